@@ -1,0 +1,1 @@
+//! The pure brain: decide, apply, effects, invariants, policies.

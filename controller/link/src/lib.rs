@@ -1,0 +1,1 @@
+//! The stream between controller and node agents.

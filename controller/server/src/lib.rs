@@ -1,0 +1,1 @@
+//! The controller's hands: loop, recovery, agent streams.

@@ -1,0 +1,175 @@
+//! What is asked: commands of users and fleets, and demand signals. A command may be refused, and the refusal is a fact.
+//!
+//! Numbered and append-only: a kind or field is added with a new number, never reused. Next on the path: `events/log`.
+
+use crate::dataset::DatasetInfo;
+use crate::job::JobSpec;
+use crate::{CommandId, DatasetName, Digest, FleetId, JobId, SlotId, TenantId, TimeMs};
+use minicbor::{Decode, Encode};
+use serde::Serialize;
+
+/// One record of the `commands` stream.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct CommandRecord {
+    /// The same id twice has one effect.
+    #[n(0)]
+    pub id: CommandId,
+    /// Who asks.
+    #[n(1)]
+    pub tenant: TenantId,
+    /// When it entered.
+    #[n(2)]
+    pub at: TimeMs,
+    /// What is asked.
+    #[n(3)]
+    pub command: Command,
+}
+
+/// What a user, a fleet or an operator can ask.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum Command {
+    /// Train this.
+    #[n(0)]
+    SubmitJob {
+        /// Minted by the gateway.
+        #[n(0)]
+        job: JobId,
+        /// What to train; boxed because it is much larger than the other commands.
+        #[n(1)]
+        spec: Box<JobSpec>,
+        /// Digest of the whole body, so that the same `Idempotency-Key` with another body is told apart.
+        #[n(2)]
+        body_digest: Digest,
+    },
+    /// End a job; its last checkpoint stays.
+    #[n(1)]
+    CancelJob {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// Checkpoint a job and give back its slots.
+    #[n(2)]
+    SuspendJob {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// Let a suspended job run again.
+    #[n(3)]
+    ResumeJob {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// Make a dataset known; its metadata object is already in the store.
+    #[n(4)]
+    RegisterDataset {
+        /// Name, shape and metadata.
+        #[n(0)]
+        dataset: DatasetInfo,
+    },
+    /// Forget a dataset that no unfinished job reads.
+    #[n(5)]
+    RemoveDataset {
+        /// Which.
+        #[n(0)]
+        dataset: DatasetName,
+    },
+    /// Declare a fleet and the slots it owns.
+    #[n(6)]
+    PutFleet {
+        /// Which.
+        #[n(0)]
+        fleet: FleetId,
+        /// Its slots; a slot belongs to at most one fleet.
+        #[n(1)]
+        slots: Vec<SlotId>,
+        /// How slots are offered.
+        #[n(2)]
+        offers: OfferMode,
+        /// Time from a reclaim to the kill of the executor.
+        #[n(3)]
+        reclaim_deadline_ms: u64,
+    },
+    /// Lend these slots: they are drained and may be used until taken back.
+    #[n(7)]
+    OfferSlots {
+        /// By whom.
+        #[n(0)]
+        fleet: FleetId,
+        /// Which.
+        #[n(1)]
+        slots: Vec<SlotId>,
+    },
+    /// Give these slots back now; they are not used again until offered again.
+    #[n(8)]
+    ReclaimSlots {
+        /// By whom.
+        #[n(0)]
+        fleet: FleetId,
+        /// Which.
+        #[n(1)]
+        slots: Vec<SlotId>,
+    },
+}
+
+/// How a fleet's slots are offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OfferMode {
+    /// Only by `OfferSlots`.
+    #[n(0)]
+    Explicit,
+    /// A demand signal that needs fewer slots than the fleet holds offers the difference: whoever publishes it vouches that
+    /// they are drained.
+    #[n(1)]
+    ByDemand,
+}
+
+/// One record of the `demand` stream: how many of its slots a fleet needs for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct DemandSignal {
+    /// Whose.
+    #[n(0)]
+    pub fleet: FleetId,
+    /// Grows with each signal of the fleet; a lower one is refused as old.
+    #[n(1)]
+    pub sequence: u64,
+    /// When it was published.
+    #[n(2)]
+    pub at: TimeMs,
+    /// How much.
+    #[n(3)]
+    pub demand: Demand,
+}
+
+/// How much a fleet needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Demand {
+    /// So many slots.
+    #[n(0)]
+    Needed(#[n(0)] u32),
+    /// ⌈sum ÷ target⌉ slots.
+    #[n(1)]
+    Utilization {
+        /// Sum over the fleet's slots, in thousandths of a slot.
+        #[n(0)]
+        sum_milli: u64,
+        /// Wanted utilization of one slot, in thousandths.
+        #[n(1)]
+        target_milli: u64,
+    },
+}
+
+impl Demand {
+    /// The slots needed, rounded up.
+    #[must_use]
+    pub fn needed(self) -> u32 {
+        match self {
+            Demand::Needed(n) => n,
+            Demand::Utilization { sum_milli, target_milli } => u32::try_from(sum_milli.div_ceil(target_milli.max(1))).unwrap_or(u32::MAX),
+        }
+    }
+}

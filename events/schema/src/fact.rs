@@ -1,0 +1,685 @@
+//! What was decided: the facts in the `events` stream. Only facts change state, and replaying them needs no policy.
+//!
+//! Numbered and append-only. The time of a fact is its batch's. Next on the path: `batch.rs`, then `controller/core/src/apply.rs`.
+
+use crate::command::OfferMode;
+use crate::dataset::DatasetInfo;
+use crate::job::JobSpec;
+use crate::report::{ExitCause, Metrics, Outcome};
+use crate::{CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, Offset, Rank, ServerId, SlotId, Step, TenantId, TimeMs};
+use minicbor::{Decode, Encode};
+use serde::Serialize;
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    /// A job exists and is queued (or suspended, if its spec says so).
+    #[n(0)]
+    JobAccepted {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// Whose.
+        #[n(1)]
+        tenant: TenantId,
+        /// The command that asked for it.
+        #[n(2)]
+        command: CommandId,
+        /// What to train.
+        #[n(3)]
+        #[serde(skip)]
+        spec: Box<JobSpec>,
+        /// Digest of the submitted body.
+        #[n(4)]
+        #[serde(skip)]
+        body_digest: Digest,
+    },
+    /// A command had no effect.
+    #[n(1)]
+    CommandRefused {
+        /// Which.
+        #[n(0)]
+        command: CommandId,
+        /// The job, fleet or dataset it was about, as text.
+        #[n(1)]
+        subject: String,
+        /// Why.
+        #[n(2)]
+        refusal: Refusal,
+    },
+    /// A command had its effect (facts that carry it follow or stand before it in the same batch).
+    #[n(2)]
+    CommandTaken {
+        /// Which.
+        #[n(0)]
+        command: CommandId,
+    },
+    /// A suspend was asked for: checkpoint, then give back all slots.
+    #[n(3)]
+    JobSuspending {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// It holds no slot any more.
+    #[n(4)]
+    JobSuspended {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// It is queued again.
+    #[n(5)]
+    JobResumed {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// Ended by its user; its checkpoints stay.
+    #[n(6)]
+    JobCancelled {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+    },
+    /// Ended without a model.
+    #[n(7)]
+    JobFailed {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// For its user: what, where, and what to do.
+        #[n(1)]
+        reason: String,
+    },
+    /// Ended with a model.
+    #[n(8)]
+    JobFinished {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// How.
+        #[n(1)]
+        outcome: Outcome,
+    },
+    /// The slots a job is to run on from now on, and why.
+    #[n(9)]
+    PlanAdopted {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// All of them, sorted.
+        #[n(1)]
+        slots: Vec<SlotId>,
+        /// Why so many.
+        #[n(2)]
+        reason: PlanReason,
+    },
+    /// Why a job has what it has changed, though what it has did not.
+    #[n(10)]
+    JobExplained {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// The reason in force.
+        #[n(1)]
+        reason: PlanReason,
+    },
+    /// An executor is to be started on a slot of the plan.
+    #[n(11)]
+    ExecutorAssigned {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where.
+        #[n(1)]
+        slot: SlotId,
+    },
+    /// It is built and can join a generation.
+    #[n(12)]
+    ExecutorReady {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where peers reach it.
+        #[n(1)]
+        address: String,
+    },
+    /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
+    #[n(13)]
+    ExecutorLeaving {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// When it is killed.
+        #[n(1)]
+        deadline: TimeMs,
+        /// Why.
+        #[n(2)]
+        cause: LeaveCause,
+    },
+    /// Its process is reaped; the slot is free.
+    #[n(14)]
+    ExecutorGone {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where it was.
+        #[n(1)]
+        slot: SlotId,
+        /// How it ended.
+        #[n(2)]
+        exit: ExitCause,
+    },
+    /// A membership for a job; in force when its leader has a ready from every member.
+    #[n(15)]
+    GenerationProposed {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Who, how and until when.
+        #[n(1)]
+        proposal: Proposal,
+    },
+    /// All its members are in lock-step.
+    #[n(16)]
+    GenerationActive {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which.
+        #[n(1)]
+        generation: Generation,
+        /// First step it computes.
+        #[n(2)]
+        step: Step,
+        /// How long members stood still, in microseconds.
+        #[n(3)]
+        pause_us: u64,
+    },
+    /// It will not be; the next number is used.
+    #[n(17)]
+    GenerationAbandoned {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which.
+        #[n(1)]
+        generation: Generation,
+        /// Why.
+        #[n(2)]
+        cause: AbandonCause,
+    },
+    /// A member left by itself (direct take-back); the generation goes on without it.
+    #[n(18)]
+    MemberDeparted {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which generation.
+        #[n(1)]
+        generation: Generation,
+        /// Who.
+        #[n(2)]
+        executor: ExecutorId,
+        /// Who leads from here on.
+        #[n(3)]
+        leader: ExecutorId,
+        /// First step without it.
+        #[n(4)]
+        step: Step,
+    },
+    /// A checkpoint counts.
+    #[n(19)]
+    CheckpointAccepted {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which.
+        #[n(1)]
+        checkpoint: CheckpointInfo,
+    },
+    /// A checkpoint no longer counts and may be deleted.
+    #[n(20)]
+    CheckpointRetired {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Key of its manifest.
+        #[n(1)]
+        manifest_key: String,
+    },
+    /// Every replica was lost; the job goes back to its last checkpoint, or to its beginning.
+    #[n(21)]
+    JobRestarted {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// The step it goes on from.
+        #[n(1)]
+        from: Step,
+    },
+    /// An evaluation's result.
+    #[n(22)]
+    Evaluated {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The replica's step.
+        #[n(1)]
+        step: Step,
+        /// What came out.
+        #[n(2)]
+        metrics: Metrics,
+    },
+    /// A dataset can be trained on.
+    #[n(23)]
+    DatasetRegistered {
+        /// Name, shape and metadata.
+        #[n(0)]
+        dataset: DatasetInfo,
+    },
+    /// It can not any more.
+    #[n(24)]
+    DatasetRemoved {
+        /// Which.
+        #[n(0)]
+        dataset: DatasetName,
+    },
+    /// A fleet owns these slots.
+    #[n(25)]
+    FleetDeclared {
+        /// Which.
+        #[n(0)]
+        fleet: FleetId,
+        /// All of them, sorted.
+        #[n(1)]
+        slots: Vec<SlotId>,
+        /// How they are offered.
+        #[n(2)]
+        offers: OfferMode,
+        /// Time from a reclaim to the kill.
+        #[n(3)]
+        reclaim_deadline_ms: u64,
+    },
+    /// A fleet's need for its own slots.
+    #[n(26)]
+    DemandAccepted {
+        /// Whose.
+        #[n(0)]
+        fleet: FleetId,
+        /// The signal's number.
+        #[n(1)]
+        sequence: u64,
+        /// How many.
+        #[n(2)]
+        needed: u32,
+    },
+    /// These slots are drained and may be borrowed.
+    #[n(27)]
+    SlotsOffered {
+        /// By whom.
+        #[n(0)]
+        fleet: FleetId,
+        /// Which.
+        #[n(1)]
+        slots: Vec<SlotId>,
+    },
+    /// An offered slot is in our hands.
+    #[n(28)]
+    SlotBorrowed {
+        /// Which.
+        #[n(0)]
+        slot: SlotId,
+    },
+    /// A borrowed or offered slot has to be free by the deadline.
+    #[n(29)]
+    SlotReclaimed {
+        /// Which.
+        #[n(0)]
+        slot: SlotId,
+        /// When an executor on it is killed.
+        #[n(1)]
+        deadline: TimeMs,
+        /// Why.
+        #[n(2)]
+        cause: ReclaimCause,
+    },
+    /// A reclaimed slot is free and its fleet's again.
+    #[n(30)]
+    SlotReturned {
+        /// Which.
+        #[n(0)]
+        slot: SlotId,
+    },
+    /// An agent's process is there.
+    #[n(31)]
+    AgentJoined {
+        /// Its server.
+        #[n(0)]
+        server: ServerId,
+        /// The process.
+        #[n(1)]
+        incarnation: u64,
+        /// Slots it holds.
+        #[n(2)]
+        slots: u16,
+        /// Numeric class of its executors.
+        #[n(3)]
+        class: Digest,
+        /// Where fleets reach it directly.
+        #[n(4)]
+        address: String,
+    },
+    /// It did not come back within its lease.
+    #[n(32)]
+    AgentGone {
+        /// Its server.
+        #[n(0)]
+        server: ServerId,
+    },
+    /// Reports up to this number have had their effect.
+    #[n(33)]
+    ReportsTaken {
+        /// From this server.
+        #[n(0)]
+        server: ServerId,
+        /// From this process.
+        #[n(1)]
+        incarnation: u64,
+        /// The highest number.
+        #[n(2)]
+        through: u64,
+    },
+    /// An input could not be read or would break the state; it had no effect. Operators are paged.
+    #[n(34)]
+    InputRefused {
+        /// `commands`, `demand` or `reports`.
+        #[n(0)]
+        stream: String,
+        /// Where it stands.
+        #[n(1)]
+        offset: Offset,
+        /// Why.
+        #[n(2)]
+        reason: String,
+    },
+}
+
+/// Why a command had no effect.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Refusal {
+    /// No job, fleet, slot or dataset of this name.
+    #[n(0)]
+    Unknown {
+        /// `job`, `fleet`, `slot` or `dataset`.
+        #[n(0)]
+        kind: String,
+        /// Its name.
+        #[n(1)]
+        name: String,
+        /// The nearest known name, if any is close.
+        #[n(2)]
+        nearest: Option<String>,
+    },
+    /// Not possible in the phase the job is in.
+    #[n(1)]
+    WrongPhase {
+        /// The phase.
+        #[n(0)]
+        phase: String,
+        /// What would be possible.
+        #[n(1)]
+        expected: String,
+    },
+    /// The name is taken by something else.
+    #[n(2)]
+    Exists {
+        /// `dataset`, `slot` and so on.
+        #[n(0)]
+        kind: String,
+        /// The name.
+        #[n(1)]
+        name: String,
+        /// What holds it.
+        #[n(2)]
+        holder: String,
+    },
+    /// In use by something that is not finished.
+    #[n(3)]
+    InUse {
+        /// What uses it.
+        #[n(0)]
+        by: String,
+    },
+    /// A demand signal older than one already taken.
+    #[n(4)]
+    Old {
+        /// The number already taken.
+        #[n(0)]
+        taken: u64,
+    },
+    /// A bound of the service is reached.
+    #[n(5)]
+    Limit {
+        /// Which.
+        #[n(0)]
+        what: String,
+        /// How much is allowed.
+        #[n(1)]
+        limit: u64,
+    },
+    /// A value does not fit what it refers to.
+    #[n(6)]
+    Unfit {
+        /// The field.
+        #[n(0)]
+        field: String,
+        /// The value.
+        #[n(1)]
+        value: String,
+        /// What would be right.
+        #[n(2)]
+        expected: String,
+    },
+}
+
+/// Why a job has the slots it has, and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct PlanReason {
+    /// The policy that said so.
+    #[n(0)]
+    pub policy: String,
+    /// Why it has what it has.
+    #[n(1)]
+    pub cause: PlanCause,
+    /// Why it has no more.
+    #[n(2)]
+    pub waits: Option<WaitCause>,
+}
+
+/// Why a plan gives a job what it gives.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanCause {
+    /// Its guaranteed minimum.
+    #[n(0)]
+    Guarantee,
+    /// More than the minimum, because capacity was there and it gained most.
+    #[n(1)]
+    Gain,
+    /// Fewer, because a fleet takes slots back.
+    #[n(2)]
+    Reclaimed,
+    /// Fewer, because another job's minimum or gain goes first.
+    #[n(3)]
+    GaveWay,
+    /// An executor or server was lost.
+    #[n(4)]
+    Lost,
+    /// Nothing: it waits, is suspended or has ended.
+    #[n(5)]
+    Nothing,
+}
+
+/// What a job waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitCause {
+    /// Slots: so many are missing to its minimum, or to its maximum if it runs.
+    #[n(0)]
+    Slots {
+        /// Missing.
+        #[n(0)]
+        missing: u32,
+    },
+    /// An earlier or more important job.
+    #[n(1)]
+    Job(#[n(0)] JobId),
+    /// Its user's resume.
+    #[n(2)]
+    Resume,
+    /// No slots are offered at all.
+    #[n(3)]
+    Offers,
+    /// A pause after repeated failures of its executors.
+    #[n(4)]
+    Backoff {
+        /// Until then.
+        #[n(0)]
+        until: TimeMs,
+    },
+}
+
+/// Why an executor has to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaveCause {
+    /// Its slot goes back to its fleet.
+    #[n(0)]
+    Reclaim,
+    /// The plan gives the slot to another job, or to none.
+    #[n(1)]
+    Plan,
+    /// Its job ended or is suspended.
+    #[n(2)]
+    JobEnd,
+    /// It was never part of an active generation that goes on.
+    #[n(3)]
+    Useless,
+}
+
+/// Why a slot goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReclaimCause {
+    /// The fleet's demand rose.
+    #[n(0)]
+    Demand,
+    /// The fleet named it.
+    #[n(1)]
+    Named,
+    /// It was taken at the agent.
+    #[n(2)]
+    Direct,
+    /// The fleet no longer declares it.
+    #[n(3)]
+    Undeclared,
+}
+
+/// Why a proposed generation is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AbandonCause {
+    /// Not active by its deadline.
+    #[n(0)]
+    Deadline,
+    /// One of its members was lost or has to leave.
+    #[n(1)]
+    MemberLost,
+    /// The plan changed first.
+    #[n(2)]
+    Superseded,
+}
+
+/// A checkpoint that counts.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct CheckpointInfo {
+    /// The replica's step.
+    #[n(0)]
+    pub step: Step,
+    /// Who wrote it.
+    #[n(1)]
+    pub generation: Generation,
+    /// Key of the manifest.
+    #[n(2)]
+    pub manifest_key: String,
+    /// Digest of the whole replica.
+    #[n(3)]
+    pub replica_digest: Digest,
+    /// Size of all shards.
+    #[n(4)]
+    pub bytes: u64,
+}
+
+/// A numbered membership.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Proposal {
+    /// Its number.
+    #[n(0)]
+    pub generation: Generation,
+    /// How its members come to one state.
+    #[n(1)]
+    pub entry: Entry,
+    /// Sorted by executor; together they host every rank once.
+    #[n(2)]
+    pub members: Vec<Member>,
+    /// Who paces the steps; one of `members`.
+    #[n(3)]
+    pub leader: ExecutorId,
+    /// When the controller gives it up.
+    #[n(4)]
+    pub deadline: TimeMs,
+}
+
+/// How the members of a generation come to one state.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// All build the initial replica from the spec; step 0.
+    #[n(0)]
+    Fresh,
+    /// All load this checkpoint.
+    #[n(1)]
+    Checkpoint {
+        /// Key of its manifest.
+        #[n(0)]
+        manifest_key: String,
+    },
+    /// `from` is intact: its leader announces the switch on a reduce message, and copies the replica to newcomers at the boundary.
+    #[n(2)]
+    Switch {
+        /// The generation in force.
+        #[n(0)]
+        from: Generation,
+    },
+    /// Members were lost: collect (step, has G) from all survivors, the newest step wins.
+    #[n(3)]
+    Recover,
+}
+
+/// One member of a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Member {
+    /// Who.
+    #[n(0)]
+    pub executor: ExecutorId,
+    /// Where peers reach it (`HOST:PORT`).
+    #[n(1)]
+    pub address: String,
+    /// The ranks it hosts, sorted.
+    #[n(2)]
+    pub ranks: Vec<Rank>,
+}

@@ -1,0 +1,308 @@
+//! One type per kind of thing, so that a step is never passed for an offset. Each has one parse rule and one display form.
+
+use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A text that is not a valid id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is not a valid {kind}: expected {expected}")]
+pub struct IdError {
+    /// What was being parsed, for example `fleet name`.
+    pub kind: &'static str,
+    /// The text as given, cut to 80 characters.
+    pub value: String,
+    /// The rule it breaks.
+    pub expected: &'static str,
+}
+
+/// Longest name a user may give to anything.
+pub const NAME_LEN_MAX: usize = 63;
+const NAME_RULE: &str = "1 to 63 characters of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit";
+
+fn check_name(kind: &'static str, value: &str) -> Result<(), IdError> {
+    let legal = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'_' | b'.');
+    let first_ok = value.bytes().next().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if first_ok && value.len() <= NAME_LEN_MAX && value.bytes().all(legal) {
+        Ok(())
+    } else {
+        Err(IdError { kind, value: value.chars().take(80).collect(), expected: NAME_RULE })
+    }
+}
+
+macro_rules! name_id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+        #[cbor(transparent)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(#[n(0)] String);
+        impl $name {
+            /// Parses the one legal form.
+            pub fn parse(value: &str) -> Result<Self, IdError> {
+                check_name($kind, value)?;
+                Ok(Self(value.to_owned()))
+            }
+            /// The text form.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(s: &str) -> Result<Self, IdError> {
+                Self::parse(s)
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(s: String) -> Result<Self, IdError> {
+                Self::parse(&s)
+            }
+        }
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0
+            }
+        }
+    };
+}
+
+macro_rules! number_id {
+    ($(#[$doc:meta])* $name:ident, $repr:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+        #[cbor(transparent)]
+        #[serde(transparent)]
+        pub struct $name(#[n(0)] pub $repr);
+        impl $name {
+            /// The one after this.
+            #[must_use]
+            pub fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+name_id!(/// A job, `job-` and 26 unguessable characters, minted where the submit enters.
+    JobId, "job id");
+name_id!(/// Who a command is from. Embedded Ebb has one tenant, `local`.
+    TenantId, "tenant name");
+name_id!(/// An inference fleet that lends slots.
+    FleetId, "fleet name");
+name_id!(/// A machine that holds slots, named by its agent.
+    ServerId, "server name");
+name_id!(/// A registered dataset.
+    DatasetName, "dataset name");
+name_id!(/// One command, minted where it enters; the same id twice has one effect.
+    CommandId, "command id");
+
+number_id!(/// A numbered membership of a job; never goes back.
+    Generation, u64);
+number_id!(/// A global mini-batch of a job. The replica "at step s" is the one that step s reads.
+    Step, u64);
+number_id!(/// A logical worker of a job, `0..workers.max`.
+    Rank, u16);
+number_id!(/// The offset of a controller's claim in the `events` stream.
+    Epoch, u64);
+number_id!(/// A record's place in one stream of one cell, from 0, without gaps on the embedded log.
+    Offset, u64);
+number_id!(/// A batch's place after its claim, from 0.
+    Sequence, u64);
+number_id!(/// A server set with one active controller and a total order of facts.
+    Cell, u32);
+number_id!(/// Milliseconds since 1970-01-01 UTC, as read by whoever created the input.
+    TimeMs, u64);
+
+/// One accelerator slot of one server; displayed `server/index`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SlotId {
+    /// The server it belongs to.
+    #[n(0)]
+    pub server: ServerId,
+    /// Its number there, from 0.
+    #[n(1)]
+    pub index: u16,
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.server, self.index)
+    }
+}
+
+impl FromStr for SlotId {
+    type Err = IdError;
+    fn from_str(s: &str) -> Result<Self, IdError> {
+        let wrong = || IdError { kind: "slot id", value: s.chars().take(80).collect(), expected: "SERVER/INDEX, for example `local/0`" };
+        let (server, index) = s.rsplit_once('/').ok_or_else(wrong)?;
+        Ok(Self { server: ServerId::parse(server)?, index: index.parse().map_err(|_| wrong())? })
+    }
+}
+
+impl TryFrom<String> for SlotId {
+    type Error = IdError;
+    fn try_from(s: String) -> Result<Self, IdError> {
+        s.parse()
+    }
+}
+
+impl From<SlotId> for String {
+    fn from(id: SlotId) -> String {
+        id.to_string()
+    }
+}
+
+/// One executor process of a job, numbered by the controller and never reused; displayed `job/e3`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ExecutorId {
+    /// The job it trains.
+    #[n(0)]
+    pub job: JobId,
+    /// Its number within the job, from 0.
+    #[n(1)]
+    pub number: u32,
+}
+
+impl fmt::Display for ExecutorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/e{}", self.job, self.number)
+    }
+}
+
+impl FromStr for ExecutorId {
+    type Err = IdError;
+    fn from_str(s: &str) -> Result<Self, IdError> {
+        let wrong = || IdError { kind: "executor id", value: s.chars().take(80).collect(), expected: "JOB/eNUMBER" };
+        let (job, number) = s.rsplit_once("/e").ok_or_else(wrong)?;
+        Ok(Self { job: JobId::parse(job)?, number: number.parse().map_err(|_| wrong())? })
+    }
+}
+
+impl TryFrom<String> for ExecutorId {
+    type Error = IdError;
+    fn try_from(s: String) -> Result<Self, IdError> {
+        s.parse()
+    }
+}
+
+impl From<ExecutorId> for String {
+    fn from(id: ExecutorId) -> String {
+        id.to_string()
+    }
+}
+
+/// A BLAKE3 digest; 64 hexadecimal characters as text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[cbor(transparent)]
+pub struct Digest(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
+
+impl Digest {
+    /// The digest of some bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = IdError;
+    fn from_str(s: &str) -> Result<Self, IdError> {
+        let wrong = || IdError { kind: "digest", value: s.chars().take(80).collect(), expected: "64 hexadecimal characters" };
+        let bytes = s.as_bytes();
+        if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
+            return Err(wrong());
+        }
+        let mut out = [0u8; 32];
+        for (i, pair) in bytes.chunks_exact(2).enumerate() {
+            let text = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            out[i] = u8::from_str_radix(text, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(out))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = IdError;
+    fn try_from(s: String) -> Result<Self, IdError> {
+        s.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(d: Digest) -> String {
+        d.to_string()
+    }
+}
+
+impl TimeMs {
+    /// Milliseconds from `earlier` to here; 0 if the clock went back.
+    #[must_use]
+    pub fn since_ms(self, earlier: TimeMs) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+    /// This moment and `ms` more.
+    #[must_use]
+    pub fn plus_ms(self, ms: u64) -> TimeMs {
+        TimeMs(self.0.saturating_add(ms))
+    }
+}
+
+impl Epoch {
+    /// The epoch that a claim at this offset opens.
+    #[must_use]
+    pub fn of_claim(offset: Offset) -> Self {
+        Self(offset.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_one_rule() {
+        assert!(FleetId::parse("chat-eu.1").is_ok());
+        for bad in ["", "-a", "A", "a b", "a/b", &"x".repeat(64)] {
+            assert!(FleetId::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn compound_ids_survive_their_text_form() {
+        let slot: SlotId = "local/3".parse().unwrap();
+        assert_eq!(slot.to_string(), "local/3");
+        let executor: ExecutorId = "job-a/e12".parse().unwrap();
+        assert_eq!(executor.to_string(), "job-a/e12");
+        assert!("local".parse::<SlotId>().is_err() && "job-a/12".parse::<ExecutorId>().is_err());
+        let digest = Digest::of(b"ebb");
+        assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+    }
+}

@@ -1,0 +1,530 @@
+//! The job spec: what a user submits. A [`JobSpec`] in hand is a valid one, because [`JobSpec::parse`] is the only way to it.
+//!
+//! Checks what can be checked without the dataset; whether the dataset exists and fits the model, `controller-core` and the
+//! executor check. Next on the path: `command.rs`.
+
+use crate::fields::{Fields, Problem, Problems};
+use crate::{DatasetName, Digest};
+use minicbor::{Decode, Encode};
+use serde::Serialize;
+use serde_json::Value;
+use std::ops::Deref;
+
+/// Most logical workers of a job: partial sums and metrics per rank stay small beside one gradient.
+pub const WORKERS_MAX: u64 = 256;
+/// Most samples a logical worker reads per step.
+pub const BATCH_SIZE_MAX: u64 = 65_536;
+/// Most parameters of a native model: replica and gradient (16 bytes each parameter with AdamW) fit in 8 GiB.
+pub const PARAMETERS_MAX: u64 = 500_000_000;
+
+/// A valid job spec; read its fields through [`Deref`].
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
+#[cbor(transparent)]
+#[serde(transparent)]
+pub struct JobSpec(#[n(0)] JobFields);
+
+impl Deref for JobSpec {
+    type Target = JobFields;
+    fn deref(&self) -> &JobFields {
+        &self.0
+    }
+}
+
+/// What a job spec says. Defaults are applied: what is shown back is what runs.
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
+pub struct JobFields {
+    /// For people; need not be unique.
+    #[n(0)]
+    pub name: String,
+    /// What is trained.
+    #[n(1)]
+    pub model: ModelSpec,
+    /// What it is trained on.
+    #[n(2)]
+    pub dataset: DatasetName,
+    /// Bounds of the number of executors; `max` is also the number of logical workers W.
+    #[n(3)]
+    pub workers: Workers,
+    /// Samples each logical worker reads per step (for text: sequences).
+    #[n(4)]
+    pub batch_size: u32,
+    /// When it ends.
+    #[n(5)]
+    pub length: Length,
+    /// Root of all chance in the job.
+    #[n(6)]
+    pub seed: u64,
+    /// How samples are ordered within an epoch.
+    #[n(7)]
+    pub shuffle: Shuffle,
+    /// What becomes of the last, shorter step of an epoch.
+    #[n(8)]
+    pub tail: Tail,
+    /// The update rule.
+    #[n(9)]
+    pub optimizer: OptimizerSpec,
+    /// Learning rate over the steps.
+    #[n(10)]
+    pub schedule: ScheduleSpec,
+    /// Clip the gradient to this L2 norm.
+    #[n(11)]
+    pub gradient_clip_norm: Option<f64>,
+    /// Held-out evaluation.
+    #[n(12)]
+    pub evaluation: Option<EvaluationSpec>,
+    /// When checkpoints are written.
+    #[n(13)]
+    pub checkpoint: CheckpointSpec,
+    /// Higher goes first among waiting jobs.
+    #[n(14)]
+    pub priority: i32,
+    /// Accept but do not start until resumed.
+    #[n(15)]
+    pub suspend: bool,
+    /// Recoveries from a checkpoint (every replica lost) after which the job fails.
+    #[n(16)]
+    pub max_restarts: u32,
+}
+
+/// A native model and its sizes.
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ModelSpec {
+    /// Fully connected layers with GELU between them.
+    #[n(0)]
+    Mlp {
+        /// Widths of the hidden layers.
+        #[n(0)]
+        hidden: Vec<u32>,
+        /// Probability of dropping a hidden unit.
+        #[n(1)]
+        dropout: f64,
+    },
+    /// Residual convolutional network with GroupNorm.
+    #[n(1)]
+    Cnn {
+        /// Channels of each stage; every stage after the first halves height and width.
+        #[n(0)]
+        channels: Vec<u32>,
+        /// Residual blocks per stage.
+        #[n(1)]
+        blocks: u32,
+        /// Groups of GroupNorm; divides every entry of `channels`.
+        #[n(2)]
+        groups: u32,
+        /// Probability of dropping a feature before the classifier.
+        #[n(3)]
+        dropout: f64,
+    },
+    /// Decoder-only transformer, pre-norm, learned positions, tied to nothing.
+    #[n(2)]
+    Gpt {
+        /// Transformer blocks.
+        #[n(0)]
+        layers: u32,
+        /// Attention heads; divides `width`.
+        #[n(1)]
+        heads: u32,
+        /// Width of the residual stream.
+        #[n(2)]
+        width: u32,
+        /// Tokens seen at once; at most the dataset's sequence length.
+        #[n(3)]
+        context: u32,
+        /// Probability of dropping an activation.
+        #[n(4)]
+        dropout: f64,
+    },
+}
+
+/// Bounds of the number of executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Workers {
+    /// Fewest executors it runs on.
+    #[n(0)]
+    pub min: u16,
+    /// Most executors, and the number of logical workers W, which never changes.
+    #[n(1)]
+    pub max: u16,
+}
+
+/// When a job ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Length {
+    /// After so many passes over the dataset.
+    #[n(0)]
+    Epochs(#[n(0)] u32),
+    /// After so many steps.
+    #[n(1)]
+    Steps(#[n(0)] u64),
+}
+
+/// How samples are ordered within an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shuffle {
+    /// Permute blocks; a rank interleaves `open` of its blocks by seeded draw.
+    #[n(0)]
+    Blocks {
+        /// Blocks read at once.
+        #[n(0)]
+        open: u16,
+    },
+    /// Permute blocks, then permute samples within consecutive windows.
+    #[n(1)]
+    Window {
+        /// Samples per window.
+        #[n(0)]
+        samples: u32,
+    },
+    /// Permute all samples of the dataset.
+    #[n(2)]
+    Full,
+    /// Stored order.
+    #[n(3)]
+    None,
+}
+
+/// What becomes of the samples that do not fill an epoch's last step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tail {
+    /// The last step is shorter.
+    #[n(0)]
+    Short,
+    /// They are left out of this epoch.
+    #[n(1)]
+    Drop,
+}
+
+/// The update rule.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum OptimizerSpec {
+    /// Stochastic gradient descent.
+    #[n(0)]
+    Sgd {
+        /// Step size before the schedule.
+        #[n(0)]
+        learning_rate: f64,
+        /// Share of the previous update that is kept.
+        #[n(1)]
+        momentum: f64,
+        /// Look ahead along the momentum.
+        #[n(2)]
+        nesterov: bool,
+        /// L2 penalty added to the gradient.
+        #[n(3)]
+        weight_decay: f64,
+    },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter).
+    #[n(1)]
+    Adamw {
+        /// Step size before the schedule.
+        #[n(0)]
+        learning_rate: f64,
+        /// Decay of the first moment.
+        #[n(1)]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[n(2)]
+        beta2: f64,
+        /// Added to the denominator.
+        #[n(3)]
+        epsilon: f64,
+        /// Decoupled decay, times the learning rate.
+        #[n(4)]
+        weight_decay: f64,
+    },
+}
+
+/// Learning rate over the steps: linear warm-up, then a shape; a factor on the optimizer's learning rate.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
+pub struct ScheduleSpec {
+    /// Steps over which the factor rises from 0 to 1.
+    #[n(0)]
+    pub warmup_steps: u64,
+    /// What follows.
+    #[n(1)]
+    #[serde(flatten)]
+    pub shape: ScheduleShape,
+}
+
+/// The learning rate's shape after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ScheduleShape {
+    /// 1 throughout.
+    #[n(0)]
+    Constant,
+    /// Times `factor` every `every_steps`.
+    #[n(1)]
+    Step {
+        /// Steps between two drops.
+        #[n(0)]
+        every_steps: u64,
+        /// What each drop multiplies by.
+        #[n(1)]
+        factor: f64,
+    },
+    /// Half a cosine from 1 to `floor` at the last step.
+    #[n(2)]
+    Cosine {
+        /// Where it ends.
+        #[n(0)]
+        floor: f64,
+    },
+    /// A line from 1 to `floor` at the last step.
+    #[n(3)]
+    Linear {
+        /// Where it ends.
+        #[n(0)]
+        floor: f64,
+    },
+}
+
+/// Held-out evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct EvaluationSpec {
+    /// What it is evaluated on.
+    #[n(0)]
+    pub dataset: DatasetName,
+    /// Steps between two evaluations; the last step is always evaluated.
+    #[n(1)]
+    pub every_steps: u64,
+}
+
+/// When checkpoints are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct CheckpointSpec {
+    /// Steps between two checkpoints.
+    #[n(0)]
+    pub every_steps: u64,
+    /// How many of the newest are kept.
+    #[n(1)]
+    pub keep: u32,
+}
+
+impl JobSpec {
+    /// Parses a submitted document. All problems are reported at once.
+    pub fn parse(document: &Value) -> Result<Self, Problems> {
+        parse_job(document).map(Self)
+    }
+
+    /// The digest of the canonical bytes; equal specs have equal digests.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(&crate::batch::to_bytes(self))
+    }
+}
+
+fn parse_job(document: &Value) -> Result<JobFields, Problems> {
+    let mut f = Fields::new("", document);
+    let name = f.text_required("name", "a text of 1 to 63 characters", |s| {
+        if s.is_empty() || s.chars().count() > 63 || s.chars().any(char::is_control) { Err("a text of 1 to 63 printable characters".to_owned()) } else { Ok(s.to_owned()) }
+    });
+    let model = f.nested_required("model", "an object such as {kind: mlp, hidden: [128]}", parse_model);
+    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| DatasetName::parse(s).map_err(|e| e.expected.to_owned()));
+    let workers = f.nested("workers", parse_workers).unwrap_or(Workers { min: 1, max: 1 });
+    let batch_size = f.integer_required("batch_size", 1..=BATCH_SIZE_MAX);
+    let length = parse_length(&mut f);
+    let seed = f.integer("seed", 0..=u64::MAX).unwrap_or(0);
+    let shuffle = parse_shuffle(&mut f);
+    let tail = f.word("tail", &[("short", Tail::Short), ("drop", Tail::Drop)]).unwrap_or(Tail::Short);
+    let optimizer = f.nested("optimizer", parse_optimizer);
+    let schedule = f.nested("schedule", parse_schedule).unwrap_or(ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant });
+    let gradient_clip_norm = f.number("gradient_clip_norm", 1e-6..=1e6);
+    let evaluation = f.nested("evaluation", parse_evaluation);
+    let checkpoint = f.nested("checkpoint", parse_checkpoint).unwrap_or(DEFAULT_CHECKPOINT);
+    let priority = f.raw("priority").map(|v| v.as_i64().and_then(|n| i32::try_from(n).ok()));
+    if priority == Some(None) {
+        f.wrong("priority", "a whole number; higher goes first");
+    }
+    let suspend = f.boolean("suspend").unwrap_or(false);
+    let max_restarts = f.integer("max_restarts", 0..=1_000).unwrap_or(10);
+    let parts = (name, model, dataset, batch_size, length);
+    let fields = match parts {
+        (Some(name), Some(model), Some(dataset), Some(batch_size), Some(length)) => Some(JobFields {
+            name,
+            model,
+            dataset,
+            workers,
+            batch_size: batch_size as u32,
+            length,
+            seed,
+            shuffle,
+            tail,
+            optimizer: optimizer.unwrap_or(DEFAULT_OPTIMIZER),
+            schedule,
+            gradient_clip_norm,
+            evaluation,
+            checkpoint,
+            priority: priority.flatten().unwrap_or(0),
+            suspend,
+            max_restarts: max_restarts as u32,
+        }),
+        _ => None,
+    };
+    f.finish(fields)
+}
+
+const DEFAULT_OPTIMIZER: OptimizerSpec = OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 };
+const DEFAULT_CHECKPOINT: CheckpointSpec = CheckpointSpec { every_steps: 500, keep: 2 };
+
+fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
+    let epochs = f.integer("epochs", 1..=1_000_000).map(|n| Length::Epochs(n as u32));
+    let steps = f.integer("steps", 1..=1_000_000_000_000).map(Length::Steps);
+    match (epochs, steps) {
+        (Some(_), Some(_)) => {
+            f.wrong("steps", "either `epochs` or `steps`, not both");
+            None
+        }
+        (None, None) => {
+            f.wrong("epochs", "`epochs` (whole number from 1) or `steps`");
+            None
+        }
+        (epochs, steps) => epochs.or(steps),
+    }
+}
+
+fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
+    const EXPECTED: &str = "`blocks`, `full`, `none`, {blocks: {open: 8}} or {window: SAMPLES}";
+    const DEFAULT: Shuffle = Shuffle::Blocks { open: 8 };
+    let Some(value) = f.raw("shuffle") else { return DEFAULT };
+    let parsed = match value {
+        Value::String(s) if s == "blocks" => Some(DEFAULT),
+        Value::String(s) if s == "full" => Some(Shuffle::Full),
+        Value::String(s) if s == "none" => Some(Shuffle::None),
+        Value::Object(o) if o.len() == 1 => match (o.get("window").and_then(Value::as_u64), o.get("blocks").and_then(|b| b.get("open")).and_then(Value::as_u64)) {
+            (Some(n @ 1..=10_000_000), None) => Some(Shuffle::Window { samples: n as u32 }),
+            (None, Some(n @ 1..=256)) => Some(Shuffle::Blocks { open: n as u16 }),
+            _ => None,
+        },
+        _ => None,
+    };
+    if parsed.is_none() {
+        f.wrong("shuffle", EXPECTED);
+    }
+    parsed.unwrap_or(DEFAULT)
+}
+
+fn sizes(f: &mut Fields<'_>, name: &'static str, count_max: usize, size_max: u64, default: &[u32]) -> Option<Vec<u32>> {
+    let Some(value) = f.raw(name) else { return Some(default.to_vec()) };
+    let list = value.as_array().filter(|a| !a.is_empty() && a.len() <= count_max);
+    let parsed: Option<Vec<u32>> = list.and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
+    if parsed.is_none() {
+        f.wrong(name, format!("a list of 1 to {count_max} whole numbers from 1 to {size_max}"));
+    }
+    parsed
+}
+
+fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Mlp,
+        Cnn,
+        Gpt,
+    }
+    const KINDS: [(&str, Kind); 3] = [("mlp", Kind::Mlp), ("cnn", Kind::Cnn), ("gpt", Kind::Gpt)];
+    let mut f = Fields::new(path, value);
+    if f.raw("kind").is_none() && value.is_object() {
+        f.wrong("kind", "one of mlp, cnn, gpt");
+    }
+    let Some(kind) = f.word("kind", &KINDS) else {
+        // Without a kind the other fields have no meaning; do not blame them.
+        let problems = f.finish::<ModelSpec>(None).err().map_or_else(Vec::new, |p| p.0);
+        let own: Vec<Problem> = problems.into_iter().filter(|p| !p.expected.starts_with("no such field")).collect();
+        return Err(Problems(own));
+    };
+    let dropout = f.number("dropout", 0.0..=0.95).unwrap_or(0.0);
+    let model = match kind {
+        Kind::Mlp => sizes(&mut f, "hidden", 32, 65_536, &[128]).map(|hidden| ModelSpec::Mlp { hidden, dropout }),
+        Kind::Cnn => {
+            let channels = sizes(&mut f, "channels", 6, 4_096, &[16, 32]);
+            let blocks = f.integer("blocks", 1..=16).unwrap_or(1) as u32;
+            let groups = f.integer("groups", 1..=256).unwrap_or(4) as u32;
+            if channels.as_ref().is_some_and(|c| c.iter().any(|c| c % groups != 0)) {
+                f.wrong("groups", "a number that divides every entry of `channels`");
+            }
+            channels.map(|channels| ModelSpec::Cnn { channels, blocks, groups, dropout })
+        }
+        Kind::Gpt => {
+            let layers = f.integer("layers", 1..=96).unwrap_or(2) as u32;
+            let heads = f.integer("heads", 1..=128).unwrap_or(2) as u32;
+            let width = f.integer("width", 1..=16_384).unwrap_or(64) as u32;
+            let context = f.integer("context", 1..=8_192).unwrap_or(64) as u32;
+            if width % heads != 0 {
+                f.wrong("heads", format!("a number that divides `width` ({width})"));
+            }
+            Some(ModelSpec::Gpt { layers, heads, width, context, dropout })
+        }
+    };
+    f.finish(model)
+}
+
+fn parse_workers(path: &str, value: &Value) -> Result<Workers, Problems> {
+    let mut f = Fields::new(path, value);
+    let max = f.integer_required("max", 1..=WORKERS_MAX);
+    let min = f.integer("min", 1..=WORKERS_MAX).unwrap_or(1);
+    if max.is_some_and(|max| min > max) {
+        f.wrong("min", format!("at most `max` ({})", max.unwrap_or(0)));
+    }
+    f.finish(max.map(|max| Workers { min: min as u16, max: max as u16 }))
+}
+
+fn parse_optimizer(path: &str, value: &Value) -> Result<OptimizerSpec, Problems> {
+    let mut f = Fields::new(path, value);
+    if f.raw("kind").is_none() && value.is_object() {
+        f.wrong("kind", "sgd or adamw");
+    }
+    let adamw = f.word("kind", &[("adamw", true), ("sgd", false)]).unwrap_or(true);
+    let learning_rate = f.number("learning_rate", 0.0..=1e3);
+    let optimizer = if adamw {
+        let beta1 = f.number("beta1", 0.0..=0.999_999).unwrap_or(0.9);
+        let beta2 = f.number("beta2", 0.0..=0.999_999).unwrap_or(0.999);
+        let epsilon = f.number("epsilon", 1e-12..=1.0).unwrap_or(1e-8);
+        let weight_decay = f.number("weight_decay", 0.0..=10.0).unwrap_or(0.01);
+        OptimizerSpec::Adamw { learning_rate: learning_rate.unwrap_or(1e-3), beta1, beta2, epsilon, weight_decay }
+    } else {
+        let momentum = f.number("momentum", 0.0..=0.999_999).unwrap_or(0.9);
+        let nesterov = f.boolean("nesterov").unwrap_or(false);
+        let weight_decay = f.number("weight_decay", 0.0..=10.0).unwrap_or(0.0);
+        OptimizerSpec::Sgd { learning_rate: learning_rate.unwrap_or(0.1), momentum, nesterov, weight_decay }
+    };
+    f.finish(Some(optimizer))
+}
+
+fn parse_schedule(path: &str, value: &Value) -> Result<ScheduleSpec, Problems> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Constant,
+        Step,
+        Cosine,
+        Linear,
+    }
+    const KINDS: [(&str, Kind); 4] = [("constant", Kind::Constant), ("step", Kind::Step), ("cosine", Kind::Cosine), ("linear", Kind::Linear)];
+    let mut f = Fields::new(path, value);
+    let warmup_steps = f.integer("warmup_steps", 0..=1_000_000_000).unwrap_or(0);
+    let shape = match f.word("kind", &KINDS).unwrap_or(Kind::Constant) {
+        Kind::Constant => ScheduleShape::Constant,
+        Kind::Step => ScheduleShape::Step { every_steps: f.integer_required("every_steps", 1..=1_000_000_000).unwrap_or(1), factor: f.number("factor", 0.0..=1.0).unwrap_or(0.1) },
+        Kind::Cosine => ScheduleShape::Cosine { floor: f.number("floor", 0.0..=1.0).unwrap_or(0.0) },
+        Kind::Linear => ScheduleShape::Linear { floor: f.number("floor", 0.0..=1.0).unwrap_or(0.0) },
+    };
+    f.finish(Some(ScheduleSpec { warmup_steps, shape }))
+}
+
+fn parse_evaluation(path: &str, value: &Value) -> Result<EvaluationSpec, Problems> {
+    let mut f = Fields::new(path, value);
+    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| DatasetName::parse(s).map_err(|e| e.expected.to_owned()));
+    let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(100);
+    f.finish(dataset.map(|dataset| EvaluationSpec { dataset, every_steps }))
+}
+
+fn parse_checkpoint(path: &str, value: &Value) -> Result<CheckpointSpec, Problems> {
+    let mut f = Fields::new(path, value);
+    let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(DEFAULT_CHECKPOINT.every_steps);
+    let keep = f.integer("keep", 1..=1_000).unwrap_or(u64::from(DEFAULT_CHECKPOINT.keep));
+    f.finish(Some(CheckpointSpec { every_steps, keep: keep as u32 }))
+}

@@ -1,0 +1,28 @@
+//! What Ebb can say: the vocabulary shared by every other crate, and the bytes it is written in.
+//!
+//! Pure: no I/O, no clock, no chance. Nothing here decides anything; `controller-core` does.
+//!
+//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits), [`dataset`] (what it reads),
+//! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen),
+//! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
+//! an agent tells an executor),
+//! [`public`] (what subscribers read). Next on a job's path: `events/log/src/lib.rs`.
+//!
+//! Glossary. *Command*: something asked; may be refused, and the refusal is a fact. *Report*: something an agent saw.
+//! *Fact*: what the controller decided, final; only facts change state. *Orders*: what one server has to do, derived
+//! from state, never stored. *Generation*: a numbered membership of a job. *Epoch*: the offset of a controller's claim.
+
+pub mod ids;
+pub mod job;
+pub mod fields;
+pub mod dataset;
+pub mod tree;
+pub mod command;
+pub mod report;
+pub mod fact;
+pub mod batch;
+pub mod orders;
+pub mod control;
+pub mod public;
+
+pub use ids::*;

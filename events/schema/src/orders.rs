@@ -1,0 +1,155 @@
+//! The stream between a controller and an agent: what one server has to do, and what it says back.
+//!
+//! Orders are the whole wanted state of a server, derived from the controller's state and sent again at every change, so that
+//! each is idempotent and a lost one costs nothing. They carry the epoch; an agent refuses one lower than it has seen.
+
+use crate::fact::Proposal;
+use crate::job::JobSpec;
+use crate::dataset::DatasetInfo;
+use crate::report::Report;
+use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs};
+use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+
+/// From agent to controller.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum AgentMessage {
+    /// First message of a stream.
+    #[n(0)]
+    Hello {
+        /// Which server; must match the stream's credential.
+        #[n(0)]
+        server: ServerId,
+        /// The agent process.
+        #[n(1)]
+        incarnation: u64,
+    },
+    /// A change; repeated until taken.
+    #[n(1)]
+    Report {
+        /// Its place within the incarnation, from 1.
+        #[n(0)]
+        number: u64,
+        /// When it was seen.
+        #[n(1)]
+        at: TimeMs,
+        /// What was seen.
+        #[n(2)]
+        report: Report,
+    },
+    /// Progress of a job, at most a few a second; never logged.
+    #[n(2)]
+    Telemetry(#[n(0)] Telemetry),
+    /// Nothing new; the agent lives.
+    #[n(3)]
+    Heartbeat,
+}
+
+/// From controller to agent.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum ControllerMessage {
+    /// Everything this server has to do.
+    #[n(0)]
+    Orders(#[n(0)] Orders),
+    /// Reports up to this number are durable and need not be repeated.
+    #[n(1)]
+    ReportsTaken {
+        /// The highest number.
+        #[n(0)]
+        through: u64,
+    },
+    /// Nothing new; leases are renewed.
+    #[n(2)]
+    Heartbeat {
+        /// The controller's epoch.
+        #[n(0)]
+        epoch: Epoch,
+    },
+}
+
+/// The wanted state of one server.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Orders {
+    /// Of the controller that sends them.
+    #[n(0)]
+    pub epoch: Epoch,
+    /// End of the `events` stream they derive from; older ones are ignored.
+    #[n(1)]
+    pub position: Offset,
+    /// Every executor that is to exist on this server; any other is stopped at once.
+    #[n(2)]
+    pub executors: Vec<ExecutorOrder>,
+}
+
+/// One executor that is to exist.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ExecutorOrder {
+    /// Which.
+    #[n(0)]
+    pub executor: ExecutorId,
+    /// On which slot.
+    #[n(1)]
+    pub slot: SlotId,
+    /// Set when it has to leave: killed then.
+    #[n(2)]
+    pub leave_by: Option<TimeMs>,
+    /// What it trains.
+    #[n(3)]
+    pub job: JobOrder,
+}
+
+/// What an executor has to know of its job.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct JobOrder {
+    /// What to train.
+    #[n(0)]
+    pub spec: Box<JobSpec>,
+    /// The training dataset.
+    #[n(1)]
+    pub dataset: DatasetInfo,
+    /// The evaluation dataset.
+    #[n(2)]
+    pub evaluation: Option<DatasetInfo>,
+    /// Secret shared by the job's executors; derived by the controller's server, never in the log.
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: [u8; 32],
+    /// The newest membership that concerns this executor: it is a member, or a member of the one before.
+    #[n(4)]
+    pub proposal: Option<Proposal>,
+    /// Write a checkpoint at the next boundary and stand still after it (suspension).
+    #[n(5)]
+    pub park: bool,
+}
+
+/// How far a job is, as its leader last said.
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize, Deserialize)]
+pub struct Telemetry {
+    /// Which job.
+    #[n(0)]
+    pub job: JobId,
+    /// Which generation speaks.
+    #[n(1)]
+    pub generation: Generation,
+    /// Steps done.
+    #[n(2)]
+    pub step: Step,
+    /// Steps in all.
+    #[n(3)]
+    pub steps_total: u64,
+    /// Epoch of the current step.
+    #[n(4)]
+    pub epoch: u64,
+    /// Mean training loss of the last step.
+    #[n(5)]
+    pub loss: f64,
+    /// Samples per second, averaged over the last second or two.
+    #[n(6)]
+    pub samples_per_second: f64,
+    /// Duration of the last step, in microseconds.
+    #[n(7)]
+    pub step_us: u64,
+    /// Executors in the generation.
+    #[n(8)]
+    pub members: u16,
+}

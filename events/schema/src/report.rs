@@ -1,0 +1,232 @@
+//! What was seen: changes that agents and executors report. Heartbeats and step telemetry are not here; they never reach the log.
+//!
+//! An agent numbers its reports within its incarnation and repeats them until acknowledged; a number seen before has no effect.
+
+use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
+use minicbor::{Decode, Encode};
+use serde::Serialize;
+
+/// One record of the `reports` stream.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ReportRecord {
+    /// Who saw it; taken from the agent's authenticated stream, never from a body.
+    #[n(0)]
+    pub server: ServerId,
+    /// The agent process, a random number of its start.
+    #[n(1)]
+    pub incarnation: u64,
+    /// The report's place within the incarnation, from 1. The controller's own observations (`AgentGone`) carry 0.
+    #[n(2)]
+    pub number: u64,
+    /// When the agent saw it.
+    #[n(3)]
+    pub at: TimeMs,
+    /// What was seen.
+    #[n(4)]
+    pub report: Report,
+}
+
+/// What an agent or executor saw.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum Report {
+    /// A new agent process; executors of an earlier one are gone (it reaped or killed them before saying so).
+    #[n(0)]
+    AgentJoined {
+        /// Slots it holds, numbered from 0.
+        #[n(0)]
+        slots: u16,
+        /// Digest of the known-answer test: the numeric class of its executors.
+        #[n(1)]
+        class: Digest,
+        /// Where fleets reach it directly (`http://HOST:PORT`).
+        #[n(2)]
+        address: String,
+    },
+    /// The stream to an agent ended and it did not come back within its lease. Seen by the controller's server.
+    #[n(1)]
+    AgentGone,
+    /// An executor is built, listens to its peers and can join a generation.
+    #[n(2)]
+    ExecutorReady {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where peers reach it (`HOST:PORT`).
+        #[n(1)]
+        address: String,
+    },
+    /// An executor's process is reaped and its slot free.
+    #[n(3)]
+    ExecutorGone {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// The slot it was on.
+        #[n(1)]
+        slot: SlotId,
+        /// How it ended.
+        #[n(2)]
+        exit: ExitCause,
+    },
+    /// Every member of a generation is in lock-step from this step on. From its leader.
+    #[n(4)]
+    GenerationActive {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which.
+        #[n(1)]
+        generation: Generation,
+        /// First step it computes.
+        #[n(2)]
+        step: Step,
+        /// How long members stood still for the switch, in microseconds.
+        #[n(3)]
+        pause_us: u64,
+    },
+    /// A member left its generation by itself at a boundary (direct take-back); the others went on. From the leader.
+    #[n(5)]
+    MemberDeparted {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation it left.
+        #[n(1)]
+        generation: Generation,
+        /// Who left.
+        #[n(2)]
+        executor: ExecutorId,
+        /// Who leads from here on.
+        #[n(3)]
+        leader: ExecutorId,
+        /// First step without it.
+        #[n(4)]
+        step: Step,
+    },
+    /// All shards and the manifest of a checkpoint are in the store. From the leader.
+    #[n(6)]
+    CheckpointWritten {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation that wrote it; a checkpoint of another one does not count.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// Key of the manifest.
+        #[n(3)]
+        manifest_key: String,
+        /// Digest of the whole replica.
+        #[n(4)]
+        replica_digest: Digest,
+        /// Size of all shards.
+        #[n(5)]
+        bytes: u64,
+    },
+    /// The last step is done and the final model in the store. From the leader.
+    #[n(7)]
+    JobCompleted {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation that finished.
+        #[n(1)]
+        generation: Generation,
+        /// How it ended.
+        #[n(2)]
+        outcome: Outcome,
+    },
+    /// The job cannot go on whatever is done: missing object, wrong checksum, model does not fit the dataset.
+    #[n(8)]
+    JobBroken {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Where it broke.
+        #[n(1)]
+        generation: Generation,
+        /// For its user: what, where, and what to do.
+        #[n(2)]
+        reason: String,
+    },
+    /// A fleet took a slot back directly at the agent; from now on it is not offered.
+    #[n(9)]
+    SlotTakenBack {
+        /// Which.
+        #[n(0)]
+        slot: SlotId,
+    },
+    /// Evaluation at a boundary. From the leader.
+    #[n(10)]
+    Evaluated {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which generation.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// What came out.
+        #[n(3)]
+        metrics: Metrics,
+    },
+}
+
+/// How an executor's process ended.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitCause {
+    /// It left as asked, exit status 0.
+    #[n(0)]
+    Left,
+    /// It exited with this status.
+    #[n(1)]
+    Status(#[n(0)] i32),
+    /// A signal nobody here sent.
+    #[n(2)]
+    Signal(#[n(0)] i32),
+    /// The agent killed it at a deadline or on an order.
+    #[n(3)]
+    Killed,
+    /// It could not be started.
+    #[n(4)]
+    NotStarted(#[n(0)] String),
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
+pub struct Outcome {
+    /// Steps done.
+    #[n(0)]
+    pub step: Step,
+    /// Key of the final model, one safetensors file.
+    #[n(1)]
+    pub model_key: String,
+    /// Digest of the final parameters (flat, little-endian f32, documented order).
+    #[n(2)]
+    pub model_digest: Digest,
+    /// Mean training loss of the last step, in millionths.
+    #[n(3)]
+    pub train_loss_micro: i64,
+    /// Last evaluation, if the spec asks for any.
+    #[n(4)]
+    pub metrics: Option<Metrics>,
+}
+
+/// What an evaluation found. Integers, so that state is comparable byte for byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Metrics {
+    /// Mean loss, in millionths.
+    #[n(0)]
+    pub loss_micro: i64,
+    /// Right predictions (samples, or tokens for text).
+    #[n(1)]
+    pub correct: u64,
+    /// Predictions made.
+    #[n(2)]
+    pub count: u64,
+}

@@ -1,0 +1,2 @@
+//! Contributor commands: dependency table, headers, demo servers.
+fn main() {}

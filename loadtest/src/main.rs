@@ -1,0 +1,2 @@
+//! Drivers that replay demand against a running Ebb.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Datasets, checkpoints and the object store's keys.

@@ -1,0 +1,1 @@
+//! One per server: starts, watches and stops executors.

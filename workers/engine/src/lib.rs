@@ -1,0 +1,1 @@
+//! What computes gradients: the Engine trait, native models, optimizers.

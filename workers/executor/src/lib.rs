@@ -1,0 +1,1 @@
+//! One process on one slot: trains the ranks it hosts.

@@ -1,0 +1,1 @@
+//! The membership protocol and the canonical reduction, without I/O.
