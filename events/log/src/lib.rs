@@ -1,1 +1,187 @@
-//! The log: one trait, an embedded, an in-memory and a Kafka implementation, one contract suite.
+//! The log: one small trait, three implementations, one contract suite that all of them pass.
+//!
+//! A log holds streams of records per cell. An append resolves when its record is durable and says where it stands; a read
+//! gives what is there from an offset on. That is all: which batches *count* is a pure rule over the records ([`count`]), who
+//! owns a cell is decided by claims in the records themselves, and nothing here knows what a record means.
+//!
+//! Reading order: this file (the trait), `url.rs` (which log a URL names), `embedded.rs` (one redb file, the default),
+//! `kafka.rs` (a cluster), `memory.rs` (for tests), `tail.rs` (the newest records, kept in memory by all three), `count.rs`
+//! (the rule), `contract.rs` (what every log must do). Next on a job's path: `controller/server/src/lib.rs`.
+
+pub mod count;
+mod embedded;
+mod error;
+#[cfg(feature = "kafka")]
+mod kafka;
+mod memory;
+mod tail;
+mod url;
+
+#[cfg(feature = "testing")]
+pub mod contract;
+#[cfg(feature = "testing")]
+pub mod faults;
+
+pub use embedded::{EmbeddedLog, EmbeddedOptions};
+pub use error::{Advice, AppendError, Cause, OpenError, ReadError};
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaLog;
+pub use memory::MemoryLog;
+pub use url::{KafkaUrl, LogUrl, LogUrlError, Sasl};
+
+pub use bytes::Bytes;
+pub use futures::future::BoxFuture;
+
+use events_schema::batch::InputStream;
+use events_schema::{Cell, Offset};
+use std::sync::Arc;
+
+/// Longest record of any log, in bytes. Kafka's `max.message.bytes` of our topics is 8 MiB and counts the record's own
+/// framing too; all logs share the lower bound, so that what fits one fits all.
+pub const RECORD_LEN_MAX: usize = (8 << 20) - (16 << 10);
+
+/// One kind of records of a cell, in one order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// Input: what users, fleets and operators ask.
+    Commands,
+    /// Input: what fleets need.
+    Demand,
+    /// Input: what agents saw.
+    Reports,
+    /// Output: claims and batches of facts; kept for ever.
+    Events,
+    /// Output: the same facts for subscribers.
+    Public,
+}
+
+impl Stream {
+    /// All of them.
+    pub const ALL: [Stream; 5] = [Stream::Commands, Stream::Demand, Stream::Reports, Stream::Events, Stream::Public];
+
+    /// Its name in topics and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Commands => "commands",
+            Stream::Demand => "demand",
+            Stream::Reports => "reports",
+            Stream::Events => "events",
+            Stream::Public => "public",
+        }
+    }
+
+    /// Its number in the embedded log's file; fixed for ever.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Stream::Commands => 0,
+            Stream::Demand => 1,
+            Stream::Reports => 2,
+            Stream::Events => 3,
+            Stream::Public => 4,
+        }
+    }
+}
+
+impl std::fmt::Display for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<InputStream> for Stream {
+    fn from(stream: InputStream) -> Self {
+        match stream {
+            InputStream::Commands => Stream::Commands,
+            InputStream::Demand => Stream::Demand,
+            InputStream::Reports => Stream::Reports,
+        }
+    }
+}
+
+/// A record and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Where it stands in its stream of its cell. Offsets grow; that they have no gaps holds on the embedded log only.
+    pub offset: Offset,
+    /// What was appended.
+    pub bytes: Bytes,
+}
+
+/// A durable, ordered log of records. What every implementation must do is written down as tests in `contract.rs`.
+///
+/// All methods may be called at once from any number of tasks. Dropping a future of [`append`](Self::append) does not take the
+/// record back: it may or may not be written.
+pub trait EventLog: Send + Sync + 'static {
+    /// Appends one record; resolves with its offset when it is durable and readable. Records of one caller that waits for each
+    /// answer stand in the order of the calls.
+    fn append(&self, stream: Stream, cell: Cell, record: Vec<u8>) -> BoxFuture<'_, Result<Offset, AppendError>>;
+
+    /// What stands at `from` and after it now: at least one record if there is any, then as many as fit into `bytes_max` bytes.
+    /// Empty when nothing was written there yet.
+    fn read(
+        &self,
+        stream: Stream,
+        cell: Cell,
+        from: Offset,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, ReadError>>;
+
+    /// The first offset not yet written, acknowledged appends of any process included.
+    fn end(&self, stream: Stream, cell: Cell) -> BoxFuture<'_, Result<Offset, ReadError>>;
+
+    /// Waits until the end is beyond `from`. Waits for ever if nobody appends: callers select it against their own stop.
+    fn wait(&self, stream: Stream, cell: Cell, from: Offset) -> BoxFuture<'_, Result<(), ReadError>>;
+
+    /// Removes records below an offset (at most the end); reading there is [`ReadError::Trimmed`] from then on.
+    fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>>;
+}
+
+/// Opens the log that a URL names: creates what is missing, checks what is there.
+pub async fn open(url: &LogUrl) -> Result<Arc<dyn EventLog>, OpenError> {
+    match url {
+        LogUrl::Memory => Ok(Arc::new(MemoryLog::new())),
+        LogUrl::File(path) => {
+            let path = path.clone();
+            // Repair after a kill reads the whole file.
+            let opened = tokio::task::spawn_blocking(move || EmbeddedLog::open(&path)).await;
+            let log = opened.map_err(|panic| OpenError::Thread { source: Arc::new(panic) })??;
+            Ok(Arc::new(log))
+        }
+        #[cfg(feature = "kafka")]
+        LogUrl::Kafka(kafka) => Ok(Arc::new(KafkaLog::connect(kafka).await?)),
+        #[cfg(not(feature = "kafka"))]
+        LogUrl::Kafka(_) => Err(OpenError::NotBuilt),
+    }
+}
+
+/// Reads every record of `from .. until` (or up to the end now, whichever is first), in order, in bounded pieces.
+///
+/// This is how a writer whose acknowledged offset does not follow the last one it knows learns what came between, how a
+/// controller takes over, and how a read model catches up. Ends at the first error of `take`.
+pub async fn read_range<E: From<ReadError>>(
+    log: &dyn EventLog,
+    stream: Stream,
+    cell: Cell,
+    from: Offset,
+    until: Offset,
+    mut take: impl FnMut(Record) -> Result<(), E>,
+) -> Result<(), E> {
+    /// Bytes held at once: one full record and then some.
+    const PIECE_BYTES_MAX: usize = 16 << 20;
+    let mut position = from;
+    while position < until {
+        let records = log.read(stream, cell, position, PIECE_BYTES_MAX).await?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        for record in records {
+            if record.offset >= until {
+                return Ok(());
+            }
+            position = record.offset.next();
+            take(record)?;
+        }
+    }
+    Ok(())
+}

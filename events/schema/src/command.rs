@@ -169,7 +169,9 @@ impl Demand {
     pub fn needed(self) -> u32 {
         match self {
             Demand::Needed(n) => n,
-            Demand::Utilization { sum_milli, target_milli } => u32::try_from(sum_milli.div_ceil(target_milli.max(1))).unwrap_or(u32::MAX),
+            Demand::Utilization { sum_milli, target_milli } => {
+                u32::try_from(sum_milli.div_ceil(target_milli.max(1))).unwrap_or(u32::MAX)
+            }
         }
     }
 }

@@ -107,10 +107,20 @@ pub fn parse_sample_shape(path: &str, value: &Value) -> Result<SampleShape, Prob
         length.zip(vocabulary).map(|(l, v)| SampleShape::Tokens { length: l as u32, vocabulary: v as u32 })
     } else {
         let classes = f.integer_required("classes", 2..=1_000_000);
-        let dimensions = f.raw("shape").and_then(Value::as_array).and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=1_000_000).contains(n)).map(|n| n as u32)).collect::<Option<Vec<u32>>>());
-        let legal = dimensions.filter(|d| (1..=DIMENSIONS_MAX).contains(&d.len()) && d.iter().map(|&n| u64::from(n)).product::<u64>() <= SAMPLE_ELEMENTS_MAX);
+        let dimensions = f.raw("shape").and_then(Value::as_array).and_then(|a| {
+            a.iter()
+                .map(|v| v.as_u64().filter(|n| (1..=1_000_000).contains(n)).map(|n| n as u32))
+                .collect::<Option<Vec<u32>>>()
+        });
+        let legal = dimensions.filter(|d| {
+            (1..=DIMENSIONS_MAX).contains(&d.len())
+                && d.iter().map(|&n| u64::from(n)).product::<u64>() <= SAMPLE_ELEMENTS_MAX
+        });
         if legal.is_none() {
-            f.wrong("shape", "a list of 1 to 4 whole numbers, for example [1, 8, 8], with at most 16777216 elements in all");
+            f.wrong(
+                "shape",
+                "a list of 1 to 4 whole numbers, for example [1, 8, 8], with at most 16777216 elements in all",
+            );
         }
         legal.zip(classes).map(|(shape, c)| SampleShape::Classified { shape, classes: c as u32 })
     };

@@ -6,7 +6,10 @@ use crate::command::OfferMode;
 use crate::dataset::DatasetInfo;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
-use crate::{CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, Offset, Rank, ServerId, SlotId, Step, TenantId, TimeMs};
+use crate::{
+    CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, Offset, Rank, ServerId, SlotId, Step,
+    TenantId, TimeMs,
+};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 

@@ -58,9 +58,14 @@ impl<'a> Fields<'a> {
     /// Starts reading `value`, which should be an object, at `path` (empty for the body).
     #[must_use]
     pub fn new(path: &str, value: &'a Value) -> Self {
-        let mut fields = Self { path: path.to_owned(), object: value.as_object(), known: Vec::new(), problems: Vec::new() };
+        let mut fields =
+            Self { path: path.to_owned(), object: value.as_object(), known: Vec::new(), problems: Vec::new() };
         if fields.object.is_none() {
-            fields.problems.push(Problem { field: path.to_owned(), value: shown(value), expected: "an object".to_owned() });
+            fields.problems.push(Problem {
+                field: path.to_owned(),
+                value: shown(value),
+                expected: "an object".to_owned(),
+            });
         }
         fields
     }
@@ -69,8 +74,11 @@ impl<'a> Fields<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Records that `name` is wrong.
+    /// Records that `name` is wrong. Where there is no object at all, that is said already and nothing is added.
     pub fn wrong(&mut self, name: &str, expected: impl Into<String>) {
+        if self.object.is_none() {
+            return;
+        }
         let value = self.object.and_then(|o| o.get(name)).map_or_else(|| "missing".to_owned(), shown);
         self.problems.push(Problem { field: self.path_of(name), value, expected: expected.into() });
     }
@@ -88,19 +96,30 @@ impl<'a> Fields<'a> {
 
     /// The raw value of an optional field; `null` counts as absent.
     pub fn raw(&mut self, name: &'static str) -> Option<&'a Value> {
-        self.known.push(name);
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
         self.object.and_then(|o| o.get(name)).filter(|v| !v.is_null())
     }
 
     /// Reads an optional nested value with its own parser, given its path.
-    pub fn nested<T>(&mut self, name: &'static str, parse: impl FnOnce(&str, &'a Value) -> Result<T, Problems>) -> Option<T> {
+    pub fn nested<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str, &'a Value) -> Result<T, Problems>,
+    ) -> Option<T> {
         let value = self.raw(name)?;
         let path = self.path_of(name);
         self.absorb(parse(&path, value))
     }
 
     /// Reads a mandatory nested value.
-    pub fn nested_required<T>(&mut self, name: &'static str, expected: &str, parse: impl FnOnce(&str, &'a Value) -> Result<T, Problems>) -> Option<T> {
+    pub fn nested_required<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        parse: impl FnOnce(&str, &'a Value) -> Result<T, Problems>,
+    ) -> Option<T> {
         if self.raw(name).is_none() && self.object.is_some() {
             self.wrong(name, expected);
             return None;
@@ -161,7 +180,12 @@ impl<'a> Fields<'a> {
     }
 
     /// A mandatory text.
-    pub fn text_required<T>(&mut self, name: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    pub fn text_required<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         if self.raw(name).is_none() && self.object.is_some() {
             self.wrong(name, expected);
             return None;
@@ -171,14 +195,20 @@ impl<'a> Fields<'a> {
 
     /// An optional word out of a closed list.
     pub fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        let listed = || words.iter().map(|(w, _)| *w).collect::<Vec<_>>().join(", ");
-        self.text(name, |text| match words.iter().find(|(w, _)| *w == text) {
-            Some((_, value)) => Ok(*value),
-            None => Err(match nearest(text, words.iter().map(|(w, _)| *w)) {
-                Some(word) => format!("one of {} (did you mean `{word}`?)", listed()),
-                None => format!("one of {}", listed()),
-            }),
-        })
+        let value = self.raw(name)?;
+        let word = value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
+        if word.is_none() {
+            let listed = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+            let meant = value.as_str().and_then(|text| nearest(text, words.iter().map(|(word, _)| *word)));
+            self.wrong(
+                name,
+                match meant {
+                    Some(meant) => format!("one of {listed} (did you mean `{meant}`?)"),
+                    None => format!("one of {listed}"),
+                },
+            );
+        }
+        word.map(|(_, value)| *value)
     }
 
     /// Ends the reading: refuses unknown fields with the nearest known name, then yields the value or all problems.
@@ -189,7 +219,11 @@ impl<'a> Fields<'a> {
                     Some(known) => format!("no such field; did you mean `{known}`?"),
                     None => format!("no such field; the fields here are {}", self.known.join(", ")),
                 };
-                self.problems.push(Problem { field: self.path_of(name), value: self.object.and_then(|o| o.get(name)).map_or_else(String::new, shown), expected });
+                self.problems.push(Problem {
+                    field: self.path_of(name),
+                    value: self.object.and_then(|o| o.get(name)).map_or_else(String::new, shown),
+                    expected,
+                });
             }
         }
         self.problems.truncate(PROBLEMS_MAX);
@@ -204,8 +238,11 @@ impl<'a> Fields<'a> {
 pub fn nearest<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     /// Jaro-Winkler likeness under which a suggestion would rather confuse.
     const LIKENESS_MIN: f64 = 0.75;
+    // In short words one slip, such as two letters swapped, is a large part of the word.
+    let likeness =
+        |name: &str| if strsim::osa_distance(given, name) == 1 { 0.9 } else { strsim::jaro_winkler(given, name) };
     known
-        .map(|name| (strsim::jaro_winkler(given, name), name))
+        .map(|name| (likeness(name), name))
         .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name)

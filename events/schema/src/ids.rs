@@ -147,7 +147,11 @@ impl fmt::Display for SlotId {
 impl FromStr for SlotId {
     type Err = IdError;
     fn from_str(s: &str) -> Result<Self, IdError> {
-        let wrong = || IdError { kind: "slot id", value: s.chars().take(80).collect(), expected: "SERVER/INDEX, for example `local/0`" };
+        let wrong = || IdError {
+            kind: "slot id",
+            value: s.chars().take(80).collect(),
+            expected: "SERVER/INDEX, for example `local/0`",
+        };
         let (server, index) = s.rsplit_once('/').ok_or_else(wrong)?;
         Ok(Self { server: ServerId::parse(server)?, index: index.parse().map_err(|_| wrong())? })
     }
@@ -235,7 +239,8 @@ impl fmt::Debug for Digest {
 impl FromStr for Digest {
     type Err = IdError;
     fn from_str(s: &str) -> Result<Self, IdError> {
-        let wrong = || IdError { kind: "digest", value: s.chars().take(80).collect(), expected: "64 hexadecimal characters" };
+        let wrong =
+            || IdError { kind: "digest", value: s.chars().take(80).collect(), expected: "64 hexadecimal characters" };
         let bytes = s.as_bytes();
         if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
             return Err(wrong());
@@ -285,6 +290,7 @@ impl Epoch {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

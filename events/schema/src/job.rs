@@ -322,10 +322,16 @@ impl JobSpec {
 fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let mut f = Fields::new("", document);
     let name = f.text_required("name", "a text of 1 to 63 characters", |s| {
-        if s.is_empty() || s.chars().count() > 63 || s.chars().any(char::is_control) { Err("a text of 1 to 63 printable characters".to_owned()) } else { Ok(s.to_owned()) }
+        if s.is_empty() || s.chars().count() > 63 || s.chars().any(char::is_control) {
+            Err("a text of 1 to 63 printable characters".to_owned())
+        } else {
+            Ok(s.to_owned())
+        }
     });
     let model = f.nested_required("model", "an object such as {kind: mlp, hidden: [128]}", parse_model);
-    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| DatasetName::parse(s).map_err(|e| e.expected.to_owned()));
+    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
+        DatasetName::parse(s).map_err(|e| e.expected.to_owned())
+    });
     let workers = f.nested("workers", parse_workers).unwrap_or(Workers { min: 1, max: 1 });
     let batch_size = f.integer_required("batch_size", 1..=BATCH_SIZE_MAX);
     let length = parse_length(&mut f);
@@ -333,7 +339,9 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let shuffle = parse_shuffle(&mut f);
     let tail = f.word("tail", &[("short", Tail::Short), ("drop", Tail::Drop)]).unwrap_or(Tail::Short);
     let optimizer = f.nested("optimizer", parse_optimizer);
-    let schedule = f.nested("schedule", parse_schedule).unwrap_or(ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant });
+    let schedule = f
+        .nested("schedule", parse_schedule)
+        .unwrap_or(ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant });
     let gradient_clip_norm = f.number("gradient_clip_norm", 1e-6..=1e6);
     let evaluation = f.nested("evaluation", parse_evaluation);
     let checkpoint = f.nested("checkpoint", parse_checkpoint).unwrap_or(DEFAULT_CHECKPOINT);
@@ -369,13 +377,12 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     f.finish(fields)
 }
 
-const DEFAULT_OPTIMIZER: OptimizerSpec = OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 };
+const DEFAULT_OPTIMIZER: OptimizerSpec =
+    OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 };
 const DEFAULT_CHECKPOINT: CheckpointSpec = CheckpointSpec { every_steps: 500, keep: 2 };
 
 fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
-    let epochs = f.integer("epochs", 1..=1_000_000).map(|n| Length::Epochs(n as u32));
-    let steps = f.integer("steps", 1..=1_000_000_000_000).map(Length::Steps);
-    match (epochs, steps) {
+    match (f.raw("epochs"), f.raw("steps")) {
         (Some(_), Some(_)) => {
             f.wrong("steps", "either `epochs` or `steps`, not both");
             None
@@ -384,7 +391,8 @@ fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
             f.wrong("epochs", "`epochs` (whole number from 1) or `steps`");
             None
         }
-        (epochs, steps) => epochs.or(steps),
+        (Some(_), None) => f.integer("epochs", 1..=1_000_000).map(|n| Length::Epochs(n as u32)),
+        (None, Some(_)) => f.integer("steps", 1..=1_000_000_000_000).map(Length::Steps),
     }
 }
 
@@ -396,7 +404,10 @@ fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
         Value::String(s) if s == "blocks" => Some(DEFAULT),
         Value::String(s) if s == "full" => Some(Shuffle::Full),
         Value::String(s) if s == "none" => Some(Shuffle::None),
-        Value::Object(o) if o.len() == 1 => match (o.get("window").and_then(Value::as_u64), o.get("blocks").and_then(|b| b.get("open")).and_then(Value::as_u64)) {
+        Value::Object(o) if o.len() == 1 => match (
+            o.get("window").and_then(Value::as_u64),
+            o.get("blocks").and_then(|b| b.get("open")).and_then(Value::as_u64),
+        ) {
             (Some(n @ 1..=10_000_000), None) => Some(Shuffle::Window { samples: n as u32 }),
             (None, Some(n @ 1..=256)) => Some(Shuffle::Blocks { open: n as u16 }),
             _ => None,
@@ -412,7 +423,8 @@ fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
 fn sizes(f: &mut Fields<'_>, name: &'static str, count_max: usize, size_max: u64, default: &[u32]) -> Option<Vec<u32>> {
     let Some(value) = f.raw(name) else { return Some(default.to_vec()) };
     let list = value.as_array().filter(|a| !a.is_empty() && a.len() <= count_max);
-    let parsed: Option<Vec<u32>> = list.and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
+    let parsed: Option<Vec<u32>> = list
+        .and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
     if parsed.is_none() {
         f.wrong(name, format!("a list of 1 to {count_max} whole numbers from 1 to {size_max}"));
     }
@@ -454,13 +466,33 @@ fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
             let heads = f.integer("heads", 1..=128).unwrap_or(2) as u32;
             let width = f.integer("width", 1..=16_384).unwrap_or(64) as u32;
             let context = f.integer("context", 1..=8_192).unwrap_or(64) as u32;
-            if width % heads != 0 {
+            if !width.is_multiple_of(heads) {
                 f.wrong("heads", format!("a number that divides `width` ({width})"));
             }
             Some(ModelSpec::Gpt { layers, heads, width, context, dropout })
         }
     };
+    if model.as_ref().is_some_and(|model| inner_parameters(model) > PARAMETERS_MAX) {
+        let field = match kind {
+            Kind::Mlp => "hidden",
+            Kind::Cnn => "channels",
+            Kind::Gpt => "width",
+        };
+        f.wrong(field, format!("sizes of at most {PARAMETERS_MAX} parameters in all"));
+    }
     f.finish(model)
+}
+
+/// Parameters of the layers whose size does not depend on the dataset; the engine counts all of them when it builds the model.
+fn inner_parameters(model: &ModelSpec) -> u64 {
+    let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+    match model {
+        ModelSpec::Mlp { hidden, .. } => hidden.windows(2).map(|pair| product(pair[0], pair[1])).sum(),
+        ModelSpec::Cnn { channels, blocks, .. } => {
+            channels.iter().map(|&c| (2 * u64::from(*blocks) - 1) * 9 * product(c, c)).sum()
+        }
+        ModelSpec::Gpt { layers, width, .. } => 12 * u64::from(*layers) * product(*width, *width),
+    }
 }
 
 fn parse_workers(path: &str, value: &Value) -> Result<Workers, Problems> {
@@ -503,12 +535,16 @@ fn parse_schedule(path: &str, value: &Value) -> Result<ScheduleSpec, Problems> {
         Cosine,
         Linear,
     }
-    const KINDS: [(&str, Kind); 4] = [("constant", Kind::Constant), ("step", Kind::Step), ("cosine", Kind::Cosine), ("linear", Kind::Linear)];
+    const KINDS: [(&str, Kind); 4] =
+        [("constant", Kind::Constant), ("step", Kind::Step), ("cosine", Kind::Cosine), ("linear", Kind::Linear)];
     let mut f = Fields::new(path, value);
     let warmup_steps = f.integer("warmup_steps", 0..=1_000_000_000).unwrap_or(0);
     let shape = match f.word("kind", &KINDS).unwrap_or(Kind::Constant) {
         Kind::Constant => ScheduleShape::Constant,
-        Kind::Step => ScheduleShape::Step { every_steps: f.integer_required("every_steps", 1..=1_000_000_000).unwrap_or(1), factor: f.number("factor", 0.0..=1.0).unwrap_or(0.1) },
+        Kind::Step => ScheduleShape::Step {
+            every_steps: f.integer_required("every_steps", 1..=1_000_000_000).unwrap_or(1),
+            factor: f.number("factor", 0.0..=1.0).unwrap_or(0.1),
+        },
         Kind::Cosine => ScheduleShape::Cosine { floor: f.number("floor", 0.0..=1.0).unwrap_or(0.0) },
         Kind::Linear => ScheduleShape::Linear { floor: f.number("floor", 0.0..=1.0).unwrap_or(0.0) },
     };
@@ -517,7 +553,9 @@ fn parse_schedule(path: &str, value: &Value) -> Result<ScheduleSpec, Problems> {
 
 fn parse_evaluation(path: &str, value: &Value) -> Result<EvaluationSpec, Problems> {
     let mut f = Fields::new(path, value);
-    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| DatasetName::parse(s).map_err(|e| e.expected.to_owned()));
+    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
+        DatasetName::parse(s).map_err(|e| e.expected.to_owned())
+    });
     let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(100);
     f.finish(dataset.map(|dataset| EvaluationSpec { dataset, every_steps }))
 }

@@ -12,17 +12,17 @@
 //! *Fact*: what the controller decided, final; only facts change state. *Orders*: what one server has to do, derived
 //! from state, never stored. *Generation*: a numbered membership of a job. *Epoch*: the offset of a controller's claim.
 
+pub mod batch;
+pub mod command;
+pub mod control;
+pub mod dataset;
+pub mod fact;
+pub mod fields;
 pub mod ids;
 pub mod job;
-pub mod fields;
-pub mod dataset;
-pub mod tree;
-pub mod command;
-pub mod report;
-pub mod fact;
-pub mod batch;
 pub mod orders;
-pub mod control;
 pub mod public;
+pub mod report;
+pub mod tree;
 
 pub use ids::*;

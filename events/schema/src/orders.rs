@@ -3,9 +3,9 @@
 //! Orders are the whole wanted state of a server, derived from the controller's state and sent again at every change, so that
 //! each is idempotent and a lost one costs nothing. They carry the epoch; an agent refuses one lower than it has seen.
 
+use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
-use crate::dataset::DatasetInfo;
 use crate::report::Report;
 use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs};
 use minicbor::{Decode, Encode};

@@ -80,7 +80,9 @@ pub fn fold<T>(node: Node, leaf: &mut impl FnMut(Node) -> Option<T>, add: &mut i
 pub fn place(workers: u16, members: u16) -> Vec<Vec<Rank>> {
     let (workers, members) = (workers.max(1), members.clamp(1, workers.max(1)));
     let share = |i: u16| workers / members + u16::from(i < workers % members);
-    let mut wanted: Vec<(u16, u16)> = (0..members).flat_map(|i| (0..u16::BITS).map(|b| 1 << b).filter(move |b| share(i) & b != 0).map(move |b| (b, i))).collect();
+    let mut wanted: Vec<(u16, u16)> = (0..members)
+        .flat_map(|i| (0..u16::BITS).map(|b| 1 << b).filter(move |b| share(i) & b != 0).map(move |b| (b, i)))
+        .collect();
     wanted.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     let mut free: Vec<Node> = Vec::new();
     let mut first = 0;
@@ -106,13 +108,17 @@ pub fn place(workers: u16, members: u16) -> Vec<Vec<Rank>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn the_tree_splits_at_the_largest_power_of_two_below() {
         let halves = |n| Node::root(n).children().map(|(l, r)| (l.count, r.count));
-        assert_eq!([2, 3, 4, 5, 6, 7, 8, 9].map(halves), [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 3), (4, 4), (8, 1)].map(Some));
+        assert_eq!(
+            [2, 3, 4, 5, 6, 7, 8, 9].map(halves),
+            [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 3), (4, 4), (8, 1)].map(Some)
+        );
         assert_eq!(halves(1), None);
     }
 

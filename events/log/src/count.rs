@@ -1,0 +1,304 @@
+//! Which batches count: one pure rule over the `events` stream, applied alike by every reader and by the writer itself.
+//!
+//! A claim opens an epoch, which is the claim's own offset. A batch counts only if its epoch is the latest claim before it and
+//! its sequence is the next one. Parts of a batch count only together: all of them, in order, of one epoch and sequence, with
+//! no claim between them. Everything else is passed over and counted by cause: a zombie's batch, a repeated record, parts whose
+//! end never came. So who owns a cell needs no lock beside the log: a newer claim silences every older writer from its offset on.
+//!
+//! **For a writer.** Keep a [`Counter`] that has seen every record below `known`. After an append of batch `s` was acknowledged
+//! at `offset`: if `offset == known` nobody came between, so offer your own record; if not, read `known ..= offset`
+//! ([`crate::read_range`]) and offer all of it. Then [`Counter::counted`] says whether it counted. If the epoch is no longer yours, drop the state
+//! and stand down. If an append's outcome is unknown, drop the state, claim again and recover by reading: a batch appended
+//! twice under one claim would be told apart, but one whose predecessor was lost would not count.
+//!
+//! No I/O, no clock. Next on the path: `controller/server`, which folds what counts.
+
+use events_schema::batch::{Batch, EventRecord, Part, Taken, to_bytes};
+use events_schema::fact::Fact;
+use events_schema::{Epoch, Offset, Sequence};
+use minicbor::Encode;
+
+/// Most parts of a batch: 1,024 records of 8 MiB are far beyond any batch; a larger number is damage.
+pub const PARTS_MAX: u32 = 1_024;
+
+/// What a record of the `events` stream means where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// A claim: from here on only batches of this epoch count.
+    Claimed {
+        /// The claim's offset.
+        epoch: Epoch,
+    },
+    /// These facts happened. Parts are merged: `part` is `None`.
+    Counts(Batch),
+    /// A part of a batch that counts if its other parts follow.
+    Incomplete,
+    /// It has no effect.
+    Skipped(SkipCause),
+}
+
+/// Why a record has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SkipCause {
+    /// Its epoch was never claimed before it.
+    Unclaimed,
+    /// A newer claim stands before it: its writer is a zombie.
+    Superseded,
+    /// Its sequence (or part) was there before.
+    Repeated,
+    /// A sequence (or part) before it is missing.
+    Gap,
+    /// A part whose batch never came to its end. Found out later, so no verdict carries it.
+    CutOff,
+    /// Part numbers that no writer writes.
+    Malformed,
+}
+
+impl SkipCause {
+    /// All of them.
+    pub const ALL: [SkipCause; 6] = [
+        SkipCause::Unclaimed,
+        SkipCause::Superseded,
+        SkipCause::Repeated,
+        SkipCause::Gap,
+        SkipCause::CutOff,
+        SkipCause::Malformed,
+    ];
+
+    /// Its name as a metric's label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            SkipCause::Unclaimed => "unclaimed",
+            SkipCause::Superseded => "superseded",
+            SkipCause::Repeated => "repeated",
+            SkipCause::Gap => "gap",
+            SkipCause::CutOff => "cut_off",
+            SkipCause::Malformed => "malformed",
+        }
+    }
+}
+
+/// How many records had no effect, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skipped([u64; SkipCause::ALL.len()]);
+
+impl Skipped {
+    /// Records passed over for this cause.
+    #[must_use]
+    pub fn of(&self, cause: SkipCause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Records passed over.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    fn add(&mut self, cause: SkipCause, records: u64) {
+        self.0[cause as usize] += records;
+    }
+}
+
+/// Applies the rule to the records of one cell's `events` stream, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counter {
+    epoch: Option<Epoch>,
+    next: Sequence,
+    parts: Option<Parts>,
+    skipped: Skipped,
+}
+
+/// The first parts of a batch.
+#[derive(Debug, Clone, PartialEq)]
+struct Parts {
+    seen: u32,
+    count: u32,
+    merged: Batch,
+}
+
+impl Counter {
+    /// Begins at the stream's beginning.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { epoch: None, next: Sequence(0), parts: None, skipped: Skipped::default() }
+    }
+
+    /// Begins behind a record that counted (or a claim), as a snapshot remembers it: the epoch in force there and the sequence after it.
+    #[must_use]
+    pub fn resume(epoch: Epoch, next: Sequence) -> Self {
+        Self { epoch: Some(epoch), next, parts: None, skipped: Skipped::default() }
+    }
+
+    /// Takes the next record.
+    pub fn offer(&mut self, offset: Offset, record: EventRecord) -> Verdict {
+        match record {
+            EventRecord::Claim { .. } => {
+                self.cut_off();
+                let epoch = Epoch::of_claim(offset);
+                self.epoch = Some(epoch);
+                self.next = Sequence(0);
+                Verdict::Claimed { epoch }
+            }
+            EventRecord::Batch(batch) => match self.check(&batch) {
+                Ok(()) => self.take(batch),
+                Err(cause) => {
+                    self.skipped.add(cause, 1);
+                    Verdict::Skipped(cause)
+                }
+            },
+        }
+    }
+
+    /// The epoch in force: the latest claim so far.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
+    /// The sequence of the next batch that counts.
+    #[must_use]
+    pub fn next_sequence(&self) -> Sequence {
+        self.next
+    }
+
+    /// Whether a batch of this epoch and sequence has counted and its epoch is still in force.
+    #[must_use]
+    pub fn counted(&self, epoch: Epoch, sequence: Sequence) -> bool {
+        self.epoch == Some(epoch) && sequence < self.next
+    }
+
+    /// Whether the first parts of a batch wait for the others; a snapshot is taken where this is false.
+    #[must_use]
+    pub fn incomplete(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// What was passed over.
+    #[must_use]
+    pub fn skipped(&self) -> Skipped {
+        self.skipped
+    }
+
+    fn check(&self, batch: &Batch) -> Result<(), SkipCause> {
+        match self.epoch {
+            Some(epoch) if batch.epoch < epoch => return Err(SkipCause::Superseded),
+            Some(epoch) if batch.epoch == epoch => {}
+            _ => return Err(SkipCause::Unclaimed),
+        }
+        if batch.sequence < self.next {
+            return Err(SkipCause::Repeated);
+        }
+        if batch.sequence > self.next {
+            return Err(SkipCause::Gap);
+        }
+        let Some(part) = batch.part else { return Ok(()) };
+        if part.index >= part.count || part.count > PARTS_MAX {
+            return Err(SkipCause::Malformed);
+        }
+        let expected = match &self.parts {
+            // Another cut of the same batch begins only with its first part.
+            Some(parts) if parts.count != part.count => 0,
+            Some(parts) if part.index < parts.seen => return Err(SkipCause::Repeated),
+            Some(parts) => parts.seen,
+            None => 0,
+        };
+        if part.index == expected { Ok(()) } else { Err(SkipCause::Gap) }
+    }
+
+    /// Takes a batch or part that stands where it should.
+    fn take(&mut self, mut batch: Batch) -> Verdict {
+        let Some(part) = batch.part.take() else {
+            self.cut_off();
+            self.next = self.next.next();
+            return Verdict::Counts(batch);
+        };
+        if part.index == 0 {
+            self.cut_off();
+            self.parts = Some(Parts { seen: 1, count: part.count, merged: batch });
+        } else if let Some(parts) = &mut self.parts {
+            parts.seen += 1;
+            parts.merged.taken.append(&mut batch.taken);
+            parts.merged.facts.append(&mut batch.facts);
+        }
+        match self.parts.take_if(|parts| parts.seen == parts.count) {
+            Some(complete) => {
+                self.next = self.next.next();
+                Verdict::Counts(complete.merged)
+            }
+            None => Verdict::Incomplete,
+        }
+    }
+
+    fn cut_off(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            self.skipped.add(SkipCause::CutOff, u64::from(parts.seen));
+        }
+    }
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a part has besides its inputs and facts: format version, enum and array heads, epoch, sequence, part numbers, time.
+const PART_FRAME_LEN_MAX: usize = 96;
+
+/// The records of a batch, ready to be appended one after the other: one, or numbered parts when it is longer than `bytes_max`.
+///
+/// No record is longer than `bytes_max` unless a single fact is; the log refuses such a record and nothing of the batch counts.
+#[must_use]
+pub fn split(batch: Batch, bytes_max: usize) -> Vec<Vec<u8>> {
+    let whole = EventRecord::Batch(batch);
+    let bytes = to_bytes(&whole);
+    let EventRecord::Batch(batch) = whole else { return vec![bytes] };
+    if bytes.len() <= bytes_max {
+        return vec![bytes];
+    }
+    let room = bytes_max.saturating_sub(PART_FRAME_LEN_MAX);
+    let taken = cut(batch.taken, room);
+    let facts = cut(batch.facts, room);
+    let taken = taken.into_iter().map(|taken| (taken, Vec::new()));
+    let pieces: Vec<(Vec<Taken>, Vec<Fact>)> =
+        taken.chain(facts.into_iter().map(|facts| (Vec::new(), facts))).collect();
+    let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+    let part = |(index, (taken, facts)): (usize, (Vec<Taken>, Vec<Fact>))| {
+        let part = Part { index: u32::try_from(index).unwrap_or(u32::MAX), count };
+        to_bytes(&EventRecord::Batch(Batch {
+            epoch: batch.epoch,
+            sequence: batch.sequence,
+            part: Some(part),
+            taken,
+            at: batch.at,
+            facts,
+        }))
+    };
+    pieces.into_iter().enumerate().map(part).collect()
+}
+
+/// Cuts a list into consecutive pieces of at most `room` encoded bytes, or one item where that is longer.
+fn cut<T: Encode<()>>(items: Vec<T>, room: usize) -> Vec<Vec<T>> {
+    let mut pieces = Vec::new();
+    let mut piece = Vec::new();
+    let mut len = 0;
+    for item in items {
+        let item_len = to_bytes(&item).len();
+        if !piece.is_empty() && len + item_len > room {
+            pieces.push(std::mem::take(&mut piece));
+            len = 0;
+        }
+        len += item_len;
+        piece.push(item);
+    }
+    if !piece.is_empty() {
+        pieces.push(piece);
+    }
+    pieces
+}
+
+#[cfg(test)]
+#[path = "count_tests.rs"]
+mod tests;

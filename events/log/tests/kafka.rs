@@ -1,0 +1,228 @@
+//! The Kafka log on a real broker, named by `EBB_TEST_KAFKA`. Without one these tests fail and say how to start it.
+//!
+//! Every test has topics of its own, so that they can run at once and again on the same broker.
+
+#![allow(clippy::unwrap_used)]
+#![cfg(feature = "kafka")]
+
+use events_log::{
+    AppendError, EventLog, KafkaLog, KafkaUrl, LogUrl, OpenError, ReadError, Stream, contract, open, read_range,
+};
+use events_schema::{Cell, Offset};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+const CELL: Cell = Cell(0);
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/servers/kafka.sh")
+}
+
+fn broker() -> String {
+    std::env::var("EBB_TEST_KAFKA").unwrap_or_else(|_| {
+        panic!(
+            "EBB_TEST_KAFKA is not set: these tests need a real Kafka. Start one with\n    export \"$(infra/servers/kafka.sh start \"${{TMPDIR:-/tmp}}/ebb-kafka\")\"\nand stop it with\n    infra/servers/kafka.sh stop \"${{TMPDIR:-/tmp}}/ebb-kafka\""
+        )
+    })
+}
+
+/// Topics that no other test and no earlier run uses.
+fn url_on(broker: &str, settings: &str) -> KafkaUrl {
+    let unique = getrandom::u64().unwrap();
+    match LogUrl::parse(&format!("kafka://{broker}?prefix=test-{unique:x}{settings}")).unwrap() {
+        LogUrl::Kafka(url) => url,
+        other => unreachable!("{other}"),
+    }
+}
+
+async fn everything(log: &dyn EventLog, stream: Stream) -> BTreeMap<Offset, Vec<u8>> {
+    let end = log.end(stream, CELL).await.unwrap();
+    let mut found = BTreeMap::new();
+    read_range::<ReadError>(log, stream, CELL, Offset(0), end, |record| {
+        found.insert(record.offset, record.bytes.to_vec());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_keeps_the_contract() {
+    let url = LogUrl::Kafka(url_on(&broker(), "&cells=2"));
+    assert!(contract::check(open(&url).await.unwrap()).await > 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_connection_sees_everything_and_wakes_for_more() {
+    let url = url_on(&broker(), "");
+    let (first, second) = (KafkaLog::connect(&url).await.unwrap(), Arc::new(KafkaLog::connect(&url).await.unwrap()));
+    let offset = first.append(Stream::Events, CELL, b"one".to_vec()).await.unwrap();
+    assert_eq!(&second.read(Stream::Events, CELL, offset, 10).await.unwrap()[0].bytes[..], b"one");
+    let end = second.end(Stream::Events, CELL).await.unwrap();
+    let waiter = {
+        let second = Arc::clone(&second);
+        tokio::spawn(async move {
+            second.wait(Stream::Events, CELL, end).await.unwrap();
+            second.read(Stream::Events, CELL, end, 10).await.unwrap()
+        })
+    };
+    first.append(Stream::Events, CELL, b"two".to_vec()).await.unwrap();
+    assert_eq!(&waiter.await.unwrap()[0].bytes[..], b"two");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_acknowledged_without_its_offset_is_found_again() {
+    let log = KafkaLog::connect(&url_on(&broker(), "")).await.unwrap();
+    for i in 0..20 {
+        log.append(Stream::Events, CELL, vec![i]).await.unwrap();
+        // The same bytes twice: the number in the header tells them apart.
+        let offset = log.append_acknowledged_without_offset(Stream::Events, CELL, b"same".to_vec()).await.unwrap();
+        assert_eq!(offset, Offset(u64::from(i) * 2 + 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_beyond_the_partitions_is_refused() {
+    let log = KafkaLog::connect(&url_on(&broker(), "")).await.unwrap();
+    let error = log.append(Stream::Events, Cell(1), vec![1]).await.unwrap_err();
+    assert!(matches!(error, AppendError::NoSuchCell { cells: 1, .. }), "{error}");
+    assert!(matches!(log.read(Stream::Events, Cell(1), Offset(0), 1).await, Err(ReadError::NoSuchCell { .. })));
+}
+
+/// Topics that somebody else made: each with one thing that would lose or refuse records.
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_that_would_lose_records_are_refused_by_name() {
+    let broker = broker();
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", &broker).create().unwrap();
+    let large = ("max.message.bytes", "8388608");
+    let cases: Vec<(Vec<(&str, &str)>, &str)> = vec![
+        (vec![], "max.message.bytes"),
+        (vec![large], "retention.ms"),
+        (vec![large, ("retention.ms", "-1"), ("retention.bytes", "1000000")], "retention.bytes"),
+        (vec![large, ("retention.ms", "-1"), ("cleanup.policy", "compact")], "cleanup.policy"),
+        (
+            vec![large, ("retention.ms", "-1"), ("unclean.leader.election.enable", "true")],
+            "unclean.leader.election.enable",
+        ),
+    ];
+    for (settings, expected) in cases {
+        let url = url_on(&broker, "");
+        let topic = url.topic(Stream::Events);
+        let new = settings
+            .iter()
+            .fold(NewTopic::new(&topic, 1, TopicReplication::Fixed(1)), |new, (name, value)| new.set(name, value));
+        admin.create_topics([&new], &AdminOptions::new()).await.unwrap()[0].as_ref().unwrap();
+        let error = KafkaLog::connect(&url).await.unwrap_err();
+        assert!(matches!(&error, OpenError::Setting { setting, .. } if setting == expected), "{expected}: {error}");
+        assert!(error.to_string().contains(&topic));
+    }
+    let url = url_on(&broker, "");
+    drop(KafkaLog::connect(&url).await.unwrap());
+    let error = KafkaLog::connect(&KafkaUrl { cells: 3, ..url }).await.unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Setting { setting, found, .. } if setting == "partitions" && found == "1"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn plaintext_to_another_machine_is_refused_before_anything_is_sent() {
+    let url = url_on("broker.example:9092", "");
+    let error = KafkaLog::connect(&url).await.unwrap_err();
+    assert!(matches!(error, OpenError::Plaintext { .. }) && error.to_string().contains("plaintext=allow"), "{error}");
+}
+
+#[tokio::test]
+async fn a_broker_that_does_not_answer_is_named() {
+    let error = KafkaLog::connect(&url_on("127.0.0.1:9", "")).await.unwrap_err();
+    assert!(matches!(error, OpenError::Unreachable { .. }) && error.to_string().contains("127.0.0.1:9"), "{error}");
+}
+
+/// A broker of its own, stopped when the test ends, however it ends.
+struct OwnBroker {
+    directory: tempfile::TempDir,
+    address: String,
+}
+
+impl OwnBroker {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Self::run(directory.path());
+        Self { directory, address }
+    }
+
+    fn run(directory: &Path) -> String {
+        let output = Command::new(script()).arg("start").arg(directory).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().strip_prefix("EBB_TEST_KAFKA=").unwrap().to_owned()
+    }
+
+    fn kill_9_and_restart(&self) {
+        let pid = std::fs::read_to_string(self.directory.path().join("pid")).unwrap();
+        assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+        assert_eq!(Self::run(self.directory.path()), self.address);
+    }
+}
+
+impl Drop for OwnBroker {
+    fn drop(&mut self) {
+        let _ = Command::new(script()).arg("stop").arg(self.directory.path()).status();
+    }
+}
+
+/// Under load the broker is killed and started again; the log goes on by itself, and everything acknowledged is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_lost_when_the_broker_is_killed() {
+    let broker = tokio::task::spawn_blocking(OwnBroker::start).await.unwrap();
+    let log = Arc::new(KafkaLog::connect(&url_on(&broker.address, "")).await.unwrap());
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let writers: Vec<_> = (0..8)
+        .map(|writer| {
+            let (log, stopped) = (Arc::clone(&log), stopped.clone());
+            tokio::spawn(async move {
+                let (mut acknowledged, mut unknown) = (Vec::new(), 0);
+                for i in 0.. {
+                    if *stopped.borrow() {
+                        break;
+                    }
+                    let content = format!("{writer}-{i}").into_bytes();
+                    match log.append(Stream::Events, CELL, content.clone()).await {
+                        Ok(offset) => acknowledged.push((offset, content)),
+                        Err(_) => unknown += 1,
+                    }
+                }
+                (acknowledged, unknown)
+            })
+        })
+        .collect();
+    log.wait(Stream::Events, CELL, Offset(500)).await.unwrap();
+    let broker = tokio::task::spawn_blocking(move || {
+        broker.kill_9_and_restart();
+        broker
+    });
+    let broker = broker.await.unwrap();
+    let before = log.end(Stream::Events, CELL).await.unwrap();
+    log.wait(Stream::Events, CELL, Offset(before.0 + 500)).await.unwrap();
+    stop.send_replace(true);
+    let mut acknowledged = BTreeMap::new();
+    for writer in writers {
+        for (offset, content) in writer.await.unwrap().0 {
+            assert_eq!(acknowledged.insert(offset, content), None, "two records at {offset}");
+        }
+    }
+    let found = everything(&*log, Stream::Events).await;
+    for (offset, content) in &acknowledged {
+        assert_eq!(found.get(offset), Some(content), "{offset}");
+    }
+    let distinct: std::collections::BTreeSet<&Vec<u8>> = found.values().collect();
+    assert_eq!(distinct.len(), found.len(), "a record stands twice");
+    assert!(acknowledged.len() > 1_000);
+    tokio::task::spawn_blocking(move || drop(broker)).await.unwrap();
+}

@@ -1,0 +1,291 @@
+//! What a job spec may say: every refusal names the field, the value and what would be right; all of them at once.
+
+#![allow(clippy::unwrap_used)]
+
+mod samples;
+
+use events_schema::batch::{from_bytes, to_bytes};
+use events_schema::fields::Problem;
+use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// The least a job has to say.
+fn least() -> Value {
+    json!({"name": "n", "model": {"kind": "mlp"}, "dataset": "digits", "batch_size": 8, "epochs": 1})
+}
+
+/// `least` with the value at a path such as `workers.max` set, or removed.
+fn with(path: &str, value: Option<Value>) -> Value {
+    let mut document = least();
+    let mut place = &mut document;
+    let names: Vec<&str> = path.split('.').collect();
+    let (last, parents) = names.split_last().unwrap();
+    for name in parents {
+        place = place.as_object_mut().unwrap().entry(*name).or_insert_with(|| json!({}));
+    }
+    match value {
+        Some(value) => drop(place.as_object_mut().unwrap().insert((*last).to_owned(), value)),
+        None => drop(place.as_object_mut().unwrap().remove(*last)),
+    }
+    document
+}
+
+fn problems(document: &Value) -> Vec<Problem> {
+    match JobSpec::parse(document) {
+        Ok(_) => panic!("accepted: {document}"),
+        Err(problems) => problems.0,
+    }
+}
+
+#[test]
+fn the_least_job_gets_documented_defaults() {
+    let spec = JobSpec::parse(&least()).unwrap();
+    assert_eq!(
+        (spec.workers.min, spec.workers.max, spec.seed, spec.priority, spec.suspend, spec.max_restarts),
+        (1, 1, 0, 0, false, 10)
+    );
+    assert_eq!(spec.model, ModelSpec::Mlp { hidden: vec![128], dropout: 0.0 });
+    assert_eq!((spec.length, spec.shuffle, spec.tail), (Length::Epochs(1), Shuffle::Blocks { open: 8 }, Tail::Short));
+    assert!(matches!(spec.optimizer, OptimizerSpec::Adamw { .. }));
+    assert_eq!((spec.schedule.warmup_steps, spec.schedule.shape), (0, ScheduleShape::Constant));
+    assert_eq!((spec.checkpoint.every_steps, spec.checkpoint.keep), (500, 2));
+    assert!(spec.gradient_clip_norm.is_none() && spec.evaluation.is_none());
+}
+
+#[test]
+fn what_is_shown_back_is_a_spec_again() {
+    let spec = samples::spec();
+    let shown = serde_json::to_value(&spec).unwrap();
+    assert_eq!(shown["model"]["kind"], "cnn");
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap().digest(), spec.digest());
+    assert_ne!(spec.digest(), JobSpec::parse(&least()).unwrap().digest());
+}
+
+/// One wrong value: exactly one problem, at this field, saying this.
+#[test]
+fn each_wrong_value_is_refused_by_name() {
+    let long = "x".repeat(64);
+    let cases: Vec<(&str, Option<Value>, &str, &str)> = vec![
+        ("name", None, "name", "1 to 63"),
+        ("name", Some(json!("")), "name", "1 to 63"),
+        ("name", Some(json!(long)), "name", "1 to 63"),
+        ("name", Some(json!("a\nb")), "name", "printable"),
+        ("name", Some(json!(5)), "name", "a text"),
+        ("model", None, "model", "kind: mlp"),
+        ("model", Some(json!("mlp")), "model", "an object"),
+        ("model.kind", None, "model.kind", "mlp, cnn, gpt"),
+        ("model.kind", Some(json!("resnet")), "model.kind", "mlp, cnn, gpt"),
+        ("model.kind", Some(json!("gtp")), "model.kind", "did you mean `gpt`"),
+        ("model.kind", Some(json!(3)), "model.kind", "mlp, cnn, gpt"),
+        ("model.hidden", Some(json!([])), "model.hidden", "1 to 32 whole numbers"),
+        ("model.hidden", Some(json!([0])), "model.hidden", "from 1 to 65536"),
+        ("model.hidden", Some(json!([64, "64"])), "model.hidden", "whole numbers"),
+        ("model.hidden", Some(json!(128)), "model.hidden", "a list"),
+        ("model.hidden", Some(json!([65_536, 65_536])), "model.hidden", "500000000 parameters"),
+        ("model.dropout", Some(json!(1.0)), "model.dropout", "0 to 0.95"),
+        ("model.dropout", Some(json!("0.1")), "model.dropout", "a number"),
+        ("model.layers", Some(json!(2)), "model.layers", "no such field"),
+        (
+            "model",
+            Some(json!({"kind": "cnn", "channels": [16, 30], "groups": 4})),
+            "model.groups",
+            "divides every entry",
+        ),
+        ("model", Some(json!({"kind": "cnn", "blocks": 0})), "model.blocks", "1 to 16"),
+        (
+            "model",
+            Some(json!({"kind": "cnn", "channels": [1, 2, 3, 4, 5, 6, 7], "groups": 1})),
+            "model.channels",
+            "1 to 6 whole numbers",
+        ),
+        (
+            "model",
+            Some(json!({"kind": "cnn", "channels": [4_096, 4_096], "blocks": 16})),
+            "model.channels",
+            "500000000 parameters",
+        ),
+        ("model", Some(json!({"kind": "gpt", "heads": 3, "width": 64})), "model.heads", "divides `width` (64)"),
+        ("model", Some(json!({"kind": "gpt", "layers": 97})), "model.layers", "1 to 96"),
+        ("model", Some(json!({"kind": "gpt", "context": 0})), "model.context", "1 to 8192"),
+        ("model", Some(json!({"kind": "gpt", "layers": 96, "width": 16_384})), "model.width", "500000000 parameters"),
+        ("model", Some(json!({"kind": "gpt", "contxt": 64})), "model.contxt", "did you mean `context`"),
+        ("dataset", None, "dataset", "registered dataset"),
+        ("dataset", Some(json!("Digits")), "dataset", "a-z, 0-9"),
+        ("dataset", Some(json!(["digits"])), "dataset", "a text"),
+        ("workers", Some(json!(4)), "workers", "an object"),
+        ("workers", Some(json!({"min": 1})), "workers.max", "1 to 256"),
+        ("workers", Some(json!({"max": 0})), "workers.max", "1 to 256"),
+        ("workers", Some(json!({"max": 257})), "workers.max", "1 to 256"),
+        ("workers", Some(json!({"min": 5, "max": 4})), "workers.min", "at most `max` (4)"),
+        ("workers", Some(json!({"min": 0, "max": 4})), "workers.min", "1 to 256"),
+        ("workers", Some(json!({"max": 4, "mim": 2})), "workers.mim", "did you mean `min`"),
+        ("batch_size", None, "batch_size", "1 to 65536"),
+        ("batch_size", Some(json!(0)), "batch_size", "1 to 65536"),
+        ("batch_size", Some(json!(-8)), "batch_size", "1 to 65536"),
+        ("batch_size", Some(json!(8.5)), "batch_size", "whole number"),
+        ("batch_size", Some(json!("8")), "batch_size", "whole number"),
+        ("batch_size", Some(json!(true)), "batch_size", "whole number"),
+        ("epochs", None, "epochs", "or `steps`"),
+        ("epochs", Some(json!(0)), "epochs", "1 to 1000000"),
+        ("steps", Some(json!(10)), "steps", "not both"),
+        ("seed", Some(json!(-1)), "seed", "0 to 18446744073709551615"),
+        ("shuffle", Some(json!("random")), "shuffle", "`full`"),
+        ("shuffle", Some(json!({"window": 0})), "shuffle", "`full`"),
+        ("shuffle", Some(json!({"blocks": {"open": 300}})), "shuffle", "open: 8"),
+        ("shuffle", Some(json!({"window": 5, "blocks": {"open": 2}})), "shuffle", "`full`"),
+        ("tail", Some(json!("keep")), "tail", "short, drop"),
+        ("tail", Some(json!(false)), "tail", "short, drop"),
+        ("optimizer", Some(json!("adamw")), "optimizer", "an object"),
+        ("optimizer", Some(json!({"kind": "adam"})), "optimizer.kind", "did you mean `adamw`"),
+        ("optimizer", Some(json!({"learning_rate": 0.1})), "optimizer.kind", "sgd or adamw"),
+        ("optimizer", Some(json!({"kind": "adamw", "momentum": 0.9})), "optimizer.momentum", "no such field"),
+        ("optimizer", Some(json!({"kind": "sgd", "momentum": 1.0})), "optimizer.momentum", "0 to 0.999999"),
+        ("optimizer", Some(json!({"kind": "sgd", "nesterov": "yes"})), "optimizer.nesterov", "true or false"),
+        ("optimizer", Some(json!({"kind": "adamw", "epsilon": 0})), "optimizer.epsilon", "a number from"),
+        ("optimizer", Some(json!({"kind": "adamw", "learning_rate": -0.1})), "optimizer.learning_rate", "0 to 1000"),
+        (
+            "optimizer",
+            Some(json!({"kind": "adamw", "lerning_rate": 0.1})),
+            "optimizer.lerning_rate",
+            "did you mean `learning_rate`",
+        ),
+        ("schedule", Some(json!({"kind": "exponential"})), "schedule.kind", "constant, step, cosine, linear"),
+        ("schedule", Some(json!({"kind": "step"})), "schedule.every_steps", "whole number"),
+        ("schedule", Some(json!({"kind": "cosine", "floor": 2})), "schedule.floor", "0 to 1"),
+        ("schedule", Some(json!({"kind": "cosine", "factor": 0.5})), "schedule.factor", "no such field"),
+        ("schedule.warmup_steps", Some(json!(1.5)), "schedule.warmup_steps", "whole number"),
+        ("gradient_clip_norm", Some(json!(0)), "gradient_clip_norm", "a number from"),
+        ("evaluation", Some(json!({"every_steps": 5})), "evaluation.dataset", "registered dataset"),
+        ("evaluation", Some(json!({"dataset": "d", "every_steps": 0})), "evaluation.every_steps", "whole number"),
+        ("checkpoint", Some(json!({"keep": 0})), "checkpoint.keep", "1 to 1000"),
+        ("checkpoint", Some(json!({"every_steps": "often"})), "checkpoint.every_steps", "whole number"),
+        ("priority", Some(json!("high")), "priority", "higher goes first"),
+        ("priority", Some(json!(3_000_000_000u32)), "priority", "higher goes first"),
+        ("suspend", Some(json!("no")), "suspend", "true or false"),
+        ("max_restarts", Some(json!(1_001)), "max_restarts", "0 to 1000"),
+        ("batchsize", Some(json!(8)), "batchsize", "did you mean `batch_size`"),
+        ("epoch", Some(json!(1)), "epoch", "did you mean `epochs`"),
+        ("zzz", Some(json!(1)), "zzz", "no such field; the fields here are name, model"),
+    ];
+    for (path, value, field, expected) in cases {
+        let document = with(path, value);
+        let found = problems(&document);
+        assert_eq!(found.iter().map(|p| p.field.as_str()).collect::<Vec<_>>(), [field], "{document}: {found:?}");
+        assert!(found[0].expected.contains(expected), "{document}: {}", found[0]);
+    }
+}
+
+#[test]
+fn the_value_is_shown_as_given_and_cut_when_long() {
+    assert_eq!(problems(&with("batch_size", Some(json!("8"))))[0].value, "\"8\"");
+    assert_eq!(problems(&with("batch_size", None))[0].value, "missing");
+    let value = &problems(&with("dataset", Some(json!("Ä".repeat(500)))))[0].value;
+    assert!(value.chars().count() == 81 && value.ends_with('…'), "{value}");
+}
+
+#[test]
+fn a_body_that_is_no_object_is_one_problem() {
+    for body in [json!(null), json!([]), json!("text"), json!(7), json!(true)] {
+        let found = problems(&body);
+        assert_eq!(found.len(), 1, "{body}: {found:?}");
+        assert_eq!((found[0].field.as_str(), found[0].expected.as_str()), ("", "an object"));
+        assert!(found[0].to_string().starts_with("the body is "));
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once_but_not_without_end() {
+    let found = problems(
+        &json!({"model": {"kind": "mlp", "hidden": 5, "dropout": 7}, "batch_size": 0, "workers": {}, "tail": "x"}),
+    );
+    let mut fields: Vec<&str> = found.iter().map(|p| p.field.as_str()).collect();
+    fields.sort_unstable();
+    assert_eq!(
+        fields,
+        ["batch_size", "dataset", "epochs", "model.dropout", "model.hidden", "name", "tail", "workers.max"]
+    );
+    let many: serde_json::Map<String, Value> = (0..500).map(|i| (format!("q{i}"), json!(1))).collect();
+    assert_eq!(problems(&Value::Object(many)).len(), 32);
+}
+
+/// What YAML makes of unquoted words and numbers arrives here as JSON values.
+#[test]
+fn values_as_yaml_gives_them() {
+    let accepted = [
+        ("optimizer", json!({"kind": "sgd", "learning_rate": 1})),
+        ("gradient_clip_norm", json!(1)),
+        ("gradient_clip_norm", json!(null)),
+        ("evaluation", json!(null)),
+        ("workers", json!(null)),
+        ("seed", json!(18_446_744_073_709_551_615u64)),
+        ("shuffle", json!("none")),
+        ("priority", json!(-3)),
+    ];
+    for (path, value) in accepted {
+        let document = with(path, Some(value));
+        assert!(JobSpec::parse(&document).is_ok(), "{document}: {:?}", JobSpec::parse(&document));
+    }
+    // `name: 2026`, `dataset: on`, `batch_size: 1e3`: numbers and truth values where a text or a whole number belongs.
+    for (path, value) in
+        [("name", json!(2026)), ("dataset", json!(true)), ("batch_size", json!(1e3)), ("suspend", json!("yes"))]
+    {
+        assert_eq!(problems(&with(path, Some(value)))[0].field, path);
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,20}".prop_map(Value::from),
+        prop_oneof![Just("mlp"), Just("gpt"), Just("cnn"), Just("sgd"), Just("step"), Just("full")]
+            .prop_map(Value::from),
+    ];
+    let name = prop_oneof![
+        "[a-z_]{1,8}",
+        Just("kind".to_owned()),
+        Just("min".to_owned()),
+        Just("max".to_owned()),
+        Just("hidden".to_owned()),
+        Just("window".to_owned())
+    ];
+    leaf.prop_recursive(3, 24, 6, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::btree_map(name.clone(), inner, 0..5)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn no_document_panics_and_every_refusal_names_something(field in 0..20usize, value in any_json()) {
+        let names: Vec<String> = samples::full_document().as_object().unwrap().keys().cloned().collect();
+        let document = with(&names[field % names.len()], Some(value));
+        match JobSpec::parse(&document) {
+            Ok(spec) => prop_assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec),
+            Err(problems) => {
+                prop_assert!(!problems.0.is_empty());
+                prop_assert!(problems.0.iter().all(|p| !p.expected.is_empty() && p.value.chars().count() <= 81));
+            }
+        }
+    }
+
+    #[test]
+    fn valid_specs_survive_their_bytes(min in 1..20u16, more in 0..20u16, batch_size in 1..65_536u32, seed in any::<u64>(), learning_rate in 0.0..10.0f64, steps in 1..1_000_000_000u64, priority in any::<i32>()) {
+        let document = json!({
+            "name": "p", "model": {"kind": "gpt"}, "dataset": "d", "workers": {"min": min, "max": min + more}, "batch_size": batch_size, "steps": steps,
+            "seed": seed, "priority": priority, "optimizer": {"kind": "adamw", "learning_rate": learning_rate},
+        });
+        let spec = JobSpec::parse(&document).unwrap();
+        prop_assert_eq!((spec.workers.max, spec.seed, spec.length, spec.priority), (min + more, seed, Length::Steps(steps), priority));
+        prop_assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    }
+}

@@ -1,0 +1,484 @@
+//! One value of every kind that is written anywhere: what `golden.rs` compares byte for byte, and other tests take apart.
+//!
+//! A new variant does not compile here until it is listed in [`kinds!`], and does not pass until it has a sample and a golden
+//! line. Samples never change: they are what old logs hold. A new field gets a new sample.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::fact::*;
+use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders, Telemetry};
+use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
+use events_schema::*;
+use serde_json::{Value, json};
+
+/// A sample's name (`Type::Variant` or `Type`), its bytes, and whether bytes decode to it and encode back to themselves.
+pub struct Sample {
+    pub name: String,
+    pub bytes: Vec<u8>,
+    pub reads: fn(&[u8]) -> Result<Vec<u8>, String>,
+}
+
+fn sample<T: minicbor::Encode<()> + for<'b> minicbor::Decode<'b, ()>>(name: impl Into<String>, value: &T) -> Sample {
+    let reads = |bytes: &[u8]| from_bytes::<T>(bytes).map(|value| to_bytes(&value)).map_err(|error| error.to_string());
+    Sample { name: name.into(), bytes: to_bytes(value), reads }
+}
+
+/// Lists every variant of an enum: the match makes forgetting one a compile error.
+macro_rules! kinds {
+    ($($list:ident = $kind:ident of $type:ident { $($variant:ident),+ $(,)? })+) => {$(
+        pub const $list: &[&str] = &[$(stringify!($variant)),+];
+        pub fn $kind(value: &$type) -> &'static str {
+            match value { $($type::$variant { .. } => stringify!($variant)),+ }
+        }
+    )+};
+}
+
+kinds! {
+    FACTS = fact_kind of Fact {
+        JobAccepted, CommandRefused, CommandTaken, JobSuspending, JobSuspended, JobResumed, JobCancelled, JobFailed, JobFinished,
+        PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
+        GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
+        DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
+        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
+    }
+    COMMANDS = command_kind of Command {
+        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
+    }
+    REPORTS = report_kind of Report {
+        AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
+        JobBroken, SlotTakenBack, Evaluated,
+    }
+    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
+    INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
+    DEMANDS = demand_kind of Demand { Needed, Utilization }
+    OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }
+    REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit }
+    PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing }
+    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
+    LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
+    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared }
+    ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded }
+    ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
+    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted }
+    SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
+    LENGTHS = length_kind of Length { Epochs, Steps }
+    SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
+    TAILS = tail_kind of Tail { Short, Drop }
+    OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
+    SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
+    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat }
+    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry }
+}
+
+/// Every name that needs a golden line.
+pub fn names_wanted() -> Vec<String> {
+    let enums: [(&str, &[&str]); 26] = [
+        ("Fact", FACTS),
+        ("Command", COMMANDS),
+        ("Report", REPORTS),
+        ("EventRecord", EVENT_RECORDS),
+        ("InputStream", INPUT_STREAMS),
+        ("Demand", DEMANDS),
+        ("OfferMode", OFFER_MODES),
+        ("Refusal", REFUSALS),
+        ("PlanCause", PLAN_CAUSES),
+        ("WaitCause", WAIT_CAUSES),
+        ("LeaveCause", LEAVE_CAUSES),
+        ("ReclaimCause", RECLAIM_CAUSES),
+        ("AbandonCause", ABANDON_CAUSES),
+        ("Entry", ENTRIES),
+        ("ExitCause", EXIT_CAUSES),
+        ("SampleShape", SAMPLE_SHAPES),
+        ("ModelSpec", MODELS),
+        ("Length", LENGTHS),
+        ("Shuffle", SHUFFLES),
+        ("Tail", TAILS),
+        ("OptimizerSpec", OPTIMIZERS),
+        ("ScheduleShape", SCHEDULE_SHAPES),
+        ("AgentMessage", AGENT_MESSAGES),
+        ("ControllerMessage", CONTROLLER_MESSAGES),
+        ("ToExecutor", TO_EXECUTOR),
+        ("FromExecutor", FROM_EXECUTOR),
+    ];
+    let structs = ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part"];
+    let variants =
+        enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
+    variants.chain(structs.map(str::to_owned)).collect()
+}
+
+pub fn job() -> JobId {
+    JobId::parse("job-4g7q2mz0x8k1v5n3b6c9d2f0ha").unwrap()
+}
+
+fn executor() -> ExecutorId {
+    ExecutorId { job: job(), number: 7 }
+}
+
+fn server() -> ServerId {
+    ServerId::parse("host-1.rack").unwrap()
+}
+
+pub fn slot(index: u16) -> SlotId {
+    SlotId { server: server(), index }
+}
+
+fn fleet() -> FleetId {
+    FleetId::parse("chat-eu").unwrap()
+}
+
+fn command_id() -> CommandId {
+    CommandId::parse("cmd-01").unwrap()
+}
+
+fn tenant() -> TenantId {
+    TenantId::parse("local").unwrap()
+}
+
+fn dataset() -> DatasetInfo {
+    let sample = SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 };
+    let (name, metadata_digest) = (DatasetName::parse("digits").unwrap(), Digest([0x11; 32]));
+    DatasetInfo { name, sample, rows: 1_437, metadata_key: "datasets/digits/11.json".to_owned(), metadata_digest }
+}
+
+/// A document that says everything a job can say.
+pub fn full_document() -> Value {
+    json!({
+        "name": "Digits, with everything", "model": {"kind": "cnn", "channels": [16, 32], "blocks": 2, "groups": 8, "dropout": 0.25},
+        "dataset": "digits", "workers": {"min": 2, "max": 4}, "batch_size": 32, "epochs": 12, "seed": 18446744073709551615u64,
+        "shuffle": {"window": 4096}, "tail": "drop",
+        "optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9, "nesterov": true, "weight_decay": 0.0005},
+        "schedule": {"warmup_steps": 20, "kind": "cosine", "floor": 0.01}, "gradient_clip_norm": 1.5,
+        "evaluation": {"dataset": "digits-test", "every_steps": 50}, "checkpoint": {"every_steps": 100, "keep": 3},
+        "priority": -5, "suspend": true, "max_restarts": 4,
+    })
+}
+
+pub fn spec() -> JobSpec {
+    JobSpec::parse(&full_document()).unwrap()
+}
+
+fn metrics() -> Metrics {
+    Metrics { loss_micro: 123_456, correct: 350, count: 360 }
+}
+
+fn outcome() -> Outcome {
+    Outcome {
+        step: Step(540),
+        model_key: "jobs/a/model".to_owned(),
+        model_digest: Digest([0x22; 32]),
+        train_loss_micro: -1,
+        metrics: Some(metrics()),
+    }
+}
+
+fn reason(cause: PlanCause, waits: Option<WaitCause>) -> PlanReason {
+    PlanReason { policy: "ebb".to_owned(), cause, waits }
+}
+
+fn proposal() -> Proposal {
+    let member = |number, ranks: &[u16]| Member {
+        executor: ExecutorId { job: job(), number },
+        address: format!("127.0.0.1:{}", 4_000 + number),
+        ranks: ranks.iter().copied().map(Rank).collect(),
+    };
+    let (entry, members) = (Entry::Switch { from: Generation(3) }, vec![member(7, &[0, 1, 3]), member(8, &[2])]);
+    Proposal { generation: Generation(4), entry, members, leader: executor(), deadline: TimeMs(1_770_000_030_000) }
+}
+
+fn checkpoint() -> CheckpointInfo {
+    CheckpointInfo {
+        step: Step(100),
+        generation: Generation(4),
+        manifest_key: "jobs/a/checkpoints/100/manifest".to_owned(),
+        replica_digest: Digest([0x33; 32]),
+        bytes: 1 << 33,
+    }
+}
+
+fn order() -> JobOrder {
+    JobOrder {
+        spec: Box::new(spec()),
+        dataset: dataset(),
+        evaluation: Some(dataset()),
+        key: [0x44; 32],
+        proposal: Some(proposal()),
+        park: true,
+    }
+}
+
+fn telemetry() -> Telemetry {
+    Telemetry {
+        job: job(),
+        generation: Generation(4),
+        step: Step(101),
+        steps_total: 540,
+        epoch: 2,
+        loss: 0.5,
+        samples_per_second: 1234.5,
+        step_us: 9_876,
+        members: 3,
+    }
+}
+
+/// One fact of every kind.
+pub fn facts() -> Vec<Fact> {
+    use Fact::*;
+    vec![
+        JobAccepted {
+            job: job(),
+            tenant: tenant(),
+            command: command_id(),
+            spec: Box::new(spec()),
+            body_digest: Digest([0x55; 32]),
+        },
+        CommandRefused {
+            command: command_id(),
+            subject: "digits".to_owned(),
+            refusal: Refusal::InUse { by: "job-a".to_owned() },
+        },
+        CommandTaken { command: command_id() },
+        JobSuspending { job: job() },
+        JobSuspended { job: job() },
+        JobResumed { job: job() },
+        JobCancelled { job: job() },
+        JobFailed { job: job(), reason: "the dataset has 3 classes: expected 10".to_owned() },
+        JobFinished { job: job(), outcome: outcome() },
+        PlanAdopted {
+            job: job(),
+            slots: vec![slot(0), slot(1)],
+            reason: reason(PlanCause::Gain, Some(WaitCause::Slots { missing: 2 })),
+        },
+        JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
+        ExecutorAssigned { executor: executor(), slot: slot(1) },
+        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
+        ExecutorLeaving { executor: executor(), deadline: TimeMs(1_770_000_000_000), cause: LeaveCause::Reclaim },
+        ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::Signal(9) },
+        GenerationProposed { job: job(), proposal: proposal() },
+        GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
+        GenerationAbandoned { job: job(), generation: Generation(5), cause: AbandonCause::MemberLost },
+        MemberDeparted {
+            job: job(),
+            generation: Generation(4),
+            executor: executor(),
+            leader: ExecutorId { job: job(), number: 8 },
+            step: Step(102),
+        },
+        CheckpointAccepted { job: job(), checkpoint: checkpoint() },
+        CheckpointRetired { job: job(), manifest_key: "jobs/a/checkpoints/50/manifest".to_owned() },
+        JobRestarted { job: job(), from: Step(100) },
+        Evaluated { job: job(), step: Step(150), metrics: metrics() },
+        DatasetRegistered { dataset: dataset() },
+        DatasetRemoved { dataset: DatasetName::parse("digits").unwrap() },
+        FleetDeclared {
+            fleet: fleet(),
+            slots: vec![slot(0), slot(300)],
+            offers: OfferMode::ByDemand,
+            reclaim_deadline_ms: 20_000,
+        },
+        DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
+        SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
+        SlotBorrowed { slot: slot(2) },
+        SlotReclaimed { slot: slot(2), deadline: TimeMs(1_770_000_020_000), cause: ReclaimCause::Direct },
+        SlotReturned { slot: slot(2) },
+        AgentJoined {
+            server: server(),
+            incarnation: u64::MAX,
+            slots: 8,
+            class: Digest([0x66; 32]),
+            address: "http://10.0.0.1:7002".to_owned(),
+        },
+        AgentGone { server: server() },
+        ReportsTaken { server: server(), incarnation: 12, through: 99 },
+        InputRefused {
+            stream: "commands".to_owned(),
+            offset: Offset(77),
+            reason: "not a record of this stream".to_owned(),
+        },
+    ]
+}
+
+fn commands() -> Vec<Command> {
+    use Command::*;
+    vec![
+        SubmitJob { job: job(), spec: Box::new(spec()), body_digest: Digest([0x55; 32]) },
+        CancelJob { job: job() },
+        SuspendJob { job: job() },
+        ResumeJob { job: job() },
+        RegisterDataset { dataset: dataset() },
+        RemoveDataset { dataset: DatasetName::parse("digits").unwrap() },
+        PutFleet {
+            fleet: fleet(),
+            slots: vec![slot(0), slot(1)],
+            offers: OfferMode::Explicit,
+            reclaim_deadline_ms: 20_000,
+        },
+        OfferSlots { fleet: fleet(), slots: vec![slot(0)] },
+        ReclaimSlots { fleet: fleet(), slots: vec![] },
+    ]
+}
+
+fn reports() -> Vec<Report> {
+    use Report::*;
+    vec![
+        AgentJoined { slots: 4, class: Digest([0x66; 32]), address: "http://127.0.0.1:7002".to_owned() },
+        AgentGone,
+        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
+        ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::NotStarted("no such file".to_owned()) },
+        GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
+        MemberDeparted {
+            job: job(),
+            generation: Generation(4),
+            executor: executor(),
+            leader: ExecutorId { job: job(), number: 8 },
+            step: Step(102),
+        },
+        CheckpointWritten {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            manifest_key: "k".to_owned(),
+            replica_digest: Digest([0x33; 32]),
+            bytes: 4_096,
+        },
+        JobCompleted { job: job(), generation: Generation(4), outcome: Outcome { metrics: None, ..outcome() } },
+        JobBroken { job: job(), generation: Generation(4), reason: "object missing".to_owned() },
+        SlotTakenBack { slot: slot(1) },
+        Evaluated { job: job(), generation: Generation(4), step: Step(150), metrics: metrics() },
+    ]
+}
+
+fn claim() -> EventRecord {
+    EventRecord::Claim { controller: "host-1".to_owned(), incarnation: 0xDEAD_BEEF }
+}
+
+pub fn batch() -> Batch {
+    let taken = |stream, from, to| Taken { stream, from: Offset(from), to: Offset(to) };
+    let taken = vec![
+        taken(InputStream::Demand, 1, 2),
+        taken(InputStream::Reports, 10, 300),
+        taken(InputStream::Commands, 0, 1),
+    ];
+    Batch {
+        epoch: Epoch(40),
+        sequence: Sequence(2),
+        part: None,
+        taken,
+        at: TimeMs(1_770_000_000_000),
+        facts: vec![Fact::CommandTaken { command: command_id() }, Fact::JobSuspended { job: job() }],
+    }
+}
+
+fn agent_messages() -> Vec<AgentMessage> {
+    vec![
+        AgentMessage::Hello { server: server(), incarnation: 12 },
+        AgentMessage::Report { number: 3, at: TimeMs(5), report: Report::SlotTakenBack { slot: slot(1) } },
+        AgentMessage::Telemetry(telemetry()),
+        AgentMessage::Heartbeat,
+    ]
+}
+
+fn controller_messages() -> Vec<ControllerMessage> {
+    let executor = ExecutorOrder { executor: executor(), slot: slot(1), leave_by: Some(TimeMs(9)), job: order() };
+    vec![
+        ControllerMessage::Orders(Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }),
+        ControllerMessage::ReportsTaken { through: 99 },
+        ControllerMessage::Heartbeat { epoch: Epoch(40) },
+    ]
+}
+
+fn to_executor() -> Vec<ToExecutor> {
+    let start = ExecutorStart {
+        executor: executor(),
+        slot: slot(1),
+        store_url: "file:///data/store".to_owned(),
+        class: Digest([0x66; 32]),
+        listen_host: "127.0.0.1".to_owned(),
+        order: order(),
+    };
+    vec![
+        ToExecutor::Start(Box::new(start)),
+        ToExecutor::Order(Box::new(order())),
+        ToExecutor::Leave { within_ms: 500 },
+        ToExecutor::Stop,
+    ]
+}
+
+/// All samples.
+pub fn all() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    macro_rules! add {
+        ($($type:literal, $kind:ident: $values:expr;)+) => {$(
+            samples.extend($values.iter().map(|value| sample(format!(concat!($type, "::{}"), $kind(value)), value)));
+        )+};
+    }
+    let text = || "text".to_owned();
+    add! {
+        "Fact", fact_kind: facts();
+        "Command", command_kind: commands();
+        "Report", report_kind: reports();
+        "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch())];
+        "InputStream", input_stream_kind: [InputStream::Commands, InputStream::Demand, InputStream::Reports];
+        "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
+        "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
+        "Refusal", refusal_kind: [
+            Refusal::Unknown { kind: text(), name: text(), nearest: Some(text()) }, Refusal::WrongPhase { phase: text(), expected: text() },
+            Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
+            Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }
+        ];
+        "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing];
+        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }];
+        "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
+        "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
+        "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded];
+        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
+        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text())];
+        "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
+        "ModelSpec", model_kind: [
+            ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
+            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }
+        ];
+        "Length", length_kind: [Length::Epochs(3), Length::Steps(1 << 40)];
+        "Shuffle", shuffle_kind: [Shuffle::Blocks { open: 8 }, Shuffle::Window { samples: 4_096 }, Shuffle::Full, Shuffle::None];
+        "Tail", tail_kind: [Tail::Short, Tail::Drop];
+        "OptimizerSpec", optimizer_kind: [
+            OptimizerSpec::Sgd { learning_rate: 0.1, momentum: 0.9, nesterov: false, weight_decay: 0.0 },
+            OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+        ];
+        "ScheduleShape", schedule_shape_kind: [
+            ScheduleShape::Constant, ScheduleShape::Step { every_steps: 10, factor: 0.5 }, ScheduleShape::Cosine { floor: 0.0 },
+            ScheduleShape::Linear { floor: 0.1 }
+        ];
+        "AgentMessage", agent_message_kind: agent_messages();
+        "ControllerMessage", controller_message_kind: controller_messages();
+        "ToExecutor", to_executor_kind: to_executor();
+        "FromExecutor", from_executor_kind: [FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry())];
+    }
+    let record = CommandRecord {
+        id: command_id(),
+        tenant: tenant(),
+        at: TimeMs(1_770_000_000_000),
+        command: Command::CancelJob { job: job() },
+    };
+    samples.push(sample("CommandRecord", &record));
+    let signal = DemandSignal {
+        fleet: fleet(),
+        sequence: 1_770_000_000_001,
+        at: TimeMs(1_770_000_000_000),
+        demand: Demand::Needed(3),
+    };
+    samples.push(sample("DemandSignal", &signal));
+    let report =
+        ReportRecord { server: server(), incarnation: 12, number: 3, at: TimeMs(5), report: Report::AgentGone };
+    samples.push(sample("ReportRecord", &report));
+    samples.push(sample("JobSpec", &spec()));
+    samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
+    samples
+}

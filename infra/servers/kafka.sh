@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# One real Kafka broker (KRaft, version in kafka/pom.xml) on free loopback ports, for tests.
+#
+#   infra/servers/kafka.sh start DIR   starts it with its data, log and pid in DIR, waits until it answers, and prints
+#                                      EBB_TEST_KAFKA=127.0.0.1:PORT (all else goes to standard error)
+#   infra/servers/kafka.sh stop DIR    stops it; DIR stays
+#
+# So a test script says: trap 'infra/servers/kafka.sh stop "$dir"' EXIT; kafka=$(infra/servers/kafka.sh start "$dir"); export "$kafka"
+# Jars are fetched once into ${EBB_CACHE:-$HOME/.cache/ebb}. Needs Java 17 or newer, and Maven for the first start.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${EBB_CACHE:-$HOME/.cache/ebb}
+start_tries=3
+answer_wait_s=90
+stop_wait_s=10
+
+say() { printf 'kafka.sh: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+
+java_version() { # the major version of the installed Java, or 0
+  command -v java >/dev/null || { echo 0; return; }
+  java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+install_tools() { # installs $@ as Debian packages, or says what to install
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    die "Java 17 or newer and Maven are needed. Install them, on Debian with: sudo apt-get install -y $*"
+  fi
+  say "installing $*"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq >&2 || die "apt-get update failed; install $* by hand"
+  apt-get install -y -qq --no-install-recommends "$@" >&2 || die "apt-get install failed; install $* by hand"
+}
+
+jre_package() {
+  if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then echo openjdk-17-jre-headless; else echo default-jre-headless; fi
+}
+
+need_java() {
+  local version; version=$(java_version)
+  [ "${version:-0}" -ge 17 ] || install_tools "$(command -v apt-cache >/dev/null && jre_package || echo openjdk-17-jre-headless)"
+  version=$(java_version)
+  [ "${version:-0}" -ge 17 ] || die "Java 17 or newer is needed; 'java' is version ${version:-0}"
+}
+
+fetch_jars() { # prints the folder with the jars
+  local version libs
+  version=$(sed -n 's|.*<version>\([0-9.]*\)</version>.*|\1|p' "$here/kafka/pom.xml" | sed -n 2p)
+  libs=$cache/kafka-$version-$(cksum <"$here/kafka/pom.xml" | cut -d' ' -f1)
+  mkdir -p "$cache"
+  ( # one at a time; a fetch that was cut off leaves no folder of that name
+    flock 9
+    [ -d "$libs" ] && exit 0
+    command -v mvn >/dev/null || install_tools maven
+    say "fetching Kafka $version into $libs"
+    rm -rf "$libs.part"
+    cp -r "$here/kafka" "$libs.part"
+    if ! mvn -q -B -f "$libs.part/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$libs.part/libs" >&2; then
+      die "Maven could not fetch the jars of $here/kafka/pom.xml; see above, and set a mirror in ~/.m2/settings.xml if there is no direct way out"
+    fi
+    mv "$libs.part" "$libs"
+  ) 9>"$cache/kafka.lock" || exit 1
+  echo "$libs/libs"
+}
+
+free_port() { # a port nobody listens on, below the range the system hands out itself
+  local port
+  for _ in $(seq 50); do
+    port=$((20000 + RANDOM % 12000))
+    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then echo "$port"; return; fi
+  done
+  die "no free port between 20000 and 32000"
+}
+
+ours() { # whether $1 is a running broker whose data is in $2
+  [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "$2/node.properties"
+}
+
+answers() { # whether the broker on port $1 answers an ApiVersions request
+  local reply
+  reply=$( (
+    exec 3<>"/dev/tcp/127.0.0.1/$1"
+    printf '\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff' >&3
+    timeout 5 head -c 8 <&3 | od -An -tx1 | tr -d ' \n'
+  ) 2>/dev/null) || return 1
+  [ "${reply:8:8}" = 00000001 ] # the request's own number
+}
+
+write_properties() { # DIR BROKER_PORT CONTROLLER_PORT
+  cat >"$1/node.properties" <<PROPERTIES
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$3
+listeners=PLAINTEXT://127.0.0.1:$2,CONTROLLER://127.0.0.1:$3
+advertised.listeners=PLAINTEXT://127.0.0.1:$2
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=$1/data
+auto.create.topics.enable=false
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+log.cleaner.dedupe.buffer.size=4194304
+PROPERTIES
+}
+
+start() {
+  local directory=$1 pid libs port controller_port cluster try
+  mkdir -p "$directory"
+  directory=$(cd "$directory" && pwd)
+  pid=$(cat "$directory/pid" 2>/dev/null || true)
+  if ours "$pid" "$directory"; then
+    port=$(cat "$directory/port")
+    say "already running, process $pid"
+    echo "EBB_TEST_KAFKA=127.0.0.1:$port"
+    return
+  fi
+  need_java
+  libs=$(fetch_jars)
+  for try in $(seq "$start_tries"); do
+    # Another port than before would be another broker for the clients, so data of an earlier start keeps its ports.
+    if [ -f "$directory/port" ] && [ "$try" = 1 ]; then
+      port=$(cat "$directory/port"); controller_port=$(cat "$directory/controller_port")
+    else
+      rm -rf "$directory/data"
+      port=$(free_port)
+      controller_port=$(free_port)
+      while [ "$controller_port" = "$port" ]; do controller_port=$(free_port); done
+    fi
+    write_properties "$directory" "$port" "$controller_port"
+    if [ ! -f "$directory/data/meta.properties" ]; then
+      cluster=E$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=' | tail -c +3)
+      java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$libs/*" kafka.tools.StorageTool format -t "$cluster" -c "$directory/node.properties" \
+        >"$directory/format.log" 2>&1 || { cat "$directory/format.log" >&2; die "the data folder cannot be formatted"; }
+    fi
+    setsid java -Xmx384m -Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+      -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info \
+      -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
+      -cp "$libs/*" kafka.Kafka "$directory/node.properties" </dev/null >"$directory/kafka.log" 2>&1 9>&- &
+    pid=$!
+    echo "$pid" >"$directory/pid"
+    echo "$port" >"$directory/port"
+    echo "$controller_port" >"$directory/controller_port"
+    if wait_until_it_answers "$directory" "$pid" "$port"; then
+      disown "$pid" 2>/dev/null || true
+      say "Kafka answers on 127.0.0.1:$port, process $pid, log in $directory/kafka.log"
+      echo "EBB_TEST_KAFKA=127.0.0.1:$port"
+      return
+    fi
+    kill -9 "$pid" 2>/dev/null || true
+    rm -f "$directory/pid"
+    grep -q 'Address already in use' "$directory/kafka.log" || break
+    say "port $port or $controller_port was taken meanwhile; trying others"
+  done
+  tail -n 30 "$directory/kafka.log" >&2
+  die "Kafka did not start; its log is $directory/kafka.log"
+}
+
+wait_until_it_answers() { # DIR PID PORT
+  local until=$((SECONDS + answer_wait_s))
+  while [ "$SECONDS" -lt "$until" ]; do
+    ours "$2" "$1" || { sleep 0.2; ours "$2" "$1" || return 1; }
+    if grep -q 'Kafka Server started' "$1/kafka.log" && answers "$3"; then return 0; fi
+    sleep 0.2
+  done
+  say "no answer within $answer_wait_s s"
+  return 1
+}
+
+stop() {
+  local directory pid until
+  [ -d "$1" ] || { say "nothing to stop in $1"; return; }
+  directory=$(cd "$1" && pwd)
+  pid=$(cat "$directory/pid" 2>/dev/null || true)
+  if ! ours "$pid" "$directory"; then say "nothing runs in $directory"; rm -f "$directory/pid"; return; fi
+  kill "$pid" 2>/dev/null || true
+  until=$((SECONDS + stop_wait_s))
+  while ours "$pid" "$directory" && [ "$SECONDS" -lt "$until" ]; do sleep 0.1; done
+  if ours "$pid" "$directory"; then say "process $pid does not end; killing it"; kill -9 "$pid" 2>/dev/null || true; fi
+  rm -f "$directory/pid"
+}
+
+[ $# = 2 ] || usage
+case $1 in
+  start) start "$2" ;;
+  stop) stop "$2" ;;
+  *) usage ;;
+esac

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# One real S3 server (versitygw on a local folder) on a free loopback port, for tests.
+#
+#   infra/servers/s3.sh start DIR   starts it with its data, log and pid in DIR, waits until it answers, creates the bucket, and
+#                                   prints EBB_TEST_S3=URL and _ACCESS, _SECRET, _BUCKET, one a line (all else goes to standard error)
+#   infra/servers/s3.sh stop DIR    stops it; DIR stays
+#
+# So a test script says: while read -r line; do export "$line"; done < <(infra/servers/s3.sh start "$dir"); trap 'infra/servers/s3.sh stop "$dir"' EXIT
+# The server is built once into ${EBB_CACHE:-$HOME/.cache/ebb} by `go install`. Needs Go 1.21 or newer for that, and curl.
+set -euo pipefail
+
+version=v1.8.0
+module=github.com/versity/versitygw/cmd/versitygw
+cache=${EBB_CACHE:-$HOME/.cache/ebb}
+bucket=ebb-test
+access=ebb-test-access
+start_tries=5
+answer_wait_s=30
+stop_wait_s=10
+
+say() { printf 's3.sh: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+
+go_minor() { # the minor version of the installed Go 1, or 0
+  command -v go >/dev/null || { echo 0; return; }
+  GOTOOLCHAIN=local go version | sed -n 's/.*go1\.\([0-9]*\).*/\1/p'
+}
+
+install_tools() { # installs $@ as Debian packages, or says what to install
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    die "missing: $*. Install them, on Debian with: sudo apt-get install -y $*"
+  fi
+  say "installing $*"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq >&2 || die "apt-get update failed; install $* by hand"
+  apt-get install -y -qq --no-install-recommends "$@" >&2 || die "apt-get install failed; install $* by hand"
+}
+
+need_go() { # from 1.21 on, go fetches the newer toolchain that the server asks for by itself
+  local minor; minor=$(go_minor)
+  [ "${minor:-0}" -ge 21 ] && return
+  [ "${minor:-0}" -gt 0 ] || install_tools golang-go ca-certificates
+  minor=$(go_minor)
+  [ "${minor:-0}" -ge 21 ] || die "Go 1.21 or newer is needed to build versitygw, here is 1.${minor:-0}. Install one from https://go.dev/dl, or from Debian backports: apt-get install -t bookworm-backports golang-go"
+}
+
+build() { # prints the path of the server
+  local folder=$cache/versitygw-$version
+  mkdir -p "$cache"
+  ( # one at a time; a build that was cut off leaves no folder of that name
+    flock 9
+    [ -x "$folder/versitygw" ] && exit 0
+    need_go
+    say "building versitygw $version into $folder (about two minutes, once)"
+    rm -rf "$folder.part"
+    CGO_ENABLED=0 GOBIN="$folder.part" go install "$module@$version" >&2 || die "go could not build $module@$version; see above, and set GOPROXY if there is no direct way out"
+    mv "$folder.part" "$folder"
+  ) 9>"$cache/versitygw.lock" || exit 1
+  echo "$folder/versitygw"
+}
+
+free_port() { # a port nobody listens on, below the range the system hands out itself
+  local port
+  for _ in $(seq 50); do
+    port=$((20000 + RANDOM % 12000))
+    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then echo "$port"; return; fi
+  done
+  die "no free port between 20000 and 32000"
+}
+
+ours() { # whether $1 is a running server whose data is in $2
+  [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "posix $2/data"
+}
+
+create_bucket() { # PORT SECRET
+  curl -fsS -o /dev/null --max-time 10 --aws-sigv4 aws:amz:us-east-1:s3 --user "$access:$2" -X PUT "http://127.0.0.1:$1/$bucket" 2>/dev/null ||
+    curl -fsS -o /dev/null --max-time 10 --aws-sigv4 aws:amz:us-east-1:s3 --user "$access:$2" -X GET "http://127.0.0.1:$1/$bucket"
+}
+
+print_environment() { # PORT SECRET
+  printf 'EBB_TEST_S3=http://127.0.0.1:%s\nEBB_TEST_S3_ACCESS=%s\nEBB_TEST_S3_SECRET=%s\nEBB_TEST_S3_BUCKET=%s\n' "$1" "$access" "$2" "$bucket"
+}
+
+start() {
+  local directory=$1 server port pid secret try
+  mkdir -p "$directory/data" "$directory/iam"
+  directory=$(cd "$directory" && pwd)
+  if [ -f "$directory/pid" ] && ours "$(cat "$directory/pid")" "$directory"; then
+    print_environment "$(cat "$directory/port")" "$(cat "$directory/secret")"
+    return
+  fi
+  command -v curl >/dev/null || install_tools curl
+  server=$(build) || exit 1
+  [ -s "$directory/secret" ] || (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$directory/secret")
+  secret=$(cat "$directory/secret")
+  for try in $(seq "$start_tries"); do
+    port=$(free_port)
+    ROOT_ACCESS_KEY=$access ROOT_SECRET_KEY=$secret setsid "$server" --port "127.0.0.1:$port" --iam-dir "$directory/iam" --quiet --keep-alive --health /health \
+      posix "$directory/data" >"$directory/log" 2>&1 9>&- </dev/null &
+    pid=$!
+    for _ in $(seq $((answer_wait_s * 10))); do
+      if curl -fsS -o /dev/null --max-time 2 "http://127.0.0.1:$port/health" 2>/dev/null; then
+        echo "$pid" >"$directory/pid"
+        echo "$port" >"$directory/port"
+        create_bucket "$port" "$secret" || die "the bucket could not be created; the server's log is $directory/log"
+        print_environment "$port" "$secret"
+        return
+      fi
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -9 "$pid" 2>/dev/null || true
+    say "try $try of $start_tries did not answer: $(tail -n 3 "$directory/log" | tr '\n' ' ')"
+  done
+  die "versitygw did not start; its log is $directory/log"
+}
+
+stop() {
+  local directory=$1 pid
+  [ -f "$directory/pid" ] || return 0
+  directory=$(cd "$directory" && pwd)
+  pid=$(cat "$directory/pid")
+  if ours "$pid" "$directory"; then
+    kill "$pid" 2>/dev/null || true
+    for _ in $(seq $((stop_wait_s * 10))); do
+      ours "$pid" "$directory" || break
+      sleep 0.1
+    done
+    if ours "$pid" "$directory"; then kill -9 "$pid" 2>/dev/null || true; fi
+  fi
+  rm -f "$directory/pid"
+}
+
+[ $# -eq 2 ] || usage
+case $1 in
+  start) start "$2" ;;
+  stop) stop "$2" ;;
+  *) usage ;;
+esac
