@@ -239,8 +239,8 @@ pub fn nearest<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> Option<
     /// Jaro-Winkler likeness under which a suggestion would rather confuse.
     const LIKENESS_MIN: f64 = 0.75;
     // In short words one slip, such as two letters swapped, is a large part of the word.
-    let likeness =
-        |name: &str| if strsim::osa_distance(given, name) == 1 { 0.9 } else { strsim::jaro_winkler(given, name) };
+    let slip = |name: &str| if strsim::osa_distance(given, name) == 1 { 0.9 } else { 0.0 };
+    let likeness = |name: &str| strsim::jaro_winkler(given, name).max(slip(name));
     known
         .map(|name| (likeness(name), name))
         .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
