@@ -1,1 +1,28 @@
-//! Datasets, checkpoints and the object store's keys.
+//! Datasets, checkpoints and the object store's keys: everything Ebb keeps outside its log.
+//!
+//! What is atomic here: one object. A checkpoint exists when its manifest does, a dataset when its metadata does; both are
+//! written last, and a manifest only if nobody wrote it before. Nothing here decides: which checkpoint counts and what may be
+//! deleted, the controller says.
+//!
+//! Reading order: [`store`] (one address to one store), [`keys`] (every object's name, writer and deleter), [`retry`] (faults),
+//! [`dataset`] (what a dataset is and how it is made), [`order`] (pure: which rank reads which sample when), [`loader`] (reads
+//! them), [`checkpoint`]. On a job's path the next file is `workers/executor/src/lib.rs`.
+
+pub mod checkpoint;
+
+pub mod dataset;
+#[cfg(test)]
+mod faults;
+pub mod keys;
+
+pub mod loader;
+mod object;
+pub mod order;
+
+mod reader;
+pub mod retry;
+pub mod store;
+
+pub use loader::{Loader, LoaderLimits, LoaderMetrics};
+pub use reader::DataError;
+pub use store::{OpenStoreError, open_store};

@@ -1,0 +1,174 @@
+//! What a checkpoint consists of. Pure: types, their JSON, and the check that shards make a whole.
+
+use events_schema::{Digest, Generation, JobId, Step};
+use serde::{Deserialize, Serialize};
+
+/// The format's number; a reader refuses any other.
+pub const FORMAT_VERSION: u32 = 1;
+/// Most shards: more members than a job can have.
+const SHARDS_MAX: usize = 1024;
+/// Elements of which bytes are hashed at once; any number gives the same digest.
+const DIGEST_ELEMENTS: usize = 16_384;
+
+/// A stretch of the flat replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardRange {
+    /// Its number, from 0.
+    pub index: u32,
+    /// First element.
+    pub first_element: u64,
+    /// How many 32-bit floats.
+    pub elements: u64,
+}
+
+impl ShardRange {
+    /// Its place in a replica, `None` if that is too short.
+    #[must_use]
+    pub fn of<'a>(&self, replica: &'a [f32]) -> Option<&'a [f32]> {
+        replica.get(usize::try_from(self.first_element).ok()?..)?.get(..usize::try_from(self.elements).ok()?)
+    }
+}
+
+/// Cuts a replica of `replica_len` elements into one shard per member, equal in length up to one element.
+#[must_use]
+pub fn cut_shards(replica_len: u64, members: u32) -> Vec<ShardRange> {
+    let count = u64::from(members.max(1));
+    let (length, longer) = (replica_len / count, replica_len % count);
+    (0..count)
+        .map(|i| ShardRange {
+            index: i as u32,
+            first_element: i * length + i.min(longer),
+            elements: length + u64::from(i < longer),
+        })
+        .collect()
+}
+
+/// A shard as written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardRecord {
+    /// Key of its object.
+    pub key: String,
+    /// First element of the flat replica in it.
+    pub first_element: u64,
+    /// How many elements.
+    pub elements: u64,
+    /// Size of the object.
+    pub bytes: u64,
+    /// BLAKE3 of the object.
+    pub blake3: Digest,
+}
+
+/// Everything that is needed to go on from a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// Whose.
+    pub job: JobId,
+    /// Digest of the job's spec: another job's checkpoint is refused.
+    pub spec_digest: Digest,
+    /// Numeric class of its writers: another class would go on to another model.
+    pub numeric_class: Digest,
+    /// The generation that wrote it.
+    pub generation: Generation,
+    /// The step that the replica is ready for.
+    pub step: Step,
+    /// Elements of the flat replica.
+    pub replica_len: u64,
+    /// [`replica_digest`] of the whole.
+    pub replica_digest: Digest,
+    /// In order, without gap or overlap.
+    pub shards: Vec<ShardRecord>,
+}
+
+/// Why bytes are no manifest. All of them: use the previous checkpoint, and say so.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Not JSON of this shape.
+    #[error("not a manifest")]
+    Malformed(#[source] serde_json::Error),
+    /// Written by another release.
+    #[error("manifest of format version {0}; this release reads {FORMAT_VERSION}")]
+    Version(u32),
+    /// Shards that do not make a whole.
+    #[error("shards do not cover the replica: expected element {expected}, found {found}")]
+    Gap {
+        /// Where the next shard, or the end, had to be.
+        expected: u64,
+        /// Where it is.
+        found: u64,
+    },
+    /// More than any job has members.
+    #[error("manifest names {0} shards, more than {SHARDS_MAX}")]
+    TooManyShards(usize),
+}
+
+impl Manifest {
+    /// The object's bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // A struct of numbers and texts always has a JSON form.
+        serde_json::to_vec_pretty(self).unwrap_or_default()
+    }
+
+    /// Parses and checks; a manifest in hand covers its replica exactly.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format_version: u32,
+        }
+        let Version { format_version } = serde_json::from_slice(bytes).map_err(ManifestError::Malformed)?;
+        if format_version != FORMAT_VERSION {
+            return Err(ManifestError::Version(format_version));
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(ManifestError::Malformed)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Whether the shards cover the replica, in order.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        if self.shards.len() > SHARDS_MAX {
+            return Err(ManifestError::TooManyShards(self.shards.len()));
+        }
+        let mut expected = 0u64;
+        for shard in &self.shards {
+            if shard.first_element != expected {
+                return Err(ManifestError::Gap { expected, found: shard.first_element });
+            }
+            expected = expected.saturating_add(shard.elements);
+        }
+        if expected == self.replica_len {
+            Ok(())
+        } else {
+            Err(ManifestError::Gap { expected: self.replica_len, found: expected })
+        }
+    }
+
+    /// Bytes of all shards.
+    #[must_use]
+    pub fn shard_bytes(&self) -> u64 {
+        self.shards.iter().map(|s| s.bytes).sum()
+    }
+}
+
+/// BLAKE3 of a replica's little-endian bytes.
+#[must_use]
+pub fn replica_digest(replica: &[f32]) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    for block in replica.chunks(DIGEST_ELEMENTS) {
+        hasher.update(&little_endian(block));
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// The little-endian bytes of some elements.
+pub(super) fn little_endian(elements: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; elements.len() * 4];
+    for (slot, element) in bytes.chunks_exact_mut(4).zip(elements) {
+        slot.copy_from_slice(&element.to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,202 @@
+//! Tests of checkpoints: any cut restores, nothing damaged does, and the manifest is won once.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::faults::{Fault, FaultyStore};
+use crate::keys;
+use events_schema::{Digest, Generation, JobId, Step};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const GENERATION: Generation = Generation(3);
+const STEP: Step = Step(700);
+
+fn job() -> JobId {
+    JobId::parse("job-a").unwrap()
+}
+
+fn replica(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i as f32).sin()).collect()
+}
+
+fn manifest(replica: &[f32], shards: Vec<ShardRecord>) -> Manifest {
+    Manifest {
+        format_version: 1,
+        job: job(),
+        spec_digest: Digest([1; 32]),
+        numeric_class: Digest([2; 32]),
+        generation: GENERATION,
+        step: STEP,
+        replica_len: replica.len() as u64,
+        replica_digest: replica_digest(replica),
+        shards,
+    }
+}
+
+async fn write_all(store: &Arc<dyn ObjectStore>, replica: &[f32], members: u32) -> Manifest {
+    let mut shards = Vec::new();
+    for range in cut_shards(replica.len() as u64, members) {
+        shards.push(write_shard(store, &job(), GENERATION, STEP, range, range.of(replica).unwrap()).await.unwrap());
+    }
+    manifest(replica, shards)
+}
+
+#[tokio::test]
+async fn any_number_of_writers_restores_to_the_same_replica() {
+    for (len, members) in [(0, 1), (1, 3), (1_000, 1), (1_000, 7), (5_000_000, 2)] {
+        let store: Arc<dyn ObjectStore> = FaultyStore::new();
+        let replica = replica(len);
+        let manifest = write_all(&store, &replica, members).await;
+        let key = write_manifest(&store, &manifest).await.unwrap();
+        assert_eq!(key, keys::checkpoint_manifest(&job(), GENERATION, STEP));
+        let read = read_manifest(&store, &key).await.unwrap();
+        assert_eq!(read, manifest);
+        let restored = read_replica(&store, &read).await.unwrap();
+        assert!(restored.iter().map(|v| v.to_bits()).eq(replica.iter().map(|v| v.to_bits())));
+        let part = len as u64 / 3..len as u64 * 2 / 3;
+        assert_eq!(
+            read_range(&store, &read, part.clone()).await.unwrap(),
+            replica[part.start as usize..part.end as usize]
+        );
+        assert!(matches!(read_range(&store, &read, 0..len as u64 + 1).await, Err(RestoreError::Outside { .. })));
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_is_written_once() {
+    let faulty = FaultyStore::new();
+    let store: Arc<dyn ObjectStore> = faulty.clone();
+    let replica = replica(100);
+    let manifest = write_all(&store, &replica, 2).await;
+    // An answer that is lost: the manifest is there, and the retry sees that it is ours.
+    faulty.fail(Fault::LostAnswer, "manifest", 1);
+    write_manifest(&store, &manifest).await.unwrap();
+    assert_eq!(faulty.pending(), 0);
+    write_manifest(&store, &manifest).await.unwrap();
+    let other = Manifest { numeric_class: Digest([9; 32]), ..manifest };
+    assert!(matches!(write_manifest(&store, &other).await, Err(CheckpointWriteError::Taken { .. })));
+}
+
+#[tokio::test]
+async fn failed_writes_are_repeated() {
+    let faulty = FaultyStore::new();
+    let store: Arc<dyn ObjectStore> = faulty.clone();
+    let replica = replica(3_000_000);
+    for fault in [Fault::Write, Fault::LostAnswer] {
+        faulty.fail(fault, "shard-0", 1);
+        let manifest = write_all(&store, &replica, 2).await;
+        assert!(read_replica(&store, &manifest).await.unwrap() == replica);
+    }
+}
+
+#[tokio::test]
+async fn damage_is_named_and_never_returned() {
+    let faulty = FaultyStore::new();
+    let store: Arc<dyn ObjectStore> = faulty.clone();
+    let replica = replica(1_000);
+    let manifest = write_all(&store, &replica, 3).await;
+    let key = write_manifest(&store, &manifest).await.unwrap();
+    let second = &manifest.shards[1].key;
+
+    faulty.fail(Fault::Corrupt, "shard-1", 1);
+    let error = read_replica(&store, &manifest).await.unwrap_err();
+    assert!(matches!(&error, RestoreError::Corrupt { key, .. } if key == second) && error.is_damage(), "{error}");
+
+    faulty.fail(Fault::Truncate, "shard-1", 1);
+    assert!(read_replica(&store, &manifest).await.unwrap() == replica, "a short read is tried again");
+
+    let lie = Manifest { replica_digest: Digest([7; 32]), ..manifest.clone() };
+    assert!(matches!(read_replica(&store, &lie).await, Err(RestoreError::Corrupt { key: k, .. }) if k == key));
+
+    faulty.fail(Fault::Corrupt, "manifest", 1);
+    assert!(read_manifest(&store, &key).await.unwrap_err().is_damage());
+
+    store.delete(&Path::from(second.as_str())).await.unwrap();
+    let error = read_replica(&store, &manifest).await.unwrap_err();
+    assert!(matches!(&error, RestoreError::Missing { key } if key == second), "{error}");
+    assert!(matches!(
+        read_manifest(&store, "jobs/none/checkpoints/g1-s1/manifest.json").await,
+        Err(RestoreError::Missing { .. })
+    ));
+}
+
+#[tokio::test]
+async fn checkpoints_are_listed_and_deleted() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let replica = replica(10);
+    let manifest = write_all(&store, &replica, 2).await;
+    assert!(list(&store, &job()).await.unwrap().is_empty(), "shards without a manifest are no checkpoint");
+    let key = write_manifest(&store, &manifest).await.unwrap();
+    let model = write_model(&store, &job(), vec![1, 2, 3]).await.unwrap();
+    assert_eq!(
+        list(&store, &job()).await.unwrap().iter().map(|c| c.manifest_key.as_str()).collect::<Vec<_>>(),
+        [key.as_str()]
+    );
+    for _ in 0..2 {
+        delete(&store, &key).await.unwrap();
+    }
+    assert!(list(&store, &job()).await.unwrap().is_empty());
+    assert!(store.head(&Path::from(manifest.shards[0].key.as_str())).await.is_err());
+    assert_eq!(read_model(&store, &job()).await.unwrap().as_ref(), [1, 2, 3]);
+    assert!(matches!(delete(&store, &model).await, Err(CheckpointWriteError::NotAManifest { .. })));
+}
+
+/// Written once, read for ever.
+#[tokio::test]
+async fn golden_shard() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let range = ShardRange { index: 0, first_element: 4, elements: 2 };
+    let shard = write_shard(&store, &job(), GENERATION, STEP, range, &[1.0, -2.5]).await.unwrap();
+    let file = store.get(&Path::from(shard.key.as_str())).await.unwrap().bytes().await.unwrap();
+    let header = concat!(
+        r#"{"__metadata__":{"first_element":"4","format":"ebb-shard-1","generation":"3","job":"job-a","step":"700"},"#,
+        r#""replica":{"data_offsets":[0,8],"dtype":"F32","shape":[2]}}"#
+    );
+    let padded = format!("{header:<width$}", width = header.len().next_multiple_of(8));
+    let expected =
+        [&(padded.len() as u64).to_le_bytes()[..], padded.as_bytes(), &1.0f32.to_le_bytes(), &(-2.5f32).to_le_bytes()]
+            .concat();
+    assert_eq!(file, expected);
+    assert_eq!((shard.bytes, shard.blake3), (expected.len() as u64, Digest::of(&expected)));
+}
+
+#[test]
+fn manifests_are_checked() {
+    let shard = |first_element, elements| ShardRecord {
+        key: "k".into(),
+        first_element,
+        elements,
+        bytes: 1,
+        blake3: Digest([0; 32]),
+    };
+    let parse = |shards| Manifest::parse(&manifest(&replica(10), shards).to_bytes());
+    assert!(parse(vec![shard(0, 4), shard(4, 6)]).is_ok());
+    for wrong in [
+        vec![],
+        vec![shard(0, 4)],
+        vec![shard(0, 4), shard(5, 5)],
+        vec![shard(4, 6), shard(0, 4)],
+        vec![shard(0, 10), shard(10, u64::MAX)],
+    ] {
+        assert!(matches!(parse(wrong), Err(ManifestError::Gap { .. })));
+    }
+    assert!(matches!(Manifest::parse(br#"{"format_version":9}"#), Err(ManifestError::Version(9))));
+    assert!(matches!(Manifest::parse(b"\xff"), Err(ManifestError::Malformed(_))));
+}
+
+proptest! {
+    #[test]
+    fn shards_cut_a_replica(len in 0u64..10_000, members in 0u32..300) {
+        let shards = cut_shards(len, members);
+        prop_assert_eq!(shards.len() as u32, members.max(1));
+        let mut next = 0;
+        for (index, shard) in shards.iter().enumerate() {
+            prop_assert_eq!((shard.index as usize, shard.first_element), (index, next));
+            next += shard.elements;
+        }
+        prop_assert_eq!(next, len);
+        prop_assert!(shards.iter().map(|s| s.elements).max().unwrap() - shards.iter().map(|s| s.elements).min().unwrap() <= 1);
+    }
+}

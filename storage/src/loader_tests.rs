@@ -1,0 +1,198 @@
+//! Tests of the loader: exactly once, from few bytes, whatever the store does.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::dataset::{ColumnNames, CsvOptions, Registration, import_csv, register};
+use crate::faults::{Fault, FaultyStore};
+use events_schema::DatasetName;
+use events_schema::job::JobSpec;
+use std::io::Cursor;
+use std::time::Duration;
+
+const QUICK: RetryPolicy = RetryPolicy {
+    first_wait: Duration::from_millis(1),
+    wait_max: Duration::from_millis(2),
+    deadline: Duration::from_millis(30),
+    attempt_max: Duration::from_secs(5),
+};
+
+fn limits() -> LoaderLimits {
+    LoaderLimits { retry: QUICK, ..LoaderLimits::default() }
+}
+
+fn spec(workers: u32, batch_size: u32, shuffle: &str) -> JobSpec {
+    let text = format!(
+        r#"{{"name":"t","model":{{"kind":"mlp"}},"dataset":"d","workers":{{"max":{workers}}},"batch_size":{batch_size},"epochs":3,"shuffle":{shuffle}}}"#
+    );
+    JobSpec::parse(&serde_json::from_str(&text).unwrap()).unwrap()
+}
+
+/// A dataset whose first feature is the row's number.
+async fn numbered(store: &Arc<dyn ObjectStore>, rows: usize) -> DatasetInfo {
+    let text: String = (0..rows).map(|i| format!("{i},0.5,{}\n", i % 3)).collect();
+    import_csv(store, &DatasetName::parse("d").unwrap(), Cursor::new(text), &CsvOptions::default())
+        .await
+        .unwrap()
+        .dataset
+}
+
+fn numbers(samples: &Samples) -> Vec<usize> {
+    let Samples::Classified { features, labels } = samples else { panic!() };
+    let numbers: Vec<usize> = features.chunks(2).map(|row| row[0] as usize).collect();
+    assert!(numbers.iter().zip(labels).all(|(n, &l)| n % 3 == l as usize), "a label belongs to another row");
+    numbers
+}
+
+#[tokio::test]
+async fn every_sample_arrives_once_per_epoch() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 1_003).await;
+    for shuffle in [r#""blocks""#, r#""full""#, r#""none""#, r#"{"window":100}"#] {
+        let loader = Loader::open(Arc::clone(&store), &spec(3, 16, shuffle), &info, limits()).await.unwrap();
+        assert_eq!(loader.steps_total(), 3 * loader.steps_per_epoch());
+        for epoch in 0..2 {
+            let mut seen = Vec::new();
+            for step in 0..loader.steps_per_epoch() {
+                for rank in 0..3 {
+                    let step = Step(epoch * loader.steps_per_epoch() + step);
+                    loader.prefetch(&[Rank(rank)], step, 2);
+                    seen.extend(numbers(&loader.samples(Rank(rank), step).await.unwrap()));
+                }
+            }
+            seen.sort_unstable();
+            assert!(seen.iter().copied().eq(0..1_003), "{shuffle}");
+        }
+        assert_eq!(loader.metrics().samples_delivered, 2_006);
+    }
+}
+
+#[tokio::test]
+async fn two_loaders_agree_and_small_caches_only_cost_reads() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 500).await;
+    let spec = spec(2, 32, r#""full""#);
+    let roomy = Loader::open(Arc::clone(&store), &spec, &info, limits()).await.unwrap();
+    let tight =
+        Loader::open(Arc::clone(&store), &spec, &info, LoaderLimits { cache_bytes: 1, ..limits() }).await.unwrap();
+    for step in 0..roomy.steps_per_epoch() {
+        assert_eq!(
+            roomy.samples(Rank(1), Step(step)).await.unwrap(),
+            tight.samples(Rank(1), Step(step)).await.unwrap()
+        );
+    }
+    assert_eq!(roomy.metrics().blocks_read, 16);
+    assert!(tight.metrics().blocks_read > 16);
+}
+
+#[tokio::test]
+async fn a_rank_reads_only_its_share() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 16_000).await;
+    let loader = Loader::open(Arc::clone(&store), &spec(8, 100, r#""blocks""#), &info, limits()).await.unwrap();
+    for step in 0..loader.steps_per_epoch() {
+        loader.samples(Rank(5), Step(step)).await.unwrap();
+    }
+    let metrics = loader.metrics();
+    let file: u64 = loader.metadata().partitions.iter().map(|p| p.bytes).sum();
+    assert!(metrics.blocks_read == 2 && metrics.bytes_read < file / 4, "{metrics:?} of {file}");
+}
+
+#[tokio::test]
+async fn announced_steps_are_read_ahead() {
+    let faulty = FaultyStore::new();
+    let store: Arc<dyn ObjectStore> = faulty.clone();
+    let info = numbered(&store, 500).await;
+    let loader = Loader::open(Arc::clone(&store), &spec(2, 10, r#""blocks""#), &info, limits()).await.unwrap();
+    loader.warm(&[Rank(0), Rank(1)], Step(0), 64).await.unwrap();
+    let reads = faulty.reads.load(Ordering::Relaxed);
+    loader.samples(Rank(0), Step(3)).await.unwrap();
+    loader.samples(Rank(1), Step(24)).await.unwrap();
+    assert_eq!(faulty.reads.load(Ordering::Relaxed), reads, "everything was in memory");
+    let other = loader.clone();
+    let blocking =
+        tokio::task::spawn_blocking(move || other.samples_blocking(Rank(0), Step(3))).await.unwrap().unwrap();
+    assert_eq!(blocking, loader.samples(Rank(0), Step(3)).await.unwrap());
+}
+
+#[tokio::test]
+async fn faults_are_retried_and_damage_is_named() {
+    let faulty = FaultyStore::new();
+    let store: Arc<dyn ObjectStore> = faulty.clone();
+    let info = numbered(&store, 100).await;
+    let spec = spec(1, 100, r#""none""#);
+    let open = || Loader::open(Arc::clone(&store), &spec, &info, limits());
+    for fault in [Fault::Read, Fault::Truncate] {
+        let loader = open().await.unwrap();
+        faulty.fail(fault, "part-", 3);
+        assert_eq!(numbers(&loader.samples(Rank(0), Step(0)).await.unwrap()).len(), 100);
+        assert_eq!(faulty.pending(), 0);
+    }
+    let part = |e: &DataError| e.key().is_some_and(|k| k.contains("part-"));
+    let loader = open().await.unwrap();
+    faulty.fail(Fault::Read, "part-", u64::MAX);
+    let error = loader.samples(Rank(0), Step(0)).await.unwrap_err();
+    assert!(matches!(error, DataError::Store(crate::retry::StoreFault::Unreachable { .. })) && part(&error), "{error}");
+    faulty.fail(Fault::Read, "part-", 0);
+    assert_eq!(
+        numbers(&loader.samples(Rank(0), Step(0)).await.unwrap()).len(),
+        100,
+        "nothing was skipped or remembered"
+    );
+
+    let loader = open().await.unwrap();
+    faulty.fail(Fault::Corrupt, "part-", 1);
+    let error = loader.samples(Rank(0), Step(0)).await.unwrap_err();
+    assert!(matches!(error, DataError::Corrupt { .. }) && part(&error), "{error}");
+
+    faulty.fail(Fault::Corrupt, "metadata-", 1);
+    assert!(matches!(open().await.err(), Some(DataError::Metadata(_))));
+    let loader = open().await.unwrap();
+    object_store::ObjectStoreExt::delete(
+        &store,
+        &object_store::path::Path::from(loader.metadata().partitions[0].location.as_str()),
+    )
+    .await
+    .unwrap();
+    let error = loader.samples(Rank(0), Step(0)).await.unwrap_err();
+    assert!(matches!(error, DataError::Store(crate::retry::StoreFault::Missing { .. })) && part(&error), "{error}");
+}
+
+#[tokio::test]
+async fn a_registered_file_that_changes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let local = crate::open_store(&format!("file://{}", folder.path().display())).unwrap();
+    let imported = numbered(&local, 50).await;
+    let metadata = load_metadata(&local, &imported).await.unwrap();
+    let path = folder.path().join(metadata.partitions[0].location.as_str());
+    let registration = Registration {
+        name: DatasetName::parse("r").unwrap(),
+        uris: vec![path.display().to_string()],
+        sample: None,
+        columns: ColumnNames::default(),
+        element: None,
+        scale: None,
+    };
+    let info = register(&local, &registration).await.unwrap();
+    let spec = spec(1, 50, r#""none""#);
+    let read = || async {
+        Loader::open(Arc::clone(&local), &spec, &info, limits()).await.unwrap().samples(Rank(0), Step(0)).await
+    };
+    assert_eq!(numbers(&read().await.unwrap()).len(), 50);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.push(0);
+    std::fs::write(&path, bytes).unwrap();
+    let error = read().await.unwrap_err();
+    assert!(matches!(error, DataError::Store(crate::retry::StoreFault::Changed { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn steps_beyond_the_job_and_empty_shares_are_empty() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 3).await;
+    let loader = Loader::open(Arc::clone(&store), &spec(5, 4, r#""blocks""#), &info, limits()).await.unwrap();
+    assert_eq!(loader.samples(Rank(4), Step(0)).await.unwrap().len(), 0);
+    assert_eq!(loader.samples(Rank(0), Step(0)).await.unwrap().len(), 1);
+    let evaluation =
+        Loader::open_for_evaluation(Arc::clone(&store), &spec(2, 1, r#""full""#), &info, limits()).await.unwrap();
+    assert_eq!((evaluation.steps_total(), numbers(&evaluation.samples(Rank(0), Step(1)).await.unwrap())), (2, vec![1]));
+}

@@ -1,0 +1,203 @@
+//! One address, one store: `file:///folder`, `s3://bucket/prefix`, `memory:///` and whatever else `object_store` knows. Others hold
+//! a plain `Arc<dyn ObjectStore>` whose keys begin below the address.
+//!
+//! What a store must do for Ebb: a `put` that returned survives a crash (local files and their folders are synced; an S3 server
+//! answers for itself), and `PutMode::Create` lets one writer win. Credentials come from the environment, never from specs or
+//! facts. Next: `keys.rs`.
+
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt, ObjectStoreScheme, RetryConfig};
+use std::sync::Arc;
+use std::time::Duration;
+use url::Url;
+
+/// Why an address gives no store. All of them: stop and show it, the address or the environment has to change.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenStoreError {
+    /// Not a URL, or of no kind we know.
+    #[error(
+        "`{address}` is not a store address: {problem}; expected file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory:///"
+    )]
+    Address {
+        /// As given, without a password.
+        address: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The local folder cannot be created or used.
+    #[error("folder `{folder}` of store `{address}` cannot be used; create it, or choose one that this user may write")]
+    Folder {
+        /// As given.
+        address: String,
+        /// The folder.
+        folder: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The client cannot be built.
+    #[error(
+        "store `{address}` cannot be set up; for S3 set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, for another server than Amazon's, AWS_ENDPOINT (and AWS_ALLOW_HTTP=true without TLS)"
+    )]
+    Setup {
+        /// As given, without a password.
+        address: String,
+        /// What the client said.
+        #[source]
+        source: object_store::Error,
+    },
+}
+
+/// The client's own retries are for blips; longer faults are `retry.rs`'s, which knows the caller's deadline.
+const CLIENT_RETRIES_MAX: usize = 3;
+const CLIENT_RETRY_TIME_MAX: Duration = Duration::from_secs(15);
+/// Beginnings of the environment variables that a store's client may read.
+const ENVIRONMENT_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+
+/// Opens the store at an address. Creates the folder of a `file:` address. Does not contact a server; see [`probe`].
+pub fn open_store(address: &str) -> Result<Arc<dyn ObjectStore>, OpenStoreError> {
+    open_store_with(address, environment())
+}
+
+/// [`open_store`] with these settings, named like environment variables, instead of the environment.
+pub fn open_store_with(
+    address: &str,
+    settings: impl IntoIterator<Item = (String, String)>,
+) -> Result<Arc<dyn ObjectStore>, OpenStoreError> {
+    let url = parse_address(address)?;
+    let setup = |source| OpenStoreError::Setup { address: shown(&url), source };
+    if url.scheme() == "file" {
+        let folder = local_folder(&url)?;
+        let unusable =
+            |source| OpenStoreError::Folder { address: shown(&url), folder: folder.display().to_string(), source };
+        std::fs::create_dir_all(&folder).map_err(unusable)?;
+        let store = LocalFileSystem::new_with_prefix(&folder).map_err(setup)?;
+        return Ok(Arc::new(store.with_fsync(true)));
+    }
+    let (store, prefix) = open_remote(&url, settings)?;
+    Ok(if prefix.as_ref().is_empty() { store } else { Arc::new(PrefixStore::new(store, prefix)) })
+}
+
+/// Opens the store that holds one object or folder outside Ebb's own store, and gives its path there.
+///
+/// `file:` addresses are read only through this, so nothing is created. An absolute path is taken as a `file:` address.
+pub fn open_object(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), OpenStoreError> {
+    let given = if address.starts_with('/') { format!("file://{address}") } else { address.to_owned() };
+    let url = parse_address(&given)?;
+    if url.scheme() != "file" {
+        return open_remote(&url, environment());
+    }
+    let path = Path::from_absolute_path(local_folder(&url)?).map_err(|e| wrong(&given, e.to_string()))?;
+    Ok((Arc::new(LocalFileSystem::new()), path))
+}
+
+/// Asks the store for an object that need not exist: an error now instead of in the middle of a job.
+pub async fn probe(store: &dyn ObjectStore) -> Result<(), crate::retry::StoreFault> {
+    const KEY: &str = "probe";
+    match store.head(&Path::from(KEY)).await {
+        Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(crate::retry::StoreFault::of(KEY, error)),
+    }
+}
+
+fn parse_address(address: &str) -> Result<Url, OpenStoreError> {
+    let url = Url::parse(address).map_err(|e| wrong(address, e.to_string()))?;
+    if url.scheme() == "memory" {
+        return Ok(url);
+    }
+    ObjectStoreScheme::parse(&url).map_err(|_| wrong(&shown(&url), "no kind of store that is known".to_owned()))?;
+    Ok(url)
+}
+
+fn environment() -> impl Iterator<Item = (String, String)> {
+    // `vars_os`, because a variable of others that is not UTF-8 is no reason to stop.
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| ENVIRONMENT_PREFIXES.iter().any(|p| name.starts_with(p)))
+}
+
+fn wrong(address: &str, problem: String) -> OpenStoreError {
+    OpenStoreError::Address { address: address.to_owned(), problem }
+}
+
+fn local_folder(url: &Url) -> Result<std::path::PathBuf, OpenStoreError> {
+    url.to_file_path().map_err(|()| wrong(url.as_str(), "a file: address needs an absolute path".to_owned()))
+}
+
+fn open_remote(
+    url: &Url,
+    settings: impl IntoIterator<Item = (String, String)>,
+) -> Result<(Arc<dyn ObjectStore>, Path), OpenStoreError> {
+    let setup = |source| OpenStoreError::Setup { address: shown(url), source };
+    let (scheme, path) = match url.scheme() {
+        "memory" => (ObjectStoreScheme::Memory, Path::from(url.path().trim_matches('/'))),
+        _ => ObjectStoreScheme::parse(url).map_err(|e| wrong(&shown(url), e.to_string()))?,
+    };
+    match scheme {
+        ObjectStoreScheme::Memory => Ok((Arc::new(InMemory::new()), path)),
+        ObjectStoreScheme::AmazonS3 => {
+            let retry = RetryConfig {
+                max_retries: CLIENT_RETRIES_MAX,
+                retry_timeout: CLIENT_RETRY_TIME_MAX,
+                ..RetryConfig::default()
+            };
+            let mut builder = object_store::aws::AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry);
+            for (name, value) in settings {
+                if let Ok(key) = name.to_ascii_lowercase().parse() {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            Ok((Arc::new(builder.build().map_err(setup)?), path))
+        }
+        _ => {
+            let (store, path) = object_store::parse_url_opts(url, settings).map_err(setup)?;
+            Ok((store.into(), path))
+        }
+    }
+}
+
+/// An address without its password, for people.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Fails only where there is nothing to hide.
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn bad_addresses_are_named() {
+        for (address, part) in [
+            ("", "relative URL"),
+            ("/data", "relative URL"),
+            ("ftp://host/x", "no kind of store"),
+            ("file://host/x", "no kind of store"),
+            ("s3:///x", "no kind of store"),
+        ] {
+            let error = open_store(address).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("file:///absolute/folder"), "{address}: {error}");
+        }
+        let error = open_store("ftp://user:secret@host/x").unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_local_store_begins_at_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("file://{}/a b/store", folder.path().display());
+        let store = open_store(&address).unwrap();
+        store.put(&Path::from("x/y"), "1".into()).await.unwrap();
+        assert_eq!(std::fs::read(folder.path().join("a b/store/x/y")).unwrap(), b"1");
+        probe(store.as_ref()).await.unwrap();
+        let (outside, path) = open_object(&format!("{}/a b/store/x/y", folder.path().display())).unwrap();
+        assert_eq!(outside.get(&path).await.unwrap().bytes().await.unwrap().as_ref(), b"1");
+    }
+}
