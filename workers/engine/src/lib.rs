@@ -1,1 +1,71 @@
-//! What computes gradients: the Engine trait, native models, optimizers.
+//! What computes gradients: the [`Engine`] trait, the models Ebb ships, and the update of the flat replica.
+//!
+//! A logical worker is a function: `gradient(parameters, samples, chance)`. Everything a training run remembers is in one flat
+//! `f32` replica, parameters first and the optimizer's moments behind them, and only [`Update`] changes it. This crate does no
+//! I/O, reads no clock and draws no chance that is not keyed by the job.
+//!
+//! Bits. Within one numeric class (see [`known_answer`]) results are equal bit for bit. The build fixes the SIMD level
+//! (x86-64-v3), burn runs without its `simd` feature (which would choose one at run time) and on one thread per engine. Chance,
+//! the loss and the learning rate use the `libm` crate. What remains of the host is `expf` of its C library, which burn calls in
+//! softmax (`gpt`) and in the derivative of GELU (`mlp`, `gpt`), and the cache sizes that the gemm crate blocks by; both are
+//! covered by the known answer, so hosts that differ there are told apart and never mixed.
+//!
+//! Reading order: `engine.rs` (the contract), `native.rs` (how burn stands behind it), `mlp.rs`, `update.rs`.
+
+pub mod blocks;
+mod chance;
+mod cnn;
+mod engine;
+mod export;
+mod gpt;
+mod known_answer;
+mod layers;
+mod loss;
+mod mlp;
+mod native;
+mod parameters;
+mod schedule;
+mod update;
+
+pub use engine::{
+    BuildError, Chance, EVALUATION_ROWS, Engine, EngineError, EvaluationSums, ParameterInfo, Sums, count,
+};
+pub use export::{ImportError, export_model, import_model};
+pub use known_answer::{ENGINE_NAME, LEVEL, known_answer};
+pub use schedule::{learning_rate, learning_rate_factor};
+pub use update::{Factors, Update};
+
+use events_schema::dataset::SampleShape;
+use events_schema::job::{JobSpec, ModelSpec};
+use native::Native;
+use parameters::Declaration;
+
+/// The engine for a job's model on a dataset's samples.
+pub fn build(spec: &JobSpec, sample: &SampleShape) -> Result<Box<dyn Engine>, BuildError> {
+    build_model(&spec.model, sample, spec.seed)
+}
+
+/// How many parameters [`build`] would give the model; allocates none of them.
+pub fn parameter_count(spec: &JobSpec, sample: &SampleShape) -> Result<usize, BuildError> {
+    // Engines hold their declaration, not their parameters, so building one is cheap.
+    build(spec, sample).map(|engine| count(engine.parameter_info()))
+}
+
+/// [`build`] from the parts of a spec that matter to it.
+pub fn build_model(model: &ModelSpec, sample: &SampleShape, seed: u64) -> Result<Box<dyn Engine>, BuildError> {
+    let mut declaration = Declaration::default();
+    match *model {
+        ModelSpec::Mlp { ref hidden, dropout } => {
+            let (network, form) = mlp::Mlp::declare(&mut declaration, sample, hidden)?;
+            Ok(Box::new(Native::new(network, declaration, form, dropout, seed)))
+        }
+        ModelSpec::Cnn { ref channels, blocks, groups, dropout } => {
+            let (network, form) = cnn::Cnn::declare(&mut declaration, sample, channels, blocks, groups)?;
+            Ok(Box::new(Native::new(network, declaration, form, dropout, seed)))
+        }
+        ModelSpec::Gpt { layers, heads, width, context, dropout } => {
+            let (network, form) = gpt::Gpt::declare(&mut declaration, sample, [layers, heads, width, context])?;
+            Ok(Box::new(Native::new(network, declaration, form, dropout, seed)))
+        }
+    }
+}
