@@ -1,1 +1,29 @@
-//! The membership protocol and the canonical reduction, without I/O.
+//! The membership protocol of one job's executors, without I/O: who steps together, when that changes, what is done about the dead.
+//!
+//! Pure: no clock, no chance, no sockets, no hash order, no logging. The executor's shell turns what arrives into [`Input`]s,
+//! gives them to [`Session::handle`] and performs the [`Output`]s in order. Gradients and replicas never pass through here; only
+//! what is known about them does. (`training.md` sections 4 and 5.)
+//!
+//! Reading order: [`message`] (what members say), [`state`] (inputs, outputs and the machine), `start_round.rs` (how a
+//! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running
+//! generation changes at a boundary), `save.rs` (what a checkpoint and an evaluation need from everybody).
+//! Next on a step's path: `workers/executor/src/trainer.rs`.
+//!
+//! Three rules carry the whole safety argument:
+//! 1. Only a proposal of the controller, or the announcement on the leader's own contribution to a step, changes membership.
+//! 2. No step completes without a contribution from every member of the membership it was begun in.
+//! 3. Hence two members are never more than one step apart, and the one ahead holds the gradient that the other lacks.
+
+pub mod message;
+pub mod state;
+
+mod recover;
+mod save;
+mod start_round;
+mod switch;
+
+pub use message::{
+    Announcement, CheckpointId, Contribution, Envelope, Holding, Lagging, Membership, Message, Need, NodeSums, Peer,
+    RankMetrics, Seat, ShardWritten, Tag,
+};
+pub use state::{Config, Input, Output, Session};

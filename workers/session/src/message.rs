@@ -1,0 +1,408 @@
+//! What members of a job say to each other, and the membership they say it in. Bulk data (gradients, replicas) is not here.
+//!
+//! Numbered CBOR like every record of Ebb, but never stored: both ends are the same build, because a running job keeps it.
+
+use events_schema::fact::{Member, Proposal};
+use events_schema::report::Metrics;
+use events_schema::tree::{Node, fold, place};
+use events_schema::{Digest, Generation, Rank, Step};
+use minicbor::{Decode, Encode};
+
+/// An executor of this job: its number within the job. Never reused, so a lost peer's number stays dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Peer(#[n(0)] pub u32);
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "e{}", self.0)
+    }
+}
+
+/// Names one membership. The controller numbers generations; members that leave by consent number revisions within one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct Tag {
+    /// The controller's number.
+    #[n(0)]
+    pub generation: Generation,
+    /// Departures by consent since the generation began.
+    #[n(1)]
+    pub revision: u32,
+}
+
+impl std::fmt::Display for Tag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "g{}.{}", self.generation, self.revision)
+    }
+}
+
+/// One member and the ranks it hosts (sorted).
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Seat {
+    /// Who.
+    #[n(0)]
+    pub peer: Peer,
+    /// Hosts these.
+    #[n(1)]
+    pub ranks: Vec<Rank>,
+}
+
+/// Who steps together. Seats are sorted by peer and together host every rank once.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Membership {
+    /// Its name.
+    #[n(0)]
+    pub tag: Tag,
+    /// Its members.
+    #[n(1)]
+    pub seats: Vec<Seat>,
+    /// Who paces the steps; one of the seats.
+    #[n(2)]
+    pub leader: Peer,
+}
+
+impl Membership {
+    /// The membership a proposal asks for.
+    #[must_use]
+    pub fn of(proposal: &Proposal) -> Self {
+        let seat = |m: &Member| Seat { peer: Peer(m.executor.number), ranks: m.ranks.clone() };
+        let mut seats: Vec<Seat> = proposal.members.iter().map(seat).collect();
+        seats.sort_by_key(|s| s.peer);
+        Self { tag: Tag { generation: proposal.generation, revision: 0 }, seats, leader: Peer(proposal.leader.number) }
+    }
+
+    /// Whether every rank of `0..workers` has exactly one seat, no peer sits twice and the leader sits.
+    #[must_use]
+    pub fn is_whole(&self, workers: u16) -> bool {
+        let mut ranks: Vec<Rank> = self.seats.iter().flat_map(|s| s.ranks.iter().copied()).collect();
+        ranks.sort_unstable();
+        let peers_differ = self.seats.windows(2).all(|pair| pair[0].peer < pair[1].peer);
+        let sorted = self.seats.iter().all(|s| s.ranks.is_sorted() && !s.ranks.is_empty());
+        peers_differ && sorted && self.has(self.leader) && ranks.iter().copied().eq((0..workers).map(Rank))
+    }
+
+    /// Whether `peer` is a member.
+    #[must_use]
+    pub fn has(&self, peer: Peer) -> bool {
+        self.index(peer).is_some()
+    }
+
+    /// The place of `peer` among the seats.
+    #[must_use]
+    pub fn index(&self, peer: Peer) -> Option<usize> {
+        self.seats.binary_search_by_key(&peer, |s| s.peer).ok()
+    }
+
+    /// The ranks `peer` hosts; none when it is no member.
+    #[must_use]
+    pub fn ranks(&self, peer: Peer) -> &[Rank] {
+        self.index(peer).map_or(&[], |i| &self.seats[i].ranks)
+    }
+
+    /// All members in order.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.seats.iter().map(|s| s.peer)
+    }
+
+    /// All members but one, in order.
+    pub fn others(&self, me: Peer) -> impl Iterator<Item = Peer> + '_ {
+        self.peers().filter(move |&p| p != me)
+    }
+
+    /// Members of `self` that are not in `other`.
+    #[must_use]
+    pub fn minus(&self, other: &Membership) -> Vec<Peer> {
+        self.peers().filter(|&p| !other.has(p)).collect()
+    }
+
+    /// Members of both.
+    #[must_use]
+    pub fn and(&self, other: &Membership) -> Vec<Peer> {
+        self.peers().filter(|&p| other.has(p)).collect()
+    }
+
+    /// The next revision, without `leavers`; `None` when nobody would be left. A leader that leaves hands over to the lowest.
+    #[must_use]
+    pub fn without(&self, leavers: &[Peer], workers: u16) -> Option<Membership> {
+        let stayers: Vec<Peer> = self.peers().filter(|p| !leavers.contains(p)).collect();
+        let lowest = *stayers.first()?;
+        let leader = if stayers.contains(&self.leader) { self.leader } else { lowest };
+        let shares = place(workers, u16::try_from(stayers.len()).ok()?);
+        let seats = stayers.into_iter().zip(shares).map(|(peer, ranks)| Seat { peer, ranks }).collect();
+        Some(Self { tag: Tag { revision: self.tag.revision + 1, ..self.tag }, seats, leader })
+    }
+}
+
+/// A message and the membership it is said in.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Envelope {
+    /// Of the sender's membership, or of the one it prepares.
+    #[n(0)]
+    pub tag: Tag,
+    /// What is said.
+    #[n(1)]
+    pub message: Message,
+}
+
+/// What members say.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum Message {
+    /// To the leader of a beginning generation: I am linked to every member, and this is my replica.
+    #[n(0)]
+    Join {
+        /// None without a whole replica.
+        #[n(0)]
+        holding: Option<Holding>,
+    },
+    /// From the leader, when everybody joined: this step is next, and these get what they lack first.
+    #[n(1)]
+    Start(#[n(0)] Start),
+    /// From the leader: no member has a replica. Everybody exits, so that the controller goes back to a checkpoint.
+    #[n(2)]
+    Dissolve,
+    /// To a newcomer that linked up: this is where we are, so prefetch from here.
+    #[n(3)]
+    Position {
+        /// The step in flight.
+        #[n(0)]
+        step: Step,
+    },
+    /// From a newcomer to every member of the generation it prepares for.
+    #[n(4)]
+    Ready,
+    /// A member's part of a step: its sums are on their way, and these are their scalars.
+    #[n(5)]
+    Contribution(#[n(0)] Contribution),
+    /// To a newcomer at the boundary: you are in. The replica follows.
+    #[n(6)]
+    Welcome {
+        /// In force from `step` on.
+        #[n(0)]
+        membership: Membership,
+        /// First step of it.
+        #[n(1)]
+        step: Step,
+    },
+    /// To the leader: I hold the replica of this step.
+    #[n(7)]
+    Settled {
+        /// The replica's step.
+        #[n(0)]
+        step: Step,
+    },
+    /// To a leaver: I completed this step and need nothing more of you.
+    #[n(8)]
+    Done {
+        /// The step completed.
+        #[n(0)]
+        step: Step,
+    },
+    /// To the leader: let me go at the next boundary.
+    #[n(9)]
+    LeaveRequest,
+    /// To the leader: evaluation of my ranks at this step's replica.
+    #[n(10)]
+    Metrics {
+        /// The replica's step.
+        #[n(0)]
+        step: Step,
+        /// One entry per rank hosted.
+        #[n(1)]
+        ranks: Vec<RankMetrics>,
+    },
+    /// To the leader: my part of a checkpoint is in the store.
+    #[n(11)]
+    ShardWritten(#[n(0)] ShardWritten),
+    /// From the leader: the checkpoint at which everybody stands still is complete.
+    #[n(12)]
+    Saved {
+        /// The replica's step.
+        #[n(0)]
+        step: Step,
+    },
+}
+
+/// A whole replica that a member has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Holding {
+    /// The step it is of.
+    #[n(0)]
+    pub step: Step,
+    /// Whether it still has the gradient that led there from the step before.
+    #[n(1)]
+    pub gradient: bool,
+}
+
+/// What the leader of a beginning generation decided.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Start {
+    /// First step.
+    #[n(0)]
+    pub step: Step,
+    /// Do not step: write a checkpoint and stand still.
+    #[n(1)]
+    pub park: bool,
+    /// Who has the replica of `step`, in order. They share the sending of replicas.
+    #[n(2)]
+    pub holders: Vec<Peer>,
+    /// The holder that sends gradients.
+    #[n(3)]
+    pub gradient_from: Option<Peer>,
+    /// Who lacks what.
+    #[n(4)]
+    pub lagging: Vec<Lagging>,
+}
+
+/// A member behind the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Lagging {
+    /// Who.
+    #[n(0)]
+    pub peer: Peer,
+    /// What brings it up.
+    #[n(1)]
+    pub need: Need,
+}
+
+/// What brings a member to the step of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Need {
+    /// It is one step behind: the last gradient.
+    #[n(0)]
+    Gradient,
+    /// Everything.
+    #[n(1)]
+    Replica,
+}
+
+/// A member's part of a step. No step completes without one from every member.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Contribution {
+    /// The step.
+    #[n(0)]
+    pub step: Step,
+    /// Scalars of every tree node this member summed, left to right.
+    #[n(1)]
+    pub sums: Vec<NodeSums>,
+    /// The sender has a `Ready` from every newcomer of this proposed generation.
+    #[n(2)]
+    pub ready: Option<Generation>,
+    /// Only on the leader's: what happens at the boundary after this step.
+    #[n(3)]
+    pub announcement: Option<Announcement>,
+}
+
+/// What happens at the coming boundary.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Announcement {
+    /// This membership is in force from the next step on.
+    #[n(0)]
+    Switch(#[n(0)] Membership),
+    /// Write a checkpoint and stand still.
+    #[n(1)]
+    Park,
+}
+
+/// The scalars that are summed beside a node's gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+pub struct NodeSums {
+    /// The node.
+    #[n(0)]
+    pub node: Node,
+    /// Summed weight of its samples.
+    #[n(1)]
+    pub weight: f64,
+    /// Summed loss of its samples.
+    #[n(2)]
+    pub loss: f64,
+}
+
+impl NodeSums {
+    /// Joins two halves of `node`, left then right.
+    #[must_use]
+    pub fn join(node: Node, left: Self, right: Self) -> Self {
+        Self { node, weight: left.weight + right.weight, loss: left.loss + right.loss }
+    }
+
+    /// The sums of the whole tree; `None` when a node is missing.
+    #[must_use]
+    pub fn total(workers: u16, sums: &[NodeSums]) -> Option<NodeSums> {
+        let root = Node::root(workers);
+        fold(root, &mut |node| sums.iter().find(|s| s.node == node).copied(), &mut |l, r| Self::join(root, l, r))
+    }
+}
+
+/// The evaluation of one rank's part of the held-out set.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+pub struct RankMetrics {
+    /// Which.
+    #[n(0)]
+    pub rank: Rank,
+    /// Summed loss.
+    #[n(1)]
+    pub loss: f64,
+    /// Right predictions.
+    #[n(2)]
+    pub correct: u64,
+    /// Predictions.
+    #[n(3)]
+    pub count: u64,
+}
+
+impl RankMetrics {
+    /// The whole set's metrics, the loss summed along the canonical tree; `None` until every rank is there.
+    #[must_use]
+    pub fn total(workers: u16, ranks: &[RankMetrics]) -> Option<Metrics> {
+        let mut leaf = |node: Node| {
+            (node.count == 1)
+                .then(|| ranks.iter().find(|m| m.rank.0 == node.first).map(|m| (m.loss, m.correct, m.count)))?
+        };
+        let (loss, correct, count) =
+            fold(Node::root(workers), &mut leaf, &mut |l, r| (l.0 + r.0, l.1 + r.1, l.2 + r.2))?;
+        let mean = if count == 0 { 0.0 } else { loss / count as f64 };
+        Some(Metrics { loss_micro: (mean * 1e6).round() as i64, correct, count })
+    }
+}
+
+/// Names one checkpoint attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct CheckpointId {
+    /// The replica's step.
+    #[n(0)]
+    pub step: Step,
+    /// The membership whose members write it.
+    #[n(1)]
+    pub tag: Tag,
+}
+
+/// One member's part of a checkpoint, as it stands in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ShardWritten {
+    /// Of which.
+    #[n(0)]
+    pub checkpoint: CheckpointId,
+    /// Its place, from 0.
+    #[n(1)]
+    pub index: u16,
+    /// How many there are.
+    #[n(2)]
+    pub count: u16,
+    /// Key of the object.
+    #[n(3)]
+    pub key: String,
+    /// First element of the flat replica in it.
+    #[n(4)]
+    pub first_element: u64,
+    /// Elements in it.
+    #[n(5)]
+    pub elements: u64,
+    /// Size of the object.
+    #[n(6)]
+    pub bytes: u64,
+    /// Digest of the object's bytes.
+    #[n(7)]
+    pub digest: Digest,
+    /// Digest of the writer's whole replica: all must agree.
+    #[n(8)]
+    pub replica_digest: Digest,
+}

@@ -1,0 +1,517 @@
+//! The machine: what goes in, what comes out, and who handles what. One `Session` per executor, for leader and member alike.
+//!
+//! Nothing here decides the protocol's hard questions; `start_round.rs`, `recover.rs` and `switch.rs` do.
+
+use crate::message::{
+    Announcement, CheckpointId, Contribution, Envelope, Holding, Membership, Message, Need, NodeSums, Peer,
+    RankMetrics, ShardWritten, Tag,
+};
+use crate::save::Collections;
+use crate::start_round::Joining;
+use crate::switch::Candidate;
+use events_schema::fact::{Entry, Proposal};
+use events_schema::report::Metrics;
+use events_schema::{Generation, Rank, Step};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Most messages kept for a membership not yet known here. A peer can be one boundary ahead and says at most a handful of things
+/// per step, so this is several times what 256 correct members can cause.
+pub const HELD_MAX: usize = 4096;
+
+/// What never changes during a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// This executor.
+    pub me: Peer,
+    /// Logical workers W of the job.
+    pub workers: u16,
+    /// Steps of the whole job.
+    pub steps_total: u64,
+    /// Steps between two checkpoints.
+    pub checkpoint_every: u64,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// The controller proposes a membership.
+    Proposal(Proposal),
+    /// The controller wants a checkpoint and then no more steps.
+    Park,
+    /// This executor has to leave.
+    Leave,
+    /// An authenticated link to a peer is up.
+    Linked(Peer),
+    /// The link to a peer is gone.
+    Lost(Peer),
+    /// A peer said something.
+    Message(Peer, Envelope),
+    /// [`Output::Load`] is done for this generation; the replica is at this step.
+    Loaded(Generation, Step),
+    /// [`Output::Warm`] is done for this generation.
+    Warmed(Generation),
+    /// [`Output::Await`] is over: the replica is whole and at this step.
+    Supplied(Step),
+    /// This member's ranks are evaluated at this step's replica.
+    Evaluated(Step, Vec<RankMetrics>),
+    /// This member's sums of the step are computed; their data may already be on its way.
+    Computed(Step, Vec<NodeSums>),
+    /// The step's gradient was whole and the update is applied: the replica is at the step after.
+    Completed(Step),
+    /// This member's shard is in the store.
+    ShardWritten(ShardWritten),
+    /// The manifest of this checkpoint is in the store.
+    Saved(CheckpointId),
+}
+
+/// What to do, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// Link up with a peer. (Of two, the one with the higher number does.)
+    Connect(Peer, String),
+    /// Say something to a peer; without a link it is lost.
+    Send(Peer, Envelope),
+    /// Make the replica, then [`Input::Loaded`].
+    Load(Generation, Entry),
+    /// A newcomer: have the data of these ranks ready around this step, then [`Input::Warmed`].
+    Warm(Generation, Vec<Rank>, Step),
+    /// A member: these ranks will probably be its own soon.
+    Prefetch(Vec<Rank>),
+    /// The step in flight is void. Sums already computed for it stay right.
+    Abandon,
+    /// This membership is in force from this step on.
+    Enter(Membership, Step),
+    /// What is missing to be at the entered step arrives from peers: do not compute before, then [`Input::Supplied`].
+    Await(Need),
+    /// Send part `index` of `count` of the replica (of the entered step) to each of these.
+    SendReplica {
+        /// Who gets it.
+        to: Vec<Peer>,
+        /// Which part.
+        index: usize,
+        /// How many parts.
+        count: usize,
+    },
+    /// Send the last gradient (that led to the entered step) to each of these.
+    SendGradient(Vec<Peer>),
+    /// Compute this member's part of a step (and evaluate before it, where due), then [`Input::Computed`].
+    Compute(Step),
+    /// Every member's scalars of the step in flight. With the reduced gradient they complete it: [`Input::Completed`].
+    Contributed(Step, Vec<NodeSums>),
+    /// Write part `index` of `count` of the replica as it is now, then [`Input::ShardWritten`].
+    WriteShard {
+        /// Of which.
+        checkpoint: CheckpointId,
+        /// Which part.
+        index: u16,
+        /// How many parts.
+        count: u16,
+    },
+    /// The leader: all shards are there and agree; write the manifest, then [`Input::Saved`].
+    WriteManifest(CheckpointId, Vec<ShardWritten>),
+    /// The leader: replicas differ, so at least one member computes wrongly.
+    Diverged(CheckpointId),
+    /// No more steps: parked, or the job's last one is done (evaluate it, where due).
+    StandStill(Step),
+    /// The leader: every member of the generation is in lock-step from this step on.
+    Active(Generation, Step),
+    /// The leader: a member left by consent; first step without it.
+    Departed(Peer, Generation, Step),
+    /// The leader: the whole evaluation of this step.
+    Evaluation(Step, Metrics),
+    /// Exit with status 0.
+    Exit,
+    /// No member has a replica left: exit, so that the job goes back to a checkpoint.
+    ExitWithoutReplica,
+    /// A peer breaks the protocol: cut the link.
+    Disconnect(Peer),
+}
+
+/// Where a session stands.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// In no generation: just started, or evicted.
+    Idle,
+    /// In the round that begins a generation.
+    Joining(Joining),
+    /// Prepared for some switch, waiting to be welcomed.
+    Waiting,
+    /// In a generation.
+    Running(Running),
+    /// Out at the last boundary, until every stayer is past it.
+    Leaving {
+        /// The membership left.
+        tag: Tag,
+        /// Stayers that have not said so.
+        waiting: BTreeSet<Peer>,
+    },
+    /// Told to exit.
+    Ended,
+}
+
+/// A member of a generation in force.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub membership: Membership,
+    pub step: Step,
+    pub stage: Stage,
+    /// By step, because a peer may be one ahead.
+    pub contributions: BTreeMap<(Step, Peer), Contribution>,
+    /// Stayers that are past the step in flight, should this member turn out to leave at it.
+    pub done: BTreeSet<Peer>,
+    /// The leader: who asked to leave.
+    pub leaves: BTreeSet<Peer>,
+    /// The leader: members that are yet to hold the replica, and the step to report then.
+    pub unsettled: BTreeSet<Peer>,
+    pub entered: Step,
+}
+
+/// What a running member is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Computing,
+    Contributed,
+    /// Stands still; whether its shard was ordered and whether the checkpoint is complete.
+    Still {
+        ordered: bool,
+        saved: bool,
+    },
+}
+
+/// One executor's view of its job's membership.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) config: Config,
+    pub(crate) links: BTreeSet<Peer>,
+    /// Newest generation proposed to this executor.
+    pub(crate) proposed: Option<Generation>,
+    /// Messages of older memberships have no effect.
+    pub(crate) floor: Option<Tag>,
+    pub(crate) phase: Phase,
+    pub(crate) candidate: Option<Candidate>,
+    pub(crate) holding: Option<Holding>,
+    pub(crate) leave: bool,
+    pub(crate) park: bool,
+    pub(crate) collections: Collections,
+    held: VecDeque<(Peer, Envelope)>,
+}
+
+/// What to do with a message now.
+pub(crate) enum Verdict {
+    Handle,
+    Hold,
+    Drop,
+}
+
+impl Session {
+    /// A session without replica or generation.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            links: BTreeSet::new(),
+            proposed: None,
+            floor: None,
+            phase: Phase::Idle,
+            candidate: None,
+            holding: None,
+            leave: false,
+            park: false,
+            collections: Collections::default(),
+            held: VecDeque::new(),
+        }
+    }
+
+    /// The membership in force here.
+    #[must_use]
+    pub fn membership(&self) -> Option<&Membership> {
+        if let Phase::Running(running) = &self.phase { Some(&running.membership) } else { None }
+    }
+
+    /// Whether this executor leads the membership in force.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.membership().is_some_and(|m| m.leader == self.config.me)
+    }
+
+    /// The whole replica this executor has, as far as the session was told.
+    #[must_use]
+    pub fn holding(&self) -> Option<Holding> {
+        self.holding
+    }
+
+    /// Takes one input; returns what to do, in order.
+    pub fn handle(&mut self, input: Input) -> Vec<Output> {
+        let mut out = Vec::new();
+        if matches!(self.phase, Phase::Ended) {
+            return out;
+        }
+        match input {
+            Input::Proposal(proposal) => self.on_proposal(&proposal, &mut out),
+            Input::Park => self.park = true,
+            Input::Leave => self.on_leave(&mut out),
+            Input::Linked(peer) => self.on_linked(peer, &mut out),
+            Input::Lost(peer) => self.on_lost(peer, &mut out),
+            Input::Message(from, envelope) => self.on_message(from, envelope, &mut out),
+            Input::Loaded(generation, step) => self.on_loaded(generation, step, &mut out),
+            Input::Warmed(generation) => self.on_warmed(generation, &mut out),
+            Input::Supplied(step) => self.on_supplied(step, &mut out),
+            Input::Evaluated(step, ranks) => self.on_evaluated(step, ranks, &mut out),
+            Input::Computed(step, sums) => self.on_computed(step, sums, &mut out),
+            Input::Completed(step) => self.on_completed(step, &mut out),
+            Input::ShardWritten(shard) => self.on_own_shard(shard, &mut out),
+            Input::Saved(checkpoint) => self.on_saved(checkpoint, &mut out),
+        }
+        self.handle_held(&mut out);
+        out
+    }
+
+    fn on_message(&mut self, from: Peer, envelope: Envelope, out: &mut Vec<Output>) {
+        match self.verdict(&envelope) {
+            Verdict::Drop => {}
+            Verdict::Hold if self.held.len() < HELD_MAX => self.held.push_back((from, envelope)),
+            Verdict::Hold => out.push(Output::Disconnect(from)),
+            Verdict::Handle => self.perform(from, envelope, out),
+        }
+    }
+
+    /// Handles held messages as long as one of them has become due. Order per peer is kept.
+    fn handle_held(&mut self, out: &mut Vec<Output>) {
+        let mut index = 0;
+        while index < self.held.len() {
+            match self.verdict(&self.held[index].1) {
+                Verdict::Hold => index += 1,
+                Verdict::Drop => drop(self.held.remove(index)),
+                Verdict::Handle => {
+                    if let Some((from, envelope)) = self.held.remove(index) {
+                        self.perform(from, envelope, out);
+                        index = 0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Older memberships have no effect; newer ones are kept until they are known here. Two kinds stand outside that order:
+    /// preparation for a switch is said in the tag it prepares, and shards speak of the past by their own name.
+    fn verdict(&self, envelope: &Envelope) -> Verdict {
+        let tag = envelope.tag;
+        match (&envelope.message, &self.phase) {
+            (_, Phase::Ended) => return Verdict::Drop,
+            (Message::ShardWritten(_), _) => return Verdict::Handle,
+            (Message::Ready, _) => return self.verdict_on_ready(tag),
+            (Message::Position { .. }, phase) => {
+                return if matches!(phase, Phase::Waiting) { Verdict::Handle } else { Verdict::Drop };
+            }
+            (Message::Welcome { .. }, Phase::Waiting) if self.floor.is_none_or(|floor| tag >= floor) => {
+                return Verdict::Handle;
+            }
+            (Message::Welcome { .. }, _) => return Verdict::Drop,
+            _ => {}
+        }
+        let current = match &self.phase {
+            Phase::Joining(joining) => Some(joining.membership.tag),
+            Phase::Running(running) => Some(running.membership.tag),
+            Phase::Leaving { tag, .. } => Some(*tag),
+            Phase::Idle | Phase::Waiting | Phase::Ended => None,
+        };
+        match current {
+            _ if self.floor.is_some_and(|floor| tag < floor) => Verdict::Drop,
+            None => Verdict::Hold,
+            Some(current) if tag < current => Verdict::Drop,
+            Some(current) if tag > current => Verdict::Hold,
+            Some(_) => match (&envelope.message, &self.phase) {
+                (Message::Join { .. } | Message::Start(_) | Message::Dissolve, Phase::Joining(_)) => Verdict::Handle,
+                // Whoever heard the leader's start first is ahead of us.
+                (_, Phase::Joining(_)) => Verdict::Hold,
+                _ => Verdict::Handle,
+            },
+        }
+    }
+
+    fn perform(&mut self, from: Peer, envelope: Envelope, out: &mut Vec<Output>) {
+        let tag = envelope.tag;
+        match envelope.message {
+            Message::Join { holding } => self.on_join(from, holding, out),
+            Message::Start(start) => self.on_start(from, &start, out),
+            Message::Dissolve => self.on_dissolve(from, out),
+            Message::Position { step } => self.on_position(from, step, out),
+            Message::Ready => self.on_ready(from),
+            Message::Contribution(contribution) => self.on_contribution(from, contribution, out),
+            Message::Welcome { membership, step } => self.on_welcome(from, membership, step, out),
+            Message::Settled { .. } => self.on_settled(from, out),
+            Message::Done { step } => self.on_done(from, step, out),
+            Message::LeaveRequest => self.on_leave_request(from),
+            Message::Metrics { step, ranks } => self.on_metrics(step, ranks, out),
+            Message::ShardWritten(shard) => self.on_shard(shard, out),
+            Message::Saved { step } => self.on_peer_saved(from, tag, step, out),
+        }
+    }
+
+    pub(crate) fn send(to: Peer, tag: Tag, message: Message, out: &mut Vec<Output>) {
+        out.push(Output::Send(to, Envelope { tag, message }));
+    }
+
+    fn on_linked(&mut self, peer: Peer, out: &mut Vec<Output>) {
+        self.links.insert(peer);
+        if let Phase::Running(running) = &self.phase {
+            // A newcomer: it cannot know where to prefetch from.
+            if !running.membership.has(peer) {
+                Self::send(peer, running.membership.tag, Message::Position { step: running.step }, out);
+            }
+        }
+        self.try_join(out);
+        self.try_ready(out);
+    }
+
+    fn on_lost(&mut self, peer: Peer, out: &mut Vec<Output>) {
+        self.links.remove(&peer);
+        self.held.retain(|(from, _)| *from != peer);
+        if let Some(candidate) = &mut self.candidate {
+            candidate.ready.remove(&peer);
+            candidate.told = false;
+        }
+        match &mut self.phase {
+            // Its join, and ours to it, went with the link.
+            Phase::Joining(joining) => {
+                joining.joins.remove(&peer);
+                joining.joined = false;
+            }
+            Phase::Running(running) => {
+                running.leaves.remove(&peer);
+            }
+            Phase::Leaving { waiting, .. } => {
+                waiting.remove(&peer);
+                self.exit_if_released(out);
+            }
+            Phase::Idle | Phase::Waiting | Phase::Ended => {}
+        }
+    }
+
+    fn on_leave(&mut self, out: &mut Vec<Output>) {
+        self.leave = true;
+        match &self.phase {
+            // Not in lock-step with anybody: nobody has to be asked.
+            Phase::Idle | Phase::Waiting => self.exit(out),
+            Phase::Running(Running { stage: Stage::Still { saved: true, .. }, .. }) => self.exit(out),
+            _ => self.request_leave(out),
+        }
+    }
+
+    pub(crate) fn exit(&mut self, out: &mut Vec<Output>) {
+        self.phase = Phase::Ended;
+        out.push(Output::Exit);
+    }
+
+    pub(crate) fn exit_if_released(&mut self, out: &mut Vec<Output>) {
+        if matches!(&self.phase, Phase::Leaving { waiting, .. } if waiting.is_empty()) {
+            self.exit(out);
+        }
+    }
+
+    fn on_computed(&mut self, step: Step, sums: Vec<NodeSums>, out: &mut Vec<Output>) {
+        let me = self.config.me;
+        let ready = self.candidate_ready();
+        let announcement = if self.leads() { self.choose_announcement(step, ready) } else { None };
+        let Phase::Running(running) = &mut self.phase else { return };
+        if running.step != step || running.stage != Stage::Computing {
+            return;
+        }
+        running.stage = Stage::Contributed;
+        let contribution = Contribution { step, sums, ready, announcement };
+        for peer in running.membership.others(me) {
+            Self::send(peer, running.membership.tag, Message::Contribution(contribution.clone()), out);
+        }
+        running.contributions.insert((step, me), contribution);
+        running.tell_when_contributed(me, out);
+    }
+
+    fn on_contribution(&mut self, from: Peer, contribution: Contribution, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &mut self.phase else { return };
+        let step = contribution.step;
+        let near = step == running.step || step == running.step.next();
+        if !running.membership.has(from) || !near {
+            return;
+        }
+        running.contributions.insert((step, from), contribution);
+        running.tell_when_contributed(self.config.me, out);
+    }
+
+    fn on_completed(&mut self, step: Step, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &mut self.phase else { return };
+        if running.step != step || running.stage != Stage::Contributed || !running.is_contributed() {
+            return;
+        }
+        let leader = running.membership.leader;
+        let announcement = running.contributions.get(&(step, leader)).and_then(|c| c.announcement.clone());
+        running.contributions.retain(|(of, _), _| *of > step);
+        let next = step.next();
+        self.holding = Some(Holding { step: next, gradient: true });
+        match announcement {
+            None => self.advance(next, None, out),
+            Some(Announcement::Park) => self.stand_still(next, out),
+            Some(Announcement::Switch(membership)) => self.switch_to(membership, step, out),
+        }
+    }
+
+    /// Goes on to `next` in the membership in force. `writers` of a checkpoint due now; all members unless a switch says otherwise.
+    pub(crate) fn advance(&mut self, next: Step, writers: Option<&[Peer]>, out: &mut Vec<Output>) {
+        let (me, every, total) = (self.config.me, self.config.checkpoint_every.max(1), self.config.steps_total);
+        let Phase::Running(running) = &mut self.phase else { return };
+        running.step = next;
+        running.done.clear();
+        if next.0 >= total {
+            return self.stand_still(next, out);
+        }
+        running.stage = Stage::Computing;
+        if next.0.is_multiple_of(every) {
+            let all: Vec<Peer> = running.membership.peers().collect();
+            Self::write_shard(
+                me,
+                CheckpointId { step: next, tag: running.membership.tag },
+                writers.unwrap_or(&all),
+                out,
+            );
+        }
+        out.push(Output::Compute(next));
+    }
+
+    /// No more steps in this generation: everybody writes its part of a checkpoint.
+    pub(crate) fn stand_still(&mut self, step: Step, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &mut self.phase else { return };
+        running.step = step;
+        running.stage = Stage::Still { ordered: false, saved: false };
+        out.push(Output::StandStill(step));
+        self.write_still_shard(out);
+    }
+}
+
+impl Running {
+    /// A membership in force from `step` on.
+    pub(crate) fn new(membership: Membership, step: Step) -> Self {
+        Self {
+            membership,
+            step,
+            stage: Stage::Computing,
+            contributions: BTreeMap::new(),
+            done: BTreeSet::new(),
+            leaves: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
+            entered: step,
+        }
+    }
+
+    pub(crate) fn is_contributed(&self) -> bool {
+        self.membership.peers().all(|p| self.contributions.contains_key(&(self.step, p)))
+    }
+
+    fn tell_when_contributed(&self, me: Peer, out: &mut Vec<Output>) {
+        if self.stage == Stage::Contributed
+            && self.contributions.contains_key(&(self.step, me))
+            && self.is_contributed()
+        {
+            let of_step = self.contributions.range((self.step, Peer(0))..=(self.step, Peer(u32::MAX)));
+            out.push(Output::Contributed(self.step, of_step.flat_map(|(_, c)| c.sums.iter().copied()).collect()));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How a running generation changes at a boundary without standing still: proposals become announcements, leavers leave, newcomers are welcomed.
+//!
+//! The announcement rides on the leader's contribution to a step. Nobody completes that step without it, so nobody can miss it, and
+//! one step's notice is enough. No timers here: the controller gives up a proposal that does not become active.
+
+use crate::message::{Announcement, Holding, Membership, Message, Need, Peer, Tag};
+use crate::state::{Output, Phase, Running, Session, Stage};
+use events_schema::{Generation, Step};
+use std::collections::BTreeSet;
+
+/// A proposed membership that waits for its newcomers.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub membership: Membership,
+    /// Newcomers that are linked to everybody and have their data at hand.
+    pub ready: BTreeSet<Peer>,
+    /// A newcomer: our own preparation is done.
+    pub warmed: bool,
+    /// A newcomer: prefetch was ordered.
+    pub warming: bool,
+    /// A newcomer: everybody was told that we are ready.
+    pub told: bool,
+}
+
+impl Candidate {
+    pub(crate) fn new(membership: Membership) -> Self {
+        Self { membership, ready: BTreeSet::new(), warmed: false, warming: false, told: false }
+    }
+}
+
+impl Session {
+    /// To a newcomer: where the others are. It prefetches from a little later, when it will probably be in.
+    pub(crate) fn on_position(&mut self, _from: Peer, step: Step, out: &mut Vec<Output>) {
+        let me = self.config.me;
+        let Some(candidate) = self.candidate.as_mut().filter(|c| !c.warming) else { return };
+        candidate.warming = true;
+        out.push(Output::Warm(candidate.membership.tag.generation, candidate.membership.ranks(me).to_vec(), step));
+    }
+
+    pub(crate) fn on_warmed(&mut self, generation: Generation, out: &mut Vec<Output>) {
+        if let Some(candidate) = self.candidate.as_mut().filter(|c| c.membership.tag.generation == generation) {
+            candidate.warmed = true;
+        }
+        self.try_ready(out);
+    }
+
+    /// A newcomer that is linked to every member and warm says so, once.
+    pub(crate) fn try_ready(&mut self, out: &mut Vec<Output>) {
+        let (me, links) = (self.config.me, &self.links);
+        let Some(candidate) = self.candidate.as_mut().filter(|_| matches!(self.phase, Phase::Waiting)) else { return };
+        let linked = candidate.membership.others(me).all(|p| links.contains(&p));
+        if candidate.told || !candidate.warmed || !linked {
+            return;
+        }
+        candidate.told = true;
+        for peer in candidate.membership.others(me) {
+            Self::send(peer, candidate.membership.tag, Message::Ready, out);
+        }
+    }
+
+    pub(crate) fn verdict_on_ready(&self, tag: Tag) -> crate::state::Verdict {
+        use crate::state::Verdict;
+        match &self.candidate {
+            Some(candidate) if candidate.membership.tag == tag => Verdict::Handle,
+            _ if self.proposed.is_none_or(|newest| tag.generation > newest) => Verdict::Hold,
+            _ => Verdict::Drop,
+        }
+    }
+
+    pub(crate) fn on_ready(&mut self, from: Peer) {
+        if let Some(candidate) = &mut self.candidate {
+            candidate.ready.insert(from);
+        }
+    }
+
+    /// The candidate's generation, if this member has heard from all its newcomers.
+    pub(crate) fn candidate_ready(&self) -> Option<Generation> {
+        let (candidate, running) = (self.candidate.as_ref()?, self.membership()?);
+        let newcomers = candidate.membership.minus(running);
+        let newer = candidate.membership.tag > running.tag;
+        (newer && newcomers.iter().all(|p| candidate.ready.contains(p))).then_some(candidate.membership.tag.generation)
+    }
+
+    /// What the leader announces on its contribution to `step`. Park goes first, then a proposal that is ready, then consent.
+    pub(crate) fn choose_announcement(&self, step: Step, ready: Option<Generation>) -> Option<Announcement> {
+        let Phase::Running(running) = &self.phase else { return None };
+        if self.park {
+            return Some(Announcement::Park);
+        }
+        let mut leavers: Vec<Peer> = running.leaves.iter().copied().collect();
+        if self.leave && !leavers.contains(&self.config.me) {
+            leavers.push(self.config.me);
+        }
+        if let Some(membership) = self.announceable(running, step, ready).filter(|m| !leavers.iter().any(|&p| m.has(p)))
+        {
+            return Some(Announcement::Switch(membership));
+        }
+        if leavers.is_empty() {
+            return None;
+        }
+        // When everybody leaves, what remains is a checkpoint.
+        Some(running.membership.without(&leavers, self.config.workers).map_or(Announcement::Park, Announcement::Switch))
+    }
+
+    fn announceable(&self, running: &Running, step: Step, ready: Option<Generation>) -> Option<Membership> {
+        let membership = &self.candidate.as_ref()?.membership;
+        let generation = membership.tag.generation;
+        // A leader that is itself leaving has no links to newcomers; it takes a stayer's word.
+        let told = running.contributions.values().any(|c| c.ready == Some(generation));
+        let newcomers = membership.minus(&running.membership);
+        let last = step.next().0 >= self.config.steps_total;
+        let stays = !membership.and(&running.membership).is_empty();
+        let useful = stays && !(last && !newcomers.is_empty());
+        (useful && membership.tag > running.membership.tag && (told || ready == Some(generation)))
+            .then(|| membership.clone())
+    }
+
+    /// The boundary after `step`, at which `membership` takes over.
+    pub(crate) fn switch_to(&mut self, membership: Membership, step: Step, out: &mut Vec<Output>) {
+        let (me, next) = (self.config.me, step.next());
+        let Phase::Running(running) = &mut self.phase else { return };
+        let old = running.membership.clone();
+        let stayers = old.and(&membership);
+        if !membership.has(me) {
+            let waiting = stayers.into_iter().filter(|p| !running.done.contains(p) && self.links.contains(p)).collect();
+            self.phase = Phase::Leaving { tag: old.tag, waiting };
+            return self.exit_if_released(out);
+        }
+        for leaver in old.minus(&membership) {
+            Self::send(leaver, old.tag, Message::Done { step }, out);
+        }
+        let newcomers = membership.minus(&old);
+        for &newcomer in &newcomers {
+            Self::send(newcomer, membership.tag, Message::Welcome { membership: membership.clone(), step: next }, out);
+        }
+        self.enter(membership.clone(), next, &newcomers, out);
+        if let (Some(index), false) = (stayers.iter().position(|&p| p == me), newcomers.is_empty()) {
+            out.push(Output::SendReplica { to: newcomers.clone(), index, count: stayers.len() });
+        }
+        if membership.leader == me && old.tag.generation == membership.tag.generation {
+            old.minus(&membership)
+                .into_iter()
+                .for_each(|p| out.push(Output::Departed(p, membership.tag.generation, next)));
+        } else if membership.leader == me && newcomers.is_empty() {
+            out.push(Output::Active(membership.tag.generation, next));
+        }
+        self.advance(next, Some(&stayers), out);
+        if self.leave {
+            self.request_leave(out);
+        }
+    }
+
+    /// To a newcomer at the boundary: it is in, and its replica is under way.
+    pub(crate) fn on_welcome(&mut self, _from: Peer, membership: Membership, step: Step, out: &mut Vec<Output>) {
+        if !membership.is_whole(self.config.workers) || !membership.has(self.config.me) {
+            return;
+        }
+        // Who else is new does not matter here unless this member leads; then everybody it does not know of as settled must say so.
+        let newcomers = vec![self.config.me];
+        self.holding = None;
+        self.enter(membership, step, &newcomers, out);
+        out.push(Output::Await(Need::Replica));
+        self.advance(step, Some(&[]), out);
+    }
+
+    fn enter(&mut self, membership: Membership, step: Step, newcomers: &[Peer], out: &mut Vec<Output>) {
+        self.floor = Some(membership.tag);
+        if self.candidate.as_ref().is_some_and(|c| c.membership.tag <= membership.tag) {
+            self.candidate = None;
+        }
+        let mut running = Running::new(membership.clone(), step);
+        running.unsettled = newcomers.iter().copied().collect();
+        self.phase = Phase::Running(running);
+        out.push(Output::Enter(membership, step));
+    }
+
+    pub(crate) fn on_done(&mut self, from: Peer, step: Step, out: &mut Vec<Output>) {
+        match &mut self.phase {
+            Phase::Running(running) if running.step == step => {
+                running.done.insert(from);
+            }
+            Phase::Leaving { waiting, .. } => {
+                waiting.remove(&from);
+                self.exit_if_released(out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the leader to be let go; said again to every new leader until it happens.
+    pub(crate) fn request_leave(&mut self, out: &mut Vec<Output>) {
+        let me = self.config.me;
+        let Phase::Running(running) = &mut self.phase else { return };
+        if running.membership.leader == me {
+            running.leaves.insert(me);
+        } else if !matches!(running.stage, Stage::Still { .. }) {
+            Self::send(running.membership.leader, running.membership.tag, Message::LeaveRequest, out);
+        }
+    }
+
+    pub(crate) fn on_leave_request(&mut self, from: Peer) {
+        if let Phase::Running(running) = &mut self.phase {
+            if running.membership.has(from) {
+                running.leaves.insert(from);
+            }
+        }
+    }
+
+    /// Whether this member holds the replica of the step it is at.
+    pub(crate) fn holds(&self, step: Step) -> bool {
+        matches!(self.holding, Some(Holding { step: held, .. }) if held == step)
+    }
+}
