@@ -1,1 +1,126 @@
-//! One process on one slot: trains the ranks it hosts.
+//! One process on one slot: trains the logical workers it hosts, together with the other executors of its job.
+//!
+//! [`run`] is the whole process: it speaks with its agent on standard input and output, with its peers over TCP, reads data from
+//! and writes checkpoints to the object store. It decides nothing about membership: `workers-session` does, this crate performs.
+//!
+//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the session's outputs do), `step.rs` (one step), [`work`] and
+//! [`reduce`] (pure: the canonical sum on one and on several executors), `replica.rs`, `network.rs` with `handshake.rs` and
+//! [`wire`], `checkpoint.rs`, [`program`] (what a job computes) and [`plain`] (the same job without any of this).
+//! On a job's path the next file is `workers/engine/src/lib.rs`.
+
+pub mod collective;
+pub mod control;
+pub mod plain;
+pub mod program;
+pub mod reduce;
+pub mod wire;
+pub mod work;
+
+mod checkpoint;
+mod early;
+mod handshake;
+mod inbox;
+mod meter;
+mod network;
+mod perform;
+mod replica;
+mod step;
+mod trainer;
+
+pub use plain::{PlainRun, train_plain, train_plain_steps};
+pub use program::{Program, ProgramError};
+pub use trainer::TrainError;
+
+use checkpoint::CheckpointWriter;
+use control::{Agent, ControlError, listen, read_frame};
+use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::report::Report;
+use events_schema::{Digest, Generation};
+use handshake::Identity;
+use network::Network;
+use std::io;
+use trainer::Trainer;
+use workers_session::Peer;
+
+/// Status of a process that ended because a thread of it panicked, as the standard library has it.
+const PANIC_STATUS: i32 = 101;
+
+/// Why an executor process ended otherwise than asked. The agent sees the status, people see the text on standard error.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// The first frame did not come or was another.
+    #[error("the agent did not say what to train")]
+    NotStarted,
+    /// The pipe to the agent failed.
+    #[error("the agent cannot be understood")]
+    Control(#[from] ControlError),
+    /// This host computes other bits than its server said; nothing was trained.
+    #[error(
+        "numeric class of this executor is {found}, its server joined with {expected}; restart the agent on this host with this build"
+    )]
+    Class {
+        /// Of the server.
+        expected: Digest,
+        /// Of the known-answer test now.
+        found: Digest,
+    },
+    /// No port, no thread.
+    #[error("the operating system refuses")]
+    System(#[from] io::Error),
+    /// The job cannot be computed here.
+    #[error("the job cannot be prepared")]
+    Prepare(#[from] ProgramError),
+    /// Training ended by itself.
+    #[error("training stopped")]
+    Train(#[from] TrainError),
+}
+
+/// The whole executor process, between standard input and output. Returns when it may exit with status 0.
+///
+/// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
+pub fn run() -> Result<(), ExecutorError> {
+    end_with_any_thread();
+    let mut input = io::stdin().lock();
+    let Some(ToExecutor::Start(start)) = read_frame(&mut input)? else { return Err(ExecutorError::NotStarted) };
+    drop(input);
+    let mut agent = Agent::new(io::stdout());
+    let found = workers_engine::known_answer();
+    if found != start.class {
+        return Err(ExecutorError::Class { expected: start.class, found });
+    }
+    let (inbox, events) = inbox::inbox();
+    let listener = inbox.clone();
+    std::thread::Builder::new().name("ebb-agent".to_owned()).spawn(move || listen(io::stdin().lock(), &listener))?;
+    let ExecutorStart { executor, store_url, listen_host, order, .. } = *start;
+    let program = match Program::open(executor.job.clone(), &order, &store_url) {
+        Ok(program) => program,
+        Err(error) if error.is_broken() => {
+            let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);
+            agent.say(&FromExecutor::Report(Report::JobBroken {
+                job: executor.job.clone(),
+                generation,
+                reason: error.reason(),
+            }))?;
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, key: order.key };
+    let network = Network::listen(&listen_host, identity, inbox.clone())?;
+    let address = network.address().to_string();
+    let checkpoints = CheckpointWriter::start(&program, found, inbox.clone())?;
+    agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
+    let mut trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox);
+    trainer.on_order(&order);
+    Ok(trainer.run(&events)?)
+}
+
+/// A thread that panics would leave the others waiting for it, on a slot that its fleet may want back: the process ends
+/// instead, and the job goes on without it.
+fn end_with_any_thread() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::exit(PANIC_STATUS);
+    }));
+}

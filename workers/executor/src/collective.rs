@@ -1,0 +1,218 @@
+//! The collective by itself: members that only reduce, over the same links and the same code as the trainer's. For `ebb bench` and for tests that
+//! count bytes on the wire; a job uses `trainer.rs`.
+
+use crate::handshake::Identity;
+use crate::inbox::{Event, inbox};
+use crate::network::Network;
+use crate::reduce::{Parcel, Reduction, Unfit};
+use crate::wire::{Header, Kind};
+use crate::work::Partial;
+use events_schema::tree::{Node, place};
+use events_schema::{Digest, Generation, JobId, Step};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use workers_session::{Membership, NodeSums, Peer, Seat, Tag};
+
+/// Why a group cannot reduce. All: stop the measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// No port or thread.
+    #[error("the operating system refuses")]
+    System(#[from] io::Error),
+    /// A member is gone or was never there.
+    #[error("member {0} is not linked")]
+    Lost(Peer),
+    /// A member is at another step.
+    #[error("a member breaks the protocol")]
+    Unfit(#[from] Unfit),
+}
+
+/// One member of a fixed group of `0..members`, over `workers` logical workers placed as a controller would.
+pub struct Group {
+    me: Peer,
+    workers: u16,
+    membership: Membership,
+    network: Network,
+    events: Receiver<Event>,
+    early: Vec<(Peer, Header, Vec<f32>)>,
+    buffer: Vec<f32>,
+}
+
+impl Group {
+    /// Listens on a free port of this host. `name` is the group's; all members know `key`.
+    pub fn listen(name: &JobId, key: [u8; 32], me: u32, members: u16, workers: u16) -> io::Result<Self> {
+        let (sender, events) = inbox();
+        let identity = Identity { job: name.clone(), me: Peer(me), class: Digest([0; 32]), key };
+        let network = Network::listen("127.0.0.1", identity, sender)?;
+        let seats = (0..).map(Peer).zip(place(workers, members)).map(|(peer, ranks)| Seat { peer, ranks }).collect();
+        let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };
+        Ok(Self { me: Peer(me), workers, membership, network, events, early: Vec::new(), buffer: Vec::new() })
+    }
+
+    /// Where this member listens.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.network.address().to_string()
+    }
+
+    /// The tree nodes whose sums this member brings.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<Node> {
+        Node::root(self.workers).cover(self.membership.ranks(self.me))
+    }
+
+    /// Links to every member; `addresses` are theirs, in order.
+    pub fn link(&mut self, addresses: &[String]) -> Result<(), GroupError> {
+        for (peer, address) in (0..self.me.0).map(Peer).zip(addresses) {
+            self.network.connect(peer, address.clone());
+        }
+        let mut missing = self.membership.seats.len() - 1;
+        while missing > 0 {
+            match self.next_event()? {
+                Event::Linked(peer, link) => {
+                    self.network.linked(peer, link);
+                    missing -= 1;
+                }
+                Event::Bulk(peer, _, header, elements) => self.early.push((peer, header, elements)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_event(&self) -> Result<Event, GroupError> {
+        match self.events.recv().map_err(|_| GroupError::Lost(self.me))? {
+            Event::Lost(peer, _) | Event::NotLinked(peer) => Err(GroupError::Lost(peer)),
+            event => Ok(event),
+        }
+    }
+
+    /// Reduces one vector: this member's sums, one per node of [`Group::nodes`], in; the sum over all ranks out.
+    pub fn reduce(&mut self, step: u64, sums: Vec<Arc<Vec<f32>>>) -> Result<Vec<f32>, GroupError> {
+        let step = Step(step);
+        let len = sums.first().map_or(0, |s| s.len());
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut reduction = Reduction::new(&self.membership, self.me, self.workers, step, len, buffer);
+        for (node, gradient) in self.nodes().into_iter().zip(sums) {
+            let parcels = reduction.on_own(Partial { sums: NodeSums { node, weight: 1.0, loss: 0.0 }, gradient });
+            self.send(parcels, step);
+        }
+        for (peer, header, elements) in std::mem::take(&mut self.early) {
+            self.on_bulk(&mut reduction, peer, header, elements)?;
+        }
+        while !reduction.is_whole() {
+            if let Event::Bulk(peer, _, header, elements) = self.next_event()? {
+                self.on_bulk(&mut reduction, peer, header, elements)?;
+            }
+        }
+        Ok(reduction.into_sum().0)
+    }
+
+    /// Takes back the result of [`Group::reduce`] as the buffer of the next.
+    pub fn recycle(&mut self, buffer: Vec<f32>) {
+        self.buffer = buffer;
+    }
+
+    fn on_bulk(
+        &mut self,
+        reduction: &mut Reduction,
+        from: Peer,
+        header: Header,
+        elements: Vec<f32>,
+    ) -> Result<(), GroupError> {
+        if header.step > reduction.step() {
+            self.early.push((from, header, elements));
+            return Ok(());
+        }
+        match header.kind {
+            Kind::Partial(node) => {
+                let parcels = reduction.on_partial(from, node, header.offset, elements)?;
+                self.send(parcels, header.step);
+            }
+            _ => reduction.on_reduced(from, header.offset, &elements)?,
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, parcels: Vec<Parcel>, step: Step) {
+        parcels.into_iter().for_each(|parcel| self.network.send(parcel, self.membership.tag, step));
+    }
+
+    /// Waits until everything sent is written, for a bounded time.
+    pub fn flush(&self) {
+        self.network.flush();
+    }
+
+    /// Bytes written so far: elements, and everything else (headers and control messages).
+    #[must_use]
+    pub fn bytes_sent(&self) -> (u64, u64) {
+        self.network.bytes_sent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::reduce::chunk;
+    use crate::wire::HEADER_LEN;
+    use crate::work::add;
+    use events_schema::tree::fold;
+    use std::sync::mpsc::channel;
+
+    fn gradient(node: Node, len: usize) -> Vec<f32> {
+        let mut leaf = |n: Node| {
+            (n.count == 1)
+                .then(|| (0..len).map(|i| ((i + 1) as f32).sin() / (f32::from(n.first) + 0.7)).collect::<Vec<f32>>())
+        };
+        let mut join = |mut left: Vec<f32>, right: Vec<f32>| {
+            add(&mut left, &right);
+            left
+        };
+        fold(node, &mut leaf, &mut join).unwrap()
+    }
+
+    /// Real links: the sum's bits, and what it costs on the wire.
+    #[test]
+    fn bytes_on_the_wire_are_those_of_the_formula() {
+        const LEN: usize = 300_000;
+        const ROUNDS: u64 = 3;
+        for (members, workers) in [(1u16, 4u16), (2, 8), (3, 8), (4, 4), (5, 7)] {
+            let name = JobId::parse("job-bench").unwrap();
+            let mut groups: Vec<Group> = (0..u32::from(members))
+                .map(|me| Group::listen(&name, [5; 32], me, members, workers).unwrap())
+                .collect();
+            let addresses: Vec<String> = groups.iter().map(Group::address).collect();
+            let expected = gradient(Node::root(workers), LEN);
+            let (done, results) = channel();
+            for mut group in groups.drain(..) {
+                let (addresses, done) = (addresses.clone(), done.clone());
+                std::thread::spawn(move || {
+                    group.link(&addresses).unwrap();
+                    let sums: Vec<Arc<Vec<f32>>> =
+                        group.nodes().into_iter().map(|n| Arc::new(gradient(n, LEN))).collect();
+                    let mut last = Vec::new();
+                    for step in 0..ROUNDS {
+                        group.recycle(last);
+                        last = group.reduce(step, sums.clone()).unwrap();
+                    }
+                    group.flush();
+                    let bytes = group.bytes_sent();
+                    // The group goes along, so that no member hangs up while another still reads.
+                    done.send((group, last, bytes)).unwrap();
+                });
+            }
+            let results: Vec<(Group, Vec<f32>, (u64, u64))> = (0..members).map(|_| results.recv().unwrap()).collect();
+            for (group, sum, (bulk, headers)) in &results {
+                assert!(sum.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+                let (partials, own) =
+                    (group.nodes().len(), chunk(LEN, group.me.0 as usize, usize::from(members)).len());
+                let elements = partials * (LEN - own) + own * (usize::from(members) - 1);
+                assert_eq!(*bulk, 4 * elements as u64 * ROUNDS, "(m + 1) N (p - 1) / p");
+                let frames = headers / HEADER_LEN as u64;
+                assert!(frames * 4 * (HEADER_LEN as u64) < *bulk || *bulk == 0, "headers do not count");
+            }
+        }
+    }
+}

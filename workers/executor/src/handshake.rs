@@ -1,0 +1,239 @@
+//! How two executors come to trust a connection: each proves that it knows the job's key, for this very connection, without sending it.
+//!
+//! Dialer → `Hello` (job, who, whom, numeric class, a random number); acceptor → `Challenge` (its own random number and its proof);
+//! dialer → `Answer` (its proof); acceptor → one byte, once it has the link at hand. A proof is a keyed BLAKE3 over both random
+//! numbers and everything of the hello, and a word for the side, so that none can be reflected or used again.
+
+use events_schema::batch::{DecodeError, from_bytes, to_bytes};
+use events_schema::{Digest, JobId};
+use minicbor::{Decode, Encode};
+use std::io::{self, Read, Write};
+use workers_session::Peer;
+
+/// Version of everything executors say to each other.
+const VERSION: u16 = 1;
+/// Largest handshake frame: a job id and a few digests.
+const FRAME_LEN_MAX: u32 = 1024;
+/// The acceptor's last word.
+const ACCEPTED: u8 = 0xEB;
+
+/// Who this executor is, to its peers.
+#[derive(Clone)]
+pub struct Identity {
+    /// The job.
+    pub job: JobId,
+    /// This executor.
+    pub me: Peer,
+    /// Its numeric class.
+    pub class: Digest,
+    /// The job's secret.
+    pub key: [u8; 32],
+}
+
+/// Why a connection is not trusted. All: drop it; nothing was revealed.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The connection broke or was too slow.
+    #[error("connection failed")]
+    Connection(#[from] io::Error),
+    /// Longer than any handshake.
+    #[error("handshake frame of {0} bytes")]
+    TooLong(u32),
+    /// Not a handshake of this build.
+    #[error("handshake cannot be read")]
+    Decode(#[from] DecodeError),
+    /// Another build, job or executor.
+    #[error("peer wants {0}")]
+    Stranger(String),
+    /// Another numeric class: together they would train another model.
+    #[error("peer is of numeric class {theirs}, this executor of {ours}")]
+    Class {
+        /// Of the peer.
+        theirs: Digest,
+        /// Of this executor.
+        ours: Digest,
+    },
+    /// The peer does not know the job's key.
+    #[error("peer does not prove that it belongs to the job")]
+    Proof,
+    /// The operating system has no chance to give.
+    #[error("no random number: {0}")]
+    Chance(getrandom::Error),
+}
+
+#[derive(Debug, Clone, Encode, Decode)]
+struct Hello {
+    #[n(0)]
+    version: u16,
+    #[n(1)]
+    job: JobId,
+    #[n(2)]
+    from: Peer,
+    #[n(3)]
+    to: Peer,
+    #[n(4)]
+    class: Digest,
+    #[cbor(n(5), with = "minicbor::bytes")]
+    nonce: [u8; 32],
+}
+
+#[derive(Debug, Clone, Encode, Decode)]
+struct Challenge {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    nonce: [u8; 32],
+    #[cbor(n(1), with = "minicbor::bytes")]
+    proof: [u8; 32],
+}
+
+#[derive(Debug, Clone, Encode, Decode)]
+struct Answer {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    proof: [u8; 32],
+}
+
+/// The dialing side. When it returns, the acceptor has the link.
+pub fn dial(identity: &Identity, to: Peer, stream: &mut (impl Read + Write)) -> Result<(), HandshakeError> {
+    let hello = Hello {
+        version: VERSION,
+        job: identity.job.clone(),
+        from: identity.me,
+        to,
+        class: identity.class,
+        nonce: nonce()?,
+    };
+    put(stream, &hello)?;
+    let challenge: Challenge = get(stream)?;
+    check(&identity.key, "acceptor", &hello, &challenge.nonce, &challenge.proof)?;
+    put(stream, &Answer { proof: *proof(&identity.key, "dialer", &hello, &challenge.nonce).as_bytes() })?;
+    let mut last = [0];
+    stream.read_exact(&mut last)?;
+    if last[0] == ACCEPTED { Ok(()) } else { Err(HandshakeError::Proof) }
+}
+
+/// The accepting side, up to its last word. Gives who dialed; call [`accepted`] once the link is at hand.
+pub fn accept(identity: &Identity, stream: &mut (impl Read + Write)) -> Result<Peer, HandshakeError> {
+    let hello: Hello = get(stream)?;
+    if hello.version != VERSION || hello.job != identity.job || hello.to != identity.me || hello.from == identity.me {
+        return Err(HandshakeError::Stranger(format!("{} of {} in version {}", hello.to, hello.job, hello.version)));
+    }
+    if hello.class != identity.class {
+        return Err(HandshakeError::Class { theirs: hello.class, ours: identity.class });
+    }
+    let nonce = nonce()?;
+    put(stream, &Challenge { nonce, proof: *proof(&identity.key, "acceptor", &hello, &nonce).as_bytes() })?;
+    let answer: Answer = get(stream)?;
+    check(&identity.key, "dialer", &hello, &nonce, &answer.proof)?;
+    Ok(hello.from)
+}
+
+/// The acceptor's last word.
+pub fn accepted(stream: &mut impl Write) -> io::Result<()> {
+    stream.write_all(&[ACCEPTED])
+}
+
+fn nonce() -> Result<[u8; 32], HandshakeError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(HandshakeError::Chance)?;
+    Ok(bytes)
+}
+
+fn proof(key: &[u8; 32], side: &str, hello: &Hello, acceptor_nonce: &[u8; 32]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(side.as_bytes()).update(acceptor_nonce).update(&to_bytes(hello));
+    hasher.finalize()
+}
+
+fn check(
+    key: &[u8; 32],
+    side: &str,
+    hello: &Hello,
+    acceptor_nonce: &[u8; 32],
+    given: &[u8; 32],
+) -> Result<(), HandshakeError> {
+    // Comparison of hashes takes the same time whatever differs.
+    if proof(key, side, hello, acceptor_nonce) == blake3::Hash::from_bytes(*given) {
+        Ok(())
+    } else {
+        Err(HandshakeError::Proof)
+    }
+}
+
+fn put<T: Encode<()>>(stream: &mut impl Write, value: &T) -> Result<(), HandshakeError> {
+    let bytes = to_bytes(value);
+    let mut frame = (bytes.len() as u32).to_le_bytes().to_vec();
+    frame.extend_from_slice(&bytes);
+    Ok(stream.write_all(&frame)?)
+}
+
+fn get<T: for<'b> Decode<'b, ()>>(stream: &mut impl Read) -> Result<T, HandshakeError> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > FRAME_LEN_MAX {
+        return Err(HandshakeError::TooLong(length));
+    }
+    let mut bytes = vec![0; length as usize];
+    stream.read_exact(&mut bytes)?;
+    Ok(from_bytes(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn identity(me: u32, key: u8, class: &[u8]) -> Identity {
+        Identity { job: JobId::parse("job-a").unwrap(), me: Peer(me), class: Digest::of(class), key: [key; 32] }
+    }
+
+    fn meet(
+        dialer: &Identity,
+        to: u32,
+        acceptor: Identity,
+    ) -> (Result<(), HandshakeError>, Result<Peer, HandshakeError>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepting = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let peer = accept(&acceptor, &mut stream)?;
+            accepted(&mut stream)?;
+            Ok(peer)
+        });
+        let dialed = dial(dialer, Peer(to), &mut stream);
+        drop(stream);
+        (dialed, accepting.join().unwrap())
+    }
+
+    #[test]
+    fn members_of_one_job_meet() {
+        let (dialed, accepted) = meet(&identity(4, 1, b"x"), 2, identity(2, 1, b"x"));
+        assert!(dialed.is_ok());
+        assert_eq!(accepted.unwrap(), Peer(4));
+    }
+
+    #[test]
+    fn strangers_are_refused_for_what_they_are() {
+        let meets = |dialer: Identity, to| meet(&dialer, to, identity(2, 1, b"x")).1;
+        assert!(meet(&identity(4, 9, b"x"), 2, identity(2, 1, b"x")).0.is_err(), "the dialer sees it first");
+        assert!(matches!(meets(identity(4, 1, b"x"), 3), Err(HandshakeError::Stranger(_))));
+        assert!(matches!(meets(identity(4, 1, b"y"), 2), Err(HandshakeError::Class { .. })));
+        let other_job = Identity { job: JobId::parse("job-b").unwrap(), ..identity(4, 1, b"x") };
+        assert!(matches!(meets(other_job, 2), Err(HandshakeError::Stranger(_))));
+    }
+
+    #[test]
+    fn a_proof_of_one_side_does_not_serve_the_other() {
+        let hello = Hello {
+            version: 1,
+            job: JobId::parse("job-a").unwrap(),
+            from: Peer(1),
+            to: Peer(0),
+            class: Digest::of(b"x"),
+            nonce: [3; 32],
+        };
+        let acceptor = proof(&[1; 32], "acceptor", &hello, &[4; 32]);
+        assert!(check(&[1; 32], "dialer", &hello, &[4; 32], acceptor.as_bytes()).is_err());
+        assert!(check(&[1; 32], "acceptor", &hello, &[5; 32], acceptor.as_bytes()).is_err());
+    }
+}

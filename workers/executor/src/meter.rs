@@ -1,0 +1,125 @@
+//! Clocks of one executor: progress for people, and how long members stood still for a change. Nothing here decides anything.
+
+use crate::program::Program;
+use events_schema::Step;
+use events_schema::orders::Telemetry;
+use std::time::{Duration, Instant};
+use workers_session::Membership;
+
+/// Progress is for eyes: this often at most.
+const TELEMETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Rates are averaged over about this long.
+const RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Why members may have stood still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Still {
+    /// The job begins, or begins anew from a checkpoint: nobody stood still for a change.
+    Beginning,
+    /// Since a boundary at which the membership changed.
+    Boundary,
+    /// Since a member was lost.
+    Loss,
+}
+
+/// The clocks.
+#[derive(Debug)]
+pub struct Meter {
+    still: Still,
+    since: Instant,
+    lost_at: Option<Instant>,
+    step_ended: Instant,
+    told: Option<Instant>,
+    window: (Instant, u64),
+    samples_per_second: f64,
+    step_us: u64,
+    loss: f64,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self {
+            still: Still::Beginning,
+            since: now,
+            lost_at: None,
+            step_ended: now,
+            told: None,
+            window: (now, 0),
+            samples_per_second: 0.0,
+            step_us: 0,
+            loss: 0.0,
+        }
+    }
+}
+
+impl Meter {
+    /// A member of the membership in force is gone, or it is abandoned: from here on nobody steps.
+    pub fn on_loss(&mut self) {
+        self.lost_at.get_or_insert_with(Instant::now);
+    }
+
+    /// A membership is entered.
+    pub fn on_enter(&mut self, at_boundary: bool) {
+        (self.still, self.since) = match self.lost_at.take() {
+            Some(lost_at) => (Still::Loss, lost_at),
+            None if at_boundary => (Still::Boundary, self.step_ended),
+            None => (Still::Beginning, Instant::now()),
+        };
+        if self.still == Still::Beginning {
+            self.step_ended = Instant::now();
+        }
+    }
+
+    /// How long members stood still until now, in microseconds.
+    #[must_use]
+    pub fn pause_us(&self) -> u64 {
+        if self.still == Still::Beginning {
+            0
+        } else {
+            u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX)
+        }
+    }
+
+    /// A step is complete.
+    pub fn on_step(&mut self, samples: u64, loss: f64) {
+        let now = Instant::now();
+        self.step_us = u64::try_from((now - self.step_ended).as_micros()).unwrap_or(u64::MAX);
+        self.step_ended = now;
+        self.loss = loss;
+        self.window.1 += samples;
+        let elapsed = now - self.window.0;
+        if elapsed >= RATE_WINDOW {
+            self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64();
+            self.window = (now, 0);
+        } else if self.samples_per_second == 0.0 {
+            self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64().max(1e-6);
+        }
+    }
+
+    /// Mean loss of the last step completed here.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// What to tell now, if it is time.
+    pub fn telemetry(&mut self, program: &Program, membership: &Membership, done: Step) -> Option<Telemetry> {
+        let due = done.0 == program.steps_total || self.told.is_none_or(|told| told.elapsed() >= TELEMETRY_INTERVAL);
+        if !due {
+            return None;
+        }
+        self.told = Some(Instant::now());
+        Some(Telemetry {
+            job: program.job.clone(),
+            generation: membership.tag.generation,
+            step: done,
+            steps_total: program.steps_total,
+            epoch: done.0 / program.steps_per_epoch,
+            loss: self.loss,
+            samples_per_second: self.samples_per_second,
+            step_us: self.step_us,
+            members: u16::try_from(membership.seats.len()).unwrap_or(u16::MAX),
+        })
+    }
+}

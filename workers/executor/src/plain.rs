@@ -1,0 +1,87 @@
+//! The same job on one thread with membership compiled out: no session, no network, no reduction, one loop. What the elastic loop is measured
+//! against, and what its result must equal bit for bit.
+
+use crate::program::{Program, ProgramError, divide};
+use crate::work::{Pool, Work};
+use events_schema::orders::JobOrder;
+use events_schema::report::Metrics;
+use events_schema::{Digest, JobId, Rank, Step};
+use std::time::{Duration, Instant};
+use workers_session::RankMetrics;
+
+/// What a plain run gives.
+#[derive(Debug, Clone)]
+pub struct PlainRun {
+    /// Digest of the final parameters.
+    pub model_digest: Digest,
+    /// Digest of the final replica.
+    pub replica_digest: Digest,
+    /// The final parameters and moments.
+    pub replica: Vec<f32>,
+    /// Mean training loss of every step.
+    pub losses: Vec<f64>,
+    /// Every evaluation, by step.
+    pub evaluations: Vec<(Step, Metrics)>,
+    /// Duration of every step, data included, evaluation not.
+    pub step_times: Vec<Duration>,
+}
+
+/// Trains the whole job of an order on this thread. Neither checkpoints nor the final model are written.
+pub fn train_plain(job: &JobId, order: &JobOrder, store_url: &str) -> Result<PlainRun, ProgramError> {
+    train_plain_steps(job, order, store_url, u64::MAX)
+}
+
+/// The first `steps_max` steps of a job.
+pub fn train_plain_steps(
+    job: &JobId,
+    order: &JobOrder,
+    store_url: &str,
+    steps_max: u64,
+) -> Result<PlainRun, ProgramError> {
+    let mut program = Program::open(job.clone(), order, store_url)?;
+    let (workers, count) = (program.workers(), program.parameter_count());
+    let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
+    let mut replica = program.initial_replica();
+    let (mut losses, mut evaluations, mut step_times) = (Vec::new(), Vec::new(), Vec::new());
+    let mut pool = Pool::default();
+    let end = Step(program.steps_total.min(steps_max));
+    for step in (0..end.0).map(Step) {
+        evaluate(&mut program, step, &replica, &mut evaluations)?;
+        let began = Instant::now();
+        program.prefetch(&ranks, step);
+        let mut work = Work::new(workers, &ranks, count, Vec::new());
+        let parameters = &replica[..count];
+        let mut total = None;
+        while !work.is_finished() {
+            total = work
+                .advance(&mut pool, &mut |rank, buffer: &mut [f32]| program.gradient(rank, step, parameters, buffer))?;
+        }
+        let Some(total) = total else { break };
+        let mut gradient = std::sync::Arc::unwrap_or_clone(total.gradient);
+        divide(&mut gradient, total.sums.weight);
+        program.update.apply(&mut replica, &gradient, step);
+        pool.give(std::sync::Arc::new(gradient));
+        losses.push(total.sums.loss / total.sums.weight.max(f64::MIN_POSITIVE));
+        step_times.push(began.elapsed());
+    }
+    evaluate(&mut program, end, &replica, &mut evaluations)?;
+    let (model_digest, replica_digest) =
+        (program.model_digest(&replica), storage::checkpoint::replica_digest(&replica));
+    Ok(PlainRun { model_digest, replica_digest, replica, losses, evaluations, step_times })
+}
+
+fn evaluate(
+    program: &mut Program,
+    step: Step,
+    replica: &[f32],
+    evaluations: &mut Vec<(Step, Metrics)>,
+) -> Result<(), ProgramError> {
+    if program.evaluates_at(step) {
+        let (workers, count) = (program.workers(), program.parameter_count());
+        let metrics = (0..workers)
+            .map(|r| program.evaluate(Rank(r), &replica[..count]))
+            .collect::<Result<Vec<RankMetrics>, _>>()?;
+        evaluations.extend(RankMetrics::total(workers, &metrics).map(|m| (step, m)));
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! What a job computes, apart from who computes it: engine, update and data. Used alike by the elastic loop (`trainer.rs`) and the plain
+//! one (`plain.rs`), which is why both give the same bits.
+
+use events_schema::dataset::DatasetInfo;
+use events_schema::job::JobSpec;
+use events_schema::orders::JobOrder;
+use events_schema::{Digest, JobId, Rank, Step};
+use object_store::ObjectStore;
+use std::fmt::Write;
+use std::sync::Arc;
+use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
+use workers_engine::{BuildError, Chance, Engine, EngineError, Sums, Update};
+use workers_session::RankMetrics;
+
+/// Steps whose data is read ahead of the model.
+const STEPS_AHEAD: u64 = 4;
+/// Threads that read, decode and upload; the trainer's own thread computes.
+const BACKGROUND_THREADS: usize = 1;
+
+/// Why a job cannot be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The store's address is wrong or it cannot be set up: stop.
+    #[error("the object store cannot be opened")]
+    Store(#[from] OpenStoreError),
+    /// The data cannot be read. See [`ProgramError::is_broken`].
+    #[error("the data cannot be read")]
+    Data(#[from] DataError),
+    /// The model does not fit the dataset: the job is broken.
+    #[error("the model cannot be built")]
+    Build(#[from] BuildError),
+    /// A gradient cannot be computed: the job is broken.
+    #[error("the model cannot be computed")]
+    Engine(#[from] EngineError),
+    /// The operating system gives no threads: stop.
+    #[error("background threads cannot be started")]
+    Threads(#[source] std::io::Error),
+}
+
+impl ProgramError {
+    /// Whether the job cannot go on whatever is done, on any executor. Otherwise only this executor has to stop.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Build(_) | Self::Engine(_) => true,
+            Self::Data(DataError::Store(fault)) => !fault.is_transient(),
+            Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) => false,
+            Self::Data(_) => true,
+        }
+    }
+
+    /// For the job's user: what, where and what to do.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ": {cause}");
+            source = cause.source();
+        }
+        let advice = match self {
+            Self::Data(_) => "; restore the object or register the dataset anew, then submit the job again",
+            Self::Engine(EngineError::NotFinite) => "; a lower learning_rate or gradient_clip_norm may help",
+            Self::Engine(_) => "; check the dataset's labels and shapes against its registration",
+            Self::Build(_) => "; change the model or the dataset in the spec",
+            Self::Store(_) | Self::Threads(_) => "",
+        };
+        text + advice
+    }
+}
+
+/// A job ready to be computed.
+pub struct Program {
+    /// Whose.
+    pub job: JobId,
+    /// As submitted.
+    pub spec: JobSpec,
+    /// Steps of the whole job.
+    pub steps_total: u64,
+    /// Steps of one pass over the dataset.
+    pub steps_per_epoch: u64,
+    /// Rows of the training dataset.
+    pub rows: u64,
+    /// Ebb's object store.
+    pub store: Arc<dyn ObjectStore>,
+    /// The update rule.
+    pub update: Update,
+    engine: Box<dyn Engine>,
+    training: Loader,
+    evaluation: Option<Loader>,
+    /// Reads, decodes and uploads behind the trainer.
+    pub runtime: Arc<tokio::runtime::Runtime>,
+}
+
+impl Program {
+    /// Builds the model and opens the data.
+    pub fn open(job: JobId, order: &JobOrder, store_url: &str) -> Result<Self, ProgramError> {
+        let spec: JobSpec = (*order.spec).clone();
+        let engine = workers_engine::build(&spec, &order.dataset.sample)?;
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder
+            .worker_threads(BACKGROUND_THREADS)
+            .thread_name("ebb-data")
+            .enable_all()
+            .build()
+            .map_err(ProgramError::Threads)?;
+        let store = storage::open_store(store_url)?;
+        let limits = LoaderLimits::default();
+        let training = runtime.block_on(Loader::open(Arc::clone(&store), &spec, &order.dataset, limits))?;
+        let open_evaluation =
+            |info: &DatasetInfo| runtime.block_on(Loader::open_for_evaluation(Arc::clone(&store), &spec, info, limits));
+        let evaluation = match (&spec.evaluation, &order.evaluation) {
+            (Some(_), Some(info)) => Some(open_evaluation(info)?),
+            _ => None,
+        };
+        let steps_total = training.steps_total();
+        let update = Update::new(&spec, engine.parameter_info(), steps_total);
+        let (steps_per_epoch, rows) = (training.steps_per_epoch().max(1), order.dataset.rows);
+        Ok(Self {
+            job,
+            spec,
+            steps_total,
+            steps_per_epoch,
+            rows,
+            store,
+            update,
+            engine,
+            training,
+            evaluation,
+            runtime: Arc::new(runtime),
+        })
+    }
+
+    /// Logical workers W.
+    #[must_use]
+    pub fn workers(&self) -> u16 {
+        self.spec.workers.max
+    }
+
+    /// Elements of the parameters.
+    #[must_use]
+    pub fn parameter_count(&self) -> usize {
+        self.update.parameter_count()
+    }
+
+    /// The replica a fresh job begins with.
+    #[must_use]
+    pub fn initial_replica(&self) -> Vec<f32> {
+        self.update.initial_replica(self.engine.initial_parameters())
+    }
+
+    /// The summed gradient of one rank's samples of a step, written into `gradient`.
+    pub fn gradient(
+        &mut self,
+        rank: Rank,
+        step: Step,
+        parameters: &[f32],
+        gradient: &mut [f32],
+    ) -> Result<Sums, ProgramError> {
+        let samples = self.training.samples_blocking(rank, step)?;
+        let chance = Chance { seed: self.spec.seed, rank, step };
+        Ok(self.engine.gradient(parameters, &samples, chance, gradient)?)
+    }
+
+    /// Whether the replica of this step is evaluated before it is trained on.
+    #[must_use]
+    pub fn evaluates_at(&self, step: Step) -> bool {
+        let due = |every: u64| step.0 > 0 && (step.0.is_multiple_of(every.max(1)) || step.0 == self.steps_total);
+        self.evaluation.is_some() && self.spec.evaluation.as_ref().is_some_and(|e| due(e.every_steps))
+    }
+
+    /// Evaluates one rank's part of the held-out set.
+    pub fn evaluate(&mut self, rank: Rank, parameters: &[f32]) -> Result<RankMetrics, ProgramError> {
+        let mut metrics = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
+        let Some(loader) = &self.evaluation else { return Ok(metrics) };
+        for batch in 0..loader.steps_total() {
+            let samples = loader.samples_blocking(rank, Step(batch))?;
+            if samples.is_empty() {
+                continue;
+            }
+            let sums = self.engine.evaluate(parameters, &samples)?;
+            metrics.loss += sums.loss;
+            metrics.correct += sums.correct;
+            metrics.count += sums.count;
+        }
+        Ok(metrics)
+    }
+
+    /// Announces what will be read next.
+    pub fn prefetch(&self, ranks: &[Rank], from: Step) {
+        self.training.prefetch(ranks, from, STEPS_AHEAD);
+    }
+
+    /// Reads what these ranks need around a step in the background, then calls `done` (also after a fault, which the step that needs the
+    /// data will meet again and report).
+    pub fn warm(&self, ranks: Vec<Rank>, from: Step, done: impl FnOnce() + Send + 'static) {
+        let training = self.training.clone();
+        training.prefetch(&ranks, from, STEPS_AHEAD);
+        self.runtime.spawn(async move {
+            if let Err(error) = training.warm(&ranks, from, STEPS_AHEAD).await {
+                tracing::warn!(%error, "prefetch failed");
+            }
+            done();
+        });
+    }
+
+    /// Samples that all ranks together read in a step.
+    #[must_use]
+    pub fn samples_of(&self, step: Step) -> u64 {
+        let full = u64::from(self.workers()) * u64::from(self.spec.batch_size);
+        let in_epoch = step.0 % self.steps_per_epoch;
+        if in_epoch + 1 == self.steps_per_epoch { self.rows.saturating_sub(in_epoch * full).min(full) } else { full }
+    }
+
+    /// The finished model as a safetensors file.
+    #[must_use]
+    pub fn export(&self, replica: &[f32], class: &Digest) -> Vec<u8> {
+        let (job, spec, class, steps) =
+            (self.job.to_string(), self.spec.digest().to_string(), class.to_string(), self.steps_total.to_string());
+        let metadata = [
+            ("format", "pt"),
+            ("job", job.as_str()),
+            ("spec_digest", &spec),
+            ("numeric_class", &class),
+            ("steps", &steps),
+        ];
+        workers_engine::export_model(replica, self.engine.parameter_info(), &metadata)
+    }
+
+    /// Digest of the parameters alone, as little-endian bytes in flat order.
+    #[must_use]
+    pub fn model_digest(&self, replica: &[f32]) -> Digest {
+        storage::checkpoint::replica_digest(&replica[..self.parameter_count().min(replica.len())])
+    }
+}
+
+/// The mean: every element divided by the summed weight; exact zeros when nothing had weight.
+pub fn divide(gradient: &mut [f32], weight: f64) {
+    let weight = weight as f32;
+    if weight > 0.0 {
+        gradient.iter_mut().for_each(|g| *g /= weight);
+    } else {
+        gradient.fill(0.0);
+    }
+}

@@ -1,0 +1,351 @@
+//! Real executor processes, started, changed and killed: whatever happens, the final model is the plain loop's, bit for bit.
+#![allow(clippy::unwrap_used)]
+
+mod driver;
+
+use driver::Driver;
+use events_schema::Step;
+use events_schema::fact::Entry;
+use events_schema::report::Report;
+use serde_json::{Value, json};
+
+fn mlp(steps: u64, workers: u64) -> Value {
+    json!({
+        "name": "digits", "dataset": "digits", "workers": {"max": workers}, "batch_size": 8, "steps": steps, "seed": 11,
+        "model": {"kind": "mlp", "hidden": [64], "dropout": 0.1},
+        "optimizer": {"kind": "adamw", "learning_rate": 0.002}, "gradient_clip_norm": 1.0,
+        "evaluation": {"dataset": "digits-test", "every_steps": 100}, "checkpoint": {"every_steps": 90},
+    })
+}
+
+/// Ends the job and compares its model with the plain loop's.
+fn finish(mut driver: Driver) -> Driver {
+    let outcome = driver.until_completed();
+    driver.stop_all();
+    let plain = driver.plain();
+    assert_eq!(outcome.model_digest, plain.model_digest, "another model; reports: {:#?}", driver.reports);
+    assert_eq!(outcome.metrics, plain.evaluations.last().map(|e| e.1));
+    assert_eq!(outcome.step.0, plain.losses.len() as u64);
+    let last = plain.losses.last().copied().unwrap_or(0.0);
+    assert_eq!(outcome.train_loss_micro, (last * 1e6).round() as i64);
+    let evaluated: Vec<(Step, _)> =
+        driver
+            .reports
+            .iter()
+            .filter_map(|(_, report)| {
+                if let Report::Evaluated { step, metrics, .. } = report { Some((*step, *metrics)) } else { None }
+            })
+            .collect();
+    assert!(
+        plain.evaluations.iter().all(|e| evaluated.contains(e)),
+        "{evaluated:?} lacks some of {:?}",
+        plain.evaluations
+    );
+    driver
+}
+
+#[test]
+fn one_executor_trains_the_plain_loop_s_model() {
+    let mut driver = Driver::digits(mlp(200, 4));
+    let members = driver.ready(1);
+    driver.propose(Entry::Fresh, &members, 0, &[]);
+    let driver = finish(driver);
+    assert_eq!(driver.checkpoints().iter().map(|c| c.0.0).collect::<Vec<_>>(), vec![90, 180, 200]);
+    assert!(driver.exits.values().all(|status| status.success()));
+}
+
+#[test]
+fn four_executors_train_the_plain_loop_s_model() {
+    let mut driver = Driver::digits(mlp(200, 4));
+    let members = driver.ready(4);
+    driver.propose(Entry::Fresh, &members, 2, &[]);
+    finish(driver);
+}
+
+/// A job long enough for several changes; newcomers are started before it, so that no test races against a process start.
+fn long(seed: u64) -> Value {
+    let mut spec = mlp(600, 4);
+    spec["batch_size"] = json!(24);
+    spec["model"]["hidden"] = json!([160, 96]);
+    spec["seed"] = json!(seed);
+    spec
+}
+
+fn begin(spec: Value, members: u32, spare: u32, leader: u32) -> Driver {
+    let mut driver = Driver::digits(spec);
+    let numbers = driver.ready(members + spare);
+    driver.propose(Entry::Fresh, &numbers[..members as usize], leader, &[]);
+    driver.until_step(1);
+    driver
+}
+
+#[test]
+fn four_to_one_to_four_without_losing_a_bit() {
+    let mut driver = begin(long(1), 4, 3, 0);
+    let from = driver.active_generation();
+    let second = driver.propose(Entry::Switch { from }, &[2], 2, &[0, 1, 3]);
+    driver.until_active(second);
+    for leaver in [0, 1, 3] {
+        assert!(driver.until_gone(leaver).success());
+    }
+    let third = driver.propose(Entry::Switch { from: second }, &[2, 4, 5, 6], 2, &[]);
+    let (_, pause_us) = driver.until_active(third);
+    let driver = finish(driver);
+    eprintln!("scale-out pause {pause_us} us");
+    assert!(driver.active(third).is_some());
+}
+
+#[test]
+fn a_leader_hands_over_when_it_is_scaled_in_while_newcomers_arrive() {
+    let mut driver = begin(long(2), 2, 2, 0);
+    let from = driver.active_generation();
+    let second = driver.propose(Entry::Switch { from }, &[1, 2, 3], 3, &[0]);
+    driver.until_active(second);
+    assert!(driver.until_gone(0).success());
+    finish(driver);
+}
+
+#[test]
+fn a_killed_member_costs_no_step() {
+    let mut driver = begin(long(3), 4, 0, 0);
+    recover_from_kill(&mut driver, 2, 1);
+    finish(driver);
+}
+
+#[test]
+fn a_killed_leader_costs_no_step() {
+    let mut driver = begin(long(4), 4, 0, 1);
+    recover_from_kill(&mut driver, 1, 3);
+    recover_from_kill(&mut driver, 3, 0);
+    recover_from_kill(&mut driver, 0, 2);
+    finish(driver);
+}
+
+fn recover_from_kill(driver: &mut Driver, victim: u32, leader: u32) {
+    let before = driver.step();
+    driver.kill(victim);
+    assert!(!driver.until_gone(victim).success());
+    let survivors = driver.alive();
+    let generation = driver.propose(Entry::Recover, &survivors, leader, &[]);
+    let (step, pause_us) = driver.until_active(generation);
+    eprintln!("recovered at step {step} after {pause_us} us");
+    assert!(step >= before, "steps were lost: {step} after {before}");
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_switch_costs_no_step() {
+    for victim in [0, 1, 2] {
+        let mut driver = begin(long(5 + u64::from(victim)), 2, 1, 0);
+        let from = driver.active_generation();
+        driver.propose(Entry::Switch { from }, &[0, 1, 2], 0, &[]);
+        recover_from_kill(&mut driver, victim, 3 - victim.max(1));
+        finish(driver);
+    }
+}
+
+#[test]
+fn members_depart_by_themselves_with_nobody_proposing() {
+    let mut driver = begin(long(8), 3, 0, 0);
+    for (leaver, leader) in [(1, 0), (0, 2)] {
+        driver.leave(leaver);
+        assert!(driver.until_gone(leaver).success());
+        driver.until(|d| {
+            d.reports.iter().any(|(by, r)| {
+                *by == leader && matches!(r, Report::MemberDeparted { executor, .. } if executor.number == leaver)
+            })
+        });
+    }
+    finish(driver);
+}
+
+#[test]
+fn a_newcomer_that_dies_is_not_noticed() {
+    let mut driver = begin(long(9), 2, 1, 0);
+    driver.kill(2);
+    driver.until_gone(2);
+    let from = driver.active_generation();
+    let never = driver.propose(Entry::Switch { from }, &[0, 1, 2], 0, &[]);
+    let driver = finish(driver);
+    assert_eq!(driver.active(never), None);
+}
+
+#[test]
+fn all_killed_goes_on_from_the_last_checkpoint() {
+    let mut driver = begin(long(10), 3, 0, 0);
+    driver.until(|d| !d.checkpoints().is_empty());
+    for number in [0, 1, 2] {
+        driver.kill(number);
+    }
+    driver.until(|d| d.exits.len() == 3);
+    restore(&mut driver, 2);
+    finish(driver);
+}
+
+/// Begins again from the newest checkpoint on new executors.
+fn restore(driver: &mut Driver, members: u32) {
+    let (step, manifest_key) = driver.checkpoints().into_iter().max().unwrap();
+    let numbers = driver.ready(members);
+    let generation = driver.propose(Entry::Checkpoint { manifest_key }, &numbers, numbers[0], &[]);
+    assert_eq!(driver.until_active(generation).0, step);
+}
+
+#[test]
+fn a_parked_job_goes_on_elsewhere_as_if_nothing_had_been() {
+    let mut driver = begin(long(11), 3, 0, 1);
+    driver.park();
+    driver.until(|d| d.checkpoints().iter().any(|c| !c.0.0.is_multiple_of(90)) || d.outcome().is_some());
+    assert!(driver.outcome().is_none(), "the job was over before it was parked; make it longer");
+    driver.stop_all();
+    driver.unpark();
+    restore(&mut driver, 4);
+    finish(driver);
+}
+
+#[test]
+fn the_last_member_saves_before_it_leaves() {
+    let mut driver = begin(long(12), 1, 0, 0);
+    driver.leave(0);
+    assert!(driver.until_gone(0).success());
+    assert!(driver.outcome().is_none() && !driver.checkpoints().is_empty());
+    restore(&mut driver, 2);
+    finish(driver);
+}
+
+#[test]
+fn a_damaged_checkpoint_gives_way_to_the_one_before() {
+    let mut driver = begin(long(13), 2, 0, 0);
+    driver.until(|d| d.checkpoints().len() >= 2);
+    driver.stop_all();
+    let mut written = driver.checkpoints();
+    written.sort();
+    let (_, newest) = written.pop().unwrap();
+    let (before, _) = written.pop().unwrap();
+    let shard = driver.object(&newest.replace("manifest.json", "shard-1.safetensors"));
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&shard, bytes).unwrap();
+    let numbers = driver.ready(2);
+    let generation = driver.propose(Entry::Checkpoint { manifest_key: newest }, &numbers, numbers[0], &[]);
+    assert_eq!(driver.until_active(generation).0, before);
+    finish(driver);
+}
+
+#[test]
+fn an_executor_of_another_class_refuses_to_train() {
+    let mut driver = Driver::digits(mlp(10, 1));
+    let number = driver.spawn_of_class(events_schema::Digest::of(b"another host"));
+    assert!(!driver.until_gone(number).success());
+    assert!(driver.reports.is_empty());
+}
+
+#[test]
+fn an_executor_ends_with_its_agent() {
+    let mut driver = begin(long(14), 2, 0, 0);
+    driver.close(1);
+    assert!(!driver.until_gone(1).success());
+}
+
+#[test]
+fn a_missing_object_breaks_the_job_and_is_named() {
+    let mut driver = Driver::digits(mlp(50, 2));
+    let numbers = driver.ready(2);
+    let part = driver.remove_dataset_part();
+    driver.propose(Entry::Fresh, &numbers, 0, &[]);
+    driver.until(|d| d.reports.iter().any(|(_, r)| matches!(r, Report::JobBroken { .. })));
+    let named = driver.reports.iter().any(|(_, r)| matches!(r, Report::JobBroken { reason, .. } if reason.contains(&part) && reason.contains("submit the job again")));
+    assert!(named, "{part} is not in {:?}", driver.reports);
+}
+
+fn cnn(seed: u64) -> Value {
+    json!({
+        "name": "digits", "dataset": "digits", "workers": {"max": 4}, "batch_size": 8, "steps": 120, "seed": seed,
+        "model": {"kind": "cnn", "channels": [8, 16], "blocks": 1, "groups": 4, "dropout": 0.1},
+        "optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9}, "schedule": {"kind": "cosine", "warmup_steps": 10},
+        "evaluation": {"dataset": "digits-test", "every_steps": 50}, "checkpoint": {"every_steps": 40},
+    })
+}
+
+fn gpt(seed: u64) -> Value {
+    json!({
+        "name": "text", "dataset": "text", "workers": {"max": 5}, "batch_size": 3, "steps": 120, "seed": seed,
+        "model": {"kind": "gpt", "layers": 2, "heads": 2, "width": 32, "context": 32, "dropout": 0.1},
+        "optimizer": {"kind": "adamw", "learning_rate": 0.003}, "gradient_clip_norm": 0.5, "checkpoint": {"every_steps": 40},
+    })
+}
+
+/// Schedules per model; more with `EBB_SCHEDULES`.
+fn schedules() -> u64 {
+    std::env::var("EBB_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
+}
+
+#[test]
+fn random_schedules_train_the_plain_loop_s_mlp() {
+    (0..schedules()).for_each(|seed| random_schedule(Driver::digits(long(100 + seed)), seed));
+}
+
+#[test]
+fn random_schedules_train_the_plain_loop_s_cnn() {
+    (0..schedules()).for_each(|seed| random_schedule(Driver::digits(cnn(200 + seed)), 1000 + seed));
+}
+
+#[test]
+fn random_schedules_train_the_plain_loop_s_gpt() {
+    (0..schedules()).for_each(|seed| random_schedule(Driver::text(gpt(300 + seed)), 2000 + seed));
+}
+
+/// Scale events, departures and kills drawn from a seed, until the job is done.
+fn random_schedule(mut driver: Driver, seed: u64) {
+    const SPARES: u32 = 5;
+    let mut chance = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut draw = move |below: usize| {
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        (chance >> 33) as usize % below.max(1)
+    };
+    let workers = usize::from(driver.spec.workers.max);
+    let mut members = driver.ready(1 + draw(workers) as u32);
+    let mut spares = driver.ready(SPARES);
+    let mut generation = driver.propose(Entry::Fresh, &members, members[0], &[]);
+    driver.until_active(generation);
+    let mut changes = Vec::new();
+    for _ in 0..8 {
+        let pause = driver.step().0 + draw(12) as u64;
+        driver.until_step(pause);
+        if driver.outcome().is_some() {
+            break;
+        }
+        let victim = members[draw(members.len())];
+        match draw(4) {
+            0 if members.len() > 1 => {
+                driver.kill(victim);
+                driver.until_gone(victim);
+                members.retain(|m| *m != victim);
+                generation = driver.propose(Entry::Recover, &members, members[draw(members.len())], &[]);
+                changes.push(format!("kill {victim}"));
+            }
+            1 if members.len() > 1 => {
+                driver.leave(victim);
+                driver.until_gone(victim);
+                members.retain(|m| *m != victim);
+                changes.push(format!("departure of {victim}"));
+                continue;
+            }
+            _ => {
+                let before = members.clone();
+                while members.len() < workers && !spares.is_empty() && draw(2) == 0 {
+                    members.extend(spares.pop());
+                }
+                members.sort_unstable();
+                let stayer = before[draw(before.len())];
+                members.retain(|m| *m == stayer || draw(3) > 0);
+                generation = driver.propose(Entry::Switch { from: generation }, &members, stayer, &before);
+                changes.push(format!("{before:?} to {members:?}"));
+            }
+        }
+        driver.until(|d| d.active(generation).is_some() || d.outcome().is_some());
+    }
+    eprintln!("seed {seed}: {changes:?} up to step {}", driver.step());
+    finish(driver);
+}
