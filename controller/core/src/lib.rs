@@ -1,1 +1,30 @@
-//! The pure brain: decide, apply, effects, invariants, policies.
+//! The pure brain of a cell: what is decided, what becomes of the state, what everybody has to do about it.
+//!
+//! `decide(state, at, input, policy) -> facts`, `state.apply(at, fact)`, `orders(state, server)`: nothing else. The live
+//! controller, the gateway's read model and the simulator run this same code.
+//!
+//! Deliberately absent: I/O, clocks (time is a field of inputs), async, chance, hash order, logging, floats in state. A
+//! policy may compute with floats but gives whole slots.
+//!
+//! Reading order: [`state`] (what is), [`apply()`](State::apply) in `apply/mod.rs` (how a fact changes it), [`decide()`] (which
+//! facts follow from an input; `decide/generations.rs` is the heart), [`policy`] (who gets how many slots), [`orders()`] (what a
+//! server has to run), [`effects`] (other outstanding work), [`invariants`] (what always holds).
+//! On a job's path: from `events/log` to `decide/jobs.rs`, then `controller/server/src/run.rs`.
+
+mod apply;
+pub mod decide;
+pub mod effects;
+pub mod invariants;
+pub mod limits;
+pub mod orders;
+pub mod policy;
+pub mod state;
+pub mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod world;
+
+pub use decide::{Input, decide};
+pub use effects::{RetiredObject, retired_objects};
+pub use orders::orders;
+pub use policy::{Policy, policy_by_name};
+pub use state::State;

@@ -1,0 +1,175 @@
+//! Prints how long decisions take on a large cell: 10,000 slots, 2,000 running and 10,000 waiting jobs.
+//!
+//! `cargo run --release -p controller-core --example scale [-- POLICY]`. Targets: a plan p99 ≤ 50 ms, a reclaim ≤ 5 ms.
+#![allow(clippy::unwrap_used)]
+
+use controller_core::world::{dataset, slot};
+use controller_core::{Input, Policy, State, decide, invariants, orders, policy_by_name};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::fact::Fact;
+use events_schema::job::JobSpec;
+use events_schema::report::{Report, ReportRecord};
+use events_schema::{Cell, CommandId, Digest, FleetId, JobId, ServerId, Step, TenantId, TimeMs};
+use std::time::{Duration, Instant};
+
+const SERVERS: u16 = 1_250;
+const SLOTS: u16 = 8;
+const FLEETS: u16 = 50;
+const JOBS: u32 = 12_000;
+
+struct Cluster {
+    state: State,
+    policy: Box<dyn Policy>,
+    at: TimeMs,
+    reports: Vec<u64>,
+    commands: u64,
+}
+
+impl Cluster {
+    fn input(&mut self, input: &Input) -> (Vec<Fact>, Duration) {
+        let start = Instant::now();
+        let facts = decide(&self.state, self.at, input, self.policy.as_ref());
+        let took = start.elapsed();
+        facts.iter().for_each(|fact| self.state.apply(self.at, fact));
+        (facts, took)
+    }
+
+    fn command(&mut self, command: Command) -> Duration {
+        self.commands += 1;
+        let id = CommandId::parse(&format!("c{}", self.commands)).unwrap();
+        let tenant = TenantId::parse("local").unwrap();
+        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command })).1
+    }
+
+    fn report(&mut self, server: u16, report: Report) -> Duration {
+        self.reports[usize::from(server)] += 1;
+        let number = self.reports[usize::from(server)];
+        self.input(&Input::Report(ReportRecord { server: name(server), incarnation: 1, number, at: self.at, report })).1
+    }
+
+    fn demand(&mut self, fleet: u16, sequence: u64, needed: u32) -> (Vec<Fact>, Duration) {
+        let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
+        self.input(&Input::Demand(DemandSignal { fleet, sequence, at: self.at, demand: Demand::Needed(needed) }))
+    }
+}
+
+fn name(server: u16) -> ServerId {
+    ServerId::parse(&format!("s{server:04}")).unwrap()
+}
+
+fn job(number: u32) -> JobId {
+    JobId::parse(&format!("job-{number:026}")).unwrap()
+}
+
+fn spec(number: u32) -> JobSpec {
+    // Five slots on average: 2,000 minimums fill the cell, so that the others wait.
+    let min = [2, 4, 6, 8][number as usize % 4];
+    JobSpec::parse(&serde_json::json!({
+        "name": "j", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": min, "max": 2 * min},
+        "batch_size": 8, "epochs": 10,
+    }))
+    .unwrap()
+}
+
+fn show(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1e3;
+    println!(
+        "{what:<42} n {:>6}  min {:>8.3}  p50 {:>8.3}  p99 {:>8.3}  max {:>8.3} ms",
+        times.len(),
+        at(0),
+        at(50),
+        at(99),
+        at(100)
+    );
+}
+
+/// Servers, a dataset and fleets, nothing lent yet.
+fn declared() -> Cluster {
+    let policy = std::env::args().nth(1).unwrap_or_else(|| "ebb".to_owned());
+    let policy = policy_by_name(&policy).expect("a known policy");
+    let mut c =
+        Cluster { state: State::new(Cell(0)), policy, at: TimeMs(1), reports: vec![0; SERVERS.into()], commands: 0 };
+    for server in 0..SERVERS {
+        c.report(
+            server,
+            Report::AgentJoined { slots: SLOTS, class: Digest::of(b"c"), address: "http://a:1".to_owned() },
+        );
+    }
+    c.command(Command::RegisterDataset { dataset: dataset("digits") });
+    for fleet in 0..FLEETS {
+        let slots = (0..SERVERS)
+            .filter(|s| s % FLEETS == fleet)
+            .flat_map(|s| (0..SLOTS).map(move |i| slot(name(s).as_str(), i)));
+        let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
+        c.command(Command::PutFleet {
+            fleet,
+            slots: slots.collect(),
+            offers: OfferMode::ByDemand,
+            reclaim_deadline_ms: 5_000,
+        });
+    }
+    c
+}
+
+fn main() {
+    let mut c = declared();
+    let submits = |c: &mut Cluster, jobs: std::ops::Range<u32>| -> Vec<Duration> {
+        jobs.map(|n| {
+            c.command(Command::SubmitJob { job: job(n), spec: Box::new(spec(n)), body_digest: Digest::of(b"") })
+        })
+        .collect()
+    };
+    let mut times = submits(&mut c, 0..2_000);
+    (0..FLEETS).for_each(|fleet| drop(c.demand(fleet, 1, 0)));
+    println!("first plan: {:?}", c.input(&Input::Tick).1);
+    times.extend(submits(&mut c, 2_000..JOBS));
+    show("submit", times);
+    let mut times = Vec::new();
+    for server in 0..SERVERS {
+        for order in orders(&c.state, &name(server)) {
+            let address = format!("127.0.0.1:{}", order.executor.number);
+            times.push(c.report(server, Report::ExecutorReady { executor: order.executor, address }));
+        }
+    }
+    show("executor ready", times);
+    let proposed: Vec<_> =
+        c.state.live_jobs().filter_map(|(id, j)| Some((id.clone(), j.placement()?.proposed.clone()?))).collect();
+    let mut times = Vec::new();
+    for (id, proposal) in proposed {
+        let server = c.state.executor(&proposal.leader).unwrap().slot.server.as_str()[1..].parse().unwrap();
+        let report = Report::GenerationActive { job: id, generation: proposal.generation, step: Step(0), pause_us: 0 };
+        times.push(c.report(server, report));
+    }
+    show("generation active", times);
+    let ticks = |c: &mut Cluster, count: u32, pause_ms: u64| -> Vec<Duration> {
+        let tick = |_| {
+            c.at = c.at.plus_ms(pause_ms);
+            c.input(&Input::Tick).1
+        };
+        (0..count).map(tick).collect()
+    };
+    show("tick: a plan over a calm cell", ticks(&mut c, 50, 1));
+    show("tick: sizes have settled, slots are exchanged", ticks(&mut c, 1, 10_000));
+    let (mut times, mut facts) = (Vec::new(), 0);
+    for fleet in 0..FLEETS {
+        let (decided, took) = c.demand(fleet, 2, 50);
+        facts += decided.len();
+        times.push(took);
+    }
+    show("reclaim of 50 slots of a fleet's 200", times);
+    let running = c.state.live_jobs().filter(|(_, j)| j.active().is_some()).count();
+    println!(
+        "{facts} facts; {running} jobs run, {} wait; {} executors",
+        c.state.live_len() - running,
+        c.state.executors().count()
+    );
+    let start = Instant::now();
+    let digest = c.state.digest();
+    println!("digest {digest:?} in {:?}", start.elapsed());
+    let start = Instant::now();
+    println!("invariants: {} broken, checked in {:?}", invariants::check(&c.state).len(), start.elapsed());
+    let start = Instant::now();
+    let all: usize = (0..SERVERS).map(|server| orders(&c.state, &name(server)).len()).sum();
+    println!("{all} orders of {SERVERS} servers in {:?}", start.elapsed());
+}

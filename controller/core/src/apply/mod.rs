@@ -1,0 +1,77 @@
+//! How a fact changes the state. Total: every fact is handled, none can fail, none is judged (that was `decide`'s part).
+//!
+//! A fact about something unknown changes nothing: it can only stand in a log that another build wrote, and the state's
+//! digest will say so. Next on the path: `orders.rs`.
+
+mod fleets;
+mod generations;
+mod jobs;
+
+use crate::state::State;
+use events_schema::TimeMs;
+use events_schema::fact::Fact;
+
+impl State {
+    /// Folds one fact in. `at` is the time of its batch.
+    pub fn apply(&mut self, at: TimeMs, fact: &Fact) {
+        // Time never goes back, whatever the clocks of two controllers say.
+        let at = self.at.max(at);
+        self.at = at;
+        match fact {
+            Fact::JobAccepted { job, tenant, command, spec, body_digest } => {
+                jobs::accepted(self, at, job, tenant, command, spec, *body_digest);
+            }
+            Fact::CommandRefused { command, .. } | Fact::CommandTaken { command } => self.commands.remember(command),
+            Fact::JobSuspending { job } => jobs::suspending(self, job),
+            Fact::JobSuspended { job } => jobs::suspended(self, job),
+            Fact::JobResumed { job } => jobs::resumed(self, job),
+            Fact::JobCancelled { job } => jobs::cancelled(self, at, job),
+            Fact::JobFailed { job, reason } => jobs::failed(self, at, job, reason),
+            Fact::JobFinished { job, outcome } => jobs::finished(self, at, job, outcome),
+            Fact::PlanAdopted { job, slots, reason } => jobs::plan_adopted(self, at, job, slots, reason),
+            Fact::JobExplained { job, reason } => jobs::explained(self, job, reason),
+            Fact::CheckpointAccepted { job, checkpoint } => jobs::checkpoint_accepted(self, job, checkpoint),
+            Fact::CheckpointRetired { job, manifest_key } => jobs::checkpoint_retired(self, job, manifest_key),
+            Fact::JobRestarted { job, .. } => jobs::restarted(self, job),
+            Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, *metrics),
+            Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
+            Fact::ExecutorReady { executor, address } => generations::ready(self, executor, address),
+            Fact::ExecutorLeaving { executor, deadline, cause } => {
+                generations::leaving(self, at, executor, *deadline, *cause)
+            }
+            Fact::ExecutorGone { executor, slot, exit } => generations::gone(self, at, executor, slot, exit),
+            Fact::GenerationProposed { job, proposal } => generations::proposed(self, job, proposal),
+            Fact::GenerationActive { job, generation, step, pause_us } => {
+                generations::active(self, at, job, *generation, *step, *pause_us);
+            }
+            Fact::GenerationAbandoned { job, generation, cause } => {
+                generations::abandoned(self, at, job, *generation, *cause)
+            }
+            Fact::MemberDeparted { job, executor, leader, step, .. } => {
+                generations::departed(self, job, executor, leader, *step)
+            }
+            Fact::DatasetRegistered { dataset } => {
+                self.datasets.insert(dataset.name.clone(), dataset.clone());
+            }
+            Fact::DatasetRemoved { dataset } => {
+                self.datasets.remove(dataset);
+            }
+            Fact::FleetDeclared { fleet, slots, offers, reclaim_deadline_ms } => {
+                fleets::declared(self, at, fleet, slots, *offers, *reclaim_deadline_ms);
+            }
+            Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, fleet, *sequence, *needed),
+            Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
+            Fact::SlotBorrowed { slot } => fleets::borrowed(self, slot),
+            Fact::SlotReclaimed { slot, deadline, cause } => fleets::reclaimed(self, slot, *deadline, *cause),
+            Fact::SlotReturned { slot } => fleets::returned(self, at, slot),
+            Fact::AgentJoined { server, incarnation, slots, class, address } => {
+                fleets::agent_joined(self, server, *incarnation, *slots, *class, address);
+            }
+            Fact::AgentGone { server } => fleets::agent_gone(self, server),
+            Fact::ReportsTaken { server, incarnation, through } => {
+                fleets::reports_taken(self, server, *incarnation, *through)
+            }
+            Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
+        }
+    }
+}

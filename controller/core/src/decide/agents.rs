@@ -1,0 +1,112 @@
+//! Reports of agents: joined, gone, executors ready and reaped, slots taken back. Reports of leaders are in [`super::leaders`].
+//!
+//! An agent repeats its reports until they are taken, so a number seen before has no effect, and the words of an agent
+//! process that another has replaced have none either. The controller's own observation `AgentGone` therefore carries the
+//! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
+
+use super::{Draft, fleets::hand_back, leaders, reclaim};
+use crate::state::SlotState;
+use events_schema::fact::{Fact, PlanCause, ReclaimCause};
+use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::{Digest, ExecutorId, ServerId, SlotId};
+
+pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
+    let known = draft.state.server(&record.server).filter(|server| server.incarnation == record.incarnation);
+    // 0 is the controller's own observation, which it does not repeat.
+    if record.number > 0 && known.is_some_and(|server| record.number <= server.reports_through) {
+        return;
+    }
+    match &record.report {
+        Report::AgentJoined { slots, class, address } => joined(draft, record, *slots, *class, address),
+        _ if known.is_none() => return,
+        Report::AgentGone => gone(draft, &record.server),
+        Report::ExecutorReady { executor, address } => executor_ready(draft, &record.server, executor, address),
+        Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, &record.server, executor, exit),
+        Report::SlotTakenBack { slot } if slot.server == record.server => slot_taken_back(draft, slot),
+        Report::SlotTakenBack { .. } => {}
+        Report::GenerationActive { .. }
+        | Report::MemberDeparted { .. }
+        | Report::CheckpointWritten { .. }
+        | Report::JobCompleted { .. }
+        | Report::JobBroken { .. }
+        | Report::Evaluated { .. } => leaders::report(draft, record),
+    }
+    if record.number > 0 {
+        let (server, incarnation, through) = (record.server.clone(), record.incarnation, record.number);
+        draft.emit(Fact::ReportsTaken { server, incarnation, through });
+    }
+}
+
+/// An agent process is there: a new one (whatever ran under an earlier one is gone), or the same one back after a silence.
+fn joined(draft: &mut Draft<'_>, record: &ReportRecord, slots: u16, class: Digest, address: &str) {
+    let before = draft.state.server(&record.server).cloned();
+    let same = before.as_ref().is_some_and(|server| server.incarnation == record.incarnation);
+    if !same {
+        lose_executors(draft, &record.server);
+    }
+    let (server, incarnation, address) = (record.server.clone(), record.incarnation, address.to_owned());
+    draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address });
+    let other_class = before.is_some_and(|server| server.class != class);
+    let unfit: Vec<SlotId> = draft
+        .state
+        .slots_of(&record.server)
+        .filter(|(id, slot)| slot.job.is_some() && (id.index >= slots || other_class))
+        .map(|(id, _)| id.clone())
+        .collect();
+    reclaim::withdraw(draft, &unfit, PlanCause::Lost);
+    return_free(draft, &record.server);
+}
+
+/// A server's agent did not come back within its lease: nothing runs there any more, as far as we are concerned.
+fn gone(draft: &mut Draft<'_>, server: &ServerId) {
+    if !draft.state.server(server).is_some_and(|server| server.connected) {
+        return;
+    }
+    lose_executors(draft, server);
+    draft.emit(Fact::AgentGone { server: server.clone() });
+    let planned: Vec<SlotId> =
+        draft.state.slots_of(server).filter(|(_, slot)| slot.job.is_some()).map(|(id, _)| id.clone()).collect();
+    reclaim::withdraw(draft, &planned, PlanCause::Lost);
+    return_free(draft, server);
+}
+
+fn lose_executors(draft: &mut Draft<'_>, server: &ServerId) {
+    let there: Vec<(SlotId, ExecutorId)> =
+        draft.state.slots_of(server).filter_map(|(id, slot)| Some((id.clone(), slot.executor.clone()?))).collect();
+    for (slot, executor) in there {
+        draft.emit(Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed });
+    }
+}
+
+fn return_free(draft: &mut Draft<'_>, server: &ServerId) {
+    let reclaimed = |state: SlotState| matches!(state, SlotState::Reclaimed { .. });
+    let slots: Vec<SlotId> =
+        draft.state.slots_of(server).filter(|(_, slot)| reclaimed(slot.state)).map(|(id, _)| id.clone()).collect();
+    slots.iter().for_each(|slot| hand_back(draft, slot));
+}
+
+fn is_on(draft: &Draft<'_>, executor: &ExecutorId, server: &ServerId) -> bool {
+    draft.state.executor(executor).is_some_and(|executor| executor.slot.server == *server)
+}
+
+fn executor_ready(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId, address: &str) {
+    if is_on(draft, executor, server) {
+        draft.emit(Fact::ExecutorReady { executor: executor.clone(), address: address.to_owned() });
+    }
+}
+
+fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId, exit: &ExitCause) {
+    if !is_on(draft, executor, server) {
+        return;
+    }
+    let Some(slot) = draft.state.executor(executor).map(|executor| executor.slot.clone()) else { return };
+    draft.emit(Fact::ExecutorGone { executor: executor.clone(), slot: slot.clone(), exit: exit.clone() });
+    hand_back(draft, &slot);
+}
+
+/// A fleet took a slot back at the agent, perhaps long ago: from now on it is not used until offered again.
+pub(super) fn slot_taken_back(draft: &mut Draft<'_>, slot: &SlotId) {
+    let Some(known) = draft.state.slot(slot) else { return };
+    let Some(fleet) = known.fleet.clone().filter(|_| known.is_lent()) else { return };
+    reclaim::take_back(draft, &fleet, std::slice::from_ref(slot), ReclaimCause::Direct);
+}

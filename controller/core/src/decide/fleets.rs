@@ -1,0 +1,152 @@
+//! Commands and signals of fleets: declare, offer, reclaim, demand. Which slots go back when a fleet does not name them,
+//! [`super::reclaim`] says.
+
+use super::{Draft, datasets::nearest, reclaim};
+use crate::limits::{FLEETS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS_MAX};
+use crate::state::{Fleet, SlotState};
+use events_schema::command::{DemandSignal, OfferMode};
+use events_schema::fact::{Fact, ReclaimCause, Refusal};
+use events_schema::{FleetId, SlotId};
+use std::collections::BTreeSet;
+
+type Done = Result<(), Refusal>;
+
+pub(super) fn put(
+    draft: &mut Draft<'_>,
+    id: &FleetId,
+    slots: &[SlotId],
+    offers: OfferMode,
+    reclaim_deadline_ms: u64,
+) -> Done {
+    let slots: Vec<SlotId> = slots.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    let known = draft.state.fleet(id);
+    if known.is_none() && draft.state.fleets.len() as u64 >= FLEETS_MAX {
+        return Err(Refusal::Limit { what: "fleets".to_owned(), limit: FLEETS_MAX });
+    }
+    if reclaim_deadline_ms > RECLAIM_DEADLINE_MS_MAX {
+        return Err(Refusal::Unfit {
+            field: "reclaim_deadline_ms".to_owned(),
+            value: reclaim_deadline_ms.to_string(),
+            expected: format!("at most {RECLAIM_DEADLINE_MS_MAX}"),
+        });
+    }
+    let new = slots.iter().filter(|slot| draft.state.slot(slot).is_none()).count();
+    if (draft.state.slots.len() + new) as u64 > SLOTS_MAX {
+        return Err(Refusal::Limit { what: "declared slots".to_owned(), limit: SLOTS_MAX });
+    }
+    slots.iter().try_for_each(|slot| can_own(draft, id, slot))?;
+    let dropped: Vec<SlotId> = known.map_or_else(Vec::new, |fleet| {
+        fleet.slots.iter().filter(|slot| slots.binary_search(slot).is_err()).cloned().collect()
+    });
+    // Slots the fleet no longer declares go back under the deadline it gave before.
+    reclaim::take_back(draft, id, &dropped, ReclaimCause::Undeclared);
+    draft.emit(Fact::FleetDeclared { fleet: id.clone(), slots, offers, reclaim_deadline_ms });
+    reclaim::surplus(draft, id);
+    Ok(())
+}
+
+/// Whether a slot can belong to this fleet: nobody else has it, and its server, if known, has so many.
+fn can_own(draft: &Draft<'_>, id: &FleetId, slot: &SlotId) -> Done {
+    if let Some(holder) = draft.state.slot(slot).and_then(|slot| slot.fleet.as_ref()).filter(|holder| *holder != id) {
+        return Err(Refusal::Exists {
+            kind: "slot".to_owned(),
+            name: slot.to_string(),
+            holder: format!("fleet {holder}"),
+        });
+    }
+    match draft.state.server(&slot.server) {
+        Some(server) if slot.index >= server.slots => Err(Refusal::Unfit {
+            field: "servers".to_owned(),
+            value: slot.to_string(),
+            expected: format!("a slot of `{}` below {}", slot.server, server.slots),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn own<'a>(draft: &'a Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Result<&'a Fleet, Refusal> {
+    let Some(fleet) = draft.state.fleet(id) else {
+        let known = draft.state.fleets().map(|(fleet, _)| fleet.as_str());
+        return Err(Refusal::Unknown {
+            kind: "fleet".to_owned(),
+            name: id.to_string(),
+            nearest: nearest(id.as_str(), known),
+        });
+    };
+    match slots.iter().find(|slot| fleet.slots.binary_search(slot).is_err()) {
+        Some(foreign) => Err(Refusal::Unknown { kind: "slot".to_owned(), name: foreign.to_string(), nearest: None }),
+        None => Ok(fleet),
+    }
+}
+
+pub(super) fn offer(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Done {
+    let fleet = own(draft, id, slots)?;
+    let named: BTreeSet<&SlotId> = slots.iter().collect();
+    let state_of = |slot: &SlotId| draft.state.slot(slot).map(|slot| slot.state);
+    if let Some(busy) = named.iter().find(|slot| matches!(state_of(slot), Some(SlotState::Reclaimed { .. }))) {
+        return Err(Refusal::InUse { by: format!("the return of {busy}: offer it again when it is free") });
+    }
+    let new: Vec<SlotId> =
+        named.into_iter().filter(|slot| state_of(slot) == Some(SlotState::Unoffered)).cloned().collect();
+    // A fleet that said it needs n of its slots cannot lend one of those in the same breath. One that offers by demand and
+    // has not said anything yet lends what it names.
+    let lendable = if fleet.sequence.is_none() { fleet.slots.len() } else { fleet.lendable() };
+    if draft.state.lent(fleet) + new.len() > lendable {
+        return Err(Refusal::Limit { what: "slots beyond the fleet's own need".to_owned(), limit: lendable as u64 });
+    }
+    if !new.is_empty() {
+        draft.emit(Fact::SlotsOffered { fleet: id.clone(), slots: new });
+    }
+    Ok(())
+}
+
+pub(super) fn reclaim(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Done {
+    own(draft, id, slots)?;
+    reclaim::take_back(draft, id, slots, ReclaimCause::Named);
+    Ok(())
+}
+
+/// A demand signal. One that is not newer than the last, or of an unknown fleet, has no effect.
+pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
+    let Some(fleet) = draft.state.fleet(&signal.fleet) else { return };
+    if fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
+        return;
+    }
+    let needed = signal.demand.needed().min(fleet.slots.len() as u32);
+    // A signal that repeats the same need offers nothing: a slot taken back by name stays with its fleet until it needs less.
+    let falls = fleet.sequence.is_none() || fleet.redeclared || needed < fleet.needed;
+    let offers = falls && fleet.offers == OfferMode::ByDemand;
+    draft.emit(Fact::DemandAccepted { fleet: signal.fleet.clone(), sequence: signal.sequence, needed });
+    reclaim::surplus(draft, &signal.fleet);
+    if offers {
+        offer_surplus(draft, &signal.fleet);
+    }
+}
+
+/// Offers what a fleet holds beyond its need.
+fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
+    let Some(fleet) = draft.state.fleet(id) else { return };
+    let missing = fleet.lendable().saturating_sub(draft.state.lent(fleet));
+    let unoffered = |slot: &&SlotId| draft.state.slot(slot).is_some_and(|slot| slot.state == SlotState::Unoffered);
+    let slots: Vec<SlotId> = fleet.slots.iter().filter(unoffered).take(missing).cloned().collect();
+    if !slots.is_empty() {
+        draft.emit(Fact::SlotsOffered { fleet: id.clone(), slots });
+    }
+}
+
+/// Hands a reclaimed slot that nobody is on any more to its fleet. If the fleet needs less again by now, it is offered at
+/// once: the signal that said so vouched for it, but came while the slot was on its way.
+pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
+    let Some(known) = draft.state.slot(slot) else { return };
+    let SlotState::Reclaimed { cause, .. } = known.state else { return };
+    if known.executor.is_some() {
+        return;
+    }
+    let fleet = known.fleet.clone();
+    draft.emit(Fact::SlotReturned { slot: slot.clone() });
+    let Some(id) = fleet.filter(|_| cause == ReclaimCause::Demand) else { return };
+    let Some(fleet) = draft.state.fleet(&id) else { return };
+    if fleet.offers == OfferMode::ByDemand && draft.state.lent(fleet) < fleet.lendable() {
+        draft.emit(Fact::SlotsOffered { fleet: id, slots: vec![slot.clone()] });
+    }
+}

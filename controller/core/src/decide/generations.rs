@@ -1,0 +1,248 @@
+//! The heart: brings one job into order. Looks at what the job has and emits the next fact that is due, until none is.
+//!
+//! Level-triggered: nothing here reacts to an event, everything follows from the state and the time, so whatever was lost,
+//! repeated or overtaken on its way is put right by the next look. [`settle`] is the list of what can be due, in order.
+//! How proposals are made is in [`super::proposals`].
+
+use super::{Draft, jobs, proposals};
+use crate::limits::{ATTEMPTS_MAX, PLAN_LEAVE_MS, READY_DEADLINE_MS};
+use crate::state::{Active, Executor, Job, JobPhase, Placement, SlotState, State};
+use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, Proposal};
+use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
+
+/// Has every job looked at for which time alone may have made something due.
+pub(super) fn wake(draft: &mut Draft<'_>) {
+    let calm = |job: &Job| match &job.phase {
+        JobPhase::Running(placement, active) => {
+            placement.proposed.is_none() && active.left.is_empty() && active.members.len() == placement.slots.len()
+        }
+        _ => false,
+    };
+    let placed = draft.state.placed.keys();
+    let restless: Vec<JobId> = placed.filter(|id| draft.state.job(id).is_some_and(|job| !calm(job))).cloned().collect();
+    restless.iter().for_each(|id| draft.touch(id));
+}
+
+/// Emits what is due next for a job; whether anything was.
+pub(super) fn settle(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    match &job.phase {
+        JobPhase::Queued | JobPhase::Suspended => dismiss(draft, id, LeaveCause::Useless),
+        JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. } => {
+            dismiss(draft, id, LeaveCause::JobEnd)
+        }
+        JobPhase::Suspending(..) if draft.state.executors_of(id).next().is_none() => {
+            jobs::suspended(draft, id);
+            true
+        }
+        JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => {
+            let_go(draft, id)
+                || give_up_proposal(draft, id)
+                || replace_lost(draft, id)
+                || give_up_late(draft, id)
+                || assign(draft, id)
+                || proposals::propose(draft, id)
+        }
+    }
+}
+
+/// Tells every executor of a job that is not told so yet to stop at once.
+fn dismiss(draft: &mut Draft<'_>, id: &JobId, cause: LeaveCause) -> bool {
+    let told = |executor: &Executor| executor.leaving.is_some_and(|leaving| leaving.at_once());
+    let there = draft.state.executors_of(id).filter(|(_, executor)| !told(executor));
+    let there: Vec<ExecutorId> = there.map(|(executor, _)| executor.clone()).collect();
+    leave(draft, &there, draft.at, cause)
+}
+
+fn leave(draft: &mut Draft<'_>, executors: &[ExecutorId], deadline: TimeMs, cause: LeaveCause) -> bool {
+    for executor in executors {
+        draft.emit(Fact::ExecutorLeaving { executor: executor.clone(), deadline, cause });
+    }
+    !executors.is_empty()
+}
+
+/// Executors that the plan does not have any more leave at the next boundary; those that no running generation has, at once.
+fn let_go(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let due: Vec<(ExecutorId, TimeMs, LeaveCause)> = draft
+        .state
+        .executors_of(id)
+        .filter_map(|(number, executor)| {
+            let (deadline, cause) = has_to_leave(draft, job, number, executor)?;
+            Some((number.clone(), deadline, cause))
+        })
+        .collect();
+    due.into_iter().fold(false, |_, (executor, deadline, cause)| leave(draft, &[executor], deadline, cause))
+}
+
+fn has_to_leave(
+    draft: &Draft<'_>,
+    job: &Job,
+    number: &ExecutorId,
+    executor: &Executor,
+) -> Option<(TimeMs, LeaveCause)> {
+    if executor.leaving.is_some_and(|leaving| leaving.at_once()) {
+        return None;
+    }
+    let planned = job.slots().contains(&executor.slot);
+    let suspending = matches!(job.phase, JobPhase::Suspending(..));
+    // A leaver that the switch left out is on its way: it exits once the boundary's step is acknowledged.
+    let trains = executor.replica
+        && job.active().is_some_and(|active| active.members.contains(number) || active.before.contains(number));
+    let goes = !planned || executor.leaving.is_some();
+    if !trains && (goes || suspending) {
+        return Some((draft.at, LeaveCause::Useless));
+    }
+    if !goes {
+        return None;
+    }
+    let reclaimed = draft.state.slot(&executor.slot).map(|slot| slot.state);
+    match (reclaimed, executor.leaving) {
+        (Some(SlotState::Reclaimed { deadline, .. }), None) => Some((deadline, LeaveCause::Reclaim)),
+        // The plan let it go first, then its fleet wants it sooner.
+        (Some(SlotState::Reclaimed { deadline, .. }), Some(leaving)) => {
+            (deadline < leaving.deadline).then_some((deadline, LeaveCause::Reclaim))
+        }
+        (_, None) => Some((draft.at.plus_ms(PLAN_LEAVE_MS), LeaveCause::Plan)),
+        (_, Some(_)) => None,
+    }
+}
+
+/// Members of the generation in force that are gone, and not just unexplained for a moment.
+fn has_lost_members(state: &State, active: &Active, at: TimeMs) -> bool {
+    active.members.iter().any(|member| {
+        let awaited = active.left.get(member).is_some_and(|until| at < *until);
+        state.executor(member).is_none() && !awaited
+    })
+}
+
+/// Why an outstanding proposal cannot or need not become active, if so.
+fn why_abandon(draft: &Draft<'_>, job: &Job, proposal: &Proposal) -> Option<AbandonCause> {
+    let executors = || proposal.members.iter().map(|member| draft.state.executor(&member.executor));
+    let active = job.active();
+    let lost = executors().any(|executor| executor.is_none());
+    let recovers = matches!(proposal.entry, Entry::Recover);
+    if lost || (!recovers && active.is_some_and(|active| has_lost_members(&draft.state, active, draft.at))) {
+        return Some(AbandonCause::MemberLost);
+    }
+    let stale = match (&proposal.entry, active) {
+        (Entry::Switch { from }, Some(active)) => *from != active.proposal.generation,
+        (Entry::Switch { .. } | Entry::Recover, None) => true,
+        (Entry::Fresh | Entry::Checkpoint { .. }, active) => active.is_some(),
+        (Entry::Recover, Some(_)) => false,
+    };
+    let leaves = |executor: &Executor| executor.leaving.is_some_and(|leaving| leaving.cause != LeaveCause::Plan);
+    let has_leaver = executors().flatten().any(leaves);
+    let has_stayer = executors().flatten().any(|executor| executor.leaving.is_none());
+    let none_recovers = !executors().flatten().any(Executor::can_recover) && active.is_some();
+    if stale || (has_leaver && has_stayer) || none_recovers || (active.is_none() && has_leaver) {
+        return Some(AbandonCause::Superseded);
+    }
+    (draft.at >= proposal.deadline).then_some(AbandonCause::Deadline)
+}
+
+fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let Some(proposal) = job.placement().and_then(|placement| placement.proposed.clone()) else { return false };
+    let Some(cause) = why_abandon(draft, job, &proposal) else { return false };
+    draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation: proposal.generation, cause });
+    if cause == AbandonCause::Deadline {
+        let attempts = draft.state.job(id).and_then(Job::placement).map_or(0, |placement| placement.attempts);
+        let switches = matches!(proposal.entry, Entry::Switch { .. });
+        // A newcomer that stalls a switch is no loss. Members that again and again do not come together are replaced.
+        let useless = |executor: &Executor| if switches { !executor.replica } else { attempts >= ATTEMPTS_MAX };
+        let members = proposal.members.iter().map(|member| &member.executor);
+        let drop: Vec<ExecutorId> =
+            members.filter(|number| draft.state.executor(number).is_some_and(useless)).cloned().collect();
+        leave(draft, &drop, draft.at, LeaveCause::Useless);
+    }
+    true
+}
+
+/// Survivors recover; without any the job goes back to its last checkpoint.
+fn replace_lost(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let (Some(placement), Some(active)) = (job.placement(), job.active()) else {
+        // Without a replica there is nothing to write down: who has to give everything back does so at once.
+        let gives_up =
+            job.placement().is_some_and(|p| p.slots.is_empty()) || matches!(job.phase, JobPhase::Suspending(..));
+        return gives_up && dismiss(draft, id, LeaveCause::Useless);
+    };
+    let survives = |(_, executor): &(&ExecutorId, &Executor)| executor.can_recover();
+    let any_survivor = draft.state.executors_of(id).any(|entry| survives(&entry));
+    let awaited = active.left.iter().any(|(member, until)| active.members.contains(member) && draft.at < *until);
+    if !any_survivor && !awaited {
+        return restart(draft, id);
+    }
+    if placement.proposed.is_some() || !any_survivor || !has_lost_members(&draft.state, active, draft.at) {
+        return false;
+    }
+    proposals::recover(draft, id);
+    true
+}
+
+/// Every replica is lost, or written down and let go.
+fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let ends = job.slots().is_empty() || matches!(job.phase, JobPhase::Suspending(..));
+    if ends {
+        return dismiss(draft, id, LeaveCause::JobEnd);
+    }
+    if job.faults.since_restart && job.faults.restarts >= job.spec.max_restarts {
+        let reason = format!(
+            "all its executors failed after {} restarts (max_restarts: {}); the last one: {}",
+            job.faults.restarts, job.spec.max_restarts, job.faults.last
+        );
+        draft.emit(Fact::JobFailed { job: id.clone(), reason });
+        return true;
+    }
+    let from = job.last_checkpoint().map_or(Step(0), |checkpoint| checkpoint.step);
+    draft.emit(Fact::JobRestarted { job: id.clone(), from });
+    true
+}
+
+/// An executor that is not built in time is given up, and another one tried.
+fn give_up_late(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let late =
+        |executor: &Executor| executor.is_starting() && draft.at.since_ms(executor.assigned_at) >= READY_DEADLINE_MS;
+    let executors = draft.state.executors_of(id).filter(|(_, executor)| late(executor));
+    let executors: Vec<ExecutorId> = executors.map(|(executor, _)| executor.clone()).collect();
+    leave(draft, &executors, draft.at, LeaveCause::Useless)
+}
+
+/// Starts an executor on every slot of the plan that is free, after a pause if the last ones failed.
+fn assign(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let Some(placement) = growing(job) else { return false };
+    if matches!(job.phase, JobPhase::Starting(_)) && job.faults.starts > job.spec.max_restarts {
+        let reason = format!(
+            "its executors could not be started in {} attempts (max_restarts: {}); the last one: {}",
+            job.faults.starts, job.spec.max_restarts, job.faults.last
+        );
+        draft.emit(Fact::JobFailed { job: id.clone(), reason });
+        return true;
+    }
+    if draft.at < job.faults.backoff_until()
+        || draft.state.is_parking(id) && draft.state.executors_of(id).any(|(_, e)| e.replica)
+    {
+        return false;
+    }
+    let free =
+        |slot: &&SlotId| draft.state.slot(slot).is_some_and(|s| s.executor.is_none()) && draft.state.is_present(slot);
+    let slots: Vec<SlotId> = placement.slots.iter().filter(free).cloned().collect();
+    let first = job.executors_numbered;
+    for (number, slot) in (first..).zip(&slots) {
+        draft.emit(Fact::ExecutorAssigned { executor: ExecutorId { job: id.clone(), number }, slot: slot.clone() });
+    }
+    !slots.is_empty()
+}
+
+/// The placement of a job that is to run on its slots, not to leave them.
+fn growing(job: &Job) -> Option<&Placement> {
+    match &job.phase {
+        JobPhase::Starting(placement) | JobPhase::Running(placement, _) if !placement.slots.is_empty() => {
+            Some(placement)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! Commands about jobs: submit, cancel, suspend, resume. What then happens to executors and slots, [`super::generations`] says.
+//!
+//! Next on the path: the fact `JobAccepted` in `apply/jobs.rs`, then `decide/plan.rs`.
+
+use super::Draft;
+use crate::limits::JOBS_LIVE_MAX;
+use crate::state::{Job, JobPhase};
+use events_schema::command::CommandRecord;
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::fact::{Fact, PlanCause, PlanReason, Refusal, WaitCause};
+use events_schema::job::{JobSpec, ModelSpec};
+use events_schema::{DatasetName, Digest, JobId, TenantId};
+
+type Done = Result<(), Refusal>;
+
+pub(super) fn submit(
+    draft: &mut Draft<'_>,
+    record: &CommandRecord,
+    job: &JobId,
+    spec: &JobSpec,
+    body_digest: Digest,
+) -> Done {
+    if draft.state.job(job).is_some() {
+        return Err(Refusal::Exists {
+            kind: "job".to_owned(),
+            name: job.to_string(),
+            holder: "another submit".to_owned(),
+        });
+    }
+    if draft.state.live_len() as u64 >= JOBS_LIVE_MAX {
+        return Err(Refusal::Limit { what: "unfinished jobs".to_owned(), limit: JOBS_LIVE_MAX });
+    }
+    let dataset = known_dataset(draft, &spec.dataset)?;
+    fits_model(&spec.model, &dataset.sample)?;
+    if let Some(evaluation) = &spec.evaluation {
+        let held_out = known_dataset(draft, &evaluation.dataset)?;
+        if held_out.sample != dataset.sample {
+            return Err(Refusal::Unfit {
+                field: "evaluation.dataset".to_owned(),
+                value: held_out.name.to_string(),
+                expected: format!(
+                    "a dataset whose rows are like those of `{}`: {}",
+                    dataset.name,
+                    describe(&dataset.sample)
+                ),
+            });
+        }
+    }
+    let suspend = spec.suspend;
+    draft.emit(Fact::JobAccepted {
+        job: job.clone(),
+        tenant: record.tenant.clone(),
+        command: record.id.clone(),
+        spec: Box::new(spec.clone()),
+        body_digest,
+    });
+    if suspend {
+        explain_suspended(draft, job);
+    }
+    Ok(())
+}
+
+/// The job holds nothing any more and waits for its user.
+pub(super) fn suspended(draft: &mut Draft<'_>, job: &JobId) {
+    draft.emit(Fact::JobSuspended { job: job.clone() });
+    explain_suspended(draft, job);
+}
+
+fn explain_suspended(draft: &mut Draft<'_>, job: &JobId) {
+    let policy = draft.policy.name().to_owned();
+    let reason = PlanReason { policy, cause: PlanCause::Nothing, waits: Some(WaitCause::Resume) };
+    draft.emit(Fact::JobExplained { job: job.clone(), reason });
+}
+
+fn known_dataset(draft: &Draft<'_>, name: &DatasetName) -> Result<DatasetInfo, Refusal> {
+    draft.state.dataset(name).cloned().ok_or_else(|| super::datasets::unknown(draft, name))
+}
+
+/// Whether a model can read such rows, as far as shapes tell.
+fn fits_model(model: &ModelSpec, sample: &SampleShape) -> Done {
+    let (field, value, expected) = match (model, sample) {
+        (ModelSpec::Mlp { .. }, SampleShape::Classified { .. }) => return Ok(()),
+        (ModelSpec::Cnn { .. }, SampleShape::Classified { shape, .. }) if shape.len() == 3 => return Ok(()),
+        (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) if length > context => return Ok(()),
+        (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) => (
+            "model.context",
+            context.to_string(),
+            format!("at most {}: rows of the dataset have {length} tokens", length.saturating_sub(1)),
+        ),
+        (ModelSpec::Mlp { .. }, SampleShape::Tokens { .. }) => {
+            ("dataset", describe(sample), "classified samples, which the model `mlp` reads".to_owned())
+        }
+        (ModelSpec::Cnn { .. }, _) => (
+            "dataset",
+            describe(sample),
+            "classified samples of shape [channels, height, width], which the model `cnn` reads".to_owned(),
+        ),
+        (ModelSpec::Gpt { .. }, SampleShape::Classified { .. }) => {
+            ("dataset", describe(sample), "tokens, which the model `gpt` reads".to_owned())
+        }
+    };
+    Err(Refusal::Unfit { field: field.to_owned(), value, expected })
+}
+
+fn describe(sample: &SampleShape) -> String {
+    match sample {
+        SampleShape::Classified { shape, classes } => {
+            format!("classified samples of shape {shape:?} in {classes} classes")
+        }
+        SampleShape::Tokens { length, vocabulary } => format!("rows of {length} tokens out of {vocabulary}"),
+    }
+}
+
+/// A job of this tenant; somebody else's is as unknown as one that never was.
+fn own<'a>(draft: &'a Draft<'_>, tenant: &TenantId, id: &JobId) -> Result<&'a Job, Refusal> {
+    draft.state.job(id).filter(|job| job.tenant == *tenant).ok_or_else(|| Refusal::Unknown {
+        kind: "job".to_owned(),
+        name: id.to_string(),
+        nearest: None,
+    })
+}
+
+fn wrong_phase(job: &Job, expected: &str) -> Refusal {
+    Refusal::WrongPhase { phase: job.phase.name().to_owned(), expected: expected.to_owned() }
+}
+
+pub(super) fn cancel(draft: &mut Draft<'_>, tenant: &TenantId, id: &JobId) -> Done {
+    let job = own(draft, tenant, id)?;
+    if job.phase.is_terminal() {
+        return Err(wrong_phase(job, "a job that has not ended"));
+    }
+    draft.emit(Fact::JobCancelled { job: id.clone() });
+    Ok(())
+}
+
+pub(super) fn suspend(draft: &mut Draft<'_>, tenant: &TenantId, id: &JobId) -> Done {
+    let job = own(draft, tenant, id)?;
+    match job.phase {
+        JobPhase::Queued => suspended(draft, id),
+        JobPhase::Starting(_) | JobPhase::Running(..) => draft.emit(Fact::JobSuspending { job: id.clone() }),
+        _ => return Err(wrong_phase(job, "queued, starting or running")),
+    }
+    Ok(())
+}
+
+pub(super) fn resume(draft: &mut Draft<'_>, tenant: &TenantId, id: &JobId) -> Done {
+    let job = own(draft, tenant, id)?;
+    if job.phase != JobPhase::Suspended {
+        return Err(wrong_phase(job, "suspended"));
+    }
+    draft.emit(Fact::JobResumed { job: id.clone() });
+    Ok(())
+}

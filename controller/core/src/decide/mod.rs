@@ -1,0 +1,183 @@
+//! Which facts follow from an input. Pure: same state, time, input and policy, same facts, byte for byte.
+//!
+//! Every input is handled in three moves: its own file says what it means (`jobs.rs`, `datasets.rs`, `fleets.rs`, `agents.rs`);
+//! then every job that was touched is brought into order (`generations.rs`: executors, proposals, losses); then the policy is
+//! asked, if something was set free or has come to wait (`plan.rs`). Facts are folded into a copy of the state as they are
+//! decided, so each move sees what the one before did; the copy shares all that it does not change.
+//!
+//! Next on the path: `decide/jobs.rs`.
+
+mod agents;
+mod datasets;
+mod fleets;
+mod generations;
+mod jobs;
+mod leaders;
+mod plan;
+mod proposals;
+mod reclaim;
+
+use crate::limits::EAGER_JOBS_MAX;
+use crate::policy::Policy;
+use crate::state::State;
+use events_schema::command::{Command, CommandRecord, DemandSignal};
+use events_schema::fact::{Fact, Refusal};
+use events_schema::report::ReportRecord;
+use events_schema::{CommandId, JobId, TimeMs};
+use std::collections::BTreeSet;
+
+/// Something to decide about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Of a user, a fleet or an operator.
+    Command(CommandRecord),
+    /// Of a fleet.
+    Demand(DemandSignal),
+    /// Of an agent, or of the controller's server about one.
+    Report(ReportRecord),
+    /// Time has passed. Not logged; a tick without facts leaves no trace.
+    Tick,
+}
+
+/// The facts that follow from an input at a time. The caller folds them into its state, in order.
+#[must_use]
+pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> Vec<Fact> {
+    let mut draft = Draft::new(state, at, policy);
+    match input {
+        Input::Command(record) => command(&mut draft, record),
+        Input::Demand(signal) => fleets::demand(&mut draft, signal),
+        Input::Report(record) => agents::report(&mut draft, record),
+        Input::Tick => generations::wake(&mut draft),
+    }
+    draft.settle();
+    let eager = draft.state.live_len() <= EAGER_JOBS_MAX && !draft.facts.is_empty();
+    if matches!(input, Input::Tick) || eager {
+        plan::replan(&mut draft);
+        draft.settle();
+    }
+    draft.facts
+}
+
+fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
+    if draft.state.commands.knows(&record.id) {
+        return;
+    }
+    let done = match &record.command {
+        Command::SubmitJob { job, spec, body_digest } => jobs::submit(draft, record, job, spec, *body_digest),
+        Command::CancelJob { job } => jobs::cancel(draft, &record.tenant, job),
+        Command::SuspendJob { job } => jobs::suspend(draft, &record.tenant, job),
+        Command::ResumeJob { job } => jobs::resume(draft, &record.tenant, job),
+        Command::RegisterDataset { dataset } => datasets::register(draft, dataset),
+        Command::RemoveDataset { dataset } => datasets::remove(draft, dataset),
+        Command::PutFleet { fleet, slots, offers, reclaim_deadline_ms } => {
+            fleets::put(draft, fleet, slots, *offers, *reclaim_deadline_ms)
+        }
+        Command::OfferSlots { fleet, slots } => fleets::offer(draft, fleet, slots),
+        Command::ReclaimSlots { fleet, slots } => fleets::reclaim(draft, fleet, slots),
+    };
+    draft.emit(match done {
+        Ok(()) => Fact::CommandTaken { command: record.id.clone() },
+        Err(refusal) => refused(&record.id, &record.command, refusal),
+    });
+}
+
+fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {
+    let subject = match command {
+        Command::SubmitJob { job, .. }
+        | Command::CancelJob { job }
+        | Command::SuspendJob { job }
+        | Command::ResumeJob { job } => job.to_string(),
+        Command::RegisterDataset { dataset } => dataset.name.to_string(),
+        Command::RemoveDataset { dataset } => dataset.to_string(),
+        Command::PutFleet { fleet, .. } | Command::OfferSlots { fleet, .. } | Command::ReclaimSlots { fleet, .. } => {
+            fleet.to_string()
+        }
+    };
+    Fact::CommandRefused { command: id.clone(), subject, refusal }
+}
+
+/// A copy of the state in which facts take effect as they are decided.
+pub(crate) struct Draft<'a> {
+    pub state: State,
+    pub at: TimeMs,
+    pub policy: &'a dyn Policy,
+    pub facts: Vec<Fact>,
+    /// Jobs that something happened to since they were last brought into order.
+    touched: BTreeSet<JobId>,
+}
+
+/// Rounds after which bringing one job into order has to have come to rest; each round decides at least one fact.
+const SETTLE_ROUNDS_MAX: u32 = 10_000;
+
+impl<'a> Draft<'a> {
+    fn new(state: &State, at: TimeMs, policy: &'a dyn Policy) -> Self {
+        let at = at.max(state.at);
+        Self { state: state.clone(), at, policy, facts: Vec::new(), touched: BTreeSet::new() }
+    }
+
+    /// Decides a fact: it takes effect, and whom it concerns is looked at again.
+    pub fn emit(&mut self, fact: Fact) {
+        self.state.apply(self.at, &fact);
+        if let Some(job) = concerned(&fact) {
+            self.touched.insert(job.clone());
+        }
+        self.facts.push(fact);
+    }
+
+    /// Has a job looked at again.
+    pub fn touch(&mut self, job: &JobId) {
+        self.touched.insert(job.clone());
+    }
+
+    fn settle(&mut self) {
+        while let Some(job) = self.touched.pop_first() {
+            let mut rounds = 0;
+            while generations::settle(self, &job) {
+                rounds += 1;
+                assert!(rounds < SETTLE_ROUNDS_MAX, "job {job} does not come to rest");
+            }
+            self.touched.remove(&job);
+        }
+    }
+}
+
+/// The job that a fact gives a reason to look at.
+fn concerned(fact: &Fact) -> Option<&JobId> {
+    match fact {
+        Fact::JobAccepted { job, .. }
+        | Fact::JobSuspending { job }
+        | Fact::JobSuspended { job }
+        | Fact::JobResumed { job }
+        | Fact::JobCancelled { job }
+        | Fact::JobFailed { job, .. }
+        | Fact::JobFinished { job, .. }
+        | Fact::PlanAdopted { job, .. }
+        | Fact::GenerationProposed { job, .. }
+        | Fact::GenerationActive { job, .. }
+        | Fact::GenerationAbandoned { job, .. }
+        | Fact::MemberDeparted { job, .. }
+        | Fact::JobRestarted { job, .. } => Some(job),
+        Fact::ExecutorAssigned { executor, .. }
+        | Fact::ExecutorReady { executor, .. }
+        | Fact::ExecutorLeaving { executor, .. }
+        | Fact::ExecutorGone { executor, .. } => Some(&executor.job),
+        Fact::CommandRefused { .. }
+        | Fact::CommandTaken { .. }
+        | Fact::JobExplained { .. }
+        | Fact::CheckpointAccepted { .. }
+        | Fact::CheckpointRetired { .. }
+        | Fact::Evaluated { .. }
+        | Fact::DatasetRegistered { .. }
+        | Fact::DatasetRemoved { .. }
+        | Fact::FleetDeclared { .. }
+        | Fact::DemandAccepted { .. }
+        | Fact::SlotsOffered { .. }
+        | Fact::SlotBorrowed { .. }
+        | Fact::SlotReclaimed { .. }
+        | Fact::SlotReturned { .. }
+        | Fact::AgentJoined { .. }
+        | Fact::AgentGone { .. }
+        | Fact::ReportsTaken { .. }
+        | Fact::InputRefused { .. } => None,
+    }
+}

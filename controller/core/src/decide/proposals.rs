@@ -1,0 +1,115 @@
+//! Makes generations: who is a member, who leads, which ranks where, how they come to one state, until when.
+
+use super::Draft;
+use crate::limits::{DEADLINE_DOUBLINGS_MAX, START_DEADLINE_MS, SWITCH_DEADLINE_MS};
+use crate::state::{Active, Executor, Job, JobPhase, Placement};
+use events_schema::fact::{Entry, Fact, Member, Proposal};
+use events_schema::{ExecutorId, JobId, tree};
+use std::collections::BTreeSet;
+
+/// Proposes the next generation if one is due; whether one was.
+pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let Some(job) = draft.state.job(id) else { return false };
+    let Some(placement) = job.placement().filter(|placement| placement.proposed.is_none()) else { return false };
+    let next = match (&job.phase, job.active()) {
+        (JobPhase::Starting(_), _) => start(draft, id, job, placement),
+        (_, Some(active)) => switch(draft, id, active),
+        (_, None) => None,
+    };
+    let Some((entry, members)) = next else { return false };
+    emit(draft, id, entry, members);
+    true
+}
+
+/// The first generation of a job, or the first after a restart: as soon as everybody of the plan is ready. Slots whose
+/// executors failed are not waited for if the others are enough.
+fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Option<(Entry, BTreeSet<ExecutorId>)> {
+    let pausing = draft.at < job.faults.backoff_until();
+    let on = |slot| draft.state.slot(slot).and_then(|slot| slot.executor.as_ref());
+    let is_settled = |number: Option<&ExecutorId>| match number.and_then(|number| draft.state.executor(number)) {
+        Some(executor) => executor.is_ready() && number.is_some_and(|number| number.job == *id),
+        None => pausing,
+    };
+    if !placement.slots.iter().all(|slot| is_settled(on(slot))) {
+        return None;
+    }
+    let ready: BTreeSet<ExecutorId> = draft
+        .state
+        .executors_of(id)
+        .filter(|(_, executor)| executor.is_ready())
+        .map(|(number, _)| number.clone())
+        .collect();
+    if ready.len() < usize::from(job.spec.workers.min.max(1)) {
+        return None;
+    }
+    let entry = match job.last_checkpoint() {
+        Some(checkpoint) => Entry::Checkpoint { manifest_key: checkpoint.manifest_key.clone() },
+        None => Entry::Fresh,
+    };
+    Some((entry, ready))
+}
+
+/// A change of a running generation. Leavers are let go at once, without waiting for newcomers; newcomers join together, when
+/// the last of them is ready, and not while the job is to stand still.
+fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTreeSet<ExecutorId>)> {
+    if !active.left.is_empty() || active.members.iter().any(|member| draft.state.executor(member).is_none()) {
+        return None;
+    }
+    let stays = |number: &&ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.leaving.is_none());
+    let mut members: BTreeSet<ExecutorId> = active.members.iter().filter(stays).cloned().collect();
+    if members.is_empty() {
+        return None;
+    }
+    let entry = Entry::Switch { from: active.proposal.generation };
+    if members.len() < active.members.len() {
+        return Some((entry, members));
+    }
+    let executors = || draft.state.executors_of(id);
+    if draft.state.is_parking(id) || executors().any(|(_, executor)| executor.is_starting()) {
+        return None;
+    }
+    members.extend(executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number.clone()));
+    (members.len() > active.members.len()).then_some((entry, members))
+}
+
+/// Proposes that the survivors go on: every replica of this start counts, also one that a later generation left out. Leavers
+/// only if nobody else is left.
+pub(super) fn recover(draft: &mut Draft<'_>, id: &JobId) {
+    let survivors = || draft.state.executors_of(id).filter(|(_, executor)| executor.can_recover());
+    let numbers = |leavers: bool| -> BTreeSet<ExecutorId> {
+        let wanted = |executor: &Executor| leavers || executor.leaving.is_none();
+        survivors().filter(|(_, executor)| wanted(executor)).map(|(number, _)| number.clone()).collect()
+    };
+    let stayers = numbers(false);
+    let members = if stayers.is_empty() { numbers(true) } else { stayers };
+    emit(draft, id, Entry::Recover, members);
+}
+
+fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<ExecutorId>) {
+    let Some(job) = draft.state.job(id) else { return };
+    let workers = job.spec.workers.max;
+    let generation = job.generation.next();
+    let attempts = job.placement().map_or(0, |placement| placement.attempts).min(DEADLINE_DOUBLINGS_MAX);
+    let wait_ms = match entry {
+        Entry::Fresh | Entry::Checkpoint { .. } => START_DEADLINE_MS,
+        Entry::Switch { .. } | Entry::Recover => SWITCH_DEADLINE_MS,
+    };
+    let address = |number: &ExecutorId| draft.state.executor(number).and_then(|executor| executor.address.clone());
+    let hosts: Vec<(ExecutorId, String)> = members
+        .into_iter()
+        .filter_map(|number| address(&number).map(|at| (number, at)))
+        .take(usize::from(workers))
+        .collect();
+    let placed = tree::place(workers, hosts.len() as u16);
+    let members: Vec<Member> =
+        hosts.into_iter().zip(placed).map(|((executor, address), ranks)| Member { executor, address, ranks }).collect();
+    let leads = |number: &ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.replica);
+    let is_member = |number: &ExecutorId| members.iter().any(|member| member.executor == *number);
+    // Whoever leads goes on leading; a replica is needed to lead a switch.
+    let leader = job.active().map(|active| active.leader.clone()).filter(is_member);
+    let leader = leader.or_else(|| members.iter().map(|member| &member.executor).find(|number| leads(number)).cloned());
+    let Some(leader) = leader.or_else(|| members.first().map(|member| member.executor.clone())) else { return };
+    let deadline = draft.at.plus_ms(wait_ms << attempts);
+    let proposal = Proposal { generation, entry, members, leader, deadline };
+    draft.emit(Fact::GenerationProposed { job: id.clone(), proposal });
+}

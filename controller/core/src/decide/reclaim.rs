@@ -1,0 +1,167 @@
+//! Slots go back: at once, whatever the cadence of plans. The path that must be fast.
+//!
+//! Which ones, when the fleet names none: idle ones first (offered, then borrowed), then those an executor is leaving anyway,
+//! then from jobs above their minimum where the loss is least, then from jobs at their minimum, the least important first.
+//! A job that cannot keep its minimum gives back everything: it writes a checkpoint within the deadline if it can, and waits.
+
+use super::{Draft, fleets::hand_back, plan};
+use crate::policy::gain::loss_of_one_micro;
+use crate::state::{JobPhase, SlotState, State};
+use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
+use events_schema::{FleetId, JobId, SlotId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Reclaims what a fleet lends beyond what its need allows.
+pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
+    let Some(fleet) = draft.state.fleet(id) else { return };
+    if fleet.sequence.is_none() {
+        return;
+    }
+    let count = draft.state.lent(fleet).saturating_sub(fleet.lendable());
+    if count > 0 {
+        let slots = choose(&draft.state, &fleet.slots, count);
+        take_back(draft, id, &slots, ReclaimCause::Demand);
+    }
+}
+
+/// Reclaims these slots of a fleet, as far as they are lent: plans go on without them, and idle ones are returned at once.
+pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], cause: ReclaimCause) {
+    let deadline_ms = draft.state.fleet(id).map_or(0, |fleet| fleet.reclaim_deadline_ms);
+    let deadline = draft.at.plus_ms(deadline_ms);
+    let lent: Vec<SlotId> =
+        slots.iter().filter(|slot| draft.state.slot(slot).is_some_and(|s| s.is_lent())).cloned().collect();
+    for slot in &lent {
+        draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause });
+    }
+    withdraw(draft, &lent, PlanCause::Reclaimed);
+    for slot in &lent {
+        // An executor that the plan let go already has to be faster now.
+        let leaving =
+            draft.state.slot(slot).and_then(|slot| slot.executor.as_ref()).map(|executor| executor.job.clone());
+        leaving.iter().for_each(|job| draft.touch(job));
+        hand_back(draft, slot);
+    }
+}
+
+/// Takes slots out of the plans that have them. A job that would fall below its minimum gets idle slots instead, or gives
+/// everything back.
+pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause) {
+    let mut by_job: BTreeMap<JobId, BTreeSet<SlotId>> = BTreeMap::new();
+    for slot in slots {
+        if let Some(job) = draft.state.slot(slot).and_then(|slot| slot.job.clone()) {
+            by_job.entry(job).or_default().insert(slot.clone());
+        }
+    }
+    let mut idle = None;
+    for (id, lost) in by_job {
+        let Some(job) = draft.state.job(&id) else { continue };
+        let min = usize::from(job.spec.workers.min);
+        let max = usize::from(job.spec.workers.max);
+        let suspending = matches!(job.phase, JobPhase::Suspending(..));
+        let mut next: BTreeSet<SlotId> = job.slots().difference(&lost).cloned().collect();
+        if next.len() < min && !suspending {
+            let missing = min - next.len();
+            let class =
+                next.iter().chain(&lost).find_map(|slot| draft.state.server(&slot.server)).map(|server| server.class);
+            let class = job.class.or(class);
+            let idle = idle.get_or_insert_with(|| plan::Idle::of(&draft.state));
+            let found = class.map_or(0, |class| idle.count(&class));
+            match class.filter(|_| found >= missing) {
+                Some(class) => next.extend(idle.take(&class, missing, &next)),
+                None => next.clear(),
+            }
+        }
+        let missing = (if next.is_empty() { min } else { max }).saturating_sub(next.len()) as u32;
+        let waits = (missing > 0).then_some(WaitCause::Slots { missing });
+        let reason = PlanReason { policy: draft.policy.name().to_owned(), cause: cause.clone(), waits };
+        plan::adopt_slots(draft, &id, next, reason);
+    }
+}
+
+/// A job that has slots of the fleet, as the choice goes on.
+struct Holder {
+    /// Slots of the fleet it has, the one it misses least last.
+    slots: Vec<SlotId>,
+    /// Slots it would still have.
+    held: u16,
+    min: u16,
+    workers: u16,
+    priority: i32,
+    arrival: u64,
+}
+
+/// `count` of a fleet's lent slots, those that are missed least first.
+fn choose(state: &State, fleet: &[SlotId], count: usize) -> Vec<SlotId> {
+    let (mut free, mut holders) = (Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
+    for id in fleet {
+        let Some(slot) = state.slot(id).filter(|slot| slot.is_lent()) else { continue };
+        match &slot.job {
+            Some(job) => holders.entry(job).or_default().push(id.clone()),
+            // A slot of an absent server is of no use to its fleet either: those go last among the idle.
+            None => free.push((
+                slot.executor.is_some(),
+                !state.is_present(id),
+                slot.state == SlotState::Borrowed,
+                id.clone(),
+            )),
+        }
+    }
+    free.sort();
+    let mut chosen: Vec<SlotId> = free.into_iter().take(count).map(|(.., id)| id).collect();
+    if chosen.len() < count {
+        let mut holders: Vec<Holder> =
+            holders.into_iter().filter_map(|(job, slots)| holder(state, job, slots)).collect();
+        shrink(&mut holders, count, &mut chosen);
+        evict(&mut holders, count, &mut chosen);
+    }
+    chosen
+}
+
+fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
+    let job = state.job(id)?;
+    let suspending = matches!(job.phase, JobPhase::Suspending(..));
+    slots.sort_by_key(|slot| (Reverse(plan::worth(state, job, slot)), slot.clone()));
+    Some(Holder {
+        held: job.slots().len() as u16,
+        // Who gives everything back anyway has no minimum to keep.
+        min: if suspending { 0 } else { job.spec.workers.min },
+        workers: job.spec.workers.max,
+        priority: job.spec.priority,
+        arrival: job.arrival,
+        slots,
+    })
+}
+
+/// One slot at a time from the job above its minimum that loses least.
+fn shrink(holders: &mut [Holder], count: usize, chosen: &mut Vec<SlotId>) {
+    let loss = |holder: &Holder| if holder.min == 0 { 0 } else { loss_of_one_micro(holder.workers, holder.held) };
+    let key = |index: usize, holder: &Holder| Reverse((loss(holder), holder.priority, Reverse(holder.arrival), index));
+    let can_give = |holder: &Holder| holder.held > holder.min && !holder.slots.is_empty();
+    let mut heap: BinaryHeap<_> = holders
+        .iter()
+        .enumerate()
+        .filter(|(_, holder)| can_give(holder))
+        .map(|(index, holder)| key(index, holder))
+        .collect();
+    while chosen.len() < count {
+        let Some(Reverse((.., index))) = heap.pop() else { return };
+        let holder = &mut holders[index];
+        chosen.extend(holder.slots.pop());
+        holder.held -= 1;
+        if can_give(holder) {
+            heap.push(key(index, holder));
+        }
+    }
+}
+
+/// Everything of the fleet's from jobs at their minimum, the least important and latest first.
+fn evict(holders: &mut [Holder], count: usize, chosen: &mut Vec<SlotId>) {
+    holders.sort_by_key(|holder| (holder.priority, Reverse(holder.arrival)));
+    for holder in holders {
+        while chosen.len() < count {
+            let Some(slot) = holder.slots.pop() else { break };
+            chosen.push(slot);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Every bound and every duration of the core, each with its reason. Relations between them are checked at compile time.
+
+/// Unfinished jobs of a cell: a plan over so many stays under a second.
+pub const JOBS_LIVE_MAX: u64 = 100_000;
+/// Ended jobs remembered; the oldest is forgotten first (its model and checkpoints stay in the store).
+pub const JOBS_ENDED_MAX: usize = 100_000;
+/// Fleets of a cell: one per inference service of a thousand servers.
+pub const FLEETS_MAX: u64 = 1_000;
+/// Declared slots of a cell.
+pub const SLOTS_MAX: u64 = 100_000;
+/// Datasets of a cell.
+pub const DATASETS_MAX: u64 = 10_000;
+/// Newest command ids remembered, so that a repeated one has no second effect. A client repeats within minutes; at 1,000
+/// commands a second this is more than one and a half.
+pub const COMMANDS_REMEMBERED: usize = 100_000;
+/// Retired checkpoints remembered until their objects are deleted; a shell that is further behind leaves garbage, not harm.
+pub const RETIRED_MAX: usize = 10_000;
+/// Abandoned generations of a job that may still report themselves active.
+pub const ABANDONED_MAX: usize = 4;
+
+/// Longest time a fleet may leave an executor after a reclaim.
+pub const RECLAIM_DEADLINE_MS_MAX: u64 = 3_600_000;
+/// Time an executor has to leave a slot that the plan, not a fleet, takes from it: several boundaries of slow steps.
+pub const PLAN_LEAVE_MS: u64 = 60_000;
+/// Time the members of a new or restarted job have to come to lock-step: connect and load a checkpoint.
+pub const START_DEADLINE_MS: u64 = 30_000;
+/// Time a running generation has to switch or recover: a few steps and the copy of a replica.
+pub const SWITCH_DEADLINE_MS: u64 = 15_000;
+/// Each missed deadline of a job doubles the next one, at most so often (15 s become 16 min): steps may be long.
+pub const DEADLINE_DOUBLINGS_MAX: u32 = 6;
+/// Deadlines missed in a row after which a job's executors are replaced.
+pub const ATTEMPTS_MAX: u32 = 5;
+/// Time a new executor has to start, build its model and listen.
+pub const READY_DEADLINE_MS: u64 = 60_000;
+/// How long a member that exited with status 0 may stay unexplained: the leader's word about it travels another way.
+pub const LEFT_GRACE_MS: u64 = 5_000;
+/// First pause after a failure of a job's executors; doubles with each further one.
+pub const BACKOFF_MS_MIN: u64 = 1_000;
+/// Longest such pause.
+pub const BACKOFF_MS_MAX: u64 = 60_000;
+/// Failures further apart than this are not in a row: longer than a start that takes all its time and the longest pause.
+pub const FAULTS_FORGOTTEN_MS: u64 = 300_000;
+/// A reclaimed slot has to be free so long after its deadline: the agent's kill, its report, or the end of its lease.
+pub const RECLAIM_GRACE_MS: u64 = 60_000;
+
+/// With at most so many unfinished jobs every input is followed by a plan (well under a millisecond); above, plans follow
+/// ticks. Reclaims never wait for either.
+pub const EAGER_JOBS_MAX: usize = 512;
+/// A job whose size changed less than this ago neither gives nor takes slots in an exchange.
+pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
+
+const _: () =
+    assert!(LEFT_GRACE_MS < SWITCH_DEADLINE_MS, "an explained exit must not be taken for a loss by a slower switch");
+const _: () = assert!(BACKOFF_MS_MIN <= BACKOFF_MS_MAX);
+const _: () = assert!(
+    READY_DEADLINE_MS + BACKOFF_MS_MAX < FAULTS_FORGOTTEN_MS,
+    "an executor that never gets ready fails in a row"
+);

@@ -1,0 +1,55 @@
+//! What a server has to run, derived from the state: the whole of it, every time, so that a lost order costs nothing.
+//!
+//! An executor is listed from its assignment on. It is listed with `leave_by` while it leaves at a boundary. One that is to
+//! stop at once is listed no more, except one that was not ready yet: its agent may not know of it, so it is listed as overdue
+//! (`leave_by` in the past) until the agent reports it gone, started or not.
+//! Next on the path: `controller/link`, then `workers/agent`.
+
+use crate::state::{Executor, Job, State};
+use events_schema::fact::Proposal;
+use events_schema::orders::{ExecutorOrder, JobOrder};
+use events_schema::{ExecutorId, ServerId};
+
+/// Everything this server is to run, by slot. The key of each job is left zero: it never passes through here, the
+/// controller's server fills it in.
+#[must_use]
+pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
+    let executors = state.slots_of(server).filter_map(|(_, slot)| slot.executor.as_ref());
+    executors.filter_map(|number| order(state, number, state.executor(number)?)).collect()
+}
+
+fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<ExecutorOrder> {
+    let job = state.job(&number.job)?;
+    let leave_by = match executor.leaving {
+        Some(leaving) if leaving.at_once() && executor.address.is_some() => return None,
+        leaving => leaving.map(|leaving| leaving.deadline),
+    };
+    let evaluation = match &job.spec.evaluation {
+        Some(evaluation) => Some(state.dataset(&evaluation.dataset)?.clone()),
+        None => None,
+    };
+    let order = JobOrder {
+        spec: Box::new(job.spec.as_ref().clone()),
+        dataset: state.dataset(&job.spec.dataset)?.clone(),
+        evaluation,
+        key: [0; 32],
+        proposal: proposal(job, number).cloned(),
+        // Not a newcomer's business: it may have to go on from what the others leave.
+        park: executor.replica && state.is_parking(&number.job),
+    };
+    Some(ExecutorOrder { executor: number.clone(), slot: executor.slot.clone(), leave_by, job: order })
+}
+
+/// The newest membership that concerns an executor: it is a member, or a member of the one before, which has to learn that it
+/// is left out.
+fn proposal<'a>(job: &'a Job, number: &ExecutorId) -> Option<&'a Proposal> {
+    let has = |proposal: &Proposal| proposal.members.iter().any(|member| member.executor == *number);
+    let active = job.active().filter(|active| has(&active.proposal) || active.before.contains(number));
+    let proposed = job.placement().and_then(|placement| placement.proposed.as_ref());
+    match (proposed, active) {
+        (Some(proposed), Some(_)) => Some(proposed),
+        (Some(proposed), None) if has(proposed) => Some(proposed),
+        (_, Some(active)) => Some(&active.proposal),
+        (_, None) => None,
+    }
+}

@@ -1,0 +1,159 @@
+//! Who gets how many slots: `view → plan`, pure, without clock and without ids.
+//!
+//! The problem is reduced to small numbers here (jobs in order of arrival, capacity per numeric class) and translated back at
+//! the door (`decide/plan.rs`): which slots, which facts. The live controller and the simulator call the same code.
+//! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
+//! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
+//!
+//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default). Speeds come from [`gain`].
+
+pub mod ebb;
+pub mod fifo;
+pub mod gain;
+
+/// A scheduling policy.
+pub trait Policy: Send + Sync {
+    /// The name it is chosen by and that reasons carry.
+    fn name(&self) -> &'static str;
+
+    /// The share of every job of the view. Same view, same plan.
+    fn plan(&self, view: &View) -> Plan;
+}
+
+/// The names [`policy_by_name`] knows, the default first.
+pub const POLICY_NAMES: [&str; 2] = ["ebb", "fifo"];
+
+/// The policy of a name.
+#[must_use]
+pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
+    match name {
+        "ebb" => Some(Box::new(ebb::Ebb)),
+        "fifo" => Some(Box::new(fifo::Fifo)),
+        _ => None,
+    }
+}
+
+/// What is to be shared out, and among whom.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// Numeric classes of executors; a job runs within one.
+    pub classes: Vec<ClassView>,
+    /// Jobs that run or wait, in the order of their arrival.
+    pub jobs: Vec<JobView>,
+}
+
+/// The slots of one numeric class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClassView {
+    /// Slots that may be used by the view's jobs, including those they hold.
+    pub capacity: u32,
+    /// Slots that fleets declare, lent or not: what could ever be had.
+    pub declared: u32,
+}
+
+/// A job, as a policy sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobView {
+    /// Fewest executors it runs on.
+    pub min: u16,
+    /// Most executors, and the number of its logical workers W.
+    pub max: u16,
+    /// Slots its plan has now; 0 while it waits.
+    pub held: u16,
+    /// Higher goes first.
+    pub priority: i32,
+    /// The class it is bound to; `None` before it ran.
+    pub class: Option<usize>,
+    /// Whether its size was left alone long enough to be exchanged against another's.
+    pub settled: bool,
+}
+
+/// A share for every job of the view, in the view's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// As many as the view has jobs.
+    pub shares: Vec<Share>,
+}
+
+/// What one job gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Of which class; of no meaning when `slots` is 0.
+    pub class: usize,
+    /// How many; 0 is to wait.
+    pub slots: u16,
+    /// Why it waits, when it gets none.
+    pub waits: Option<Wait>,
+}
+
+/// Why a job gets nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// So many slots are missing.
+    Slots(u32),
+    /// The job at this place in the view goes first.
+    Behind(usize),
+}
+
+/// Hands out whole gangs in order, and remembers who blocks whom. Both policies start with it.
+///
+/// Within a class nobody overtakes a job that waits for slots it could ever get: a large job is not starved by small ones.
+pub(crate) struct Gangs<'a> {
+    view: &'a View,
+    /// Slots not yet given, per class.
+    pub pool: Vec<u32>,
+    /// The job that waits first, per class.
+    blocked: Vec<Option<usize>>,
+    /// The job that waited last, per class: whom the next one is behind.
+    last: Vec<Option<usize>>,
+}
+
+impl<'a> Gangs<'a> {
+    pub fn new(view: &'a View) -> Self {
+        let pool = view.classes.iter().map(|class| class.capacity).collect();
+        Self { view, pool, blocked: vec![None; view.classes.len()], last: vec![None; view.classes.len()] }
+    }
+
+    /// Takes from a class what a job that runs keeps; whether it is there.
+    pub fn keep(&mut self, class: usize, slots: u16) -> bool {
+        let enough = self.pool[class] >= u32::from(slots);
+        if enough {
+            self.pool[class] -= u32::from(slots);
+        }
+        enough
+    }
+
+    /// Starts a waiting job on `slots` of the class with most room, or says why not.
+    pub fn start(&mut self, job: usize, slots: u16) -> Share {
+        let bound = self.view.jobs[job].class;
+        let candidates = || (0..self.pool.len()).filter(|&class| bound.is_none_or(|bound| bound == class));
+        let open = candidates().filter(|&class| self.blocked[class].is_none() && self.pool[class] >= u32::from(slots));
+        // The first of equals, so that the choice is stable.
+        let best = open.max_by_key(|&class| (self.pool[class], std::cmp::Reverse(class)));
+        if let Some(class) = best {
+            self.pool[class] -= u32::from(slots);
+            return Share { class, slots, waits: None };
+        }
+        let roomiest = candidates().max_by_key(|&class| (self.pool[class], std::cmp::Reverse(class)));
+        let behind = candidates().find_map(|class| self.last[class]);
+        let possible: Vec<usize> =
+            candidates().filter(|&class| self.view.classes[class].declared >= u32::from(slots)).collect();
+        for class in possible {
+            self.blocked[class].get_or_insert(job);
+            self.last[class] = Some(job);
+        }
+        let missing = u32::from(slots).saturating_sub(roomiest.map_or(0, |class| self.pool[class]));
+        let waits = match behind {
+            Some(ahead) => Wait::Behind(ahead),
+            None => Wait::Slots(missing.max(1)),
+        };
+        Share { class: 0, slots: 0, waits: Some(waits) }
+    }
+}
+
+/// Places in the view in the order of service: higher priority, then whoever runs already, then arrival.
+pub(crate) fn service_order(view: &View) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..view.jobs.len()).collect();
+    order.sort_by_key(|&job| (std::cmp::Reverse(view.jobs[job].priority), view.jobs[job].held == 0, job));
+    order
+}

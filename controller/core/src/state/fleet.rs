@@ -1,0 +1,148 @@
+//! Fleets, servers and slots, and the states of a loan.
+//!
+//! ```text
+//! Unoffered ── offer ──► Offered ── a plan uses it ──► Borrowed
+//!     ▲                     │                             │
+//!     └── free ── Reclaimed(deadline) ◄── demand, by name, at the agent
+//! ```
+//! A slot in no fleet is never used; a returned one not until it is offered again.
+
+use events_schema::command::OfferMode;
+use events_schema::fact::ReclaimCause;
+use events_schema::{Digest, ExecutorId, FleetId, JobId, SlotId, TimeMs};
+use minicbor::{Decode, Encode};
+
+/// An inference fleet that lends slots.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Fleet {
+    /// All its slots, sorted.
+    #[n(0)]
+    pub slots: Vec<SlotId>,
+    /// How they are offered.
+    #[n(1)]
+    pub offers: OfferMode,
+    /// Time from a reclaim to the kill of the executor.
+    #[n(2)]
+    pub reclaim_deadline_ms: u64,
+    /// Number of the newest demand signal; `None` before the first.
+    #[n(3)]
+    pub sequence: Option<u64>,
+    /// How many of its slots it needs itself, as it said last.
+    #[n(4)]
+    pub needed: u32,
+    /// Whether its slots were declared anew since the last demand signal, which then offers like a lower one.
+    #[n(5)]
+    pub redeclared: bool,
+}
+
+impl Fleet {
+    /// Most slots it lends now.
+    #[must_use]
+    pub fn lendable(&self) -> usize {
+        match self.sequence {
+            None if self.offers == OfferMode::ByDemand => 0,
+            None => self.slots.len(),
+            Some(_) => self.slots.len().saturating_sub(self.needed as usize),
+        }
+    }
+}
+
+/// A server and its agent.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Server {
+    /// The agent process that joined last.
+    #[n(0)]
+    pub incarnation: u64,
+    /// Highest number of its reports that had their effect.
+    #[n(1)]
+    pub reports_through: u64,
+    /// Slots it holds, numbered from 0.
+    #[n(2)]
+    pub slots: u16,
+    /// Numeric class of its executors.
+    #[n(3)]
+    pub class: Digest,
+    /// Where fleets reach it directly.
+    #[n(4)]
+    pub address: String,
+    /// Whether it is there; nothing is started on an absent one.
+    #[n(5)]
+    pub connected: bool,
+}
+
+/// One slot of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Slot {
+    /// Whose; none when it is on its way back to a fleet that no longer declares it.
+    #[n(0)]
+    pub fleet: Option<FleetId>,
+    /// Where it stands between the fleet and us.
+    #[n(1)]
+    pub state: SlotState,
+    /// In that state since; a loan's time is counted from its offer.
+    #[n(2)]
+    pub since: TimeMs,
+    /// The job whose plan has it.
+    #[n(3)]
+    pub job: Option<JobId>,
+    /// The process on it, also one that is leaving.
+    #[n(4)]
+    pub executor: Option<ExecutorId>,
+}
+
+/// Where a slot stands between its fleet and us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum SlotState {
+    /// The fleet's own.
+    #[n(0)]
+    Unoffered,
+    /// Drained; we may use it.
+    #[n(1)]
+    Offered,
+    /// We use it, or did and keep it.
+    #[n(2)]
+    Borrowed,
+    /// Has to be free by the deadline.
+    #[n(3)]
+    Reclaimed {
+        /// An executor on it is killed then.
+        #[n(0)]
+        deadline: TimeMs,
+        /// Why.
+        #[n(1)]
+        cause: ReclaimCause,
+    },
+}
+
+impl SlotState {
+    /// Its name in the API.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            SlotState::Unoffered => "unoffered",
+            SlotState::Offered => "offered",
+            SlotState::Borrowed => "borrowed",
+            SlotState::Reclaimed { .. } => "reclaimed",
+        }
+    }
+}
+
+impl Slot {
+    /// A slot its fleet keeps for itself.
+    #[must_use]
+    pub fn unoffered(fleet: FleetId, since: TimeMs) -> Self {
+        Self { fleet: Some(fleet), state: SlotState::Unoffered, since, job: None, executor: None }
+    }
+
+    /// Whether we may use it.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        matches!(self.state, SlotState::Offered | SlotState::Borrowed)
+    }
+
+    /// Whether we may use it and nobody does.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.is_lent() && self.job.is_none() && self.executor.is_none()
+    }
+}

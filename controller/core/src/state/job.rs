@@ -1,0 +1,430 @@
+//! Jobs by phase, each phase with what is legal in it, and their executors and generations.
+//!
+//! ```text
+//!            ┌──────────── no slots left ────────────┐
+//!            ▼                                       │
+//! accept ► Queued ── plan ──► Starting ── active ► Running ── completed ──► Finished
+//!   │        ▲  └─ suspend ─┐    ▲ └── all lost ─────┘ │
+//!   ▼        │              ▼    │                     ▼ suspend
+//! Suspended ─┴── resume ── Suspended ◄── all gone ── Suspending          any but the ended ──► Cancelled, Failed
+//! ```
+
+use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS};
+use events_schema::fact::{CheckpointInfo, LeaveCause, PlanCause, PlanReason, Proposal};
+use events_schema::job::JobSpec;
+use events_schema::report::{Metrics, Outcome};
+use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
+use minicbor::{Decode, Encode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One accepted job.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Job {
+    /// Whose.
+    #[n(0)]
+    pub tenant: TenantId,
+    /// The command that asked for it.
+    #[n(1)]
+    pub command: CommandId,
+    /// What to train; never changes.
+    #[n(2)]
+    #[cbor(with = "shared")]
+    pub spec: Arc<JobSpec>,
+    /// Digest of the submitted body.
+    #[n(3)]
+    pub body_digest: Digest,
+    /// When it was accepted.
+    #[n(4)]
+    pub accepted_at: TimeMs,
+    /// Its place among all accepted jobs, from 0.
+    #[n(5)]
+    pub arrival: u64,
+    /// Where it stands.
+    #[n(6)]
+    pub phase: JobPhase,
+    /// The highest generation proposed so far; 0 before the first.
+    #[n(7)]
+    pub generation: Generation,
+    /// How many executors were numbered so far.
+    #[n(8)]
+    pub executors_numbered: u32,
+    /// Checkpoints that count, oldest first.
+    #[n(9)]
+    pub checkpoints: Vec<CheckpointInfo>,
+    /// The last evaluation.
+    #[n(10)]
+    pub evaluation: Option<Evaluation>,
+    /// Why it has what it has.
+    #[n(11)]
+    pub reason: Option<PlanReason>,
+    /// The last change of its size.
+    #[n(12)]
+    pub scaling: Option<Scaling>,
+    /// How often every replica was lost.
+    #[n(13)]
+    pub restarts: u32,
+    /// Failures of its own executors.
+    #[n(14)]
+    pub faults: Faults,
+    /// Numeric class of the executors it began with; it runs on no other.
+    #[n(15)]
+    pub class: Option<Digest>,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum JobPhase {
+    /// Waits for slots; has none.
+    #[n(0)]
+    Queued,
+    /// Has slots, and no member with a replica yet.
+    #[n(1)]
+    Starting(#[n(0)] Placement),
+    /// Trains.
+    #[n(2)]
+    Running(#[n(0)] Placement, #[n(1)] Active),
+    /// Writes a checkpoint, then gives back all slots.
+    #[n(3)]
+    Suspending(#[n(0)] Placement, #[n(1)] Option<Active>),
+    /// Waits for its user; has no slots.
+    #[n(4)]
+    Suspended,
+    /// Ended with a model.
+    #[n(5)]
+    Finished {
+        /// How.
+        #[n(0)]
+        outcome: Outcome,
+        /// When.
+        #[n(1)]
+        at: TimeMs,
+    },
+    /// Ended without a model.
+    #[n(6)]
+    Failed {
+        /// What, where, and what to do.
+        #[n(0)]
+        reason: String,
+        /// When.
+        #[n(1)]
+        at: TimeMs,
+    },
+    /// Ended by its user.
+    #[n(7)]
+    Cancelled {
+        /// When.
+        #[n(0)]
+        at: TimeMs,
+    },
+}
+
+/// A job's slots and what is on its way.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Placement {
+    /// The plan: the slots it is to run on. Empty while it gives everything back.
+    #[n(0)]
+    pub slots: BTreeSet<SlotId>,
+    /// The generation that is to become active; at most one at a time.
+    #[n(1)]
+    pub proposed: Option<Proposal>,
+    /// Given-up generations newer than the active one: their leader may have been faster than the deadline.
+    #[n(2)]
+    pub abandoned: Vec<Proposal>,
+    /// Deadlines missed in a row.
+    #[n(3)]
+    pub attempts: u32,
+}
+
+/// The generation in force.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Active {
+    /// As it was proposed, which is what members know.
+    #[n(0)]
+    pub proposal: Proposal,
+    /// Its members without those that departed.
+    #[n(1)]
+    pub members: BTreeSet<ExecutorId>,
+    /// Who leads now.
+    #[n(2)]
+    pub leader: ExecutorId,
+    /// Members of the generation before, which have to learn that they are left out.
+    #[n(3)]
+    pub before: BTreeSet<ExecutorId>,
+    /// Members that exited with status 0, and until when the leader's word about it is awaited.
+    #[n(4)]
+    pub left: BTreeMap<ExecutorId, TimeMs>,
+    /// First step it computed.
+    #[n(5)]
+    pub step: Step,
+    /// Since when.
+    #[n(6)]
+    pub at: TimeMs,
+    /// How long members stood still for it, in microseconds.
+    #[n(7)]
+    pub pause_us: u64,
+}
+
+/// One executor process, from its assignment until its agent has reaped it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Executor {
+    /// Where.
+    #[n(0)]
+    pub slot: SlotId,
+    /// Since when.
+    #[n(1)]
+    pub assigned_at: TimeMs,
+    /// Where peers reach it; set once it is built and can join.
+    #[n(2)]
+    pub address: Option<String>,
+    /// Set when it has to go.
+    #[n(3)]
+    pub leaving: Option<Leaving>,
+    /// Whether it holds a replica: it was a member of an active generation since the job's last (re)start.
+    #[n(4)]
+    pub replica: bool,
+}
+
+/// Why and until when an executor has to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Leaving {
+    /// Killed then.
+    #[n(0)]
+    pub deadline: TimeMs,
+    /// Why.
+    #[n(1)]
+    pub cause: LeaveCause,
+}
+
+/// An evaluation's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Evaluation {
+    /// The replica's step.
+    #[n(0)]
+    pub step: Step,
+    /// What came out.
+    #[n(1)]
+    pub metrics: Metrics,
+}
+
+/// A change of a job's size.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Scaling {
+    /// When.
+    #[n(0)]
+    pub at: TimeMs,
+    /// Slots before.
+    #[n(1)]
+    pub from: u32,
+    /// Slots after.
+    #[n(2)]
+    pub to: u32,
+    /// Why.
+    #[n(3)]
+    pub cause: PlanCause,
+}
+
+/// Failures of a job's own executors: those that exited by themselves. What agents kill or lose is not the job's fault.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Faults {
+    /// Restarts that such failures caused; compared with `max_restarts`.
+    #[n(0)]
+    pub restarts: u32,
+    /// Whether there was one since the last restart.
+    #[n(1)]
+    pub since_restart: bool,
+    /// Waves of failures in a row; decides the pause.
+    #[n(2)]
+    pub streak: u32,
+    /// Waves since members last came to lock-step; compared with `max_restarts` as long as none did.
+    #[n(5)]
+    pub starts: u32,
+    /// When the last wave began.
+    #[n(3)]
+    pub at: TimeMs,
+    /// What the last one was, for the user.
+    #[n(4)]
+    pub last: String,
+}
+
+impl Faults {
+    /// New executors wait until then.
+    #[must_use]
+    pub fn backoff_until(&self) -> TimeMs {
+        match self.streak {
+            0 => TimeMs(0),
+            n => self.at.plus_ms((BACKOFF_MS_MIN << (n - 1).min(16)).min(BACKOFF_MS_MAX)),
+        }
+    }
+
+    /// Notes a failure; several within one pause count as one wave.
+    pub(crate) fn note(&mut self, at: TimeMs, what: String) {
+        if self.streak == 0 || at >= self.backoff_until() {
+            let in_a_row = at.since_ms(self.at) < FAULTS_FORGOTTEN_MS;
+            self.streak = if in_a_row { self.streak.saturating_add(1) } else { 1 };
+            self.starts = self.starts.saturating_add(1);
+            self.at = at;
+        }
+        self.last = what;
+    }
+}
+
+impl Placement {
+    /// A placement without anything on its way.
+    #[must_use]
+    pub fn new(slots: BTreeSet<SlotId>) -> Self {
+        Self { slots, proposed: None, abandoned: Vec::new(), attempts: 0 }
+    }
+}
+
+impl Leaving {
+    /// Whether it is of no use any more, rather than awaited at the next boundary.
+    #[must_use]
+    pub fn at_once(&self) -> bool {
+        match self.cause {
+            LeaveCause::JobEnd | LeaveCause::Useless => true,
+            LeaveCause::Reclaim | LeaveCause::Plan => false,
+        }
+    }
+}
+
+impl Executor {
+    /// Whether it is built and stays.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.address.is_some() && self.leaving.is_none()
+    }
+
+    /// Whether it is being built and stays.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        self.address.is_none() && self.leaving.is_none()
+    }
+
+    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once.
+    #[must_use]
+    pub fn can_recover(&self) -> bool {
+        self.replica && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
+    }
+}
+
+impl JobPhase {
+    /// Its name in the API and in refusals.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            JobPhase::Queued => "queued",
+            JobPhase::Starting(_) => "starting",
+            JobPhase::Running(..) => "running",
+            JobPhase::Suspending(..) => "suspending",
+            JobPhase::Suspended => "suspended",
+            JobPhase::Finished { .. } => "finished",
+            JobPhase::Failed { .. } => "failed",
+            JobPhase::Cancelled { .. } => "cancelled",
+        }
+    }
+
+    /// Whether it never changes again.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. } => true,
+            JobPhase::Queued
+            | JobPhase::Starting(_)
+            | JobPhase::Running(..)
+            | JobPhase::Suspending(..)
+            | JobPhase::Suspended => false,
+        }
+    }
+}
+
+impl Job {
+    /// Its slots and what is on its way, in the phases that have them.
+    #[must_use]
+    pub fn placement(&self) -> Option<&Placement> {
+        match &self.phase {
+            JobPhase::Starting(placement) | JobPhase::Running(placement, _) | JobPhase::Suspending(placement, _) => {
+                Some(placement)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn placement_mut(&mut self) -> Option<&mut Placement> {
+        match &mut self.phase {
+            JobPhase::Starting(placement) | JobPhase::Running(placement, _) | JobPhase::Suspending(placement, _) => {
+                Some(placement)
+            }
+            _ => None,
+        }
+    }
+
+    /// The generation in force, in the phases that can have one.
+    #[must_use]
+    pub fn active(&self) -> Option<&Active> {
+        match &self.phase {
+            JobPhase::Running(_, active) | JobPhase::Suspending(_, Some(active)) => Some(active),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn active_mut(&mut self) -> Option<&mut Active> {
+        match &mut self.phase {
+            JobPhase::Running(_, active) | JobPhase::Suspending(_, Some(active)) => Some(active),
+            _ => None,
+        }
+    }
+
+    /// The slots it is planned on.
+    #[must_use]
+    pub fn slots(&self) -> &BTreeSet<SlotId> {
+        static NONE: BTreeSet<SlotId> = BTreeSet::new();
+        self.placement().map_or(&NONE, |placement| &placement.slots)
+    }
+
+    /// The newest checkpoint that counts.
+    #[must_use]
+    pub fn last_checkpoint(&self) -> Option<&CheckpointInfo> {
+        self.checkpoints.last()
+    }
+}
+
+/// The spec is shared between copies of a job; in bytes it is just the spec.
+mod shared {
+    use super::{Arc, JobSpec};
+    use minicbor::encode::Write;
+    use minicbor::{Decode, Decoder, Encode, Encoder};
+
+    pub(super) fn encode<C, W: Write>(
+        spec: &Arc<JobSpec>,
+        e: &mut Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        spec.as_ref().encode(e, ctx)
+    }
+
+    pub(super) fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Arc<JobSpec>, minicbor::decode::Error> {
+        JobSpec::decode(d, ctx).map(Arc::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_per_wave_not_per_process() {
+        let mut faults = Faults::default();
+        assert_eq!(faults.backoff_until(), TimeMs(0));
+        for at in [1_000, 1_010, 1_020] {
+            faults.note(TimeMs(at), "exit status 1".to_owned());
+        }
+        assert_eq!((faults.streak, faults.backoff_until()), (1, TimeMs(2_000)));
+        faults.note(TimeMs(2_500), String::new());
+        assert_eq!((faults.streak, faults.backoff_until()), (2, TimeMs(4_500)));
+        faults.streak = 40;
+        assert_eq!(faults.backoff_until(), TimeMs(2_500 + BACKOFF_MS_MAX));
+        faults.note(TimeMs(2_500 + FAULTS_FORGOTTEN_MS), String::new());
+        assert_eq!(faults.streak, 1, "long ago is forgotten");
+    }
+}

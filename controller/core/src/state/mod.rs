@@ -1,0 +1,289 @@
+//! Everything the controller knows: plain, ordered, comparable data, the fold of all facts. Nothing here decides.
+//!
+//! Cloning is free until written to ([`crate::table`]). Reading order: [`job`] (jobs, executors, generations), [`fleet`]
+//! (fleets, servers, slots), [`memory`] (what is remembered of commands). Next: `apply/mod.rs`.
+
+pub mod fleet;
+pub mod job;
+pub mod memory;
+
+pub use fleet::{Fleet, Server, Slot, SlotState};
+pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling};
+pub use memory::CommandMemory;
+
+use crate::table::Table;
+use events_schema::dataset::DatasetInfo;
+use events_schema::fact::ReclaimCause;
+use events_schema::{Cell, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs, batch};
+use minicbor::{Decode, Encode};
+use std::ops::Bound;
+
+/// The state of one cell.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct State {
+    #[n(0)]
+    pub(crate) cell: Cell,
+    /// Time of the newest fact; never goes back.
+    #[n(1)]
+    pub(crate) at: TimeMs,
+    /// Unfinished jobs.
+    #[n(2)]
+    pub(crate) live: Table<JobId, Job>,
+    /// Ended jobs; they never change.
+    #[n(3)]
+    pub(crate) ended: Table<JobId, Job>,
+    /// Ended jobs in the order of their end, for forgetting.
+    #[n(4)]
+    pub(crate) ends: Table<u64, JobId>,
+    /// Unfinished jobs with a placement: the ones that a tick looks at.
+    #[n(5)]
+    pub(crate) placed: Table<JobId, ()>,
+    /// Every process that exists or is to exist, whatever became of its job.
+    #[n(6)]
+    pub(crate) executors: Table<ExecutorId, Executor>,
+    #[n(7)]
+    pub(crate) fleets: Table<FleetId, Fleet>,
+    #[n(8)]
+    pub(crate) servers: Table<ServerId, Server>,
+    /// Slots that a fleet declares or declared.
+    #[n(9)]
+    pub(crate) slots: Table<SlotId, Slot>,
+    #[n(10)]
+    pub(crate) datasets: Table<DatasetName, DatasetInfo>,
+    #[n(11)]
+    pub(crate) commands: CommandMemory,
+    /// Checkpoints whose objects may be deleted, by the number of their retirement.
+    #[n(12)]
+    pub(crate) retired: Table<u64, Retired>,
+    /// Numbers used so far.
+    #[n(13)]
+    pub(crate) counters: Counters,
+}
+
+/// A checkpoint that no longer counts.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Retired {
+    /// Whose.
+    #[n(0)]
+    pub job: JobId,
+    /// Key of its manifest.
+    #[n(1)]
+    pub manifest_key: String,
+}
+
+/// Numbers handed out, each from 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Counters {
+    /// Jobs accepted.
+    #[n(0)]
+    pub arrivals: u64,
+    /// Jobs ended.
+    #[n(1)]
+    pub ends: u64,
+    /// Checkpoints retired.
+    #[n(2)]
+    pub retirements: u64,
+    /// Inputs that could not be read or broke `decide`; each pages an operator.
+    #[n(3)]
+    pub inputs_refused: u64,
+}
+
+/// A slot in Ebb's hands or on its way back, for accounting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loan<'a> {
+    /// Which.
+    pub slot: &'a SlotId,
+    /// Whose; none when the fleet no longer declares it.
+    pub fleet: Option<&'a FleetId>,
+    /// Lent since.
+    pub since: TimeMs,
+    /// Set while it is on its way back.
+    pub reclaimed: Option<(TimeMs, ReclaimCause)>,
+}
+
+impl State {
+    /// The state before the first fact.
+    #[must_use]
+    pub fn new(cell: Cell) -> Self {
+        Self {
+            cell,
+            at: TimeMs(0),
+            live: Table::new(),
+            ended: Table::new(),
+            ends: Table::new(),
+            placed: Table::new(),
+            executors: Table::new(),
+            fleets: Table::new(),
+            servers: Table::new(),
+            slots: Table::new(),
+            datasets: Table::new(),
+            commands: CommandMemory::default(),
+            retired: Table::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The server set this is the state of.
+    #[must_use]
+    pub fn cell(&self) -> Cell {
+        self.cell
+    }
+
+    /// Time of the newest fact.
+    #[must_use]
+    pub fn at(&self) -> TimeMs {
+        self.at
+    }
+
+    /// Digest of the canonical bytes; equal states have equal digests.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(&batch::to_bytes(self))
+    }
+
+    /// All jobs remembered: the unfinished ones by id, then the ended ones by id.
+    pub fn jobs(&self) -> impl Iterator<Item = (&JobId, &Job)> {
+        self.live.iter().chain(self.ended.iter())
+    }
+
+    /// One job.
+    #[must_use]
+    pub fn job(&self, job: &JobId) -> Option<&Job> {
+        self.live.get(job).or_else(|| self.ended.get(job))
+    }
+
+    /// Unfinished jobs in the order of their arrival.
+    pub fn live_jobs(&self) -> impl Iterator<Item = (&JobId, &Job)> {
+        let mut jobs: Vec<(&JobId, &Job)> = self.live.iter().collect();
+        jobs.sort_unstable_by_key(|(_, job)| job.arrival);
+        jobs.into_iter()
+    }
+
+    /// How many jobs are unfinished.
+    #[must_use]
+    pub fn live_len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// All executors, by job and number.
+    pub fn executors(&self) -> impl Iterator<Item = (&ExecutorId, &Executor)> {
+        self.executors.iter()
+    }
+
+    /// One executor.
+    #[must_use]
+    pub fn executor(&self, executor: &ExecutorId) -> Option<&Executor> {
+        self.executors.get(executor)
+    }
+
+    /// The executors of a job, by number, also those that are leaving.
+    pub fn executors_of<'a>(&'a self, job: &JobId) -> impl Iterator<Item = (&'a ExecutorId, &'a Executor)> + use<'a> {
+        let from = ExecutorId { job: job.clone(), number: 0 };
+        self.executors.range_from(Bound::Included(&from)).take_while(move |(id, _)| id.job == from.job)
+    }
+
+    /// All fleets.
+    pub fn fleets(&self) -> impl Iterator<Item = (&FleetId, &Fleet)> {
+        self.fleets.iter()
+    }
+
+    /// One fleet.
+    #[must_use]
+    pub fn fleet(&self, fleet: &FleetId) -> Option<&Fleet> {
+        self.fleets.get(fleet)
+    }
+
+    /// All servers that ever joined.
+    pub fn servers(&self) -> impl Iterator<Item = (&ServerId, &Server)> {
+        self.servers.iter()
+    }
+
+    /// One server.
+    #[must_use]
+    pub fn server(&self, server: &ServerId) -> Option<&Server> {
+        self.servers.get(server)
+    }
+
+    /// All slots that belong, or until their return belonged, to a fleet.
+    pub fn slots(&self) -> impl Iterator<Item = (&SlotId, &Slot)> {
+        self.slots.iter()
+    }
+
+    /// One slot.
+    #[must_use]
+    pub fn slot(&self, slot: &SlotId) -> Option<&Slot> {
+        self.slots.get(slot)
+    }
+
+    /// The slots of one server.
+    pub fn slots_of<'a>(&'a self, server: &ServerId) -> impl Iterator<Item = (&'a SlotId, &'a Slot)> + use<'a> {
+        let from = SlotId { server: server.clone(), index: 0 };
+        self.slots.range_from(Bound::Included(&from)).take_while(move |(id, _)| id.server == from.server)
+    }
+
+    /// Slots that are lent or on their way back.
+    pub fn loans(&self) -> impl Iterator<Item = Loan<'_>> {
+        self.slots.iter().filter_map(|(id, slot)| {
+            let reclaimed = match slot.state {
+                SlotState::Unoffered => return None,
+                SlotState::Offered | SlotState::Borrowed => None,
+                SlotState::Reclaimed { deadline, cause } => Some((deadline, cause)),
+            };
+            Some(Loan { slot: id, fleet: slot.fleet.as_ref(), since: slot.since, reclaimed })
+        })
+    }
+
+    /// All datasets.
+    pub fn datasets(&self) -> impl Iterator<Item = &DatasetInfo> {
+        self.datasets.iter().map(|(_, dataset)| dataset)
+    }
+
+    /// One dataset.
+    #[must_use]
+    pub fn dataset(&self, name: &DatasetName) -> Option<&DatasetInfo> {
+        self.datasets.get(name)
+    }
+
+    /// Ids of recent commands.
+    #[must_use]
+    pub fn commands(&self) -> &CommandMemory {
+        &self.commands
+    }
+
+    /// Numbers used so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The highest report number taken from the server's present agent; `None` if it never joined.
+    #[must_use]
+    pub fn reports_taken(&self, server: &ServerId) -> Option<(u64, u64)> {
+        self.servers.get(server).map(|s| (s.incarnation, s.reports_through))
+    }
+
+    /// Whether the slot's agent is there and holds such a slot.
+    #[must_use]
+    pub fn is_present(&self, slot: &SlotId) -> bool {
+        self.servers.get(&slot.server).is_some_and(|s| s.connected && slot.index < s.slots)
+    }
+
+    /// Slots that a fleet lends and that are not on their way back.
+    #[must_use]
+    pub fn lent(&self, fleet: &Fleet) -> usize {
+        fleet.slots.iter().filter(|id| self.slots.get(id).is_some_and(Slot::is_lent)).count()
+    }
+
+    /// Whether every member that still holds the job's replica has to go, so that it has to be written down: the job is to
+    /// stand still at the next boundary and write a checkpoint.
+    #[must_use]
+    pub fn is_parking(&self, job: &JobId) -> bool {
+        let Some(job) = self.live.get(job) else { return false };
+        let (Some(placement), Some(active)) = (job.placement(), job.active()) else { return false };
+        if placement.slots.is_empty() || matches!(job.phase, JobPhase::Suspending(..)) {
+            return true;
+        }
+        let mut alive = active.members.iter().filter_map(|member| self.executors.get(member)).peekable();
+        alive.peek().is_some() && alive.all(|executor| executor.leaving.is_some())
+    }
+}

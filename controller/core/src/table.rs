@@ -1,0 +1,243 @@
+//! An ordered map whose clone is free until it is written to: `decide` works on a clone of the whole state for every input.
+//!
+//! Sorted entries in chunks behind shared pointers; a write copies the chunk and the value it touches when somebody else still
+//! holds them. Iteration is in key order, always. Not a general container: it has what the state needs.
+
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Entries per chunk before it is split: a write to a shared table copies at most so many keys.
+const CHUNK_LEN_MAX: usize = 64;
+
+type Chunk<K, V> = Vec<(K, Arc<V>)>;
+
+/// A persistent ordered map.
+pub struct Table<K, V> {
+    /// None is empty; keys ascend within and across chunks.
+    chunks: Arc<Vec<Arc<Chunk<K, V>>>>,
+    len: usize,
+}
+
+impl<K, V> Table<K, V> {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { chunks: Arc::new(Vec::new()), len: 0 }
+    }
+
+    /// How many entries it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All entries in key order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter().map(|(key, value)| (key, value.as_ref())))
+    }
+
+    /// All keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// The lowest key and its value.
+    #[must_use]
+    pub fn first(&self) -> Option<(&K, &V)> {
+        self.iter().next()
+    }
+}
+
+impl<K: Ord, V> Table<K, V> {
+    /// The chunk that holds `key` if any does: the last one that begins at or before it.
+    fn chunk_of(&self, key: &K) -> usize {
+        self.chunks.partition_point(|chunk| chunk.first().is_some_and(|(first, _)| first <= key)).saturating_sub(1)
+    }
+
+    fn locate(&self, key: &K) -> Option<(usize, usize)> {
+        let chunk = self.chunk_of(key);
+        let entries = self.chunks.get(chunk)?;
+        entries.binary_search_by(|(k, _)| k.cmp(key)).ok().map(|index| (chunk, index))
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.locate(key).map(|(chunk, index)| self.chunks[chunk][index].1.as_ref())
+    }
+
+    /// Whether it has this key.
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        self.locate(key).is_some()
+    }
+
+    /// Entries from `from` on, in key order.
+    pub fn range_from<'a>(&'a self, from: Bound<&K>) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V> {
+        let (chunk, index) = match from {
+            Bound::Unbounded => (0, 0),
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let chunk = self.chunk_of(key);
+                let excluded = matches!(from, Bound::Excluded(_));
+                let index = self
+                    .chunks
+                    .get(chunk)
+                    .map_or(0, |entries| entries.partition_point(|(k, _)| if excluded { k <= key } else { k < key }));
+                (chunk, index)
+            }
+        };
+        let first = self.chunks.get(chunk).map_or(&[][..], |entries| &entries[index..]);
+        let rest = self.chunks.get(chunk + 1..).unwrap_or(&[]);
+        first.iter().chain(rest.iter().flat_map(|entries| entries.iter())).map(|(key, value)| (key, value.as_ref()))
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> Table<K, V> {
+    /// The value of a key, to be changed.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let (chunk, index) = self.locate(key)?;
+        let chunks = Arc::make_mut(&mut self.chunks);
+        Some(Arc::make_mut(&mut Arc::make_mut(&mut chunks[chunk])[index].1))
+    }
+
+    /// Sets a key's value; whether the key is new.
+    pub fn insert(&mut self, key: K, value: V) -> bool {
+        let at = self.chunk_of(&key);
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let Some(shared) = chunks.get_mut(at) else {
+            chunks.push(Arc::new(vec![(key, Arc::new(value))]));
+            self.len = 1;
+            return true;
+        };
+        let chunk = Arc::make_mut(shared);
+        match chunk.binary_search_by(|(k, _)| k.cmp(&key)) {
+            Ok(index) => {
+                chunk[index].1 = Arc::new(value);
+                false
+            }
+            Err(index) => {
+                chunk.insert(index, (key, Arc::new(value)));
+                if chunk.len() > CHUNK_LEN_MAX {
+                    let upper = chunk.split_off(CHUNK_LEN_MAX / 2);
+                    chunks.insert(at + 1, Arc::new(upper));
+                }
+                self.len += 1;
+                true
+            }
+        }
+    }
+
+    /// Takes a key out; whether it was there.
+    pub fn remove(&mut self, key: &K) -> bool {
+        self.take(key).is_some()
+    }
+
+    /// Takes a key's value out.
+    pub fn take(&mut self, key: &K) -> Option<V> {
+        let (at, index) = self.locate(key)?;
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let chunk = Arc::make_mut(&mut chunks[at]);
+        let (_, value) = chunk.remove(index);
+        if chunk.is_empty() {
+            chunks.remove(at);
+        }
+        self.len -= 1;
+        Some(Arc::unwrap_or_clone(value))
+    }
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, V> Clone for Table<K, V> {
+    fn clone(&self) -> Self {
+        Self { chunks: Arc::clone(&self.chunks), len: self.len }
+    }
+}
+
+/// Equal when the entries are: how they happen to be cut into chunks does not count.
+impl<K: PartialEq, V: PartialEq> PartialEq for Table<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Table<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<C, K: Encode<C>, V: Encode<C>> Encode<C> for Table<K, V> {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, ctx: &mut C) -> Result<(), minicbor::encode::Error<W::Error>> {
+        e.map(self.len as u64)?;
+        for (key, value) in self.iter() {
+            key.encode(e, ctx)?;
+            value.encode(e, ctx)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'b, C, K: Decode<'b, C> + Ord + Clone, V: Decode<'b, C> + Clone> Decode<'b, C> for Table<K, V> {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, minicbor::decode::Error> {
+        let len = d.map()?.ok_or_else(|| minicbor::decode::Error::message("a table has a known length"))?;
+        let mut table = Self::new();
+        for _ in 0..len {
+            let key = K::decode(d, ctx)?;
+            table.insert(key, V::decode(d, ctx)?);
+        }
+        Ok(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_btree_map_and_never_changes_a_clone(actions in proptest::collection::vec((0u16..300, 0u8..4, 0u32..9), 0..800)) {
+            let (mut table, mut map) = (Table::new(), BTreeMap::new());
+            let mut frozen = (table.clone(), map.clone());
+            for (index, (key, action, value)) in actions.into_iter().enumerate() {
+                match action {
+                    0 | 1 => prop_assert_eq!(table.insert(key, value), map.insert(key, value).is_none()),
+                    2 => prop_assert_eq!(table.remove(&key), map.remove(&key).is_some()),
+                    _ => {
+                        if let Some(v) = table.get_mut(&key) { *v += 1; }
+                        if let Some(v) = map.get_mut(&key) { *v += 1; }
+                    }
+                }
+                if index % 97 == 0 {
+                    prop_assert!(frozen.0.iter().eq(frozen.1.iter()));
+                    frozen = (table.clone(), map.clone());
+                }
+                prop_assert_eq!(table.get(&key), map.get(&key));
+                prop_assert_eq!(table.len(), map.len());
+            }
+            prop_assert!(table.iter().eq(map.iter()));
+            for from in [0u16, 7, 150, 299, 400] {
+                prop_assert!(table.range_from(Bound::Included(&from)).eq(map.range(from..)));
+                prop_assert!(table.range_from(Bound::Excluded(&from)).eq(map.range((Bound::Excluded(from), Bound::Unbounded))));
+            }
+            let bytes = events_schema::batch::to_bytes(&table);
+            prop_assert_eq!(events_schema::batch::from_bytes::<Table<u16, u32>>(&bytes).unwrap(), table);
+        }
+    }
+}

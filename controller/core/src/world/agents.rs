@@ -1,0 +1,182 @@
+//! The world's agents: they carry out orders, number their reports and repeat them, hold deadlines, and get lost.
+
+use super::{Agent, Process, World, name};
+use crate::decide::Input;
+use crate::orders;
+use events_schema::orders::ExecutorOrder;
+use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::{Digest, ExecutorId, ServerId, SlotId, Step};
+use std::collections::BTreeMap;
+
+impl World {
+    /// Starts an agent; one that runs under this name is gone with all its processes.
+    pub fn start_agent(&mut self, server: &str, slots: u16) {
+        let agent = self.agents.entry(name(server, ServerId::parse)).or_default();
+        let incarnation = agent.incarnation + 1;
+        *agent = Agent { up: true, incarnation, slots, ..Agent::default() };
+        let report =
+            Report::AgentJoined { slots, class: Digest::of(b"class"), address: "http://127.0.0.1:1".to_owned() };
+        self.report(&name(server, ServerId::parse), report);
+    }
+
+    /// Starts the agent of the same server again.
+    pub fn restart_agent(&mut self, server: &ServerId) {
+        if let Some(slots) = self.agents.get(server).map(|agent| agent.slots) {
+            self.start_agent(&server.to_string(), slots);
+        }
+    }
+
+    /// A server is gone with everything on it, and the brain's server noticed.
+    pub fn lose_agent(&mut self, server: &ServerId) {
+        let Some(agent) = self.agents.get_mut(server) else { return };
+        agent.up = false;
+        agent.processes.clear();
+        agent.outbox.clear();
+        // The lease that ran out is that of the process the brain knows; a newer one may never have got a word through.
+        let Some(incarnation) = self.state.server(server).map(|server| server.incarnation) else { return };
+        let record =
+            ReportRecord { server: server.clone(), incarnation, number: 0, at: self.at, report: Report::AgentGone };
+        self.input(&Input::Report(record));
+    }
+
+    /// The servers, in order.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerId> {
+        self.agents.keys().cloned().collect()
+    }
+
+    /// The processes that exist, in order.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ExecutorId> {
+        self.agents.values().flat_map(|agent| agent.processes.keys().cloned()).collect()
+    }
+
+    pub(super) fn report(&mut self, server: &ServerId, report: Report) {
+        let at = self.at;
+        if let Some(agent) = self.agents.get_mut(server) {
+            agent.reports += 1;
+            let (incarnation, number) = (agent.incarnation, agent.reports);
+            agent.outbox.push_back(ReportRecord { server: server.clone(), incarnation, number, at, report });
+        }
+    }
+
+    /// The oldest waiting report of a server arrives, twice if told so. Whether there was one.
+    pub fn deliver_report(&mut self, server: &ServerId, twice: bool) -> bool {
+        let Some(record) = self.agents.get_mut(server).and_then(|agent| agent.outbox.pop_front()) else { return false };
+        self.input(&Input::Report(record.clone()));
+        if twice {
+            let again = self.input(&Input::Report(record));
+            assert!(again.is_empty(), "a repeated report decides nothing: {again:?}");
+        }
+        true
+    }
+
+    /// A server gets its present orders and carries them out. Whether anything came of it.
+    pub fn deliver_orders(&mut self, server: &ServerId) -> bool {
+        let wanted: BTreeMap<ExecutorId, ExecutorOrder> =
+            orders(&self.state, server).into_iter().map(|order| (order.executor.clone(), order)).collect();
+        let Some(agent) = self.agents.get_mut(server).filter(|agent| agent.up) else { return false };
+        let mut changed = false;
+        let stopped: Vec<ExecutorId> = agent.processes.keys().filter(|id| !wanted.contains_key(id)).cloned().collect();
+        let mut never_started = Vec::new();
+        for (id, order) in wanted {
+            match agent.processes.get_mut(&id) {
+                Some(process) => {
+                    changed |= process.order != order;
+                    process.order = order;
+                }
+                None if order.leave_by.is_some() => never_started.push((id, order.slot)),
+                None => {
+                    let busy = agent.processes.values().any(|process| process.slot == order.slot);
+                    assert!(!busy || !stopped.is_empty(), "two processes on {}", order.slot);
+                    agent
+                        .processes
+                        .insert(id, Process { slot: order.slot.clone(), ready: false, order, replica: false });
+                    changed = true;
+                }
+            }
+        }
+        changed |= !stopped.is_empty();
+        for id in stopped {
+            self.end_process(&id, ExitCause::Left);
+        }
+        for (executor, slot) in never_started {
+            let gone = Report::ExecutorGone {
+                executor,
+                slot,
+                exit: ExitCause::NotStarted("it had to leave already".to_owned()),
+            };
+            let waits = self.agents[server].outbox.iter().any(|record| record.report == gone);
+            if !waits {
+                self.report(server, gone);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    pub(super) fn kill_overdue(&mut self, server: &ServerId) {
+        let Some(agent) = self.agents.get(server) else { return };
+        let overdue = |process: &Process| process.order.leave_by.is_some_and(|by| by <= self.at);
+        let late: Vec<ExecutorId> =
+            agent.processes.iter().filter(|(_, process)| overdue(process)).map(|(id, _)| id.clone()).collect();
+        for id in late {
+            self.end_process(&id, ExitCause::Killed);
+        }
+    }
+
+    pub(super) fn host(&self, id: &ExecutorId) -> Option<ServerId> {
+        self.agents.iter().find(|(_, agent)| agent.processes.contains_key(id)).map(|(server, _)| server.clone())
+    }
+
+    pub(super) fn process(&self, id: &ExecutorId) -> Option<&Process> {
+        self.agents.values().find_map(|agent| agent.processes.get(id))
+    }
+
+    /// A process ends. Whether it existed.
+    pub fn end_process(&mut self, id: &ExecutorId, exit: ExitCause) -> bool {
+        let Some(server) = self.host(id) else { return false };
+        let Some(process) = self.agents.get_mut(&server).and_then(|agent| agent.processes.remove(id)) else {
+            return false;
+        };
+        self.report(&server, Report::ExecutorGone { executor: id.clone(), slot: process.slot, exit });
+        true
+    }
+
+    /// A fleet takes a slot back at its agent: a member of a larger group departs with its leader's consent, anybody else just
+    /// ends. `late` delays the agent's own words behind the leader's.
+    pub fn take_back(&mut self, slot: &SlotId, late: bool) {
+        if !self.agents.get(&slot.server).is_some_and(|agent| agent.up) {
+            return;
+        }
+        if !late {
+            self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone() });
+        }
+        let there = self.agents[&slot.server].processes.iter().find(|(_, process)| process.slot == *slot);
+        if let Some(id) = there.map(|(id, _)| id.clone()) {
+            self.depart(&id);
+            self.end_process(&id, ExitCause::Left);
+        }
+        if late {
+            self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone() });
+        }
+    }
+
+    pub(super) fn depart(&mut self, id: &ExecutorId) {
+        if !self.is_whole(&id.job) {
+            return;
+        }
+        let Some(group) = self.groups.get_mut(&id.job).filter(|group| group.members.len() > 1) else { return };
+        if !group.members.remove(id) {
+            return;
+        }
+        if group.leader == *id {
+            group.leader = group.members.iter().next().cloned().unwrap_or_else(|| id.clone());
+        }
+        let (job, generation, leader, step) =
+            (id.job.clone(), group.generation, group.leader.clone(), Step(group.step));
+        if let Some(server) = self.host(&leader) {
+            self.report(&server, Report::MemberDeparted { job, generation, executor: id.clone(), leader, step });
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The world's executors: they get ready, come to lock-step in generations, train, write checkpoints and finish.
+//!
+//! What they really do is kept apart from what the brain believes: a generation becomes active when all its members know it,
+//! whether or not the brain has given it up by then.
+
+use super::{Group, STEPS_AT_ONCE, World};
+use events_schema::fact::{Entry, Proposal};
+use events_schema::job::Length;
+use events_schema::report::{ExitCause, Outcome, Report};
+use events_schema::{Digest, ExecutorId, Generation, JobId, ServerId, Step};
+use std::collections::BTreeSet;
+
+impl World {
+    /// An executor has built its model and listens. Whether it was still building.
+    pub fn get_ready(&mut self, id: &ExecutorId) -> bool {
+        let Some(server) = self.host(id) else { return false };
+        let process = self.agents.get_mut(&server).and_then(|agent| agent.processes.get_mut(id));
+        let Some(process) = process.filter(|process| !process.ready) else { return false };
+        process.ready = true;
+        self.report(
+            &server,
+            Report::ExecutorReady { executor: id.clone(), address: format!("127.0.0.1:{}", 1_000 + id.number) },
+        );
+        true
+    }
+
+    /// Whether every member of a job's real group is alive: only then can it step or switch.
+    pub(super) fn is_whole(&self, job: &JobId) -> bool {
+        self.groups.get(job).is_some_and(|group| group.members.iter().all(|id| self.process(id).is_some()))
+    }
+
+    /// The proposal all of whose members know it, if it can become active now.
+    fn ripe(&self, job: &JobId) -> Option<Proposal> {
+        let processes =
+            || self.agents.values().flat_map(|agent| agent.processes.iter()).filter(|(id, _)| id.job == *job);
+        let newest =
+            processes().filter_map(|(_, process)| process.order.job.proposal.as_ref()).max_by_key(|p| p.generation)?;
+        let group = self.groups.get(job);
+        if group.is_some_and(|group| group.generation >= newest.generation) {
+            return None;
+        }
+        let member = |id| {
+            self.process(id).filter(|process| process.ready && process.order.job.proposal.as_ref() == Some(newest))
+        };
+        let replicas = newest.members.iter().all(|m| member(&m.executor).is_some_and(|process| process.replica));
+        let known = newest.members.iter().all(|m| member(&m.executor).is_some());
+        let possible = match &newest.entry {
+            Entry::Fresh | Entry::Checkpoint { .. } => true,
+            Entry::Switch { from } => {
+                self.is_whole(job) && group.is_some_and(|group| group.generation == *from && !group.parked)
+            }
+            Entry::Recover => replicas && group.is_some(),
+        };
+        (known && possible).then(|| newest.clone())
+    }
+
+    /// The members of a job come to lock-step in the newest generation they know. Whether they did.
+    pub fn activate(&mut self, job: &JobId) -> bool {
+        let Some(proposal) = self.ripe(job) else { return false };
+        let before = self.groups.remove(job);
+        let step = match &proposal.entry {
+            Entry::Fresh => 0,
+            Entry::Checkpoint { manifest_key } => self.store.get(manifest_key).copied().unwrap_or(0),
+            Entry::Switch { .. } | Entry::Recover => before.as_ref().map_or(0, |group| group.step),
+        };
+        let members: BTreeSet<ExecutorId> = proposal.members.iter().map(|member| member.executor.clone()).collect();
+        for agent in self.agents.values_mut() {
+            for (_, process) in agent.processes.iter_mut().filter(|(id, _)| members.contains(id)) {
+                process.replica = true;
+            }
+        }
+        let leavers: Vec<ExecutorId> =
+            before.into_iter().flat_map(|group| group.members).filter(|id| !members.contains(id)).collect();
+        let (generation, leader) = (proposal.generation, proposal.leader.clone());
+        self.groups.insert(
+            job.clone(),
+            Group { generation, members, leader: leader.clone(), step, parked: false, done: false },
+        );
+        if let Some(server) = self.host(&leader) {
+            self.report(
+                &server,
+                Report::GenerationActive { job: job.clone(), generation, step: Step(step), pause_us: 100 },
+            );
+        }
+        for leaver in leavers {
+            self.end_process(&leaver, ExitCause::Left);
+        }
+        true
+    }
+
+    /// A whole group trains for a few steps, up to its end; it writes checkpoints where its spec says, and parks when told to.
+    /// Whether anything happened.
+    pub fn train(&mut self, job: &JobId) -> bool {
+        if !self.is_whole(job) {
+            return false;
+        }
+        let Some(group) = self.groups.get(job).filter(|group| !group.parked && !group.done) else { return false };
+        let Some(process) = self.process(&group.leader) else { return false };
+        let (order, from) = (process.order.job.clone(), group.step);
+        let Length::Steps(total) = order.spec.length else { unreachable!("the world trains by steps") };
+        let every = order.spec.checkpoint.every_steps;
+        let to = if order.park { from } else { (from + STEPS_AT_ONCE).min(total) };
+        let (generation, leader) = (group.generation, group.leader.clone());
+        if let Some(group) = self.groups.get_mut(job) {
+            group.step = to;
+            group.parked = order.park;
+            group.done = to == total;
+        }
+        let Some(server) = self.host(&leader) else { return false };
+        if order.park || from / every != to / every {
+            self.write_checkpoint(&server, job, generation, to);
+        }
+        if to == total && !order.park {
+            let outcome = Outcome {
+                step: Step(total),
+                model_key: format!("jobs/{job}/model"),
+                model_digest: Digest::of(job.as_str().as_bytes()),
+                train_loss_micro: 1,
+                metrics: None,
+            };
+            self.report(&server, Report::JobCompleted { job: job.clone(), generation, outcome });
+        }
+        true
+    }
+
+    fn write_checkpoint(&mut self, server: &ServerId, job: &JobId, generation: Generation, step: u64) {
+        let manifest_key = format!("jobs/{job}/checkpoints/{generation}-{step}");
+        self.store.insert(manifest_key.clone(), step);
+        let report = Report::CheckpointWritten {
+            job: job.clone(),
+            generation,
+            step: Step(step),
+            manifest_key,
+            replica_digest: Digest::of(&step.to_le_bytes()),
+            bytes: 1_000,
+        };
+        self.report(server, report);
+    }
+
+    /// The step that the members of a job really are at.
+    #[must_use]
+    pub fn real_step(&self, job: &JobId) -> Option<u64> {
+        self.groups.get(job).map(|group| group.step)
+    }
+}

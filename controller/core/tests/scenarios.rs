@@ -1,0 +1,682 @@
+//! Short named stories, told through the simulated world: what the brain decides when a job meets tides, losses and its user.
+#![allow(clippy::unwrap_used)]
+
+use controller_core::state::{Job, JobPhase, SlotState};
+use controller_core::world::{World, dataset, slot};
+use controller_core::{Input, decide, orders, policy_by_name, retired_objects};
+use events_schema::command::{Command, CommandRecord, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, PlanCause, ReclaimCause, Refusal, WaitCause};
+use events_schema::job::JobSpec;
+use events_schema::report::ExitCause;
+use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, Step, TenantId};
+use serde_json::{Value, json};
+
+fn spec_with(change: impl FnOnce(&mut Value)) -> JobSpec {
+    let mut document = json!({
+        "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 4}, "batch_size": 8,
+        "steps": 1000, "checkpoint": {"every_steps": 50, "keep": 2},
+    });
+    change(&mut document);
+    JobSpec::parse(&document).unwrap()
+}
+
+fn spec() -> JobSpec {
+    spec_with(|_| {})
+}
+
+fn local(slots: u16) -> World {
+    World::local(policy_by_name("ebb").unwrap(), slots)
+}
+
+/// A job of up to four workers that trains on four slots.
+fn training() -> (World, JobId) {
+    let mut world = local(4);
+    let job = world.submit(spec());
+    world.run();
+    world.train(&job);
+    assert_eq!(members(&world, &job), [0, 1, 2, 3]);
+    (world, job)
+}
+
+fn job<'a>(world: &'a World, id: &JobId) -> &'a Job {
+    world.state.job(id).unwrap()
+}
+
+fn phase(world: &World, id: &JobId) -> &'static str {
+    job(world, id).phase.name()
+}
+
+/// Numbers of the executors in the generation in force.
+fn members(world: &World, id: &JobId) -> Vec<u32> {
+    job(world, id).active().map_or_else(Vec::new, |active| active.members.iter().map(|member| member.number).collect())
+}
+
+fn proposed(facts: &[Fact]) -> Vec<&Entry> {
+    facts
+        .iter()
+        .filter_map(|f| if let Fact::GenerationProposed { proposal, .. } = f { Some(&proposal.entry) } else { None })
+        .collect()
+}
+
+fn since(world: &World, mark: usize) -> Vec<Fact> {
+    world.log[mark..].iter().flat_map(|(_, facts)| facts.clone()).collect()
+}
+
+fn has(facts: &[Fact], wanted: impl Fn(&Fact) -> bool) -> bool {
+    facts.iter().any(wanted)
+}
+
+fn refusal(facts: &[Fact]) -> Refusal {
+    match facts {
+        [Fact::CommandRefused { refusal, .. }] => refusal.clone(),
+        other => panic!("exactly one refusal expected: {other:#?}"),
+    }
+}
+
+fn calm(world: &World) {
+    assert!(world.violations.is_empty(), "{:#?}", world.violations);
+}
+
+#[test]
+fn a_submitted_job_starts_fresh_trains_and_finishes() {
+    let (mut world, id) = training();
+    assert!(has(
+        &since(&world, 0),
+        |f| matches!(f, Fact::GenerationProposed { proposal, .. } if proposal.entry == Entry::Fresh)
+    ));
+    let reason = job(&world, &id).reason.clone().unwrap();
+    assert_eq!((reason.policy.as_str(), reason.cause, reason.waits), ("ebb", PlanCause::Gain, None));
+    assert!(world.run_to_end(200));
+    assert_eq!(phase(&world, &id), "finished");
+    assert_eq!(job(&world, &id).restarts, 0);
+    assert!(world.state.executors().next().is_none(), "its executors are gone");
+    assert!(world.state.slots().all(|(_, slot)| slot.is_idle()));
+    assert_eq!(job(&world, &id).checkpoints.len(), 2, "the two newest are kept");
+    let retired: Vec<_> = retired_objects(&world.state, 0).collect();
+    assert!(!retired.is_empty() && retired.iter().all(|object| object.job == &id));
+    assert_eq!(retired_objects(&world.state, retired.len() as u64).count(), 0);
+    calm(&world);
+}
+
+#[test]
+fn a_tide_of_four_one_four_loses_no_step() {
+    let (mut world, id) = training();
+    let mark = world.log.len();
+    let facts = world.demand("local", 3);
+    // Scale-in waits for nothing: reclaim, plan, leave and switch are one decision.
+    assert_eq!(
+        facts.iter().filter(|f| matches!(f, Fact::SlotReclaimed { cause: ReclaimCause::Demand, .. })).count(),
+        3
+    );
+    assert_eq!(
+        facts.iter().filter(|f| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Reclaim, .. })).count(),
+        3
+    );
+    assert!(matches!(proposed(&facts)[..], [Entry::Switch { .. }]));
+    world.run();
+    assert_eq!(members(&world, &id), [0]);
+    assert_eq!(world.state.slots().filter(|(_, slot)| slot.state == SlotState::Unoffered).count(), 3);
+    assert_eq!(
+        job(&world, &id).scaling.as_ref().map(|s| (s.from, s.to, s.cause.clone())),
+        Some((4, 1, PlanCause::Reclaimed))
+    );
+    let step = world.real_step(&id);
+
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(members(&world, &id), [0, 4, 5, 6], "newcomers join together, under new numbers");
+    assert_eq!(world.real_step(&id), step);
+    assert!(!has(&since(&world, mark), |f| matches!(f, Fact::JobRestarted { .. } | Fact::GenerationAbandoned { .. })));
+    assert_eq!(world.state.executors().count(), 4);
+    assert!(world.run_to_end(200));
+    calm(&world);
+}
+
+#[test]
+fn a_removal_does_not_wait_for_an_addition() {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id), [0, 1]);
+    world.demand("local", 0);
+    world.deliver_orders(&ServerId::parse("local").unwrap());
+    let facts = world.demand("local", 3);
+    assert!(
+        has(&facts, |f| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. })),
+        "newcomers go at once"
+    );
+    let stayers: Vec<_> = facts
+        .iter()
+        .filter_map(
+            |f| if let Fact::GenerationProposed { proposal, .. } = f { Some(proposal.members.len()) } else { None },
+        )
+        .collect();
+    assert_eq!(stayers, [1]);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
+    calm(&world);
+}
+
+#[test]
+fn a_slot_taken_back_at_the_agent_is_an_ordinary_departure() {
+    for (index, late) in [(3, false), (3, true), (0, false), (0, true)] {
+        let (mut world, id) = training();
+        let (generation, mark) = (job(&world, &id).generation, world.log.len());
+        world.take_back(&slot("local", index), late);
+        world.run();
+        let facts = since(&world, mark);
+        assert!(has(&facts, |f| matches!(f, Fact::MemberDeparted { .. })) || !late);
+        assert!(!has(&facts, |f| matches!(f, Fact::JobRestarted { .. })), "{facts:#?}");
+        assert_eq!(members(&world, &id).len(), 3, "slot {index}, late {late}");
+        assert_eq!(world.state.slot(&slot("local", index)).unwrap().state, SlotState::Unoffered);
+        if late {
+            assert_eq!(job(&world, &id).generation, generation, "the generation goes on without it: {facts:#?}");
+        }
+        // The same need again is no offer; a lower one is.
+        world.demand("local", 0);
+        assert_eq!(world.state.slot(&slot("local", index)).unwrap().state, SlotState::Unoffered);
+        world.demand("local", 2);
+        world.run();
+        world.demand("local", 0);
+        world.run();
+        assert_eq!(members(&world, &id).len(), 4);
+        calm(&world);
+    }
+}
+
+#[test]
+fn survivors_recover_from_the_loss_of_any_member_even_the_leader() {
+    for victim in [0, 2] {
+        let (mut world, id) = training();
+        let mark = world.log.len();
+        let number = world.processes().into_iter().find(|process| process.number == victim).unwrap();
+        world.end_process(&number, ExitCause::Signal(9));
+        let step = world.real_step(&id);
+        world.deliver_all();
+        let facts = since(&world, mark);
+        assert_eq!(proposed(&facts), [&Entry::Recover]);
+        let Some(Fact::GenerationProposed { proposal, .. }) =
+            facts.iter().find(|f| matches!(f, Fact::GenerationProposed { .. }))
+        else {
+            unreachable!()
+        };
+        assert_eq!(proposal.members.len(), 3);
+        assert!(proposal.leader != number);
+        world.run();
+        assert_eq!(world.real_step(&id), step, "no step is lost");
+        assert_eq!(job(&world, &id).restarts, 0);
+        assert_eq!(members(&world, &id).len(), 3);
+        // Its slot is still the job's: another executor joins there, after a pause.
+        world.pass(1_000);
+        world.run();
+        assert_eq!(members(&world, &id).len(), 4);
+        calm(&world);
+    }
+}
+
+#[test]
+fn a_recovery_that_loses_a_member_is_followed_by_another() {
+    let (mut world, id) = training();
+    let victims: Vec<_> = world.processes();
+    world.end_process(&victims[0], ExitCause::Signal(9));
+    world.deliver_all();
+    world.end_process(&victims[1], ExitCause::Signal(9));
+    let mark = world.log.len();
+    world.deliver_all();
+    let facts = since(&world, mark);
+    assert!(has(&facts, |f| matches!(f, Fact::GenerationAbandoned { cause: AbandonCause::MemberLost, .. })));
+    assert_eq!(proposed(&facts), [&Entry::Recover]);
+    world.run();
+    assert_eq!(job(&world, &id).restarts, 0);
+    calm(&world);
+}
+
+#[test]
+fn when_every_replica_is_lost_the_job_goes_on_from_its_checkpoint() {
+    let (mut world, id) = training();
+    for _ in 0..6 {
+        world.train(&id);
+    }
+    world.deliver_all();
+    let checkpoint = job(&world, &id).last_checkpoint().unwrap().clone();
+    for process in world.processes() {
+        world.end_process(&process, ExitCause::Signal(9));
+    }
+    let mark = world.log.len();
+    world.deliver_all();
+    assert!(has(&since(&world, mark), |f| *f == Fact::JobRestarted { job: id.clone(), from: checkpoint.step }));
+    assert_eq!(phase(&world, &id), "starting");
+    world.run();
+    assert_eq!(phase(&world, &id), "starting", "a pause first");
+    world.pass(1_000);
+    world.run();
+    assert_eq!(phase(&world, &id), "running");
+    assert_eq!(world.real_step(&id), Some(checkpoint.step.0));
+    assert_eq!((job(&world, &id).restarts, job(&world, &id).faults.restarts), (1, 1));
+    calm(&world);
+}
+
+#[test]
+fn a_job_that_keeps_failing_fails_with_a_reason() {
+    let mut world = local(2);
+    let id = world.submit(spec_with(|d| d["max_restarts"] = json!(2)));
+    for _ in 0..400 {
+        world.run();
+        for process in world.processes() {
+            world.end_process(&process, ExitCause::Status(101));
+        }
+        world.deliver_all();
+        world.pass(1_000);
+    }
+    let JobPhase::Failed { reason, .. } = &job(&world, &id).phase else { panic!("{:?}", job(&world, &id).phase) };
+    assert!(reason.contains("max_restarts: 2") && reason.contains("status 101"), "{reason}");
+    calm(&world);
+}
+
+#[test]
+fn executors_that_never_start_fail_the_job_after_growing_pauses() {
+    let mut world = local(2);
+    let id = world.submit(spec_with(|d| d["max_restarts"] = json!(3)));
+    let mut starts = 0;
+    for _ in 0..60 {
+        world.deliver_orders(&ServerId::parse("local").unwrap());
+        for process in world.processes() {
+            starts += 1;
+            world.end_process(&process, ExitCause::NotStarted("no such file".to_owned()));
+        }
+        world.deliver_all();
+        world.pass(1_000);
+    }
+    let JobPhase::Failed { reason, .. } = &job(&world, &id).phase else { panic!("{:?}", job(&world, &id).phase) };
+    assert!(reason.contains("could not be started in 4 attempts") && reason.contains("no such file"), "{reason}");
+    assert_eq!(starts, 8, "both slots, four times");
+    calm(&world);
+}
+
+#[test]
+fn a_newcomer_that_dies_or_stalls_disturbs_nobody() {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let id = world.submit(spec());
+    world.run();
+    world.demand("local", 0);
+    world.deliver_orders(&ServerId::parse("local").unwrap());
+    let newcomers: Vec<_> = world.processes().into_iter().filter(|process| process.number >= 2).collect();
+    world.end_process(&newcomers[0], ExitCause::Status(1));
+    world.deliver_all();
+    let mark = world.log.len();
+    world.pass(61_000);
+    let facts = since(&world, mark);
+    assert!(has(
+        &facts,
+        |f| matches!(f, Fact::ExecutorLeaving { executor, cause: LeaveCause::Useless, .. } if *executor == newcomers[1])
+    ));
+    assert!(proposed(&facts).is_empty());
+    assert_eq!(members(&world, &id), [0, 1]);
+    for _ in 0..5 {
+        world.run();
+        world.pass(1_000);
+    }
+    assert_eq!(members(&world, &id).len(), 4, "others came in their place");
+    calm(&world);
+}
+
+#[test]
+fn a_switch_that_misses_its_deadline_is_given_up_but_may_still_report_itself() {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let id = world.submit(spec());
+    world.run();
+    world.demand("local", 0);
+    let server = ServerId::parse("local").unwrap();
+    world.deliver_orders(&server);
+    for process in world.processes() {
+        world.get_ready(&process);
+    }
+    world.deliver_all();
+    world.deliver_orders(&server);
+    let generation = job(&world, &id).generation;
+    assert!(world.activate(&id), "the members were in time, their word is not");
+    world.pass(16_000);
+    assert!(job(&world, &id).placement().unwrap().proposed.as_ref().is_none_or(|p| p.generation > generation));
+    world.run();
+    world.pass(1_000);
+    world.run();
+    assert_eq!(job(&world, &id).restarts, 0);
+    assert!(members(&world, &id).len() >= 2);
+    world.pass(3_000);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    calm(&world);
+}
+
+#[test]
+fn suspend_writes_a_checkpoint_and_resume_goes_on_from_it() {
+    let (mut world, id) = training();
+    let facts = world.command(Command::SuspendJob { job: id.clone() });
+    assert!(has(&facts, |f| matches!(f, Fact::JobSuspending { .. })));
+    let server = ServerId::parse("local").unwrap();
+    assert!(orders(&world.state, &server).iter().all(|order| order.job.park && order.leave_by.is_none()));
+    let step = world.real_step(&id).unwrap();
+    world.run();
+    assert_eq!(phase(&world, &id), "suspended");
+    assert_eq!(job(&world, &id).last_checkpoint().unwrap().step, Step(step));
+    assert_eq!(job(&world, &id).reason.as_ref().unwrap().waits, Some(WaitCause::Resume));
+    assert!(world.state.executors().next().is_none() && world.state.slots().all(|(_, slot)| slot.is_idle()));
+    world.command(Command::ResumeJob { job: id.clone() });
+    world.run();
+    assert_eq!((phase(&world, &id), world.real_step(&id)), ("running", Some(step)));
+    assert_eq!(job(&world, &id).restarts, 0);
+    assert!(world.run_to_end(200));
+    calm(&world);
+}
+
+#[test]
+fn a_job_whose_slots_all_go_back_is_written_down_and_waits() {
+    let (mut world, id) = training();
+    let step = world.real_step(&id).unwrap();
+    let facts = world.demand("local", 4);
+    assert!(has(&facts, |f| matches!(f, Fact::PlanAdopted { slots, .. } if slots.is_empty())));
+    assert!(
+        orders(&world.state, &ServerId::parse("local").unwrap())
+            .iter()
+            .all(|order| order.job.park && order.leave_by.is_some())
+    );
+    world.run();
+    assert_eq!(phase(&world, &id), "queued");
+    assert_eq!(job(&world, &id).last_checkpoint().unwrap().step, Step(step));
+    assert_eq!(world.state.loans().count(), 0);
+    assert_eq!(job(&world, &id).reason.as_ref().unwrap().waits, Some(WaitCause::Offers));
+    world.demand("local", 0);
+    world.run();
+    assert_eq!((phase(&world, &id), world.real_step(&id)), ("running", Some(step)));
+    calm(&world);
+}
+
+#[test]
+fn a_job_that_could_not_park_in_time_goes_back_to_its_last_checkpoint() {
+    let (mut world, id) = training();
+    world.demand("local", 4);
+    world.deliver_orders(&ServerId::parse("local").unwrap());
+    world.pass(2_500);
+    world.deliver_all();
+    assert_eq!(phase(&world, &id), "queued");
+    assert_eq!(job(&world, &id).last_checkpoint(), None);
+    world.demand("local", 0);
+    world.run();
+    assert_eq!((phase(&world, &id), world.real_step(&id)), ("running", Some(0)));
+    calm(&world);
+}
+
+#[test]
+fn a_minimum_is_kept_or_everything_given_back() {
+    let mut world = local(4);
+    let rigid = world.submit(spec_with(|d| d["workers"] = json!({"min": 2, "max": 2})));
+    let elastic = world.submit(spec_with(|d| d["workers"] = json!({"min": 1, "max": 2})));
+    world.run();
+    assert_eq!((job(&world, &rigid).slots().len(), job(&world, &elastic).slots().len()), (2, 2));
+    world.demand("local", 1);
+    world.run();
+    assert_eq!(
+        (job(&world, &rigid).slots().len(), job(&world, &elastic).slots().len()),
+        (2, 1),
+        "from above the minimum first"
+    );
+    world.demand("local", 2);
+    world.run();
+    assert_eq!((phase(&world, &rigid), phase(&world, &elastic)), ("running", "queued"), "the later job waits");
+    world.demand("local", 3);
+    world.run();
+    assert_eq!(
+        (phase(&world, &rigid), phase(&world, &elastic)),
+        ("queued", "running"),
+        "one slot is enough for one of them"
+    );
+    calm(&world);
+}
+
+#[test]
+fn cancel_in_every_phase_frees_everything() {
+    let cancel = |world: &mut World, id: &JobId| {
+        let facts = world.command(Command::CancelJob { job: id.clone() });
+        assert!(
+            has(&facts, |f| matches!(f, Fact::JobCancelled { .. }))
+                && has(&facts, |f| matches!(f, Fact::CommandTaken { .. }))
+        );
+        world.run();
+        assert_eq!(phase(world, id), "cancelled");
+        assert!(world.state.executors_of(id).next().is_none());
+        let again = world.command(Command::CancelJob { job: id.clone() });
+        assert_eq!(
+            refusal(&again),
+            Refusal::WrongPhase { phase: "cancelled".to_owned(), expected: "a job that has not ended".to_owned() }
+        );
+        calm(world);
+    };
+    let mut world = local(0);
+    let queued = world.submit(spec());
+    cancel(&mut world, &queued);
+    let suspended = world.submit(spec_with(|d| d["suspend"] = json!(true)));
+    assert_eq!(phase(&world, &suspended), "suspended");
+    cancel(&mut world, &suspended);
+
+    let mut world = local(4);
+    let starting = world.submit(spec());
+    assert_eq!(phase(&world, &starting), "starting");
+    // The agent may not know these executors yet: they are listed as overdue until it says that they are not there.
+    world.command(Command::CancelJob { job: starting.clone() });
+    let server = ServerId::parse("local").unwrap();
+    assert!(orders(&world.state, &server).iter().all(|order| order.leave_by.is_some_and(|by| by <= world.at)));
+    world.run();
+    assert!(world.state.executors().next().is_none());
+
+    let (mut world, running) = training();
+    cancel(&mut world, &running);
+    let (mut world, suspending) = training();
+    world.command(Command::SuspendJob { job: suspending.clone() });
+    cancel(&mut world, &suspending);
+    let (mut world, finished) = training();
+    assert!(world.run_to_end(200));
+    let facts = world.command(Command::CancelJob { job: finished });
+    assert!(matches!(refusal(&facts), Refusal::WrongPhase { .. }));
+}
+
+#[test]
+fn a_fleet_reclaims_slots_by_name_and_offers_them_again() {
+    let (mut world, id) = training();
+    let fleet = FleetId::parse("local").unwrap();
+    let named = vec![slot("local", 1), slot("local", 2)];
+    world.command(Command::ReclaimSlots { fleet: fleet.clone(), slots: named.clone() });
+    let busy = world.command(Command::OfferSlots { fleet: fleet.clone(), slots: named.clone() });
+    assert!(matches!(refusal(&busy), Refusal::InUse { .. }));
+    world.run();
+    assert_eq!(members(&world, &id), [0, 3]);
+    assert!(named.iter().all(|slot| world.state.slot(slot).unwrap().state == SlotState::Unoffered));
+    world.pass(60_000);
+    assert_eq!(members(&world, &id), [0, 3], "not used again by themselves");
+    world.command(Command::OfferSlots { fleet: fleet.clone(), slots: named });
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    let foreign = world.command(Command::ReclaimSlots { fleet, slots: vec![slot("local", 9)] });
+    assert!(matches!(refusal(&foreign), Refusal::Unknown { kind, .. } if kind == "slot"));
+    calm(&world);
+}
+
+#[test]
+fn demand_that_falls_while_slots_are_on_their_way_is_not_forgotten() {
+    let (mut world, id) = training();
+    world.demand("local", 3);
+    world.demand("local", 0);
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    let old = events_schema::command::DemandSignal {
+        fleet: FleetId::parse("local").unwrap(),
+        sequence: 1,
+        at: world.at,
+        demand: events_schema::command::Demand::Needed(4),
+    };
+    assert!(world.input(&Input::Demand(old)).is_empty(), "an older signal is refused");
+    calm(&world);
+}
+
+#[test]
+fn an_agent_that_restarts_takes_its_executors_with_it_but_not_its_loans() {
+    let (mut world, id) = training();
+    world.train(&id);
+    world.restart_agent(&ServerId::parse("local").unwrap());
+    world.deliver_all();
+    assert_eq!(phase(&world, &id), "starting");
+    assert_eq!(world.state.loans().count(), 4, "the offer is a fact");
+    world.run();
+    assert_eq!(phase(&world, &id), "running");
+    assert_eq!((job(&world, &id).restarts, job(&world, &id).faults.restarts), (1, 0), "not the job's fault");
+    calm(&world);
+}
+
+#[test]
+fn a_lost_server_is_a_lost_member_and_its_reclaimed_slots_are_free() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    for server in ["a", "b"] {
+        world.start_agent(server, 2);
+        world.put_fleet(server, server, 2, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    world.command(Command::ReclaimSlots { fleet: FleetId::parse("b").unwrap(), slots: vec![slot("b", 1)] });
+    world.lose_agent(&ServerId::parse("b").unwrap());
+    assert_eq!(world.state.slot(&slot("b", 1)).unwrap().state, SlotState::Unoffered);
+    assert_eq!(job(&world, &id).slots().len(), 2);
+    world.run();
+    assert_eq!((members(&world, &id).len(), job(&world, &id).restarts), (2, 0));
+    world.start_agent("b", 2);
+    world.run();
+    assert_eq!(job(&world, &id).slots().len(), 2, "three members would be no faster than two");
+    calm(&world);
+}
+
+#[test]
+fn equal_inputs_have_one_effect() {
+    let mut world = local(1);
+    let record = CommandRecord {
+        id: CommandId::parse("once").unwrap(),
+        tenant: TenantId::parse("local").unwrap(),
+        at: world.at,
+        command: Command::SubmitJob {
+            job: JobId::parse("job-once").unwrap(),
+            spec: Box::new(spec()),
+            body_digest: Digest::of(b""),
+        },
+    };
+    let facts = world.input(&Input::Command(record.clone()));
+    assert!(has(&facts, |f| matches!(f, Fact::CommandTaken { .. })));
+    assert!(world.input(&Input::Command(record.clone())).is_empty());
+    let other_id = CommandRecord { id: CommandId::parse("twice").unwrap(), ..record };
+    assert!(matches!(refusal(&world.input(&Input::Command(other_id))), Refusal::Exists { kind, .. } if kind == "job"));
+    let same = world.register(dataset("digits"));
+    assert!(matches!(same[..], [Fact::CommandTaken { .. }]));
+    let changed = world.register(DatasetInfo { rows: 7, ..dataset("digits") });
+    assert!(matches!(refusal(&changed), Refusal::Exists { kind, .. } if kind == "dataset"));
+}
+
+#[test]
+fn a_job_that_cannot_work_is_refused_with_what_would() {
+    let mut world = local(1);
+    let tokens = DatasetInfo { sample: SampleShape::Tokens { length: 65, vocabulary: 100 }, ..dataset("text") };
+    let flat = DatasetInfo { sample: SampleShape::Classified { shape: vec![64], classes: 10 }, ..dataset("flat") };
+    world.register(tokens);
+    world.register(flat);
+    let mut refuse = |change: fn(&mut Value)| {
+        let job = JobId::parse("job-bad").unwrap();
+        let facts =
+            world.command(Command::SubmitJob { job, spec: Box::new(spec_with(change)), body_digest: Digest::of(b"") });
+        refusal(&facts)
+    };
+    let unknown =
+        Refusal::Unknown { kind: "dataset".to_owned(), name: "digit".to_owned(), nearest: Some("digits".to_owned()) };
+    assert_eq!(refuse(|d| d["dataset"] = json!("digit")), unknown);
+    let unfit: [fn(&mut Value); 6] = [
+        |d| d["dataset"] = json!("text"),
+        |d| d["dataset"] = json!("flat"),
+        |d| d["model"] = json!({"kind": "gpt"}),
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "mlp"}), json!("text")),
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "gpt", "context": 65}), json!("text")),
+        |d| d["evaluation"] = json!({"dataset": "flat"}),
+    ];
+    for change in unfit {
+        assert!(matches!(refuse(change), Refusal::Unfit { .. }));
+    }
+    let fits: [fn(&mut Value); 2] = [
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "gpt", "context": 64}), json!("text")),
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "mlp"}), json!("flat")),
+    ];
+    for change in fits {
+        world.submit(spec_with(change));
+    }
+    assert_eq!(world.state.jobs().count(), 2);
+    let name = events_schema::DatasetName::parse("flat").unwrap();
+    assert!(matches!(refusal(&world.command(Command::RemoveDataset { dataset: name })), Refusal::InUse { .. }));
+}
+
+#[test]
+fn fleets_own_their_slots() {
+    let mut world = local(4);
+    let put = |world: &mut World, fleet: &str, slots: &[u16]| {
+        let slots = slots.iter().map(|index| slot("local", *index)).collect();
+        let fleet = FleetId::parse(fleet).unwrap();
+        world.command(Command::PutFleet { fleet, slots, offers: OfferMode::Explicit, reclaim_deadline_ms: 2_000 })
+    };
+    assert!(
+        matches!(refusal(&put(&mut world, "other", &[3])), Refusal::Exists { holder, .. } if holder == "fleet local")
+    );
+    assert!(matches!(refusal(&put(&mut world, "other", &[4])), Refusal::Unfit { .. }));
+    let id = world.submit(spec());
+    world.run();
+    put(&mut world, "local", &[0, 1]);
+    assert_eq!(job(&world, &id).slots().len(), 2);
+    world.run();
+    assert!(world.state.slot(&slot("local", 3)).is_none(), "returned, and nobody's");
+    assert!(has(&put(&mut world, "other", &[3]), |f| matches!(f, Fact::FleetDeclared { .. })));
+    calm(&world);
+}
+
+#[test]
+fn somebody_elses_job_is_unknown() {
+    let (mut world, id) = training();
+    let stranger = CommandRecord {
+        id: CommandId::parse("stranger").unwrap(),
+        tenant: TenantId::parse("stranger").unwrap(),
+        at: world.at,
+        command: Command::CancelJob { job: id },
+    };
+    assert!(matches!(refusal(&world.input(&Input::Command(stranger))), Refusal::Unknown { nearest: None, .. }));
+}
+
+#[test]
+fn fifo_gives_gangs_in_order_and_explains_the_queue() {
+    let mut world = World::local(policy_by_name("fifo").unwrap(), 4);
+    let jobs: Vec<JobId> =
+        [3, 4, 1].map(|max| world.submit(spec_with(|d| d["workers"] = json!({"min": 1, "max": max})))).into();
+    world.run();
+    let waits = |world: &World, id: &JobId| job(world, id).reason.as_ref().unwrap().waits.clone();
+    assert_eq!(jobs.iter().map(|id| job(&world, id).slots().len()).collect::<Vec<_>>(), [3, 0, 0]);
+    assert_eq!(waits(&world, &jobs[1]), Some(WaitCause::Slots { missing: 3 }));
+    assert_eq!(waits(&world, &jobs[2]), Some(WaitCause::Job(jobs[1].clone())));
+    assert!(world.run_to_end(1_000));
+    calm(&world);
+}
+
+#[test]
+fn a_tick_without_change_decides_nothing() {
+    let (world, _) = training();
+    let policy = policy_by_name("ebb").unwrap();
+    for ms in [0, 1_000, 100_000] {
+        assert!(decide(&world.state, world.at.plus_ms(ms), &Input::Tick, policy.as_ref()).is_empty());
+    }
+}
