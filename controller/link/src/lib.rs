@@ -1,1 +1,47 @@
-//! The stream between controller and node agents.
+//! The stream between a controller and the node agents: one bidirectional HTTP/2 stream per server, opened by the agent.
+//!
+//! It carries [`events_schema::orders::AgentMessage`] up and [`events_schema::orders::ControllerMessage`] down, in the bytes
+//! of [`events_schema::batch::to_bytes`]. It only carries: what a message means is decided by `controller-server` and
+//! `workers-agent`, and nothing here knows the log.
+//!
+//! Identity. An agent shows a bearer token ([`AgentToken`]) and names its server in the metadata key [`SERVER_KEY`]; its
+//! `Hello` must name the same one. There is **one token per data directory** so far: whoever holds it can speak for any
+//! server of that cell. And there is **no transport encryption yet**: token, specs and job keys travel in clear text, so a
+//! controller has to listen on loopback or on a network whose every host is trusted.
+//!
+//! Reading order: `token.rs`, `codec.rs`, `accept.rs` (the controller's end), `connect.rs` (the agent's end). Next on a job's
+//! path: `workers/agent/src/uplink.rs`.
+
+mod accept;
+mod codec;
+mod connect;
+mod token;
+
+pub use accept::{AgentConnection, AgentReceiver, AgentSender, EndCause, SendError, serve};
+pub use connect::{ConnectError, ControllerConnection, LinkError, connect};
+pub use token::{AgentToken, Secret, SecretError};
+
+use std::time::Duration;
+
+/// The generated service: client and server of the one method `Open`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+mod wire {
+    include!(concat!(env!("OUT_DIR"), "/ebb.link.v1.AgentLink.rs"));
+}
+
+/// Metadata key under which an agent names its server.
+pub const SERVER_KEY: &str = "ebb-server";
+
+/// Largest message in either direction: the orders of a server with a few hundred executors, each with a spec of some
+/// kilobytes and a membership of 256, stay well below.
+pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
+
+/// Messages waiting to be sent on one stream before its sender has to wait. Orders are whole states, so a peer that is this
+/// far behind gains nothing from a longer queue.
+pub const SEND_QUEUE_LEN: usize = 16;
+
+/// A connection that carries nothing is probed this often, so that a vanished host is noticed below the messages' own beat.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// And given up when a probe is not answered for this long.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,1 +1,284 @@
-//! The controller's hands: loop, recovery, agent streams.
+//! The controller's hands: one loop per cell that turns inputs in the log into facts in the log, and the agents' streams that
+//! turn facts into orders. The brain is `controller-core`, which this crate calls and never second-guesses.
+//!
+//! What it promises. Nothing leaves before the log has acknowledged what it derives from. Only the controller whose claim is
+//! the latest has any effect; one that was replaced drops its state and ends. An append whose outcome is unknown is found out
+//! by reading, never guessed. An input that cannot be read or breaks the state is put on record and passed over. Replaying the
+//! log gives the live state.
+//!
+//! Reading order: `fold.rs` (the state as the log tells it), `recover.rs` (taking a cell over), `run.rs` (the loop), `intake.rs`
+//! (one batch), `agents.rs` (streams), `presence.rs`, `telemetry.rs`, `deletions.rs`, `failure.rs`. Next on a job's path:
+//! `workers/agent/src/lib.rs`.
+
+mod agents;
+mod deletions;
+mod failure;
+mod fold;
+mod intake;
+mod presence;
+mod recover;
+mod run;
+mod telemetry;
+
+pub use agents::CellSecret;
+pub use controller_link::AgentToken;
+pub use failure::ControllerEnd;
+pub use telemetry::TelemetryBoard;
+
+use agents::{ACCEPTED_QUEUE_LEN, Shared};
+use controller_core::{Policy, State};
+use events_log::EventLog;
+use events_schema::{Cell, Epoch, Offset};
+use failure::Chain;
+use object_store::ObjectStore;
+use presence::Presence;
+use recover::Identity;
+use run::{Committed, LogHealth, Runner};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Time between two looks at the clock. How often a plan is made the core decides; this bounds how late a deadline is noticed.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// Silence after which an agent is given up: ten of its heartbeats.
+pub const AGENT_LEASE: Duration = Duration::from_secs(5);
+
+/// Longest wait for the tasks of a controller that was told to end; all of them look at it within a send's time-out.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a controller is started with.
+pub struct ControllerConfig {
+    /// The log.
+    pub log: Arc<dyn EventLog>,
+    /// Where checkpoints lie; only for deleting them.
+    pub store: Arc<dyn ObjectStore>,
+    /// Which cell it takes over.
+    pub cell: Cell,
+    /// Its name in claims, for people.
+    pub name: String,
+    /// Who gets how many slots.
+    pub policy: Box<dyn Policy>,
+    /// Where agents reach it; port 0 takes a free one. In clear text: loopback or a trusted network.
+    pub listen: SocketAddr,
+    /// What agents have to show.
+    pub token: AgentToken,
+    /// Root of the jobs' keys; the same for every controller of the cell.
+    pub secret: CellSecret,
+    /// [`TICK`] outside tests.
+    pub tick: Duration,
+    /// [`AGENT_LEASE`] outside tests.
+    pub agent_lease: Duration,
+}
+
+/// Why a controller could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The listener for agents. Stop and tell the operator.
+    #[error("cannot listen for agents on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No random bytes. Stop and tell the operator.
+    #[error("no random bytes from the operating system: {0}")]
+    Random(String),
+    /// It ended before the cell was taken over. The text says whether trying again helps.
+    #[error("the cell was not taken over: {0:?}")]
+    Ended(ControllerEnd),
+}
+
+/// A running controller. Dropped, it ends in the background.
+#[derive(Debug)]
+pub struct Controller {
+    address: SocketAddr,
+    telemetry: TelemetryBoard,
+    committed: watch::Receiver<Option<Committed>>,
+    shutdown: CancellationToken,
+    ended: watch::Receiver<Option<ControllerEnd>>,
+    _guard: DropGuard,
+}
+
+impl Controller {
+    /// Where agents reach it (`http://HOST:PORT`).
+    #[must_use]
+    pub fn agent_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Progress of jobs, shared.
+    #[must_use]
+    pub fn telemetry(&self) -> TelemetryBoard {
+        self.telemetry.clone()
+    }
+
+    /// What counts now: the state, the epoch it stands on, and the first offset of `events` that is not in it.
+    #[must_use]
+    pub fn committed(&self) -> Option<(State, Epoch, Offset)> {
+        self.committed.borrow().as_ref().map(|committed| (committed.state.clone(), committed.epoch, committed.position))
+    }
+
+    /// Resolves when what counts satisfies a condition; `false` if the controller ended first. For tests and for waiting on
+    /// what was just appended.
+    pub async fn wait_for(&self, mut condition: impl FnMut(&State) -> bool) -> bool {
+        let mut committed = self.committed.clone();
+        committed
+            .wait_for(|committed| committed.as_ref().is_some_and(|committed| condition(&committed.state)))
+            .await
+            .is_ok()
+    }
+
+    /// Resolves when the controller has ended, asked or not.
+    pub async fn stopped(&self) -> ControllerEnd {
+        stopped(self.ended.clone()).await
+    }
+
+    /// Ends it: the batch in flight is finished or left to the log, and agents are told to look elsewhere.
+    pub async fn shutdown(self) -> ControllerEnd {
+        self.shutdown.cancel();
+        self.stopped().await
+    }
+}
+
+async fn stopped(mut ended: watch::Receiver<Option<ControllerEnd>>) -> ControllerEnd {
+    match ended.wait_for(Option::is_some).await {
+        Ok(end) => end.clone().unwrap_or(ControllerEnd::Shutdown),
+        Err(_) => ControllerEnd::Failed("its task panicked".to_owned()),
+    }
+}
+
+/// Takes the cell over and starts the loop and the agents' streams. Returns when the state is recovered.
+pub async fn start(config: ControllerConfig) -> Result<Controller, StartError> {
+    let listen_error = |source| StartError::Listen { address: config.listen, source };
+    let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+    let incarnation = getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?;
+    let (committed_sender, committed) = watch::channel(None);
+    let telemetry = TelemetryBoard::default();
+    let shutdown = CancellationToken::new();
+    let (ended_sender, ended) = watch::channel(None);
+
+    let tasks = spawn(config, listener, incarnation, committed_sender, committed.clone(), telemetry.clone());
+    let asked = shutdown.clone();
+    // Owned by the handle: it sees the result through `ended`, and a panic as a closed channel.
+    tokio::spawn(async move {
+        ended_sender.send_replace(Some(tasks.run(asked).await));
+    });
+    let controller =
+        Controller { address, telemetry, committed, shutdown: shutdown.clone(), ended, _guard: shutdown.drop_guard() };
+    let taken_over = tokio::select! {
+        end = controller.stopped() => Err(StartError::Ended(end)),
+        _ = controller.wait_for(|_| true) => Ok(()),
+    };
+    taken_over.map(|()| controller)
+}
+
+fn spawn(
+    config: ControllerConfig,
+    listener: TcpListener,
+    incarnation: u64,
+    committed_sender: watch::Sender<Option<Committed>>,
+    committed: watch::Receiver<Option<Committed>>,
+    telemetry: TelemetryBoard,
+) -> Tasks {
+    let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, .. } = config;
+    let presence = Presence::new(agent_lease);
+    let (accepted_sender, accepted) = mpsc::channel(ACCEPTED_QUEUE_LEN);
+    let (ending, health) = (CancellationToken::new(), LogHealth::new());
+    let identity = Identity { name, incarnation };
+    let runner = Runner {
+        log: Arc::clone(&log),
+        cell,
+        identity,
+        policy,
+        tick,
+        committed: committed_sender,
+        health: health.clone(),
+    };
+    let shared = Shared {
+        log: Arc::clone(&log),
+        cell,
+        committed: committed.clone(),
+        presence: presence.clone(),
+        telemetry,
+        secret,
+        health: health.clone(),
+    };
+
+    let mut rest = JoinSet::new();
+    let streams = agents::run(Arc::new(shared), accepted, ending.clone());
+    rest.spawn(async move { streams.await.map_err(|reason| format!("agents: {reason}")) });
+    let watch = presence::watch(log, cell, presence, committed.clone(), health, ending.clone());
+    rest.spawn(async move { watch.await.map_err(|reason| format!("presence of agents: {reason}")) });
+    let deletions = deletions::run(store, committed, ending.clone());
+    rest.spawn(async move { deletions.await.map_err(|reason| format!("deletions: {reason}")) });
+    let serve = controller_link::serve(listener, token, accepted_sender, ending.clone());
+    rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
+
+    let mut main = JoinSet::new();
+    let runner_ending = ending.clone();
+    main.spawn(async move { runner.run(runner_ending).await.end() });
+    Tasks { main, rest, ending }
+}
+
+/// Why a controller failed of which a task ended without being asked and without a reason of its own.
+const QUIET_END: &str = "a task ended by itself";
+
+/// The controller's tasks. When one ends, asked or not, all end: a controller works whole or not at all.
+struct Tasks {
+    main: JoinSet<ControllerEnd>,
+    rest: JoinSet<Result<(), String>>,
+    ending: CancellationToken,
+}
+
+impl Tasks {
+    async fn run(mut self, asked: CancellationToken) -> ControllerEnd {
+        // A task that only follows the loop ends quietly when the loop does, and may be seen first: then the loop says why.
+        let quiet = || ControllerEnd::Failed(QUIET_END.to_owned());
+        let mut end = tokio::select! {
+            () = asked.cancelled() => ControllerEnd::Shutdown,
+            Some(ended) = self.main.join_next() => ended.unwrap_or_else(|panic| ControllerEnd::Failed(format!("the loop: {panic}"))),
+            Some(ended) = self.rest.join_next() => failure(ended).map_or_else(quiet, ControllerEnd::Failed),
+        };
+        self.ending.cancel();
+        let finished = tokio::time::timeout(END_TIMEOUT, async {
+            while let Some(ended) = self.main.join_next().await {
+                let late = ended.unwrap_or_else(|panic| ControllerEnd::Failed(format!("the loop: {panic}")));
+                if end == ControllerEnd::Shutdown || (end == quiet() && late != ControllerEnd::Shutdown) {
+                    end = late;
+                }
+            }
+            while let Some(ended) = self.rest.join_next().await {
+                if let (ControllerEnd::Shutdown, Some(reason)) = (&end, failure(ended)) {
+                    end = ControllerEnd::Failed(reason);
+                }
+            }
+        });
+        if finished.await.is_err() {
+            tracing::error!("tasks of this controller did not end in time");
+        }
+        match &end {
+            ControllerEnd::Shutdown => {}
+            ControllerEnd::Superseded { by, epoch } => {
+                tracing::error!(by, %epoch, "another controller took the cell over; this one stands down")
+            }
+            ControllerEnd::Failed(reason) => tracing::error!(reason, "the controller failed"),
+        }
+        end
+    }
+}
+
+fn failure(ended: Result<Result<(), String>, tokio::task::JoinError>) -> Option<String> {
+    match ended {
+        Ok(result) => result.err(),
+        Err(panic) => Some(panic.to_string()),
+    }
+}

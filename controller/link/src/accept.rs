@@ -1,0 +1,144 @@
+//! The controller's end: accepts streams, checks token and server name, and hands each on as an [`AgentConnection`]. It does
+//! not interpret messages. Next file: `connect.rs`.
+
+use crate::wire::agent_link_server::{AgentLink, AgentLinkServer};
+use crate::{AgentToken, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, MESSAGE_BYTES_MAX, SEND_QUEUE_LEN, SERVER_KEY};
+use events_schema::ServerId;
+use events_schema::orders::{AgentMessage, ControllerMessage};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+/// A peer that does not take a message within this time is not alive.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Streams of one connection: an agent opens one, and while it replaces a broken one two may overlap.
+const STREAMS_PER_CONNECTION_MAX: u32 = 4;
+
+/// One agent's stream, authenticated.
+#[derive(Debug)]
+pub struct AgentConnection {
+    /// The server it may speak for.
+    pub server: ServerId,
+    inbound: Streaming<AgentMessage>,
+    outbound: mpsc::Sender<Result<ControllerMessage, Status>>,
+}
+
+/// Why a message was not sent. Both: the stream is over, drop it.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The agent closed the stream or its connection broke.
+    #[error("the agent's stream is closed")]
+    Closed,
+    /// The agent does not take messages.
+    #[error("the agent takes no messages")]
+    Stuck,
+}
+
+/// Why the controller ends a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndCause {
+    /// The agent was given up meanwhile: it has to stop its executors and join as a new process.
+    Rejoin,
+    /// It broke the protocol.
+    Refused,
+    /// The controller goes away; try again, here or elsewhere.
+    Leaving,
+}
+
+impl AgentConnection {
+    /// Splits into the receiving and the sending half, which one task may then drive side by side.
+    #[must_use]
+    pub fn split(self) -> (AgentReceiver, AgentSender) {
+        (AgentReceiver(self.inbound), AgentSender(self.outbound))
+    }
+}
+
+/// Receiving half of an [`AgentConnection`].
+#[derive(Debug)]
+pub struct AgentReceiver(Streaming<AgentMessage>);
+
+impl AgentReceiver {
+    /// The next message; `None` when the agent closed the stream. An error means that the stream is over. Cancel safe.
+    pub async fn receive(&mut self) -> Result<Option<AgentMessage>, Status> {
+        self.0.message().await
+    }
+}
+
+/// Sending half of an [`AgentConnection`].
+#[derive(Debug, Clone)]
+pub struct AgentSender(mpsc::Sender<Result<ControllerMessage, Status>>);
+
+impl AgentSender {
+    /// Queues a message; waits a bounded time if the agent is slow.
+    pub async fn send(&self, message: ControllerMessage) -> Result<(), SendError> {
+        self.send_result(Ok(message)).await
+    }
+
+    /// Ends the stream and says why.
+    pub async fn end(&self, cause: EndCause) -> Result<(), SendError> {
+        self.send_result(Err(match cause {
+            EndCause::Rejoin => Status::failed_precondition("this agent was given up: join again"),
+            EndCause::Refused => Status::invalid_argument("the stream broke the protocol"),
+            EndCause::Leaving => Status::unavailable("this controller goes away"),
+        }))
+        .await
+    }
+
+    async fn send_result(&self, result: Result<ControllerMessage, Status>) -> Result<(), SendError> {
+        match tokio::time::timeout(SEND_TIMEOUT, self.0.send(result)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(SendError::Closed),
+            Err(_) => Err(SendError::Stuck),
+        }
+    }
+}
+
+/// Accepts agents until `shutdown`; every stream goes to `accepted`.
+///
+/// Returns when shut down, or with the listener's error.
+pub async fn serve(
+    listener: TcpListener,
+    token: AgentToken,
+    accepted: mpsc::Sender<AgentConnection>,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let service = AgentLinkServer::new(Acceptor { token, accepted })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .add_service(service)
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), shutdown.cancelled_owned())
+        .await
+}
+
+struct Acceptor {
+    token: AgentToken,
+    accepted: mpsc::Sender<AgentConnection>,
+}
+
+#[tonic::async_trait]
+impl AgentLink for Acceptor {
+    type OpenStream = ReceiverStream<Result<ControllerMessage, Status>>;
+
+    async fn open(&self, request: Request<Streaming<AgentMessage>>) -> Result<Response<Self::OpenStream>, Status> {
+        let text = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
+        if !self.token.accepts(text("authorization")) {
+            return Err(Status::unauthenticated("the token is not this cell's"));
+        }
+        let server = text(SERVER_KEY)
+            .and_then(|name| ServerId::parse(name).ok())
+            .ok_or_else(|| Status::invalid_argument("the metadata name no server"))?;
+        let (outbound, messages) = mpsc::channel(SEND_QUEUE_LEN);
+        let connection = AgentConnection { server, inbound: request.into_inner(), outbound };
+        self.accepted.try_send(connection).map_err(|_| Status::unavailable("the controller takes no agents now"))?;
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+}

@@ -1,0 +1,77 @@
+//! How far each job is, as its leader last said. Never logged, lost with the process, bounded. Next file: `agents.rs`.
+
+use events_schema::JobId;
+use events_schema::orders::Telemetry;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Jobs kept: more than run at a time in a cell of a thousand servers.
+const JOBS_MAX: usize = 16_384;
+
+/// The newest telemetry of each job. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct TelemetryBoard(Arc<RwLock<Board>>);
+
+#[derive(Debug, Default)]
+struct Board {
+    arrivals: u64,
+    jobs: BTreeMap<JobId, (u64, Telemetry)>,
+}
+
+impl TelemetryBoard {
+    /// What a job's leader last said; `None` if it never ran under this process.
+    #[must_use]
+    pub fn get(&self, job: &JobId) -> Option<Telemetry> {
+        let board = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        board.jobs.get(job).map(|(_, telemetry)| telemetry.clone())
+    }
+
+    /// Keeps it, unless a later generation has spoken. When full, the job that has been silent longest is forgotten.
+    pub(crate) fn put(&self, telemetry: Telemetry) {
+        let mut board = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if board.jobs.get(&telemetry.job).is_some_and(|(_, known)| known.generation > telemetry.generation) {
+            return;
+        }
+        board.arrivals += 1;
+        let arrival = board.arrivals;
+        board.jobs.insert(telemetry.job.clone(), (arrival, telemetry));
+        if board.jobs.len() > JOBS_MAX {
+            let silent = board.jobs.iter().min_by_key(|(_, (arrival, _))| *arrival).map(|(job, _)| job.clone());
+            if let Some(job) = silent {
+                board.jobs.remove(&job);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_schema::{Generation, Step};
+
+    fn telemetry(job: &str, generation: u64, step: u64) -> Telemetry {
+        Telemetry {
+            job: JobId::parse(job).unwrap(),
+            generation: Generation(generation),
+            step: Step(step),
+            steps_total: 100,
+            epoch: 0,
+            loss: 1.0,
+            samples_per_second: 1.0,
+            step_us: 1,
+            members: 1,
+        }
+    }
+
+    #[test]
+    fn an_older_generation_does_not_overwrite_a_newer_one() {
+        let board = TelemetryBoard::default();
+        board.put(telemetry("job-a", 2, 10));
+        board.put(telemetry("job-a", 1, 50));
+        assert_eq!(board.get(&JobId::parse("job-a").unwrap()).unwrap().step, Step(10));
+        board.put(telemetry("job-a", 2, 11));
+        assert_eq!(board.get(&JobId::parse("job-a").unwrap()).unwrap().step, Step(11));
+        assert_eq!(board.get(&JobId::parse("job-b").unwrap()), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! The loop on a log: what counts, what survives, and who has to stand down.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use controller_core::policy::{Plan, Policy, View};
+use controller_server::{ControllerConfig, ControllerEnd, start};
+use events_log::faults::{Fault, FaultyLog};
+use events_log::{EmbeddedLog, EventLog, MemoryLog, Stream};
+use events_schema::batch::{Batch, EventRecord, InputStream, to_bytes};
+use events_schema::command::Command;
+use events_schema::fact::Fact;
+use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{
+    CELL, Folded, PATIENCE, Secrets, SmallLog, command, config, controller, dataset, demand, has_dataset, register,
+};
+
+fn memory() -> Arc<dyn EventLog> {
+    Arc::new(MemoryLog::new())
+}
+
+/// Waits with an end, so that a failure is one.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_command_becomes_facts_and_the_replay_is_the_live_state() {
+    let log = memory();
+    let controller = controller(&log, "a").await;
+    register(&log, "d1").await;
+    register(&log, "d2").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "d2"))).await);
+    let (live, _, position) = controller.committed().unwrap();
+    assert_eq!(controller.shutdown().await, ControllerEnd::Shutdown);
+    let folded = Folded::read(&log).await;
+    assert_eq!((folded.taken("d1"), folded.taken("d2")), (1, 1));
+    assert_eq!(folded.state.digest(), live.digest());
+    assert_eq!(position, log.end(Stream::Events, CELL).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_where_the_last_batch_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.redb");
+    let before = {
+        let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(&path).unwrap());
+        let controller = controller(&log, "a").await;
+        register(&log, "d1").await;
+        assert!(soon(controller.wait_for(|state| has_dataset(state, "d1"))).await);
+        controller.shutdown().await;
+        register(&log, "while-down").await;
+        Folded::read(&log).await.state.digest()
+    };
+    let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(&path).unwrap());
+    assert_eq!(Folded::read(&log).await.state.digest(), before);
+    let controller = controller(&log, "b").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "while-down"))).await);
+    controller.shutdown().await;
+    let folded = Folded::read(&log).await;
+    assert_eq!((folded.claims, folded.taken("d1"), folded.taken("while-down")), (2, 1, 1));
+    let taken: Vec<(Offset, Offset)> = folded
+        .batches
+        .iter()
+        .flat_map(|batch| &batch.taken)
+        .filter(|taken| taken.stream == InputStream::Commands)
+        .map(|taken| (taken.from, taken.to))
+        .collect();
+    assert_eq!(taken, [(Offset(0), Offset(1)), (Offset(1), Offset(2))], "without gap and without repetition");
+}
+
+#[tokio::test]
+async fn of_two_controllers_on_one_log_the_first_stands_down() {
+    let log = memory();
+    let first = controller(&log, "first").await;
+    register(&log, "d1").await;
+    assert!(soon(first.wait_for(|state| has_dataset(state, "d1"))).await);
+    let second = controller(&log, "second").await;
+    register(&log, "d2").await;
+    assert!(soon(second.wait_for(|state| has_dataset(state, "d2"))).await);
+    let end = soon(first.stopped()).await;
+    assert!(matches!(&end, ControllerEnd::Superseded { by, .. } if by == "second"), "{end:?}");
+    let (live, ..) = second.committed().unwrap();
+    second.shutdown().await;
+    let folded = Folded::read(&log).await;
+    assert_eq!((folded.taken("d1"), folded.taken("d2")), (1, 1));
+    assert_eq!(folded.state.digest(), live.digest());
+}
+
+#[tokio::test]
+async fn whatever_becomes_of_an_append_each_command_has_one_effect() {
+    for fault in [Fault::AcknowledgementLost, Fault::Lost, Fault::Doubled, Fault::Unavailable] {
+        let faulty = Arc::new(FaultyLog::new(memory()));
+        let log: Arc<dyn EventLog> = faulty.clone();
+        let controller = controller(&log, "a").await;
+        for name in ["d1", "d2", "d3"] {
+            faulty.plan(Some(Stream::Events), fault);
+            register(&log, name).await;
+            assert!(soon(controller.wait_for(|state| has_dataset(state, name))).await, "{fault:?}");
+        }
+        let (live, ..) = controller.committed().unwrap();
+        controller.shutdown().await;
+        let folded = Folded::read(&log).await;
+        let effects = ["d1", "d2", "d3"].map(|name| folded.taken(name));
+        assert_eq!(effects, [1, 1, 1], "{fault:?}");
+        assert_eq!(folded.state.digest(), live.digest(), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_whose_acknowledgement_is_lost_is_claimed_again() {
+    let faulty = Arc::new(FaultyLog::new(memory()));
+    let log: Arc<dyn EventLog> = faulty.clone();
+    faulty.plan(Some(Stream::Events), Fault::AcknowledgementLost);
+    faulty.plan(Some(Stream::Events), Fault::Doubled);
+    let controller = controller(&log, "a").await;
+    register(&log, "d1").await;
+    // The doubled claim is our own: it costs another take-over, never the controller.
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "d1"))).await);
+    assert_eq!(controller.shutdown().await, ControllerEnd::Shutdown);
+    assert_eq!(Folded::read(&log).await.taken("d1"), 1);
+}
+
+#[tokio::test]
+async fn a_zombies_batch_has_no_effect_and_does_not_stop_the_owner() {
+    let log = memory();
+    let owner = controller(&log, "owner").await;
+    let zombie = Batch {
+        epoch: Epoch(77),
+        sequence: Sequence(0),
+        part: None,
+        taken: vec![],
+        at: TimeMs(1),
+        facts: vec![Fact::DatasetRegistered { dataset: dataset("zombie", "k") }],
+    };
+    log.append(Stream::Events, CELL, to_bytes(&EventRecord::Batch(zombie))).await.unwrap();
+    register(&log, "d1").await;
+    assert!(soon(owner.wait_for(|state| has_dataset(state, "d1"))).await);
+    let (live, ..) = owner.committed().unwrap();
+    assert!(!has_dataset(&live, "zombie"));
+    assert_eq!(owner.shutdown().await, ControllerEnd::Shutdown);
+    assert_eq!(Folded::read(&log).await.state.digest(), live.digest());
+}
+
+#[tokio::test]
+async fn input_that_cannot_be_read_is_put_on_record_and_passed_over() {
+    let log = memory();
+    let controller = controller(&log, "a").await;
+    log.append(Stream::Commands, CELL, vec![0xff; 40]).await.unwrap();
+    log.append(Stream::Demand, CELL, Vec::new()).await.unwrap();
+    register(&log, "d1").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "d1") && state.counters().inputs_refused == 2)).await);
+    controller.shutdown().await;
+    let folded = Folded::read(&log).await;
+    let refused: Vec<&str> = folded
+        .facts()
+        .filter_map(|fact| match fact {
+            Fact::InputRefused { stream, .. } => Some(stream.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused.iter().filter(|stream| **stream == "commands").count(), 1);
+    assert_eq!(refused.iter().filter(|stream| **stream == "demand").count(), 1);
+}
+
+/// A policy that panics on demand.
+struct Panicking {
+    inner: Box<dyn Policy>,
+    panics: Arc<AtomicBool>,
+}
+
+impl Policy for Panicking {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn plan(&self, view: &View) -> Plan {
+        assert!(!self.panics.load(Ordering::SeqCst), "planned to panic");
+        self.inner.plan(view)
+    }
+}
+
+#[tokio::test]
+async fn an_input_that_makes_the_core_panic_is_refused_and_the_cell_goes_on() {
+    let log = memory();
+    let panics = Arc::new(AtomicBool::new(false));
+    let policy = Box::new(Panicking { inner: support::policy(), panics: Arc::clone(&panics) });
+    let controller = start(ControllerConfig { policy, ..config(&log, "a", &Secrets::new()) }).await.unwrap();
+    support::lend_and_submit(&controller, &log, 1).await;
+    assert!(soon(controller.wait_for(|state| state.job(&support::job()).is_some())).await);
+    panics.store(true, Ordering::SeqCst);
+    demand(&log, 1, 0).await;
+    assert!(soon(controller.wait_for(|state| state.counters().inputs_refused == 1)).await);
+    panics.store(false, Ordering::SeqCst);
+    register(&log, "after").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "after"))).await);
+    let (live, ..) = controller.committed().unwrap();
+    controller.shutdown().await;
+    let folded = Folded::read(&log).await;
+    assert!(
+        folded
+            .facts()
+            .any(|fact| matches!(fact, Fact::InputRefused { reason, .. } if reason.contains("planned to panic")))
+    );
+    assert_eq!(folded.state.digest(), live.digest());
+}
+
+#[tokio::test]
+async fn an_input_whose_facts_do_not_fit_the_log_is_refused_alone() {
+    let log: Arc<dyn EventLog> = Arc::new(SmallLog { inner: memory(), bytes_max: 2_000 });
+    register(&log, "before").await;
+    command(&log, "large", Command::RegisterDataset { dataset: dataset("large", &"k".repeat(4_000)) }).await;
+    register(&log, "after").await;
+    let controller = controller(&log, "a").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "after"))).await);
+    let (live, ..) = controller.committed().unwrap();
+    assert!(has_dataset(&live, "before") && !has_dataset(&live, "large"));
+    assert_eq!(live.counters().inputs_refused, 1);
+    assert_eq!(controller.shutdown().await, ControllerEnd::Shutdown);
+}
+
+#[tokio::test]
+async fn an_event_this_build_cannot_read_stops_it() {
+    let log = memory();
+    log.append(Stream::Events, CELL, vec![9; 9]).await.unwrap();
+    let error = start(config(&log, "a", &Secrets::new())).await.unwrap_err();
+    assert!(error.to_string().contains("newer ebb"), "{error}");
+}
+
+/// Prints how fast a cell is taken over; asserts only what came out.
+#[tokio::test]
+async fn taking_over_reads_the_whole_log() {
+    const COMMANDS: usize = 2_000;
+    let log = memory();
+    for number in 0..COMMANDS {
+        register(&log, &format!("d{number}")).await;
+    }
+    let first = controller(&log, "a").await;
+    assert!(soon(first.wait_for(|state| has_dataset(state, &format!("d{}", COMMANDS - 1)))).await);
+    let (live, ..) = first.committed().unwrap();
+    first.shutdown().await;
+    let begun = std::time::Instant::now();
+    let second = controller(&log, "b").await;
+    let facts = Folded::read(&log).await.facts().count();
+    println!("took over {facts} facts in {:?}", begun.elapsed());
+    assert_eq!(second.committed().unwrap().0.digest(), live.digest());
+    second.shutdown().await;
+}
