@@ -1,0 +1,186 @@
+//! The agent's own listener, with which a fleet takes slots back when controller, gateway and log are all gone.
+//!
+//! `POST /v1/take-back {slots, deadline_ms?}` answers when the slots are free; `GET /v1/slots` shows what is on them;
+//! `GET /healthz` says that the agent lives. All but the last ask for the bearer token of the agent's data directory. It
+//! decides nothing; requests go to `take_back.rs`.
+
+use crate::host::HostEvent;
+use crate::take_back::{FreedSlot, SlotReport, TakeBack};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use controller_link::AgentToken;
+use events_schema::{ServerId, SlotId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Time executors get when the caller names none.
+pub const TAKE_BACK_DEADLINE_MS: u64 = 5_000;
+
+/// Longest time a caller may give: the length of a lease, after which slots come back by themselves.
+pub const TAKE_BACK_DEADLINE_MS_MAX: u64 = 600_000;
+
+/// A killed executor that is not reaped within this time after the deadline is stuck in the kernel; the caller is told.
+const REAP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Requests that wait at the same time; a server has fewer fleets than this.
+const REQUESTS_MAX: usize = 64;
+
+/// Room for the names of 1,024 slots.
+const BODY_BYTES_MAX: usize = 128 << 10;
+
+/// What the listener needs.
+#[derive(Clone)]
+pub(crate) struct Direct {
+    pub server: ServerId,
+    pub slots: u16,
+    pub token: Arc<AgentToken>,
+    pub host: mpsc::Sender<HostEvent>,
+    requests: Arc<Semaphore>,
+}
+
+impl Direct {
+    pub fn new(server: ServerId, slots: u16, token: AgentToken, host: mpsc::Sender<HostEvent>) -> Self {
+        Self { server, slots, token: Arc::new(token), host, requests: Arc::new(Semaphore::new(REQUESTS_MAX)) }
+    }
+
+    /// Serves until `shutdown`.
+    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+        let guarded = Router::new()
+            .route("/v1/take-back", post(take_back))
+            .route("/v1/slots", get(slots))
+            .layer(from_fn_with_state(self.clone(), guard));
+        let router = guarded
+            .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .with_state(self);
+        axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+    }
+
+    /// The number of a slot named `SERVER/INDEX` or `INDEX`.
+    fn slot(&self, name: &SlotName) -> Result<u16, Problem> {
+        let text = match name {
+            SlotName::Index(index) => index.to_string(),
+            SlotName::Text(text) => text.clone(),
+        };
+        let index = match text.parse::<u16>() {
+            Ok(index) => Some(index),
+            Err(_) => text.parse::<SlotId>().ok().filter(|slot| slot.server == self.server).map(|slot| slot.index),
+        };
+        index.filter(|index| *index < self.slots).ok_or_else(|| Problem::NoSlot {
+            value: text,
+            expected: format!("one of `{0}/0` to `{0}/{1}`", self.server, self.slots.saturating_sub(1)),
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TakeBackBody {
+    slots: Vec<SlotName>,
+    deadline_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum SlotName {
+    Index(u16),
+    Text(String),
+}
+
+#[derive(Debug, Serialize)]
+struct Freed {
+    slots: Vec<FreedSlot>,
+}
+
+#[derive(Debug, Serialize)]
+struct Slots {
+    server: ServerId,
+    slots: Vec<SlotReport>,
+}
+
+async fn guard(State(direct): State<Direct>, request: Request, next: Next) -> Response {
+    let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if direct.token.accepts(shown) { next.run(request).await } else { Problem::NoToken.into_response() }
+}
+
+async fn take_back(
+    State(direct): State<Direct>,
+    body: Result<Json<TakeBackBody>, axum::extract::rejection::JsonRejection>,
+) -> Result<Json<Freed>, Problem> {
+    let Json(body) = body.map_err(|rejection| Problem::Body(rejection.body_text()))?;
+    let _place = direct.requests.clone().try_acquire_owned().map_err(|_| Problem::Busy)?;
+    let slots = body.slots.iter().map(|name| direct.slot(name)).collect::<Result<BTreeSet<u16>, Problem>>()?;
+    if slots.is_empty() {
+        return Err(Problem::Body("`slots` is empty: expected at least one slot".to_owned()));
+    }
+    let deadline_ms = body.deadline_ms.unwrap_or(TAKE_BACK_DEADLINE_MS);
+    if deadline_ms > TAKE_BACK_DEADLINE_MS_MAX {
+        return Err(Problem::Body(format!(
+            "`deadline_ms` is {deadline_ms}: expected at most {TAKE_BACK_DEADLINE_MS_MAX}"
+        )));
+    }
+    let within = Duration::from_millis(deadline_ms);
+    let (reply, answer) = oneshot::channel();
+    direct.host.send(TakeBack { slots, within, reply }.into()).await.map_err(|_| Problem::Ending)?;
+    match tokio::time::timeout(within + REAP_TIMEOUT, answer).await {
+        Ok(Ok(slots)) => Ok(Json(Freed { slots })),
+        Ok(Err(_)) => Err(Problem::Ending),
+        Err(_) => Err(Problem::Stuck),
+    }
+}
+
+async fn slots(State(direct): State<Direct>) -> Result<Json<Slots>, Problem> {
+    let (reply, answer) = oneshot::channel();
+    direct.host.send(HostEvent::Look(reply)).await.map_err(|_| Problem::Ending)?;
+    let slots = answer.await.map_err(|_| Problem::Ending)?;
+    Ok(Json(Slots { server: direct.server, slots }))
+}
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(
+        "the request shows no token, or not this agent's: send `authorization: Bearer TOKEN` with the content of the agent's take-back token file"
+    )]
+    NoToken,
+    #[error("{0}")]
+    Body(String),
+    #[error("`{value}` is not a slot of this agent: expected {expected}")]
+    NoSlot { value: String, expected: String },
+    #[error("{REQUESTS_MAX} take-backs are waiting already: try again")]
+    Busy,
+    #[error("this agent is ending, and its executors with it: look again in a moment")]
+    Ending,
+    #[error("an executor was killed but has not ended; its slot is not free: look at the agent's log")]
+    Stuck,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, slug) = match self {
+            Problem::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
+            Problem::Body(_) => (StatusCode::BAD_REQUEST, "bad-request"),
+            Problem::NoSlot { .. } => (StatusCode::NOT_FOUND, "no-such-slot"),
+            Problem::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+            Problem::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
+            Problem::Stuck => (StatusCode::GATEWAY_TIMEOUT, "slot-not-free"),
+        };
+        let body = serde_json::json!({
+            "type": format!("https://ebb.dev/problems/{slug}"),
+            "title": status.canonical_reason(),
+            "status": status.as_u16(),
+            "detail": self.to_string(),
+        });
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+    }
+}

@@ -1,0 +1,227 @@
+//! One executor process: started in its own group, fed frames on its standard input, read on its standard output, its standard
+//! error kept in a bounded log, reaped. It decides nothing; every happening goes to `host.rs` as a [`HostEvent`]. Next file:
+//! `slot.rs`.
+
+use crate::group::{Stat, clear_group, kill_group};
+use crate::host::HostEvent;
+use crate::log_file::LogFile;
+use crate::record::{self, ExecutorRecord, NONCE_VARIABLE};
+use events_schema::ExecutorId;
+use events_schema::batch::{from_bytes, to_bytes};
+use events_schema::control::{CONTROL_FRAME_LEN_MAX, ExecutorStart, FromExecutor, ToExecutor};
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::future::pending;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Frames waiting for an executor. Orders change a few times a minute; one that leaves this many unread is stuck.
+const FRAMES_WAITING_MAX: usize = 64;
+
+/// A reaped executor's pipes can be held open only by a process that left its group; it is not waited for longer than this.
+const PIPES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is needed to start an executor.
+pub(crate) struct Launch<'a> {
+    /// Program and arguments.
+    pub command: &'a [OsString],
+    /// Its first frame.
+    pub start: ExecutorStart,
+    /// Where its standard error goes.
+    pub log: PathBuf,
+    /// Where it is recorded while it runs.
+    pub record: PathBuf,
+}
+
+/// A started executor as its owner holds it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Its process, and the number of its group.
+    pub pid: i32,
+    frames: mpsc::Sender<ToExecutor>,
+}
+
+impl Process {
+    /// Queues a frame; false if the executor reads none.
+    pub fn send(&self, frame: ToExecutor) -> bool {
+        self.frames.try_send(frame).is_ok()
+    }
+
+    /// Kills it with everything it started.
+    pub fn kill(&self) {
+        kill_group(self.pid);
+    }
+}
+
+/// Starts an executor. It ends with [`HostEvent::Exited`], sent when it is reaped and its group empty.
+///
+/// An error means that nothing runs: what had been started is killed, and reaped by the runtime.
+pub(crate) fn launch(
+    launch: Launch<'_>,
+    events: mpsc::Sender<HostEvent>,
+    supervisors: &mut JoinSet<()>,
+) -> io::Result<Process> {
+    let (program, arguments) =
+        launch.command.split_first().ok_or_else(|| io::Error::other("the executor command is empty"))?;
+    let log = LogFile::open(&launch.log)?;
+    let nonce = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env(NONCE_VARIABLE, &nonce)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", Path::new(program).display())))?;
+    let pid = child
+        .id()
+        .and_then(|pid| i32::try_from(pid).ok())
+        .ok_or_else(|| io::Error::other("it has no process number"))?;
+    write_record(&launch, pid, nonce).inspect_err(|_| kill_group(pid))?;
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+        kill_group(pid);
+        return Err(io::Error::other("it has no pipes"));
+    };
+
+    let (frames, frames_waiting) = mpsc::channel(FRAMES_WAITING_MAX);
+    let who = Who { slot: launch.start.slot.index, executor: launch.start.executor.clone() };
+    let start = ToExecutor::Start(Box::new(launch.start));
+    supervisors.spawn(async move {
+        let listen = listen(stdout, who.clone(), events.clone());
+        let status = supervise(child, pid, feed(stdin, start, frames_waiting), listen, keep_log(stderr, log)).await;
+        if let Err(error) = std::fs::remove_file(&launch.record) {
+            tracing::error!(path = %launch.record.display(), %error, "cannot remove an executor record");
+        }
+        // Nobody to tell means that the agent is ending and has given this executor up.
+        let _ = events.send(HostEvent::Exited { slot: who.slot, executor: who.executor, status }).await;
+    });
+    Ok(Process { pid, frames })
+}
+
+fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> {
+    let stat = Stat::of(pid)?.ok_or_else(|| io::Error::other("it is gone at once"))?;
+    let executor = launch.start.executor.clone();
+    ExecutorRecord { executor, pid, started_ticks: stat.started_ticks, boot: record::boot()?, nonce }
+        .write(&launch.record)
+}
+
+/// Which executor an event is about.
+#[derive(Clone)]
+struct Who {
+    slot: u16,
+    executor: ExecutorId,
+}
+
+/// Drives an executor's pipes until it is reaped and its group empty.
+async fn supervise(
+    mut child: Child,
+    pid: i32,
+    feed: impl Future<Output = Infallible>,
+    listen: impl Future<Output = ()>,
+    log: impl Future<Output = ()>,
+) -> io::Result<ExitStatus> {
+    let mut ended = pin!(async {
+        let status = child.wait().await;
+        clear_group(pid).await;
+        status
+    });
+    let mut pipes = pin!(async {
+        tokio::join!(listen, log);
+    });
+    let mut feed = pin!(feed);
+    let mut piping = true;
+    let status = loop {
+        tokio::select! {
+            status = &mut ended => break status,
+            () = &mut pipes, if piping => piping = false,
+            never = &mut feed => match never {},
+        }
+    };
+    if piping && tokio::time::timeout(PIPES_TIMEOUT, pipes).await.is_err() {
+        tracing::warn!(pid, "a process that left the executor's group holds its pipes open");
+    }
+    status
+}
+
+/// Writes frames until nobody sends any more or the executor takes none; then closes its standard input and rests.
+async fn feed(mut stdin: ChildStdin, start: ToExecutor, mut frames: mpsc::Receiver<ToExecutor>) -> Infallible {
+    let mut next = Some(start);
+    while let Some(frame) = next {
+        if let Err(error) = write_frame(&mut stdin, &frame).await {
+            tracing::debug!(%error, "an executor takes no frames any more");
+            break;
+        }
+        next = frames.recv().await;
+    }
+    drop(stdin);
+    pending().await
+}
+
+/// Passes on what the executor says until it closes its standard output or says what is no frame.
+async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Sender<HostEvent>) {
+    let Who { slot, executor } = who;
+    loop {
+        let event = match read_frame(&mut stdout).await {
+            Ok(Some(frame)) => HostEvent::Frame { slot, executor: executor.clone(), frame },
+            Ok(None) => return,
+            Err(error) => HostEvent::Garbage { slot, executor: executor.clone(), reason: error.to_string() },
+        };
+        let ends = matches!(event, HostEvent::Garbage { .. });
+        if events.send(event).await.is_err() || ends {
+            return;
+        }
+    }
+}
+
+async fn keep_log(mut stderr: ChildStderr, mut log: LogFile) {
+    let mut buffer = vec![0; 8 << 10];
+    loop {
+        match stderr.read(&mut buffer).await {
+            Ok(0) => return,
+            // A log that cannot be written must not stop training; the pipe is drained all the same.
+            Ok(count) => log.append(&buffer[..count]).await,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read an executor's standard error");
+                return;
+            }
+        }
+    }
+}
+
+/// Writes one frame: a 4-byte little-endian length, then the record.
+pub(crate) async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &ToExecutor) -> io::Result<()> {
+    let record = to_bytes(frame);
+    let length = u32::try_from(record.len()).ok().filter(|length| *length <= CONTROL_FRAME_LEN_MAX);
+    let length = length.ok_or_else(|| io::Error::other(format!("a frame of {} bytes is too long", record.len())))?;
+    let mut bytes = Vec::with_capacity(record.len() + 4);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&record);
+    to.write_all(&bytes).await?;
+    to.flush().await
+}
+
+/// Reads one frame; `None` at a clean end.
+pub(crate) async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<FromExecutor>> {
+    let mut length = [0; 4];
+    if from.read(&mut length[..1]).await? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut length[1..]).await?;
+    let length = u32::from_le_bytes(length);
+    if length > CONTROL_FRAME_LEN_MAX {
+        return Err(io::Error::other(format!("a frame of {length} bytes is too long")));
+    }
+    let mut record = vec![0; length as usize];
+    from.read_exact(&mut record).await?;
+    from_bytes(&record).map(Some).map_err(io::Error::other)
+}

@@ -1,0 +1,333 @@
+//! The agent with real processes under it and a controller played by the test.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use controller_link::EndCause;
+use events_schema::orders::ControllerMessage;
+use events_schema::report::{ExitCause, Report};
+use events_schema::{Epoch, ExecutorId, TimeMs};
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+use support::{Controller, config, http, members, order, take_back};
+use workers_agent::{AgentEnd, EXIT_STATUS_PROTOCOL, StartError, start};
+
+/// Not a test: the process that agents under test start.
+#[test]
+fn executor_process() {
+    support::executor_main();
+}
+
+fn gone(report: &Report) -> (&ExecutorId, &ExitCause) {
+    match report {
+        Report::ExecutorGone { executor, exit, .. } => (executor, exit),
+        other => panic!("an end was expected: {other:?}"),
+    }
+}
+
+fn in_ms(ms: u64) -> TimeMs {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    TimeMs(u64::try_from(now.as_millis()).unwrap() + ms)
+}
+
+#[tokio::test]
+async fn an_executor_is_started_told_and_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+
+    let mut wanted = order("job-a/e0", "local/0");
+    session.order(std::slice::from_ref(&wanted)).await;
+    session.ready("job-a/e0").await;
+    let (status, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
+    assert_eq!(
+        (status, &slots["slots"][0]["state"], &slots["slots"][1]["state"]),
+        (200, &json!("running"), &json!("free"))
+    );
+    assert_eq!(slots["slots"][0]["executor"], "job-a/e0");
+
+    wanted.job.park = true;
+    session.order(std::slice::from_ref(&wanted)).await;
+    assert!(
+        matches!(session.take_report().await, Report::Evaluated { step, .. } if step.0 == 1),
+        "it was told to park"
+    );
+
+    session.order(&[]).await;
+    let report = session.take_report().await;
+    assert_eq!(gone(&report), (&wanted.executor, &ExitCause::Left));
+    assert!(!folder.path().join("executors/0.json").exists());
+    let log = std::fs::read_to_string(folder.path().join("logs/job-a/0.log")).unwrap();
+    assert!(log.contains("started job-a/e0"), "{log}");
+    assert_eq!(agent.shutdown().await, AgentEnd::Shutdown);
+}
+
+#[tokio::test]
+async fn reports_are_repeated_on_a_new_stream_until_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.session().await;
+    let (first, joined) = session.report().await;
+    let incarnation = session.incarnation;
+    drop(session);
+    let mut session = controller.session().await;
+    assert_eq!(session.incarnation, incarnation);
+    assert_eq!(session.report().await, (first, joined));
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn orders_from_before_the_agent_joined_have_no_effect() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.session().await;
+    session.order(&[order("job-old/e0", "local/0")]).await;
+    session.report().await;
+    session.take(1).await;
+    session.order(&[order("job-new/e0", "local/0")]).await;
+    session.ready("job-new/e0").await;
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_replaced_controller_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.epoch = Epoch(9);
+    session.sender.send(ControllerMessage::Heartbeat { epoch: Epoch(9) }).await.unwrap();
+    session.epoch = Epoch(8);
+    session.order(&[order("job-zombie/e0", "local/0")]).await;
+    session.epoch = Epoch(9);
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    // The zombie again, also with a later position: the executor stays.
+    session.epoch = Epoch(8);
+    session.order(&[]).await;
+    let older = session.position;
+    session.epoch = Epoch(9);
+    session.order(&[order("job-a/e0", "local/0"), order("job-a/e1", "local/1")]).await;
+    session.ready("job-a/e1").await;
+    // And an older position of the right epoch.
+    session.position = events_schema::Offset(older.0 - 2);
+    session.order(&[]).await;
+    let (_, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
+    assert_eq!((&slots["slots"][0]["state"], &slots["slots"][1]["state"]), (&json!("running"), &json!("running")));
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_slot_comes_back_with_the_controller_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    drop(session);
+    controller.stop();
+
+    let freed = take_back(&agent, folder.path(), "local/0", 20_000).await;
+    assert_eq!((&freed["free"], &freed["killed"]), (&json!(true), &json!(false)));
+    let freed = take_back(&agent, folder.path(), "1", 20_000).await;
+    assert_eq!((&freed["slot"], &freed["free"]), (&json!("local/1"), &json!(true)));
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_deadline_kills_the_whole_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "stubborn")).await.unwrap();
+    let mut session = controller.joined().await;
+    let mut second = order("job-a/e1", "local/1");
+    session.order(&[order("job-a/e0", "local/0"), second.clone()]).await;
+    session.take_report().await;
+    session.take_report().await;
+    let (_, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
+    let group = |slot: usize| slots["slots"][slot]["pid"].as_i64().unwrap();
+    assert_eq!((members(group(0)).len(), members(group(1)).len()), (2, 2), "each with what it started");
+
+    let freed = take_back(&agent, folder.path(), "local/0", 50).await;
+    assert_eq!((&freed["free"], &freed["killed"]), (&json!(true), &json!(true)));
+    assert_eq!(members(group(0)), [0; 0]);
+    assert!(
+        matches!(session.take_report().await, Report::SlotTakenBack { slot } if slot.index == 0),
+        "first whose it is"
+    );
+    assert_eq!(gone(&session.take_report().await).1, &ExitCause::Killed);
+
+    second.leave_by = Some(in_ms(50));
+    session.order(&[order("job-a/e0", "local/0"), second.clone()]).await;
+    let report = session.take_report().await;
+    assert_eq!(gone(&report), (&second.executor, &ExitCause::Killed));
+    assert_eq!(members(group(1)), [0; 0]);
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_slot_taken_back_is_used_again_only_by_orders_that_know_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+    take_back(&agent, folder.path(), "local/0", 1_000).await;
+    let (number, report) = session.report().await;
+    assert!(matches!(report, Report::SlotTakenBack { .. }), "{report:?}");
+    // Before the acknowledgement these derive from a state that does not know.
+    session.order(&[order("job-a/e0", "local/0"), order("job-a/e1", "local/1")]).await;
+    session.ready_unnumbered("job-a/e1").await;
+    session.take(number + 1).await;
+    // It alone brings nothing back; the next orders do.
+    session.order(&[order("job-a/e1", "local/1"), order("job-a/e2", "local/0")]).await;
+    session.ready("job-a/e2").await;
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_new_agent_process_kills_what_the_old_one_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "stubborn")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    let refused = start(config(folder.path(), &controller, "stubborn")).await.unwrap_err();
+    assert!(matches!(refused, StartError::Locked(_)), "{refused:?}");
+
+    // A process dies with its tasks: what it recorded is all that the next one has.
+    let (_, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
+    let group = slots["slots"][0]["pid"].as_i64().unwrap();
+    let next = tempfile::tempdir().unwrap();
+    std::fs::create_dir(next.path().join("executors")).unwrap();
+    std::fs::copy(folder.path().join("executors/0.json"), next.path().join("executors/0.json")).unwrap();
+    assert_eq!(members(group).len(), 2);
+    let successor = start(config(next.path(), &controller, "good")).await.unwrap();
+    assert_eq!(members(group), [0; 0]);
+
+    let report = session.take_report().await;
+    assert!(matches!(gone(&report).1, ExitCause::Signal(9)), "the old one sees a kill that was not its own");
+    agent.shutdown().await;
+    successor.shutdown().await;
+}
+
+#[tokio::test]
+async fn slots_taken_back_stay_so_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let session = controller.joined().await;
+    take_back(&agent, folder.path(), "local/1", 1_000).await;
+    agent.shutdown().await;
+    drop(session);
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+    assert!(matches!(session.take_report().await, Report::SlotTakenBack { slot } if slot.index == 1));
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_run_is_reported_and_not_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let mut missing = config(folder.path(), &controller, "good");
+    missing.executor_command = vec!["/no/such/program".into()];
+    let agent = start(missing).await.unwrap();
+    let mut session = controller.joined().await;
+    let wanted = [order("job-a/e0", "local/0"), order("job-a/e1", "local/5")];
+    session.order(&wanted).await;
+    let report = session.take_report().await;
+    assert!(
+        matches!(gone(&report).1, ExitCause::NotStarted(reason) if reason.contains("/no/such/program")),
+        "{report:?}"
+    );
+    let report = session.take_report().await;
+    assert!(matches!(gone(&report).1, ExitCause::NotStarted(reason) if reason.contains("no such slot")), "{report:?}");
+    session.order(&wanted).await;
+    let mut overdue = order("job-a/e2", "local/0");
+    overdue.leave_by = Some(TimeMs(1));
+    session.order(&[overdue]).await;
+    assert_eq!(gone(&session.take_report().await).1, &ExitCause::Killed, "the two before are not reported twice");
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_executor_that_speaks_garbage_or_crashes_is_reported_as_it_ended() {
+    for (behaviour, status) in [("garbage", EXIT_STATUS_PROTOCOL), ("crash", 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut controller = Controller::start().await;
+        let agent = start(config(folder.path(), &controller, behaviour)).await.unwrap();
+        let mut session = controller.joined().await;
+        session.order(&[order("job-a/e0", "local/0")]).await;
+        let report = session.take_report().await;
+        assert_eq!(gone(&report).1, &ExitCause::Status(status), "{behaviour}");
+        agent.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_was_given_up_ends_its_executors_and_joins_as_a_new_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    session.sender.end(EndCause::Rejoin).await.unwrap();
+    let old = session.incarnation;
+    drop(session);
+    let session = controller.joined().await;
+    assert_ne!(session.incarnation, old);
+    let (_, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
+    assert_eq!(slots["slots"][0]["state"], "free");
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn without_any_controller_slots_go_back_at_the_end_of_the_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let mut short = config(folder.path(), &controller, "good");
+    short.lease = Duration::from_millis(700);
+    let agent = start(short).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    // From here on nothing is said: no heartbeat renews the lease. The stream stays open.
+    let first = loop {
+        match session.receive().await.unwrap() {
+            events_schema::orders::AgentMessage::Report { report, .. } => break report,
+            _ => continue,
+        }
+    };
+    assert!(matches!(first, Report::SlotTakenBack { slot } if slot.index == 0));
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_direct_way_asks_for_a_token_and_refuses_what_it_cannot_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    let take = |slots: serde_json::Value| json!({ "slots": slots });
+    let cases = [
+        (take(json!(["local/0"])), false, 401),
+        (take(json!(["local/9"])), true, 404),
+        (take(json!(["other/0"])), true, 404),
+        (take(json!([])), true, 400),
+        (json!({ "slots": [0], "deadline_ms": 9_000_000 }), true, 400),
+        (json!({ "slot": "local/0" }), true, 400),
+    ];
+    for (body, token, expected) in cases {
+        let (status, answer) = http(&agent, folder.path(), "POST", "/v1/take-back", Some(body.clone()), token).await;
+        assert_eq!(status, expected, "{body}: {answer}");
+        assert!(answer["detail"].is_string(), "{answer}");
+    }
+    assert_eq!(http(&agent, folder.path(), "GET", "/v1/slots", None, false).await.0, 401);
+    assert_eq!(http(&agent, folder.path(), "GET", "/healthz", None, false).await.0, 200);
+    agent.shutdown().await;
+}
