@@ -1,1 +1,225 @@
-//! The HTTP edge.
+//! The HTTP edge: takes requests in, makes commands durable, and tells what became of them. It decides nothing itself.
+//!
+//! It appends to `commands` and `demand` and follows `events`; nothing else is shared with a controller, so any number of
+//! gateways serve one cell, and one without a controller still answers from what it knows.
+//!
+//! Reading order: `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
+//! `submit.rs` (durable, then decided), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
+//! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal), `listener.rs` (connections).
+//! On a job's path the first file is `routes.rs`.
+
+mod answers;
+mod app;
+mod body;
+mod convert;
+mod feed;
+mod follow;
+mod handlers;
+mod identity;
+mod job_index;
+mod limits;
+mod listener;
+mod parse;
+pub mod problem;
+mod query;
+mod read_model;
+mod routes;
+mod submit;
+mod wire;
+
+pub use app::TelemetrySource;
+pub use body::BODY_LEN_MAX;
+pub use feed::FeedError;
+pub use limits::Limits;
+
+use app::App;
+use events_log::EventLog;
+use events_schema::{Cell, TenantId};
+use object_store::ObjectStore;
+use read_model::ReadModel;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What a gateway is started with.
+#[derive(Clone)]
+pub struct GatewayConfig {
+    /// Commands and demand are appended here, events read.
+    pub log: Arc<dyn EventLog>,
+    /// Datasets and models.
+    pub store: Arc<dyn ObjectStore>,
+    /// Address of the store, told to clients that import datasets; a password in it is left out.
+    pub store_url: String,
+    /// The cell that is served.
+    pub cell: Cell,
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Progress of jobs, as the controller's agents report it.
+    pub telemetry: TelemetrySource,
+    /// Whose commands these are.
+    pub tenant: TenantId,
+}
+
+/// Why a gateway does not start. All of them need a person.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: choose another address, or stop what holds it")]
+    Listen {
+        /// As configured.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Why a running gateway stopped by itself. Start it again once the cause is gone.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum GatewayError {
+    /// Events cannot be followed any further.
+    #[error("the gateway cannot follow the events of its cell")]
+    Follow(#[source] Arc<FeedError>),
+    /// A task of ours panicked.
+    #[error("a task of the gateway failed: {0}")]
+    Task(String),
+}
+
+/// A running gateway. Dropping it stops it without grace.
+pub struct Gateway {
+    address: SocketAddr,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    failure: watch::Receiver<Option<GatewayError>>,
+}
+
+/// Starts a gateway with [`Limits::STANDARD`]: it listens when this returns, and answers `/v1` once it has read the log.
+pub async fn start(config: GatewayConfig) -> Result<Gateway, StartError> {
+    start_with(config, Limits::STANDARD).await
+}
+
+/// Starts a gateway with limits of one's own.
+pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway, StartError> {
+    let unusable = |source| StartError::Listen { address: config.listen, source };
+    let listener = TcpListener::bind(config.listen).await.map_err(unusable)?;
+    let address = listener.local_addr().map_err(unusable)?;
+    let stop = CancellationToken::new();
+    let model = Arc::new(ReadModel::new(config.cell));
+    let app = Arc::new(App {
+        log: config.log.clone(),
+        store: config.store,
+        store_url: without_password(&config.store_url),
+        cell: config.cell,
+        tenant: config.tenant,
+        telemetry: config.telemetry,
+        model: model.clone(),
+        limits,
+        stop: stop.clone(),
+        requests: Arc::new(Semaphore::new(limits.requests_max)),
+        streams: Arc::new(Semaphore::new(limits.streams_max)),
+        registrations: Arc::new(Semaphore::new(limits.registrations_max)),
+        minted: Mutex::new(BTreeMap::new()),
+    });
+    let (failed, failure) = watch::channel(None);
+    let failed = Arc::new(failed);
+    let following = {
+        let (log, cell, stop) = (config.log, config.cell, stop.clone());
+        async move {
+            tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                error = follow::follow(log, cell, model) => Err(GatewayError::Follow(Arc::new(error))),
+            }
+        }
+    };
+    let serving = listener::serve(listener, routes::router(app), limits, stop.clone());
+    let serving = async move {
+        serving.await;
+        Ok(())
+    };
+    let tasks = vec![watched(following, failed.clone()), watched(serving, failed)];
+    tracing::info!(%address, "gateway listens");
+    Ok(Gateway { address, stop, tasks, failure })
+}
+
+/// Runs a task whose failure, a panic included, becomes known.
+fn watched(
+    task: impl Future<Output = Result<(), GatewayError>> + Send + 'static,
+    failed: Arc<watch::Sender<Option<GatewayError>>>,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let inner = tokio::spawn(task);
+        let _stop_with_us = AbortOnDrop(inner.abort_handle());
+        let outcome = inner.await.unwrap_or_else(|error| Err(GatewayError::Task(error.to_string())));
+        if let Err(error) = outcome {
+            tracing::error!(%error, "the gateway stops");
+            failed.send_replace(Some(error));
+        }
+    })
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Gateway {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its base URL, without a slash at the end.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Resolves when it has failed; never if it goes on or is shut down.
+    pub fn stopped(&self) -> impl Future<Output = GatewayError> + Send + 'static {
+        let mut failure = self.failure.clone();
+        async move {
+            let failed = failure.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+            match failed {
+                Some(error) => error,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Stops it: no new connections, open requests end within the grace, event streams at once.
+    pub async fn shutdown(mut self) {
+        self.stop.cancel();
+        for task in &mut self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the gateway failed while stopping");
+            }
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A store's address as clients may see it.
+fn without_password(store_url: &str) -> String {
+    match url::Url::parse(store_url) {
+        Ok(mut url) if url.password().is_some() || !url.username().is_empty() => {
+            // Fails only for URLs that cannot have either.
+            let _ = (url.set_password(None), url.set_username(""));
+            url.into()
+        }
+        _ => store_url.to_owned(),
+    }
+}

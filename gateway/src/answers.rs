@@ -1,0 +1,152 @@
+//! What became of inputs: taken, refused, set aside, or passed over without a word. Bounded; old answers are forgotten. Pure.
+//!
+//! Filled by the read model as it folds facts, asked by `submit.rs`.
+
+use events_schema::batch::{InputStream, Taken};
+use events_schema::fact::{Fact, Refusal};
+use events_schema::{CommandId, FleetId, Offset};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Answers kept: hours of a busy cell. Who asks later sees the state itself.
+const ANSWERS_MAX: usize = 65_536;
+/// Accepted signals kept: each is asked for within seconds.
+const SIGNALS_MAX: usize = 8_192;
+/// Set-aside inputs kept; each is a defect that an operator looks at.
+const SET_ASIDE_MAX: usize = 1_024;
+
+/// What the controller made of an input.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It had its effect.
+    Taken,
+    /// It had none, and why.
+    Refused(Refusal),
+    /// It could not be read, or would have broken the state.
+    SetAside(String),
+    /// It was read and changed nothing: a repeat of something known.
+    Unremarked,
+}
+
+/// The latest answers.
+#[derive(Debug, Default)]
+pub struct Answers {
+    commands: BTreeMap<CommandId, Answer>,
+    in_order: VecDeque<CommandId>,
+    signals: BTreeSet<(FleetId, u64)>,
+    signals_in_order: VecDeque<(FleetId, u64)>,
+    set_aside: BTreeMap<(InputStream, Offset), String>,
+    taken_to: BTreeMap<InputStream, Offset>,
+}
+
+impl Answers {
+    /// What became of a command by its id alone.
+    #[must_use]
+    pub fn of_command(&self, id: &CommandId) -> Option<&Answer> {
+        self.commands.get(id)
+    }
+
+    /// What became of the command `id` that stands at `offset`; `None` while it is undecided.
+    #[must_use]
+    pub fn of_command_at(&self, id: &CommandId, offset: Offset) -> Option<Answer> {
+        self.commands.get(id).cloned().or_else(|| self.at(InputStream::Commands, offset))
+    }
+
+    /// What became of the input at a place, as far as its place tells.
+    #[must_use]
+    pub fn at(&self, stream: InputStream, offset: Offset) -> Option<Answer> {
+        if let Some(reason) = self.set_aside.get(&(stream, offset)) {
+            return Some(Answer::SetAside(reason.clone()));
+        }
+        self.taken_to.get(&stream).is_some_and(|to| *to > offset).then_some(Answer::Unremarked)
+    }
+
+    /// Whether this very signal counts.
+    #[must_use]
+    pub fn accepted_signal(&self, fleet: &FleetId, sequence: u64) -> bool {
+        self.signals.contains(&(fleet.clone(), sequence))
+    }
+
+    /// What became of a demand signal that stands at `offset`; `None` while it is undecided.
+    #[must_use]
+    pub fn of_signal_at(&self, fleet: &FleetId, sequence: u64, offset: Offset) -> Option<Answer> {
+        if self.accepted_signal(fleet, sequence) { Some(Answer::Taken) } else { self.at(InputStream::Demand, offset) }
+    }
+
+    /// Takes in a fact.
+    pub fn apply(&mut self, fact: &Fact) {
+        match fact {
+            Fact::JobAccepted { command, .. } | Fact::CommandTaken { command } => self.remember(command, Answer::Taken),
+            Fact::CommandRefused { command, refusal, .. } => self.remember(command, Answer::Refused(refusal.clone())),
+            Fact::DemandAccepted { fleet, sequence, .. } => self.remember_signal((fleet.clone(), *sequence)),
+            Fact::InputRefused { stream, offset, reason } => {
+                let Some(stream) = InputStream::ALL.into_iter().find(|known| known.name() == stream) else { return };
+                self.set_aside.insert((stream, *offset), reason.clone());
+                if self.set_aside.len() > SET_ASIDE_MAX {
+                    self.set_aside.pop_first();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in which inputs a batch took. After its facts, so that nothing taken looks unremarked.
+    pub fn apply_taken(&mut self, taken: &[Taken]) {
+        for run in taken {
+            let to = self.taken_to.entry(run.stream).or_default();
+            *to = run.to.max(*to);
+        }
+    }
+
+    fn remember_signal(&mut self, signal: (FleetId, u64)) {
+        if self.signals.insert(signal.clone()) {
+            self.signals_in_order.push_back(signal);
+        }
+        if self.signals_in_order.len() > SIGNALS_MAX {
+            self.signals_in_order.pop_front().map(|oldest| self.signals.remove(&oldest));
+        }
+    }
+
+    fn remember(&mut self, command: &CommandId, answer: Answer) {
+        if self.commands.insert(command.clone(), answer).is_none() {
+            self.in_order.push_back(command.clone());
+        }
+        if self.in_order.len() > ANSWERS_MAX {
+            self.in_order.pop_front().map(|oldest| self.commands.remove(&oldest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn id(n: usize) -> CommandId {
+        CommandId::parse(&format!("cmd-{n}")).unwrap()
+    }
+
+    #[test]
+    fn an_input_is_undecided_until_its_place_is_taken() {
+        let mut answers = Answers::default();
+        assert_eq!(answers.of_command_at(&id(1), Offset(4)), None);
+        answers.apply_taken(&[Taken { stream: InputStream::Commands, from: Offset(0), to: Offset(4) }]);
+        assert_eq!(answers.of_command_at(&id(1), Offset(4)), None);
+        answers.apply_taken(&[Taken { stream: InputStream::Commands, from: Offset(4), to: Offset(5) }]);
+        assert_eq!(answers.of_command_at(&id(1), Offset(4)), Some(Answer::Unremarked));
+        answers.apply(&Fact::CommandTaken { command: id(1) });
+        assert_eq!(answers.of_command_at(&id(1), Offset(4)), Some(Answer::Taken));
+        answers.apply(&Fact::InputRefused { stream: "commands".into(), offset: Offset(9), reason: "why".into() });
+        assert_eq!(answers.at(InputStream::Commands, Offset(9)), Some(Answer::SetAside("why".into())));
+        assert_eq!(answers.at(InputStream::Demand, Offset(0)), None);
+    }
+
+    #[test]
+    fn answers_are_bounded() {
+        let mut answers = Answers::default();
+        for n in 0..ANSWERS_MAX + 10 {
+            answers.apply(&Fact::CommandTaken { command: id(n) });
+        }
+        assert_eq!((answers.commands.len(), answers.in_order.len()), (ANSWERS_MAX, ANSWERS_MAX));
+        assert!(answers.of_command(&id(0)).is_none() && answers.of_command(&id(ANSWERS_MAX)).is_some());
+    }
+}

@@ -1,0 +1,86 @@
+//! What handlers share: the log, the store, the read model, the limits. Decides nothing.
+
+use crate::limits::Limits;
+use crate::problem::{ApiError, Kind};
+use crate::read_model::{Model, Progress, ReadModel};
+use events_log::{EventLog, Stream};
+use events_schema::orders::Telemetry;
+use events_schema::{Cell, FleetId, JobId, TenantId, TimeMs};
+use object_store::ObjectStore;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Where a job's progress is asked for.
+pub type TelemetrySource = Arc<dyn Fn(&JobId) -> Option<Telemetry> + Send + Sync>;
+
+/// Everything a handler may use.
+pub struct App {
+    /// Commands and demand are appended here, events read.
+    pub log: Arc<dyn EventLog>,
+    /// Datasets and models.
+    pub store: Arc<dyn ObjectStore>,
+    /// Address of the store, without credentials.
+    pub store_url: String,
+    /// The cell whose streams these are.
+    pub cell: Cell,
+    /// Whose commands these are.
+    pub tenant: TenantId,
+    /// Progress of jobs.
+    pub telemetry: TelemetrySource,
+    /// What is known.
+    pub model: Arc<ReadModel>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Cancelled when the gateway stops; event streams end then.
+    pub stop: CancellationToken,
+    /// Places for requests.
+    pub requests: Arc<Semaphore>,
+    /// Places for event streams.
+    pub streams: Arc<Semaphore>,
+    /// Places for dataset registrations.
+    pub registrations: Arc<Semaphore>,
+    /// Highest number minted for a signal of each fleet; at most one entry per fleet ever asked for by a legal signal.
+    pub minted: Mutex<BTreeMap<FleetId, u64>>,
+}
+
+impl App {
+    /// Looks at the read model. Never hold the guard across an await.
+    pub fn read(&self) -> RwLockReadGuard<'_, Model> {
+        self.model.read()
+    }
+
+    /// A number for a fleet's signal: this moment in milliseconds, but above `taken` and every number minted before.
+    pub fn mint_sequence(&self, fleet: &FleetId, taken: Option<u64>) -> u64 {
+        let mut minted = self.minted.lock().unwrap_or_else(PoisonError::into_inner);
+        let above = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
+        let sequence = now().0.max(above(taken)).max(above(minted.get(fleet).copied()));
+        minted.insert(fleet.clone(), sequence);
+        sequence
+    }
+
+    /// Waits until the model holds everything that was in the log when this was called, so that "there is no such job" is said
+    /// only if it is true.
+    pub async fn catch_up(&self) -> Result<(), ApiError> {
+        let end = self.log.end(Stream::Events, self.cell).await?;
+        let mut bell = self.model.subscribe();
+        let reached = bell.wait_for(|progress| match progress {
+            Progress::Following(next) | Progress::Disturbed(next) => *next >= end,
+            Progress::CatchingUp => false,
+            Progress::Stopped => true,
+        });
+        match tokio::time::timeout(self.limits.decision_wait, reached).await {
+            Ok(Ok(progress)) if *progress != Progress::Stopped => Ok(()),
+            _ => Err(ApiError::new(Kind::NotReady, "the log is ahead of what is known here; try again in a moment")),
+        }
+    }
+}
+
+/// This moment.
+#[must_use]
+pub fn now() -> TimeMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    TimeMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,83 @@
+//! The task that keeps the read model up to date: reads `events`, passes every record through the rule, folds what counts.
+//!
+//! One task per gateway, owned by `lib.rs`. A log that is away for a moment is waited for; a record that cannot be decoded
+//! stops the gateway, because a model that skipped a fact would lie.
+
+use crate::feed::{FeedError, READ_BYTES_MAX, count};
+use crate::read_model::{Progress, ReadModel};
+use events_log::count::{Counter, Verdict};
+use events_log::{Advice, EventLog, ReadError, Stream};
+use events_schema::{Cell, Offset};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pauses between attempts to read a log that is away: short at first, then so that its return is noticed within seconds.
+const RETRY_PAUSE_MS_MIN: u64 = 50;
+const RETRY_PAUSE_MS_MAX: u64 = 2_000;
+
+/// Follows until the log says that it is over; cancel by dropping.
+pub async fn follow(log: Arc<dyn EventLog>, cell: Cell, model: Arc<ReadModel>) -> FeedError {
+    let error =
+        Follower { log, cell, model: model.clone(), counter: Counter::new(), next: Offset(0), goal: None }.run().await;
+    model.set_progress(Progress::Stopped);
+    error
+}
+
+struct Follower {
+    log: Arc<dyn EventLog>,
+    cell: Cell,
+    model: Arc<ReadModel>,
+    counter: Counter,
+    /// First record not read yet.
+    next: Offset,
+    /// The end as it was at the start; below it the model is of the past.
+    goal: Option<Offset>,
+}
+
+impl Follower {
+    async fn run(mut self) -> FeedError {
+        let mut pause_ms = RETRY_PAUSE_MS_MIN;
+        loop {
+            match self.round().await {
+                Ok(()) => pause_ms = RETRY_PAUSE_MS_MIN,
+                Err(FeedError::Log(error)) if error.advice() == Advice::Retry => {
+                    tracing::warn!(%error, pause_ms, "events cannot be read; trying again");
+                    if self.goal.is_some_and(|goal| self.next >= goal) {
+                        self.model.set_progress(Progress::Disturbed(self.next));
+                    }
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                    pause_ms = (pause_ms * 2).min(RETRY_PAUSE_MS_MAX);
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Takes in what is there, or waits for more.
+    async fn round(&mut self) -> Result<(), FeedError> {
+        let goal = match self.goal {
+            Some(goal) => goal,
+            None => *self.goal.insert(self.log.end(Stream::Events, self.cell).await?),
+        };
+        let records = self.log.read(Stream::Events, self.cell, self.next, READ_BYTES_MAX).await?;
+        let nothing_new = records.is_empty();
+        for record in records {
+            if let Verdict::Counts(batch) = count(&mut self.counter, record.offset, &record.bytes)? {
+                self.model.apply(record.offset, batch);
+            }
+            self.next = record.offset.next();
+            self.model.mark(self.next, &self.counter);
+        }
+        // Offsets may have gaps at the end, so an empty read is also an end reached.
+        if nothing_new || self.next >= goal {
+            self.goal = Some(goal.min(self.next));
+            self.model.set_progress(Progress::Following(self.next));
+        }
+        if nothing_new { self.wait().await } else { Ok(()) }
+    }
+
+    async fn wait(&self) -> Result<(), FeedError> {
+        let waited: Result<(), ReadError> = self.log.wait(Stream::Events, self.cell, self.next).await;
+        Ok(waited?)
+    }
+}

@@ -1,0 +1,264 @@
+//! Events: as a stream that resumes from any of its cursors (server-sent events), or by pages (JSON).
+//!
+//! Streams are pulled: who reads slowly holds a cursor and one batch, never a queue, and is cut off by `listener.rs` when it
+//! takes in nothing at all. What a stream says comes from `feed.rs`, the next file.
+
+use super::jobs::ensure_known;
+use super::{Id, Shared};
+use crate::app::App;
+use crate::feed::{BEGINNING, CountedBatch, FeedReader};
+use crate::problem::{ApiError, Kind};
+use crate::query::{Query, event_cursor, number, parse_event_cursor};
+use crate::read_model::Progress;
+use crate::wire;
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use events_log::Stream;
+use events_schema::public::{CloudEvent, FactPosition, cloud_event, kind_and_subject};
+use events_schema::{Cell, JobId, Offset};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Most events of a page; events carry no specs, so a page stays below a MiB.
+const EVENT_LIMIT_MAX: usize = 1_000;
+/// Events of a page when the request does not say.
+const EVENT_LIMIT_DEFAULT: usize = 100;
+/// Pieces of the log (1 MiB each) read for one page; a page of a rare subject ends early and says where to go on.
+const PAGE_PIECES_MAX: usize = 32;
+/// How soon a client should come back when its stream ends.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+
+/// `GET /v1/events`.
+pub async fn all(State(app): Shared, RawQuery(raw): RawQuery, headers: HeaderMap) -> Result<Response, ApiError> {
+    let request = Request::parse(&app, raw.as_deref(), &headers).await?;
+    respond(&app, request, Subject { job: None, begins_after: BEGINNING }).await
+}
+
+/// `GET /v1/jobs/{id}/events`: everything about the job from its acceptance on.
+pub async fn of_job(
+    State(app): Shared,
+    Id(job): Id<JobId>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let request = Request::parse(&app, raw.as_deref(), &headers).await?;
+    ensure_known(&app, &job).await?;
+    let begins_after = app.read().job_index.accepted(&job).map_or(BEGINNING, just_before);
+    respond(&app, request, Subject { job: Some(job), begins_after }).await
+}
+
+fn just_before(place: FactPosition) -> FactPosition {
+    match (place.index, place.offset) {
+        (0, Offset(0)) => BEGINNING,
+        (0, Offset(offset)) => FactPosition { offset: Offset(offset - 1), index: u32::MAX },
+        (index, offset) => FactPosition { offset, index: index - 1 },
+    }
+}
+
+/// Whose events are wanted.
+struct Subject {
+    /// All if absent.
+    job: Option<JobId>,
+    /// None of them stands at or before this place.
+    begins_after: FactPosition,
+}
+
+/// How events are wanted.
+struct Request {
+    /// After this one; from now on (stream) or from the beginning (page) if absent.
+    after: Option<FactPosition>,
+    /// Of a page; `None` asks for a stream.
+    page_limit: Option<usize>,
+}
+
+impl Request {
+    async fn parse(app: &App, raw: Option<&str>, headers: &HeaderMap) -> Result<Self, ApiError> {
+        const CURSOR: &str = "the `id` of an earlier event (OFFSET-INDEX), or 0-0 for the beginning";
+        let query = Query::parse(raw, &["from", "limit"])?;
+        let expected = format!("a whole number from 1 to {EVENT_LIMIT_MAX}");
+        let limit = query.get("limit", &expected, |text| number(text).filter(|n| (1..=EVENT_LIMIT_MAX).contains(n)))?;
+        let from = query.get("from", CURSOR, parse_event_cursor)?;
+        // A stream that comes back repeats its first URL; how far it came stands in the header.
+        let last = match headers.get("last-event-id") {
+            None => None,
+            Some(value) => {
+                let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                let wrong = || ApiError::of_field(Kind::InvalidHeader, "Last-Event-ID", &text, CURSOR);
+                Some(parse_event_cursor(&text).ok_or_else(wrong)?)
+            }
+        };
+        let (field, kind) =
+            if last.is_some() { ("Last-Event-ID", Kind::InvalidHeader) } else { ("from", Kind::InvalidQuery) };
+        let after = last.or(from);
+        if let Some(after) = after.filter(|after| *after != BEGINNING) {
+            let end = app.log.end(Stream::Events, app.cell).await?;
+            if after.offset >= end {
+                let expected =
+                    format!("a cursor of this log, whose next offset is {end}; it may be of another service");
+                return Err(ApiError::of_field(kind, field, &event_cursor(after), expected));
+            }
+        }
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let wants_stream = accept.contains("text/event-stream");
+        let wants_page = !wants_stream && (limit.is_some() || accept.contains("application/json"));
+        Ok(Self { after, page_limit: wants_page.then(|| limit.unwrap_or(EVENT_LIMIT_DEFAULT)) })
+    }
+}
+
+async fn respond(app: &Arc<App>, request: Request, subject: Subject) -> Result<Response, ApiError> {
+    let cursor_now = app.read().cursor();
+    let whence = if request.page_limit.is_some() { BEGINNING } else { cursor_now };
+    let after = request.after.unwrap_or(whence).max(subject.begins_after);
+    let pull = Pull {
+        reader: FeedReader::new(app.model.clone(), app.log.clone(), app.cell, after),
+        pending: VecDeque::new(),
+        cursor: after,
+        cell: app.cell,
+        job: subject.job,
+    };
+    match request.page_limit {
+        Some(limit) => page(pull, limit).await,
+        None => stream(app, pull).await,
+    }
+}
+
+/// Events one by one, in order, of one subject or all.
+struct Pull {
+    reader: FeedReader,
+    /// Batches read and not yet handed on.
+    pending: VecDeque<Arc<CountedBatch>>,
+    /// The last event handed on or passed over.
+    cursor: FactPosition,
+    cell: Cell,
+    job: Option<JobId>,
+}
+
+impl Pull {
+    /// The next wanted event among those read.
+    fn ready(&mut self) -> Option<(FactPosition, CloudEvent)> {
+        while let Some(batch) = self.pending.front() {
+            let wanted = |job: &JobId, fact| kind_and_subject(fact).1 == job.as_str();
+            let found =
+                batch.after(self.cursor).find(|(_, fact)| self.job.as_ref().is_none_or(|job| wanted(job, fact)));
+            if let Some((place, fact)) = found {
+                self.cursor = place;
+                return Some((place, cloud_event(self.cell, place, batch.at, fact)));
+            }
+            self.cursor = crate::feed::end_of_record(batch.offset).max(self.cursor);
+            self.pending.pop_front();
+        }
+        None
+    }
+}
+
+async fn page(mut pull: Pull, limit: usize) -> Result<Response, ApiError> {
+    let (mut events, mut pieces, mut more) = (Vec::new(), 0, true);
+    while events.len() < limit {
+        if let Some((_, event)) = pull.ready() {
+            events.push(event);
+        } else if pieces == PAGE_PIECES_MAX {
+            break;
+        } else {
+            pieces += 1;
+            let batches = pull.reader.next().await?;
+            if batches.is_empty() && pull.reader.caught_up() {
+                more = false;
+                break;
+            }
+            pull.pending.extend(batches);
+        }
+    }
+    let cursor = event_cursor(pull.cursor);
+    Ok(Json(wire::EventPage { events, next_cursor: more.then(|| cursor.clone()), cursor }).into_response())
+}
+
+async fn stream(app: &Arc<App>, pull: Pull) -> Result<Response, ApiError> {
+    let place = app.streams.clone().try_acquire_owned().map_err(|_| {
+        ApiError::new(
+            Kind::Overloaded,
+            format!("{} event streams are open, the most there may be; try again later", app.limits.streams_max),
+        )
+    })?;
+    // The client knows its place from the first moment on, even if it is cut off before the first event.
+    let hello = Event::default().id(event_cursor(pull.cursor)).retry(RECONNECT_PAUSE).comment("connected");
+    let subscription = Subscription {
+        pull,
+        bell: app.model.subscribe(),
+        stop: app.stop.clone(),
+        first: Some(hello),
+        ended: false,
+        _place: place,
+    };
+    let events = futures::stream::unfold(subscription, |mut subscription| async {
+        let event = subscription.next().await?;
+        Some((Ok::<_, Infallible>(event), subscription))
+    });
+    let heartbeat = KeepAlive::new().interval(app.limits.heartbeat).text("heartbeat");
+    let headers = [(header::CACHE_CONTROL, "no-cache"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
+    Ok((StatusCode::OK, headers, Sse::new(events).keep_alive(heartbeat)).into_response())
+}
+
+/// One open stream.
+struct Subscription {
+    pull: Pull,
+    bell: watch::Receiver<Progress>,
+    stop: CancellationToken,
+    first: Option<Event>,
+    ended: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Subscription {
+    /// The next event; waits for it. `None` after the last one.
+    async fn next(&mut self) -> Option<Event> {
+        if let Some(hello) = self.first.take() {
+            return Some(hello);
+        }
+        while !self.ended {
+            if let Some((place, event)) = self.pull.ready() {
+                return Some(shown(place, &event));
+            }
+            if let Err(farewell) = self.fill().await {
+                self.ended = true;
+                return Some(Event::default().comment(farewell));
+            }
+        }
+        None
+    }
+
+    /// Reads on, or waits until there is more. The error is what the client is told before the end.
+    async fn fill(&mut self) -> Result<(), &'static str> {
+        self.bell.borrow_and_update();
+        let batches = tokio::select! {
+            () = self.stop.cancelled() => return Err("the service stops; reconnect with Last-Event-ID"),
+            read = self.pull.reader.next() => read.map_err(|error| {
+                tracing::warn!(%error, "an event stream ends");
+                "events cannot be read on; reconnect with Last-Event-ID"
+            })?,
+        };
+        if !batches.is_empty() || !self.pull.reader.caught_up() {
+            self.pull.pending.extend(batches);
+            return Ok(());
+        }
+        tokio::select! {
+            () = self.stop.cancelled() => Err("the service stops; reconnect with Last-Event-ID"),
+            rung = self.bell.changed() => match (rung, *self.bell.borrow()) {
+                (Ok(()), Progress::Stopped) | (Err(_), _) => Err("the service has stopped following its log; reconnect with Last-Event-ID"),
+                (Ok(()), _) => Ok(()),
+            },
+        }
+    }
+}
+
+fn shown(place: FactPosition, event: &CloudEvent) -> Event {
+    // JSON has no raw line breaks, so the data is one line.
+    let data = serde_json::to_string(event).unwrap_or_default();
+    Event::default().id(event_cursor(place)).event(event.kind).data(data)
+}

@@ -1,0 +1,125 @@
+//! Fleets and their slots: declare, look, offer, reclaim, and say how much is needed.
+
+use super::{Id, NoQuery, Shared, decided};
+use crate::app::App;
+use crate::body::Document;
+use crate::problem::{ApiError, Target, old_signal, unknown};
+use crate::submit::{self, SignalDecision};
+use crate::{convert, parse, wire};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use events_schema::FleetId;
+use events_schema::command::Command;
+use events_schema::fields::nearest;
+
+/// `PUT /v1/fleets/{fleet}`.
+pub async fn put(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery, body: Document) -> Result<Response, ApiError> {
+    let declared = parse::fleet(&body.value)?;
+    let command = Command::PutFleet {
+        fleet: fleet.clone(),
+        slots: declared.slots,
+        offers: declared.offers,
+        reclaim_deadline_ms: declared.reclaim_deadline_ms,
+    };
+    ask(&app, &fleet, command).await
+}
+
+/// `GET /v1/fleets`.
+pub async fn list(State(app): Shared, _: NoQuery) -> Json<wire::Fleets> {
+    let model = app.read();
+    let fleets = model.state.fleets().map(|(name, fleet)| convert::fleet(&model.state, name, fleet));
+    Json(wire::Fleets { fleets: fleets.collect() })
+}
+
+/// `GET /v1/fleets/{fleet}`.
+pub async fn get(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery) -> Result<Response, ApiError> {
+    ensure_known(&app, &fleet).await?;
+    answer(&app, &fleet)
+}
+
+/// `POST /v1/fleets/{fleet}/offers`.
+pub async fn offer(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    body: Document,
+) -> Result<Response, ApiError> {
+    let slots = parse::slots(&body.value)?;
+    ask(&app, &fleet, Command::OfferSlots { fleet: fleet.clone(), slots }).await
+}
+
+/// `POST /v1/fleets/{fleet}/reclaims`.
+pub async fn reclaim(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    body: Document,
+) -> Result<Response, ApiError> {
+    let slots = parse::slots(&body.value)?;
+    ask(&app, &fleet, Command::ReclaimSlots { fleet: fleet.clone(), slots }).await
+}
+
+async fn ask(app: &App, fleet: &FleetId, command: Command) -> Result<Response, ApiError> {
+    let decision = submit::command(app, command).await?;
+    let target = Target { kind: "fleet", name: fleet.as_str() };
+    decided(decision, target, &format!("/v1/fleets/{fleet}"), || answer(app, fleet))
+}
+
+/// `POST /v1/fleets/{fleet}/demand`: 202 once durable; 409 if it is already known to come too late.
+pub async fn demand(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    body: Document,
+) -> Result<Response, ApiError> {
+    let signal = parse::demand(&body.value)?;
+    ensure_known(&app, &fleet).await?;
+    let taken = taken_sequence(&app, &fleet);
+    let sequence = signal.sequence.unwrap_or_else(|| app.mint_sequence(&fleet, taken));
+    if !app.read().answers.accepted_signal(&fleet, sequence) {
+        refuse_old(taken, sequence)?;
+        if submit::demand(&app, &fleet, sequence, signal.demand).await? != SignalDecision::Accepted {
+            ensure_known(&app, &fleet).await?;
+            refuse_old(taken_sequence(&app, &fleet), sequence)?;
+        }
+    }
+    let answer = wire::DemandTaken { fleet, sequence, needed: signal.demand.needed() };
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+fn refuse_old(taken: Option<u64>, sequence: u64) -> Result<(), ApiError> {
+    taken.filter(|taken| sequence <= *taken).map_or(Ok(()), |taken| Err(old_signal(sequence, taken)))
+}
+
+fn taken_sequence(app: &App, fleet: &FleetId) -> Option<u64> {
+    app.read().state.fleet(fleet).and_then(|fleet| fleet.sequence)
+}
+
+/// `GET /v1/slots`.
+pub async fn slots(State(app): Shared, _: NoQuery) -> Json<wire::Slots> {
+    Json(wire::Slots { slots: convert::slots(&app.read().state) })
+}
+
+fn answer(app: &App, name: &FleetId) -> Result<Response, ApiError> {
+    let shown = {
+        let model = app.read();
+        model.state.fleet(name).map(|fleet| convert::fleet(&model.state, name, fleet))
+    };
+    shown.map(|fleet| Json(fleet).into_response()).ok_or_else(|| not_found(app, name))
+}
+
+async fn ensure_known(app: &App, fleet: &FleetId) -> Result<(), ApiError> {
+    let known = || app.read().state.fleet(fleet).is_some();
+    if !known() {
+        app.catch_up().await?;
+    }
+    if known() { Ok(()) } else { Err(not_found(app, fleet)) }
+}
+
+fn not_found(app: &App, fleet: &FleetId) -> ApiError {
+    let model = app.read();
+    let near = nearest(fleet.as_str(), model.state.fleets().map(|(name, _)| name.as_str()));
+    unknown("fleet", fleet.as_str(), near, Target { kind: "fleet", name: fleet.as_str() })
+}

@@ -1,0 +1,33 @@
+//! Whether it lives, and whether it can do its work.
+
+use super::Shared;
+use crate::problem::{ApiError, Kind};
+use crate::read_model::Progress;
+use crate::wire;
+use axum::Json;
+use axum::extract::State;
+use events_log::Stream;
+use std::time::Duration;
+
+/// Longest wait for the log in a readiness check: probes usually give up after a second.
+const LOG_WAIT: Duration = Duration::from_millis(900);
+
+/// `GET /healthz`: alive.
+pub async fn alive() -> Json<wire::Health> {
+    Json(wire::Health { status: "ok" })
+}
+
+/// `GET /readyz`: the read model has caught up and the log answers.
+pub async fn ready(State(app): Shared) -> Result<Json<wire::Health>, ApiError> {
+    let not_ready = |why: &str| Err(ApiError::new(Kind::NotReady, why));
+    match app.model.progress() {
+        Progress::CatchingUp => return not_ready("what stands in the log is still being read"),
+        Progress::Stopped => return not_ready("the read model has stopped; restart the gateway"),
+        Progress::Disturbed(_) => return not_ready("the log cannot be read at the moment"),
+        Progress::Following(_) => {}
+    }
+    match tokio::time::timeout(LOG_WAIT, app.log.end(Stream::Events, app.cell)).await {
+        Ok(Ok(_)) => Ok(Json(wire::Health { status: "ok" })),
+        Ok(Err(_)) | Err(_) => not_ready("the log does not answer"),
+    }
+}

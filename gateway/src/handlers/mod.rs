@@ -1,0 +1,81 @@
+//! One file per kind of thing. Each handler parses, asks or looks, converts and answers; nothing else.
+
+pub mod datasets;
+pub mod events;
+pub mod fleets;
+pub mod health;
+pub mod jobs;
+pub mod server;
+
+use crate::app::App;
+use crate::problem::{ApiError, Kind, Target, refused};
+use crate::submit::Decision;
+use crate::wire;
+use axum::Json;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use events_schema::{CommandId, IdError};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What every handler is given.
+pub type Shared = axum::extract::State<Arc<App>>;
+
+/// The one id in a path, parsed.
+pub struct Id<T>(pub T);
+
+impl<S: Send + Sync, T: FromStr<Err = IdError>> FromRequestParts<S> for Id<T> {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let text =
+            path.map_err(|_| ApiError::of_field(Kind::InvalidId, "path", parts.uri.path(), "UTF-8, percent-encoded"))?;
+        let wrong = |error: IdError| ApiError::of_field(Kind::InvalidId, error.kind, &error.value, error.expected);
+        text.parse().map(Self).map_err(wrong)
+    }
+}
+
+/// Refuses every query parameter.
+pub fn no_query(parts: &Parts) -> Result<(), ApiError> {
+    crate::query::Query::parse(parts.uri.query(), &[]).map(drop)
+}
+
+/// An extractor for handlers that take no query parameters.
+pub struct NoQuery;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        no_query(parts).map(|()| Self)
+    }
+}
+
+/// The answer to a command about `target`: what it is now, why not, or that nobody has decided yet.
+fn decided(
+    decision: Decision,
+    target: Target<'_>,
+    path: &str,
+    now: impl FnOnce() -> Result<Response, ApiError>,
+) -> Result<Response, ApiError> {
+    match decision {
+        Decision::Done => now(),
+        Decision::Refused(refusal) => Err(refused(&refusal, target)),
+        Decision::Undecided(command) => Ok(undecided(target.name, command, path)),
+    }
+}
+
+/// 202: durable, and where to look for what becomes of it.
+fn undecided(id: &str, command: CommandId, path: &str) -> Response {
+    /// Seconds after which looking again makes sense.
+    const LOOK_AFTER_S: &str = "2";
+    let body = wire::Undecided {
+        id: id.to_owned(),
+        command,
+        status: "undecided",
+        detail: "recorded for good, but no controller has decided about it yet; look at `location` in a moment",
+    };
+    let headers = [(header::LOCATION, path.to_owned()), (header::RETRY_AFTER, LOOK_AFTER_S.to_owned())];
+    (StatusCode::ACCEPTED, headers, Json(body)).into_response()
+}

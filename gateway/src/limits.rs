@@ -1,0 +1,47 @@
+//! Every bound of the gateway that a test or an operator may want otherwise, with its reason. Passed in, never switched by a build.
+
+use std::time::Duration;
+
+/// The bounds of one gateway. Body and page sizes are constants of `body.rs` and `query.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a command's decision is awaited before the answer is 202: a controller takes over within this.
+    pub decision_wait: Duration,
+    /// Longest time from a request's head to its answer's head, for all but dataset registrations.
+    pub request_time: Duration,
+    /// The same for dataset registrations, which read the footers of up to thousands of files.
+    pub registration_time: Duration,
+    /// Time a client has to send a request's head, against connections that only hold a place.
+    pub head_time: Duration,
+    /// Longest time that a client takes in no byte of an answer, event streams included.
+    pub write_stall: Duration,
+    /// Pause between two heartbeat comments of a silent event stream; below the idle time of usual proxies.
+    pub heartbeat: Duration,
+    /// Time that open requests have to end when the gateway stops.
+    pub shutdown_grace: Duration,
+    /// Connections at once, a file descriptor each.
+    pub connections_max: usize,
+    /// Requests in work at once: each holds at most one body and one answer.
+    pub requests_max: usize,
+    /// Open event streams at once: each holds a cursor and a batch.
+    pub streams_max: usize,
+    /// Dataset registrations at once: each reads many files.
+    pub registrations_max: usize,
+}
+
+impl Limits {
+    /// What `ebb up` runs with.
+    pub const STANDARD: Self = Self {
+        decision_wait: Duration::from_secs(5),
+        request_time: Duration::from_secs(30),
+        registration_time: Duration::from_secs(120),
+        head_time: Duration::from_secs(15),
+        write_stall: Duration::from_secs(30),
+        heartbeat: Duration::from_secs(10),
+        shutdown_grace: Duration::from_secs(5),
+        connections_max: 4_096,
+        requests_max: 512,
+        streams_max: 1_024,
+        registrations_max: 2,
+    };
+}

@@ -1,0 +1,125 @@
+//! Reads query strings: every parameter is known, stands once and parses, or the request is refused by the parameter's name.
+//!
+//! Also the opaque cursors of pages. Knows nothing of what a parameter is for.
+
+use crate::problem::{ApiError, Kind};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use events_schema::Offset;
+use events_schema::fields::nearest;
+use events_schema::public::FactPosition;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// Fewest and most entries of a page; more would hold the read model's lock for long.
+pub const PAGE_LIMIT: std::ops::RangeInclusive<usize> = 1..=200;
+/// Entries of a page when the request does not say.
+pub const PAGE_LIMIT_DEFAULT: usize = 50;
+
+/// The parameters of a request.
+#[derive(Debug)]
+pub struct Query(BTreeMap<String, String>);
+
+impl Query {
+    /// Reads a raw query string, of which only the `known` parameters are legal.
+    pub fn parse(raw: Option<&str>, known: &[&str]) -> Result<Self, ApiError> {
+        let mut parameters = BTreeMap::new();
+        for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
+            if !known.contains(&name.as_ref()) {
+                let expected = match (nearest(&name, known.iter().copied()), known) {
+                    (Some(near), _) => format!("no such parameter; did you mean `{near}`?"),
+                    (None, []) => "no query parameters here".to_owned(),
+                    (None, _) => format!("no such parameter; the parameters here are {}", known.join(", ")),
+                };
+                return Err(ApiError::of_field(Kind::InvalidQuery, &name, &value, expected));
+            }
+            if parameters.contains_key(name.as_ref()) {
+                return Err(ApiError::of_field(Kind::InvalidQuery, &name, &value, "a parameter that stands once"));
+            }
+            parameters.insert(name.into_owned(), value.into_owned());
+        }
+        Ok(Self(parameters))
+    }
+
+    /// An optional parameter, parsed by `parse`; `expected` says what would be right.
+    pub fn get<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        parse(value).map(Some).ok_or_else(|| ApiError::of_field(Kind::InvalidQuery, name, value, expected))
+    }
+
+    /// The size of a page.
+    pub fn limit(&self) -> Result<usize, ApiError> {
+        let expected = format!("a whole number from {} to {}", PAGE_LIMIT.start(), PAGE_LIMIT.end());
+        let limit = self.get("limit", &expected, |text| number(text).filter(|n| PAGE_LIMIT.contains(n)))?;
+        Ok(limit.unwrap_or(PAGE_LIMIT_DEFAULT))
+    }
+}
+
+/// A number as people write it: digits only, without a sign.
+pub fn number<T: FromStr>(text: &str) -> Option<T> {
+    if text.bytes().all(|c| c.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// The text form of an event's place, `OFFSET-INDEX`.
+#[must_use]
+pub fn event_cursor(position: FactPosition) -> String {
+    format!("{}-{}", position.offset, position.index)
+}
+
+/// Reads back [`event_cursor`].
+#[must_use]
+pub fn parse_event_cursor(text: &str) -> Option<FactPosition> {
+    let (offset, index) = text.split_once('-')?;
+    Some(FactPosition { offset: Offset(number(offset)?), index: number(index)? })
+}
+
+/// An opaque cursor of the job list: the place of the last job shown.
+#[must_use]
+pub fn job_cursor(position: FactPosition) -> String {
+    URL_SAFE_NO_PAD.encode(format!("jobs:{}", event_cursor(position)))
+}
+
+/// Reads back [`job_cursor`].
+#[must_use]
+pub fn parse_job_cursor(text: &str) -> Option<FactPosition> {
+    let plain = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+    parse_event_cursor(plain.strip_prefix("jobs:")?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn parameters_are_known_single_and_decoded() {
+        let query = Query::parse(Some("phase=run%6eing&limit=7"), &["phase", "limit"]).unwrap();
+        assert_eq!(query.get("phase", "", |text| Some(text.to_owned())).unwrap().unwrap(), "running");
+        assert_eq!(query.limit().unwrap(), 7);
+        for (raw, phrase) in
+            [("limt=1", "did you mean `limit`"), ("x=1", "the parameters here are"), ("limit=1&limit=2", "once")]
+        {
+            let error = Query::parse(Some(raw), &["limit"]).unwrap_err();
+            assert!(error.detail.contains(phrase), "{raw}: {}", error.detail);
+        }
+        for raw in ["limit=0", "limit=201", "limit=-1", "limit=%2B1", "limit=", "limit=99999999999999999999"] {
+            assert!(Query::parse(Some(raw), &["limit"]).unwrap().limit().is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn cursors_survive_their_text_form() {
+        let position = FactPosition { offset: Offset(u64::MAX), index: 7 };
+        assert_eq!(parse_event_cursor(&event_cursor(position)), Some(position));
+        assert_eq!(parse_job_cursor(&job_cursor(position)), Some(position));
+        for bad in ["", "1", "1-", "-1", "1-2-3", "+1-2", " 1-2", "1-4294967296"] {
+            assert_eq!(parse_event_cursor(bad), None, "{bad:?}");
+            assert_eq!(parse_job_cursor(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! From a request to a durable command and its decision: append, then watch the read model for what became of it.
+//!
+//! The answer never says more than is true: durable and decided, durable and undecided (202), or not known to be durable (503).
+//! On a job's path the next file is `events/schema/src/command.rs`, then `events/log/src/lib.rs`.
+
+use crate::answers::Answer;
+use crate::app::{App, now};
+use crate::identity::{self, IdempotencyKey};
+use crate::problem::{ApiError, Kind, Target, refused};
+use events_log::{AppendError, Stream};
+use events_schema::batch::to_bytes;
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal};
+use events_schema::fact::Refusal;
+use events_schema::job::JobSpec;
+use events_schema::{CommandId, Digest, FleetId, JobId, Offset};
+
+/// How many submits of one key may be refused before it is used up. A refusal does not bind the key, so that a submit can be
+/// sent again once its dataset is there.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// What became of a command while its sender waited.
+#[derive(Debug, PartialEq)]
+pub enum Decision {
+    /// It had its effect, or had it before.
+    Done,
+    /// It had none.
+    Refused(Refusal),
+    /// It is durable; nobody has decided about it yet.
+    Undecided(CommandId),
+}
+
+/// What became of a submit.
+#[derive(Debug, PartialEq)]
+pub enum Submitted {
+    /// A new job.
+    Created(JobId),
+    /// The job that this key made before.
+    Known(JobId),
+    /// Durable, not decided.
+    Undecided(JobId, CommandId),
+}
+
+/// Asks for something other than a job.
+pub async fn command(app: &App, command: Command) -> Result<Decision, ApiError> {
+    let id = identity::random_command().map_err(|error| ApiError::incident(&error.to_string()))?;
+    send(app, id, command).await
+}
+
+/// Asks for a job, once per key.
+pub async fn job(
+    app: &App,
+    key: Option<&IdempotencyKey>,
+    spec: JobSpec,
+    body_digest: Digest,
+) -> Result<Submitted, ApiError> {
+    let (job, id) = match key {
+        Some(key) => {
+            let job = key.job(&app.tenant);
+            if let Some(known) = same_job(app, &job, &body_digest)? {
+                return Ok(Submitted::Known(known));
+            }
+            (job, fresh_attempt(app, key, &body_digest)?)
+        }
+        None => {
+            let chance = |error: identity::NoChance| ApiError::incident(&error.to_string());
+            (identity::random_job().map_err(chance)?, identity::random_command().map_err(chance)?)
+        }
+    };
+    let command = Command::SubmitJob { job: job.clone(), spec: Box::new(spec), body_digest };
+    let decision = send(app, id, command).await?;
+    // Somebody else may have used the key at the same time: what stands in the state is the truth.
+    let known = same_job(app, &job, &body_digest)?;
+    match (decision, known) {
+        (Decision::Undecided(id), None) => Ok(Submitted::Undecided(job, id)),
+        (Decision::Refused(refusal), None) => Err(refused(&refusal, Target { kind: "job", name: job.as_str() })),
+        (Decision::Done, None) => Err(ApiError::incident("a submit was taken, but its job is not in the state")),
+        (Decision::Refused(_), Some(job)) => Ok(Submitted::Known(job)),
+        (_, Some(job)) => Ok(Submitted::Created(job)),
+    }
+}
+
+/// The job of a key, if it exists; a refusal if it was made from another body.
+fn same_job(app: &App, job: &JobId, body_digest: &Digest) -> Result<Option<JobId>, ApiError> {
+    match app.read().state.job(job) {
+        None => Ok(None),
+        Some(known) if known.body_digest == *body_digest => Ok(Some(job.clone())),
+        Some(_) => {
+            let expected = format!("a key of its own: this one made job {job} from another body");
+            Err(ApiError::of_field(Kind::KeyReused, "Idempotency-Key", "used", expected))
+        }
+    }
+}
+
+/// The command id of the next submit under a key: the first that was not refused.
+fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Result<CommandId, ApiError> {
+    let model = app.read();
+    let was_refused =
+        |id: &CommandId| matches!(model.answers.of_command(id), Some(Answer::Refused(_) | Answer::SetAside(_)));
+    let mut attempts = (0..ATTEMPTS_MAX).map(|attempt| key.command(&app.tenant, body_digest, attempt));
+    attempts.find(|id| !was_refused(id)).ok_or_else(|| {
+        let expected = format!("a new key: {ATTEMPTS_MAX} submits under this one were refused");
+        ApiError::of_field(Kind::LimitReached, "Idempotency-Key", "used up", expected)
+    })
+}
+
+/// Makes a command durable and waits for what becomes of it.
+async fn send(app: &App, id: CommandId, command: Command) -> Result<Decision, ApiError> {
+    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: now(), command };
+    let offset = match app.log.append(Stream::Commands, app.cell, to_bytes(&record)).await {
+        Ok(offset) => Some(offset),
+        // It may be in the log. If it is, its id shows up.
+        Err(AppendError::Unknown(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let answer = app.model.wait_for(app.limits.decision_wait, |model| match offset {
+        Some(offset) => model.answers.of_command_at(&id, offset),
+        None => model.answers.of_command(&id).cloned(),
+    });
+    match (answer.await, offset) {
+        (Some(Answer::Taken | Answer::Unremarked), _) => Ok(Decision::Done),
+        (Some(Answer::Refused(refusal)), _) => Ok(Decision::Refused(refusal)),
+        (Some(Answer::SetAside(reason)), _) => Err(set_aside("command", &reason)),
+        (None, Some(_)) => Ok(Decision::Undecided(id)),
+        (None, None) => Err(outcome_unknown()),
+    }
+}
+
+/// What became of a demand signal.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SignalDecision {
+    /// It counts.
+    Accepted,
+    /// It is durable; nobody has decided about it yet.
+    Undecided,
+    /// A newer one was there before, or the fleet is not.
+    PassedOver,
+}
+
+/// Publishes how many of its slots a fleet needs.
+pub async fn demand(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<SignalDecision, ApiError> {
+    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: now(), demand };
+    let offset: Offset = app.log.append(Stream::Demand, app.cell, to_bytes(&signal)).await?;
+    let answer =
+        app.model.wait_for(app.limits.decision_wait, |model| model.answers.of_signal_at(fleet, sequence, offset));
+    match answer.await {
+        Some(Answer::Taken) => Ok(SignalDecision::Accepted),
+        Some(Answer::Refused(_) | Answer::Unremarked) => Ok(SignalDecision::PassedOver),
+        Some(Answer::SetAside(reason)) => Err(set_aside("signal", &reason)),
+        None => Ok(SignalDecision::Undecided),
+    }
+}
+
+fn set_aside(what: &str, reason: &str) -> ApiError {
+    tracing::error!(%what, %reason, "the controller set an input aside");
+    ApiError::new(
+        Kind::InputSetAside,
+        format!("the controller could not take this {what} and its operator was told; sending it again will not help"),
+    )
+}
+
+fn outcome_unknown() -> ApiError {
+    AppendError::Unknown(std::sync::Arc::new(std::io::Error::other("the command did not show up in time"))).into()
+}

@@ -1,0 +1,308 @@
+//! Bodies of requests and answers, as JSON shows them. Serialisable here and nowhere deeper; made and read by `convert.rs`.
+//!
+//! Times are RFC 3339 texts, units stand last in names, and what does not exist (yet) is `null`.
+
+use events_schema::command::{Demand, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::fact::{CheckpointInfo, PlanCause, PlanReason};
+use events_schema::job::Workers;
+use events_schema::public::CloudEvent;
+use events_schema::report::Metrics;
+use events_schema::{CommandId, DatasetName, Digest, ExecutorId, FleetId, JobId, SlotId, Step, TenantId};
+use serde::Serialize;
+use serde_json::Value;
+use storage::dataset::{ColumnNames, ElementType};
+
+/// A job as it stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// Its name, not unique.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// `queued`, `starting`, `running`, `suspending`, `suspended`, `finished`, `failed` or `cancelled`.
+    pub phase: &'static str,
+    /// Its spec with defaults applied; submitting it again trains the same.
+    pub spec: Value,
+    /// When it was accepted.
+    pub submitted_at: String,
+    /// The slots of its plan.
+    pub slots: Vec<SlotId>,
+    /// Bounds of the number of executors.
+    pub workers: Workers,
+    /// Number of the membership in force.
+    pub generation: Option<u64>,
+    /// How far it is, as its leader last said; not part of the ETag.
+    pub progress: Option<Progress>,
+    /// Why it has what it has and what it waits for.
+    pub reason: Option<PlanReason>,
+    /// The last change of its number of slots.
+    pub last_scaling: Option<Scaling>,
+    /// The newest checkpoint that counts.
+    pub last_checkpoint: Option<CheckpointInfo>,
+    /// The newest result on held-out data.
+    pub last_evaluation: Option<Evaluation>,
+    /// How it ended, if with a model.
+    pub outcome: Option<Outcome>,
+    /// Why it failed, for its user.
+    pub failure: Option<String>,
+    /// Times it went back to a checkpoint because every replica was lost.
+    pub restarts: u32,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Progress {
+    /// Steps done.
+    pub step: Step,
+    /// Steps in all.
+    pub steps_total: u64,
+    /// Epoch of the current step.
+    pub epoch: u64,
+    /// Mean training loss of the last step.
+    pub loss: f64,
+    /// Over the last second or two.
+    pub samples_per_second: f64,
+    /// Duration of the last step, in microseconds.
+    pub step_us: u64,
+    /// Executors in lock-step.
+    pub members: u16,
+}
+
+/// A change of a job's number of slots.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scaling {
+    /// When it was decided.
+    pub at: String,
+    /// Slots before.
+    pub from: usize,
+    /// Slots after.
+    pub to: usize,
+    /// Why.
+    pub cause: PlanCause,
+}
+
+/// A result on held-out data.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// The replica's step.
+    pub step: Step,
+    /// What came out.
+    #[serde(flatten)]
+    pub scores: Scores,
+}
+
+/// Metrics, and what people read out of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Scores {
+    /// As counted.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Mean loss.
+    pub loss: f64,
+    /// Share of right predictions, 0 to 1.
+    pub accuracy: f64,
+}
+
+/// How a job ended with a model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Steps done.
+    pub step: Step,
+    /// Key of the model's file in the store; its bytes are at `/v1/jobs/{id}/model`.
+    pub model_key: String,
+    /// Digest of the final parameters.
+    pub model_digest: Digest,
+    /// Mean training loss of the last step, in millionths.
+    pub train_loss_micro: i64,
+    /// The same as a number.
+    pub train_loss: f64,
+    /// The last evaluation.
+    pub metrics: Option<Scores>,
+}
+
+/// A page of jobs, newest first.
+#[derive(Debug, Serialize)]
+pub struct JobPage {
+    /// At most `limit` of them.
+    pub jobs: Vec<Job>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A command that is durable but not decided yet.
+#[derive(Debug, Serialize)]
+pub struct Undecided {
+    /// The job, fleet or dataset it is about.
+    pub id: String,
+    /// The command.
+    pub command: CommandId,
+    /// Always `undecided`.
+    pub status: &'static str,
+    /// What to do.
+    pub detail: &'static str,
+}
+
+/// The checkpoints of a job that count, oldest first.
+#[derive(Debug, Serialize)]
+pub struct Checkpoints {
+    /// All of them.
+    pub checkpoints: Vec<CheckpointInfo>,
+}
+
+/// Datasets, by name.
+#[derive(Debug, Serialize)]
+pub struct Datasets {
+    /// All of them.
+    pub datasets: Vec<DatasetInfo>,
+}
+
+/// A fleet as it stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fleet {
+    /// Its name.
+    pub name: FleetId,
+    /// How its slots are offered.
+    pub offers: OfferMode,
+    /// Time from a reclaim to the kill of an executor.
+    pub reclaim_deadline_ms: u64,
+    /// Slots it needs for itself, as it last said.
+    pub needed: Option<u32>,
+    /// Number of that signal.
+    pub sequence: Option<u64>,
+    /// Its slots, sorted.
+    pub slots: Vec<Slot>,
+}
+
+/// A slot as it stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Slot {
+    /// `SERVER/INDEX`.
+    pub slot: SlotId,
+    /// Whose it is; a slot of no fleet is never used.
+    pub fleet: Option<FleetId>,
+    /// `undeclared` (of no fleet), `unoffered`, `offered`, `borrowed` or `reclaimed`.
+    pub state: &'static str,
+    /// The job on it.
+    pub job: Option<JobId>,
+    /// The executor on it.
+    pub executor: Option<ExecutorId>,
+    /// Numeric class of its server; absent while no agent is there.
+    pub class: Option<Digest>,
+}
+
+/// Fleets, by name.
+#[derive(Debug, Serialize)]
+pub struct Fleets {
+    /// All of them.
+    pub fleets: Vec<Fleet>,
+}
+
+/// Slots, by server and number.
+#[derive(Debug, Serialize)]
+pub struct Slots {
+    /// All of them.
+    pub slots: Vec<Slot>,
+}
+
+/// A demand signal that is durable.
+#[derive(Debug, Serialize)]
+pub struct DemandTaken {
+    /// Whose.
+    pub fleet: FleetId,
+    /// Its number.
+    pub sequence: u64,
+    /// Slots needed, rounded up.
+    pub needed: u32,
+}
+
+/// A page of events, oldest first.
+#[derive(Debug, Serialize)]
+pub struct EventPage {
+    /// At most `limit` of them.
+    pub events: Vec<CloudEvent>,
+    /// Where to go on later.
+    pub cursor: String,
+    /// The same, if there is more right now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// What this service is.
+#[derive(Debug, Serialize)]
+pub struct Server {
+    /// Of this build.
+    pub version: &'static str,
+    /// The cell it serves.
+    pub cell: u32,
+    /// Where datasets and models are kept, without credentials.
+    pub store_url: String,
+}
+
+/// Health.
+#[derive(Debug, Serialize)]
+pub struct Health {
+    /// `ok`.
+    pub status: &'static str,
+}
+
+/// Body of `PUT /v1/fleets/{fleet}`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetDeclaration {
+    /// Its slots, sorted, each once.
+    pub slots: Vec<SlotId>,
+    /// How they are offered.
+    pub offers: OfferMode,
+    /// Time from a reclaim to the kill of an executor.
+    pub reclaim_deadline_ms: u64,
+}
+
+/// Body of `POST /v1/fleets/{fleet}/demand`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DemandBody {
+    /// How much is needed.
+    pub demand: Demand,
+    /// Its number; minted if absent.
+    pub sequence: Option<u64>,
+}
+
+/// Body of `POST /v1/datasets`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetBody {
+    /// Its name.
+    pub name: DatasetName,
+    /// Where its rows or its metadata are.
+    pub source: DatasetSource,
+}
+
+/// Where a dataset comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DatasetSource {
+    /// Files to be read here: their footers now, their rows when trained on.
+    Files(DatasetFiles),
+    /// A metadata object that an import has already written to the store.
+    Metadata {
+        /// Its key.
+        key: String,
+        /// Digest of its bytes.
+        digest: Digest,
+    },
+}
+
+/// Files and how to read them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetFiles {
+    /// Addresses, in the order of the dataset.
+    pub uris: Vec<String>,
+    /// What a row holds; found out from the files if absent.
+    pub sample: Option<SampleShape>,
+    /// Which columns hold it.
+    pub columns: ColumnNames,
+    /// Type of the elements of binary columns.
+    pub element: Option<ElementType>,
+    /// Stored elements are multiplied by this.
+    pub scale: Option<f32>,
+}
