@@ -1,0 +1,528 @@
+//! The command line: every command, argument and example. Parsing only; `lib.rs` says what runs.
+
+use crate::output::Output;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use events_schema::{DatasetName, FleetId, ServerId, SlotId};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+A first job, in three commands (each in its own terminal or one after the other):
+  ebb up                          gateway, controller and agent on this machine
+  ebb submit job.yaml --wait      train; ids may be cut to their first characters
+  ebb model get ID -o model.safetensors
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused by the service,
+5 the job that was waited for ended without a model.";
+
+/// Elastic training on slots that inference does not need right now.
+#[derive(Debug, Parser)]
+#[command(name = "ebb", version, after_help = AFTER_HELP, max_term_width = 110, disable_help_subcommand = false)]
+pub struct Cli {
+    /// Where the service listens.
+    #[arg(long, global = true, env = "EBB_URL", default_value = "http://127.0.0.1:7878", hide_env_values = true)]
+    pub url: String,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value = "table")]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run everything on this machine: gateway, controller and agent in one process
+    Up(UpArgs),
+    /// Run a node agent alone, connected to a controller elsewhere
+    Agent(AgentArgs),
+    /// Train one job's ranks; started by an agent, never by hand
+    #[command(hide = true)]
+    Executor,
+    /// Submit a job from a YAML or JSON file
+    #[command(after_help = SUBMIT_HELP)]
+    Submit(SubmitArgs),
+    /// List jobs, newest first
+    Jobs,
+    /// Show one job
+    Job(JobArg),
+    /// End a job; its last checkpoint stays
+    Cancel(JobArg),
+    /// Checkpoint a job and give its slots back
+    Suspend(JobArg),
+    /// Let a suspended job run again
+    Resume(JobArg),
+    /// Watch a job, or all unfinished ones
+    Watch {
+        /// Id of the job, or its first characters.
+        id: Option<String>,
+    },
+    /// Fetch a finished job's model
+    Model {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ModelCommand,
+    },
+    /// Register, import and list datasets
+    Dataset {
+        /// What to do.
+        #[command(subcommand)]
+        command: DatasetCommand,
+    },
+    /// List fleets
+    Fleets,
+    /// Declare a fleet
+    Fleet {
+        /// What to do.
+        #[command(subcommand)]
+        command: FleetCommand,
+    },
+    /// Lend slots of a fleet
+    Offer(SlotsArgs),
+    /// Take slots of a fleet back through the controller
+    Reclaim(SlotsArgs),
+    /// Say how many of its slots a fleet needs for itself
+    #[command(after_help = DEMAND_HELP)]
+    Demand(DemandArgs),
+    /// Take slots back directly at their agent; works with gateway and controller stopped
+    #[command(after_help = TAKE_BACK_HELP)]
+    TakeBack(TakeBackArgs),
+    /// List slots: whose they are and what runs on them
+    Slots,
+    /// List a job's checkpoints
+    Checkpoints(JobArg),
+    /// Read events, of one job or of all
+    Events(EventsArgs),
+    /// Print the completion script of a shell
+    #[command(after_help = "Example: ebb completion bash > ~/.local/share/bash-completion/completions/ebb")]
+    Completion {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Train a real model through a rising and falling tide, and prove that nothing changed it
+    Demo(DemoArgs),
+    /// Measure this machine against its own baselines
+    Bench(BenchArgs),
+    /// One process of a measured sum; started by `ebb bench`
+    #[command(hide = true)]
+    BenchMember(BenchMemberArgs),
+}
+
+/// Arguments of `ebb up`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = UP_HELP)]
+pub struct UpArgs {
+    /// Directory that holds log, store and secrets; made if missing.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Slots of this machine [default: one per core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub slots: Option<u16>,
+    /// Address of the HTTP API; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7878")]
+    pub listen: SocketAddr,
+    /// Address where agents of other machines reach the controller; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen_agents: SocketAddr,
+    /// How slots are shared among jobs.
+    #[arg(long, value_enum, default_value = "ebb")]
+    pub policy: PolicyName,
+    /// Where the log is: kafka://HOST:PORT[,…] or file:///PATH [default: a file under --data].
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
+    /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+}
+
+/// Names of the scheduling policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// First come, first served: the earliest job gets all it can use.
+    Fifo,
+    /// Minimum first, then whoever gains most from one more slot.
+    Ebb,
+}
+
+impl PolicyName {
+    /// The name as `controller-core` knows it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Ebb => "ebb",
+        }
+    }
+}
+
+/// Arguments of `ebb agent`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = AGENT_HELP)]
+pub struct AgentArgs {
+    /// The controller's address for agents, as `ebb up` prints it.
+    #[arg(long, value_name = "URL")]
+    pub controller: String,
+    /// Slots of this machine.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub slots: u16,
+    /// Directory for its logs and secrets; made if missing.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Name of this machine, the first half of its slots' names.
+    #[arg(long, value_name = "NAME")]
+    pub server: ServerId,
+    /// The object store, as the service uses it; must be reachable from here.
+    #[arg(long, value_name = "URL")]
+    pub store: String,
+    /// Address of this machine at which executors of other machines reach the ones here.
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub host: String,
+    /// File with the token that the controller asks of agents: DIR/secrets/agent.token of its `ebb up`.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: PathBuf,
+    /// Address where fleets take slots back directly; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+}
+
+/// Arguments of `ebb submit`.
+#[derive(Debug, Clone, Args)]
+pub struct SubmitArgs {
+    /// The job, YAML or JSON; `-` reads standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Watch it to its end.
+    #[arg(long)]
+    pub wait: bool,
+    /// Submitting again with the same key gives the same job.
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+}
+
+/// A job.
+#[derive(Debug, Clone, Args)]
+pub struct JobArg {
+    /// Id of the job, or its first characters.
+    pub id: String,
+}
+
+/// `ebb model …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum ModelCommand {
+    /// Write the final model to a safetensors file
+    Get {
+        /// Id of the job, or its first characters.
+        id: String,
+        /// The file.
+        #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+/// `ebb dataset …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum DatasetCommand {
+    /// Make Parquet or Arrow IPC files known where they are; nothing is copied
+    #[command(
+        after_help = "Example: ebb dataset register cifar s3://data/cifar/train-{0,1}.parquet --features image --label label --shape 3,32,32"
+    )]
+    Register(RegisterArgs),
+    /// Convert files of this machine into the object store and register them
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
+    /// List datasets
+    List,
+    /// Forget a dataset that no unfinished job reads; its files stay
+    Remove {
+        /// Its name.
+        name: DatasetName,
+    },
+}
+
+/// Arguments of `ebb dataset register`.
+#[derive(Debug, Clone, Args)]
+pub struct RegisterArgs {
+    /// Name jobs call it by.
+    pub name: DatasetName,
+    /// Its files, in order.
+    #[arg(required = true, value_name = "URI")]
+    pub uris: Vec<String>,
+    /// Column of the features.
+    #[arg(long, value_name = "COLUMN", conflicts_with = "tokens")]
+    pub features: Option<String>,
+    /// Column of the class numbers.
+    #[arg(long, value_name = "COLUMN", conflicts_with = "tokens")]
+    pub label: Option<String>,
+    /// Column of the token lists.
+    #[arg(long, value_name = "COLUMN")]
+    pub tokens: Option<String>,
+    /// Dimensions of one sample, for binary columns.
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub shape: Vec<u32>,
+    /// Number of classes.
+    #[arg(long, value_name = "N")]
+    pub classes: Option<u32>,
+    /// Size of the vocabulary, for tokens.
+    #[arg(long, value_name = "N")]
+    pub vocabulary: Option<u32>,
+    /// Tokens per row, for tokens.
+    #[arg(long, value_name = "N")]
+    pub length: Option<u32>,
+}
+
+/// Formats that can be imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ImportFormat {
+    /// Rows of numbers with one label column; plain or gzip.
+    Csv,
+    /// MNIST's format: the images file, then the labels file; plain or gzip.
+    Idx,
+    /// Plain text, one token per character or byte.
+    Text,
+}
+
+/// Arguments of `ebb dataset import`.
+#[derive(Debug, Clone, Args)]
+pub struct ImportArgs {
+    /// Name jobs call it by.
+    pub name: DatasetName,
+    /// The files.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// What they hold.
+    #[arg(long, value_enum)]
+    pub format: ImportFormat,
+    /// csv: the label's column, by name (with a header line) or by number from 0.
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
+    /// Dimensions of one sample, for example 1,8,8.
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub shape: Vec<u32>,
+    /// Every feature is multiplied by this, for example 0.0625 for pixels up to 16.
+    #[arg(long, value_name = "F")]
+    pub scale: Option<f32>,
+    /// Keep every K-th row out, in a second dataset NAME-test.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
+    pub split_every: Option<u32>,
+    /// text: tokens per row.
+    #[arg(long, value_name = "N", default_value_t = 65)]
+    pub length: u32,
+}
+
+/// `ebb fleet …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum FleetCommand {
+    /// Declare a fleet and the slots it owns; again to change it
+    #[command(after_help = "Example: ebb fleet put chat --server gpu-1 --slots 4 --server gpu-2 --slots 2")]
+    Put(FleetPutArgs),
+    /// Show one fleet
+    Show {
+        /// Its name.
+        name: FleetId,
+    },
+}
+
+/// Arguments of `ebb fleet put`.
+#[derive(Debug, Clone, Args)]
+pub struct FleetPutArgs {
+    /// Its name.
+    pub name: FleetId,
+    /// A server of the fleet; give it once per server.
+    #[arg(long, required = true)]
+    pub server: Vec<ServerId>,
+    /// How many slots of the server before it (all of 0..N).
+    #[arg(long, required = true, value_name = "N")]
+    pub slots: Vec<u16>,
+    /// How slots are offered.
+    #[arg(long, value_enum, default_value = "by-demand")]
+    pub offers: OffersName,
+    /// From a reclaim to the kill of an executor that did not leave.
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    pub reclaim_deadline_ms: u64,
+}
+
+/// How a fleet's slots are offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OffersName {
+    /// A demand signal that needs fewer offers the rest.
+    ByDemand,
+    /// Only `ebb offer` does.
+    Explicit,
+}
+
+/// A fleet and some of its slots.
+#[derive(Debug, Clone, Args)]
+pub struct SlotsArgs {
+    /// The fleet.
+    pub fleet: FleetId,
+    /// Its slots, as SERVER/INDEX.
+    #[arg(required = true, value_name = "SLOT")]
+    pub slots: Vec<SlotId>,
+}
+
+/// Arguments of `ebb demand`.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub struct DemandArgs {
+    /// The fleet.
+    pub fleet: FleetId,
+    /// So many slots.
+    #[arg(long, value_name = "N", required_unless_present = "utilization", conflicts_with = "utilization")]
+    pub needed: Option<u32>,
+    /// Utilization summed over the fleet's slots, for example 1.7.
+    #[arg(long, value_name = "U")]
+    pub utilization: Option<f64>,
+    /// Wanted utilization of one slot.
+    #[arg(long, value_name = "T", default_value_t = 0.8, requires = "utilization")]
+    pub target: f64,
+}
+
+/// Arguments of `ebb take-back`.
+#[derive(Debug, Clone, Args)]
+pub struct TakeBackArgs {
+    /// Slots, as SERVER/INDEX, or as INDEX at that agent.
+    #[arg(required = true, value_name = "SLOT")]
+    pub slots: Vec<String>,
+    /// The agent's own address [default: as the agent of --data wrote it down].
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    pub agent: Option<String>,
+    /// File with the token that the agent asks of fleets.
+    #[arg(long, value_name = "FILE", requires = "agent", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// Data directory of the `ebb up` or `ebb agent` that runs on this machine.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Kill executors that have not left by then [default: 5000].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub deadline_ms: Option<u64>,
+}
+
+/// Arguments of `ebb events`.
+#[derive(Debug, Clone, Args)]
+pub struct EventsArgs {
+    /// Only of this job: its id, or its first characters.
+    pub id: Option<String>,
+    /// Go on printing as they happen.
+    #[arg(long)]
+    pub follow: bool,
+    /// Begin after this cursor.
+    #[arg(long, value_name = "CURSOR")]
+    pub from: Option<String>,
+}
+
+/// Arguments of `ebb demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArgs {
+    /// Run on this log, for example kafka://127.0.0.1:9092 [default: a file in the demo's own directory].
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
+    /// Run on this object store [default: a folder in the demo's own directory].
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// Keep the demo's directory, to look at.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Arguments of `ebb bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// Fewer repetitions: a minute instead of several.
+    #[arg(long)]
+    pub quick: bool,
+    /// Only rows whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+    /// Measure this log too, for example kafka://127.0.0.1:9092.
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
+}
+
+/// Arguments of `ebb bench-member`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchMemberArgs {
+    /// Which member, from 0.
+    #[arg(long)]
+    pub member: u16,
+    /// How many there are.
+    #[arg(long)]
+    pub members: u16,
+    /// Sums to make after a first one.
+    #[arg(long)]
+    pub rounds: u64,
+}
+
+const UP_HELP: &str = "\
+Examples:
+  ebb up
+  ebb up --data /srv/ebb --slots 8 --listen 0.0.0.0:7878
+  ebb up --log kafka://broker-1:9092,broker-2:9092 --store s3://bucket/ebb
+
+Ctrl-C or SIGTERM stops it cleanly, a second one at once. After any end, also kill -9, the next start on the
+same directory goes on where the log ends.";
+
+const AGENT_HELP: &str = "\
+Example:
+  ebb agent --controller http://10.0.0.1:7879 --server gpu-1 --slots 4 --data /srv/ebb-agent \\
+            --store s3://bucket/ebb --token-file agent-token";
+
+const SUBMIT_HELP: &str = "\
+Example job.yaml:
+  name: digits
+  model: {kind: cnn, channels: [8, 16]}
+  dataset: digits
+  workers: {min: 1, max: 4}
+  batch_size: 16
+  epochs: 10
+  evaluation: {dataset: digits-test, every_steps: 100}";
+
+const DEMAND_HELP: &str = "\
+Examples:
+  ebb demand local --needed 3              the fleet takes 3 of its slots, lends the rest
+  ebb demand local --utilization 1.7       1.7 slots' worth of work at 0.8 each: 3 slots";
+
+const TAKE_BACK_HELP: &str = "\
+Examples:
+  ebb take-back local/2                    on the machine of `ebb up`, from where it was started
+  ebb take-back 0 1 --agent http://127.0.0.1:41203 --token-file /srv/ebb/agent/take-back.token
+
+Returns when the slots are free. They are not used again until offered again.";
+
+const IMPORT_HELP: &str = "\
+Examples:
+  ebb dataset import mnist train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --format idx --split-every 6
+  ebb dataset import digits digits.csv --format csv --label label --shape 1,8,8 --scale 0.0625
+  ebb dataset import shakespeare tinyshakespeare.txt --format text --length 65";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// A screen: 24 lines is the terminal of old, 50 what people have.
+    const HELP_LINES_MAX: usize = 50;
+
+    #[test]
+    fn every_help_fits_a_screen() {
+        fn check(command: &mut clap::Command) {
+            let lines = command.render_help().to_string().lines().count();
+            assert!(lines <= HELP_LINES_MAX, "help of `{}` has {lines} lines", command.get_name());
+            command.get_subcommands_mut().for_each(check);
+        }
+        check(&mut Cli::command());
+    }
+
+    #[test]
+    fn demand_is_one_of_two() {
+        assert!(Cli::try_parse_from(["ebb", "demand", "local", "--needed", "3"]).is_ok());
+        assert!(Cli::try_parse_from(["ebb", "demand", "local"]).is_err());
+        assert!(Cli::try_parse_from(["ebb", "demand", "local", "--needed", "3", "--utilization", "1"]).is_err());
+    }
+}

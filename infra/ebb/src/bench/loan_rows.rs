@@ -1,0 +1,140 @@
+//! Loans: from a demand (or a direct take-back) to free slots, and how long the others stand still, again and again while a job
+//! trains. Compared with the undisturbed step of the same job, because a slot is given back at a boundary between steps.
+
+use super::Effort;
+use super::row::{Row, Times};
+use crate::client::{Body, Client};
+use crate::demo::screen::Screen;
+use crate::demo::tide::Tide;
+use crate::failure::Failure;
+use crate::first_start::LOCAL_FLEET;
+use crate::jobs;
+use crate::release::{occupied, until_free};
+use crate::service::{Service, ServiceOptions};
+use crate::take_back::AgentClient;
+use crate::wire::{self, Job};
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Slots of the service, and logical workers of the job.
+const SLOTS: u16 = 4;
+/// Slots that a demand takes away.
+const NEEDED: u32 = 2;
+/// Steps between two disturbances.
+const STEPS_BETWEEN: u64 = 5;
+/// How often an undisturbed step is read.
+const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// All rows about loans.
+pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Vec<Row>, Failure> {
+    let data = folder.join("loan-service");
+    let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let log = log.map(|url| crate::demo::fresh_topics(url, &own));
+    let service = Service::start(ServiceOptions::new(&data, SLOTS)?.with("--log", log.as_deref())).await?;
+    let (client, agent) = (service.client()?, service.agent()?);
+    let screen = Screen::silent(SLOTS);
+    let document = json!({
+        "name": "bench",
+        "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
+        "dataset": "digits",
+        "workers": {"min": 1, "max": SLOTS},
+        "batch_size": 16,
+        "steps": 1_000_000,
+        "checkpoint": {"every_steps": 1_000_000_000u64},
+    });
+    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document), "bench-loans").await?)?;
+    let mut tide = Tide::follow(&client, &job.id, &screen);
+    tide.until_members(SLOTS).await?;
+    tide.until_steps(4 * STEPS_BETWEEN).await?;
+    let step = undisturbed(&client, &job.id, effort.pick(60, 200)).await?;
+    let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20) };
+    let by_demand = cycles.by_demand(&mut tide).await?;
+    let by_take_back = cycles.by_take_back(&mut tide).await?;
+    let (shrinking, growing) = (Times::of_ms(tide.pauses_in_ms()), Times::of_ms(tide.pauses_out_ms()));
+    drop(tide);
+    client.send(reqwest::Method::DELETE, &format!("/v1/jobs/{}", job.id), None, &[]).await?;
+    service.stop().await?;
+    let against_step = |name, times: &Times, what: &str| Row {
+        name,
+        value: times.at(0.99),
+        unit: "ms p99",
+        baseline_name: "ms an undisturbed step",
+        baseline: step.median(),
+        note: format!("{what}{}", times.spread()),
+    };
+    let spread = format!("step {}; ", step.spread());
+    Ok(vec![
+        against_step("demand accepted to slot free", &by_demand, &spread),
+        against_step("take-back to slot free", &by_take_back, ""),
+        against_step("pause at scale in", &shrinking, ""),
+        against_step("pause at scale out", &growing, ""),
+    ])
+}
+
+/// Times of single steps while nothing happens.
+async fn undisturbed(client: &Client, id: &str, samples: usize) -> Result<Times, Failure> {
+    let mut times_ms = Vec::with_capacity(samples);
+    let mut seen = 0;
+    while times_ms.len() < samples {
+        let job: Job = client.get(&format!("/v1/jobs/{id}")).await?;
+        if job.is_over() {
+            return Err(Failure::plain(format!("the bench's job ended as {}", job.phase)));
+        }
+        if let Some(progress) = job.progress.filter(|p| p.step > seen) {
+            seen = progress.step;
+            times_ms.push(progress.step_us as f64 / 1e3);
+        }
+        tokio::time::sleep(STEP_LOOK_EVERY).await;
+    }
+    Ok(Times::of_ms(times_ms))
+}
+
+/// Disturbances, one after the other.
+struct Cycles<'a> {
+    client: &'a Client,
+    agent: &'a AgentClient,
+    rounds: usize,
+}
+
+impl Cycles<'_> {
+    async fn demand(&self, needed: u32) -> Result<Instant, Failure> {
+        self.client.post(&format!("/v1/fleets/{LOCAL_FLEET}/demand"), &json!({ "needed": needed })).await?;
+        Ok(Instant::now())
+    }
+
+    async fn by_demand(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
+        let mut times_ms = Vec::new();
+        for _ in 0..self.rounds {
+            let before = occupied(&self.agent.slots().await?);
+            let accepted = self.demand(NEEDED).await?;
+            times_ms.extend(until_free(self.agent, &before, NEEDED as usize, accepted).await?);
+            tide.until_members(SLOTS - NEEDED as u16).await?;
+            tide.until_steps(STEPS_BETWEEN).await?;
+            self.refill(tide).await?;
+        }
+        Ok(Times::of_ms(times_ms))
+    }
+
+    async fn by_take_back(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
+        let mut times_ms = Vec::new();
+        for _ in 0..self.rounds {
+            let slots = self.agent.slots().await?;
+            let Some(slot) = slots.iter().rev().find(|s| s.executor.is_some()) else {
+                return Err(Failure::plain("no slot is in use"));
+            };
+            let freed = self.agent.take_back(std::slice::from_ref(&slot.slot), None).await?;
+            times_ms.extend(freed.iter().map(|f| f.elapsed_ms as f64));
+            tide.until_members(SLOTS - 1).await?;
+            tide.until_steps(STEPS_BETWEEN).await?;
+            self.refill(tide).await?;
+        }
+        Ok(Times::of_ms(times_ms))
+    }
+
+    async fn refill(&self, tide: &mut Tide<'_>) -> Result<(), Failure> {
+        self.demand(0).await?;
+        tide.until_members(SLOTS).await?;
+        tide.until_steps(STEPS_BETWEEN).await
+    }
+}

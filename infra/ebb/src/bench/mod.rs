@@ -1,0 +1,129 @@
+//! `ebb bench`: what this machine does, each figure beside a baseline taken in the same run, so that a ratio means something
+//! on any machine.
+//!
+//! One file per subject, each a list of measurements; reading order: [`row`], `log_rows.rs`, `store_rows.rs`, `reduce_rows.rs`,
+//! `step_rows.rs`, `loan_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
+
+pub mod row;
+
+mod loan_rows;
+mod log_rows;
+mod reduce_rows;
+mod step_rows;
+mod store_rows;
+
+use crate::args::BenchArgs;
+use crate::failure::Failure;
+use crate::output::{Output, line};
+use row::Row;
+use serde_json::{Value, json};
+use std::path::Path;
+
+pub use reduce_rows::member as reduce_member;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Fewer repetitions.
+    pub quick: bool,
+}
+
+impl Effort {
+    /// One of two amounts.
+    #[must_use]
+    pub fn pick<T>(self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Names of the rows of each subject, for `--only`.
+const LOG_ROWS: &[&str] = &[
+    "log append, 1 in flight",
+    "log append, 256 in flight",
+    "kafka append, 1 in flight",
+    "kafka append, 256 in flight",
+];
+const STORE_ROWS: &[&str] = &["partition read", "checkpoint write"];
+const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
+const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor"];
+const LOAN_ROWS: &[&str] =
+    &["demand accepted to slot free", "take-back to slot free", "pause at scale in", "pause at scale out"];
+
+/// `ebb bench`.
+pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
+    let effort = Effort { quick: args.quick };
+    let wanted = |names: &[&str]| args.only.as_deref().is_none_or(|only| names.iter().any(|n| n.contains(only)));
+    if !wanted(&[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS].concat()) {
+        return Err(Failure::Usage(format!("no row's name contains `{}`", args.only.as_deref().unwrap_or_default())));
+    }
+    let folder = tempfile_folder()?;
+    let mut rows = Vec::new();
+    let measured = measure(args, effort, folder.path(), &wanted, &mut rows).await;
+    let removed = folder.remove();
+    measured?;
+    removed?;
+    rows.retain(|row| args.only.as_deref().is_none_or(|only| row.name.contains(only)));
+    match output {
+        Output::Json => line(json!({"rows": rows.iter().map(Row::json).collect::<Vec<Value>>()}).to_string()),
+        Output::Table => line(row::table(&rows)),
+    }
+    Ok(())
+}
+
+async fn measure(
+    args: &BenchArgs,
+    effort: Effort,
+    folder: &Path,
+    wanted: &impl Fn(&[&str]) -> bool,
+    rows: &mut Vec<Row>,
+) -> Result<(), Failure> {
+    if wanted(LOG_ROWS) {
+        progress("log");
+        rows.extend(log_rows::embedded(folder, effort).await?);
+        if let Some(url) = &args.log {
+            rows.extend(log_rows::kafka(url, effort).await?);
+        }
+    }
+    if wanted(STORE_ROWS) {
+        progress("store");
+        rows.extend(store_rows::rows(folder, effort).await?);
+    }
+    if wanted(REDUCE_ROWS) {
+        progress("reduce");
+        rows.extend(reduce_rows::rows(effort).await?);
+    }
+    if wanted(STEP_ROWS) {
+        progress("steps");
+        rows.extend(step_rows::rows(folder, effort).await?);
+    }
+    if wanted(LOAN_ROWS) {
+        progress("loans");
+        rows.extend(loan_rows::rows(folder, args.log.as_deref(), effort).await?);
+    }
+    Ok(())
+}
+
+fn progress(what: &str) {
+    eprintln!("measuring: {what}");
+}
+
+/// A directory of our own for what is written.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn remove(self) -> Result<(), Failure> {
+        std::fs::remove_dir_all(&self.0)
+            .map_err(|e| Failure::local(format!("`{}` cannot be removed", self.0.display()), e))
+    }
+}
+
+fn tempfile_folder() -> Result<Folder, Failure> {
+    let random = getrandom::u64().map_err(|e| Failure::local("the system gives no random numbers", e))?;
+    let path = std::env::temp_dir().join(format!("ebb-bench-{random:016x}"));
+    std::fs::create_dir(&path).map_err(|e| Failure::local(format!("`{}` cannot be made", path.display()), e))?;
+    Ok(Folder(path))
+}

@@ -1,0 +1,145 @@
+//! The canonical sum of 100 MB between real processes, against copying as much in memory once.
+//!
+//! Each member is this program again (`ebb bench-member`), so that links, buffers and scheduling are those of executors.
+
+use super::Effort;
+use super::row::{Row, Times};
+use crate::args::BenchMemberArgs;
+use crate::failure::Failure;
+use crate::output::line;
+use events_schema::JobId;
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+use workers_executor::collective::{Group, GroupError};
+
+/// 100 MB of 32-bit floats.
+const ELEMENTS: usize = 25_000_000;
+/// Both ends of a bench know it; the links are between processes of one bench on one machine.
+const KEY: [u8; 32] = *b"ebb bench: not a secret at all..";
+
+/// Both rows.
+pub async fn rows(effort: Effort) -> Result<Vec<Row>, Failure> {
+    let rounds = effort.pick(4, 10);
+    let copy = memory_copy(rounds);
+    let mut rows = Vec::new();
+    for (members, name) in [(2u16, "reduce 100 MB, 2 processes"), (4, "reduce 100 MB, 4 processes")] {
+        let times = between_processes(members, rounds).await?;
+        rows.push(Row {
+            name,
+            value: times.median(),
+            unit: "ms",
+            baseline_name: "ms a memory copy",
+            baseline: copy.median(),
+            note: times.spread(),
+        });
+    }
+    Ok(rows)
+}
+
+fn memory_copy(rounds: usize) -> Times {
+    let from = vec![1.0f32; ELEMENTS];
+    let mut to = vec![0.0f32; ELEMENTS];
+    let mut copy = || {
+        let begun = Instant::now();
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&to);
+        begun.elapsed()
+    };
+    // The first one pays for the pages.
+    copy();
+    Times::of((0..rounds).map(|_| copy()).collect::<Vec<_>>())
+}
+
+/// A member's process and what it says.
+type Member = (Child, tokio::io::Lines<BufReader<ChildStdout>>);
+
+async fn between_processes(members: u16, rounds: usize) -> Result<Times, Failure> {
+    let mut running = Vec::new();
+    for member in 0..members {
+        running.push(start(member, members, rounds)?);
+    }
+    let mut addresses = Vec::new();
+    for member in &mut running {
+        addresses.push(said(member).await?["address"].clone());
+    }
+    let told = format!("{}\n", Value::Array(addresses));
+    for (child, _) in &mut running {
+        let Some(mut stdin) = child.stdin.take() else {
+            return Err(Failure::plain("a member of the bench has no standard input"));
+        };
+        stdin
+            .write_all(told.as_bytes())
+            .await
+            .map_err(|e| Failure::local("a member of the bench does not listen", e))?;
+    }
+    let mut times_ms = Vec::new();
+    for member in &mut running {
+        let said = said(member).await?;
+        times_ms.extend(said["round_ms"].as_array().into_iter().flatten().filter_map(Value::as_f64));
+    }
+    for (child, _) in &mut running {
+        child.wait().await.map_err(|e| Failure::local("a member of the bench was not seen to end", e))?;
+    }
+    Ok(Times::of_ms(times_ms))
+}
+
+fn start(member: u16, members: u16, rounds: usize) -> Result<Member, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
+    let mut command = Command::new(program);
+    command.args([
+        "bench-member",
+        "--member",
+        &member.to_string(),
+        "--members",
+        &members.to_string(),
+        "--rounds",
+        &rounds.to_string(),
+    ]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| Failure::local("a member of the bench cannot be started", e))?;
+    let out = child.stdout.take().ok_or_else(|| Failure::plain("a member of the bench has no standard output"))?;
+    Ok((child, BufReader::new(out).lines()))
+}
+
+async fn said((_, lines): &mut Member) -> Result<Value, Failure> {
+    let next = lines.next_line().await.map_err(|e| Failure::local("a member of the bench cannot be read", e))?;
+    let text = next.ok_or_else(|| Failure::plain("a member of the bench ended too early"))?;
+    serde_json::from_str(&text).map_err(|e| Failure::local("a member of the bench is not understood", e))
+}
+
+/// `ebb bench-member`: says where it listens, is told where the others do, sums, and says how long each round took.
+pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
+    let failed = |e: GroupError| Failure::local("the sum failed", e);
+    let name = JobId::parse("job-bench").map_err(|e| Failure::local("the bench has no name", e))?;
+    let listening = Group::listen(&name, KEY, u32::from(args.member), args.members, args.members);
+    let mut group = listening.map_err(|e| Failure::local("a member of the bench cannot listen", e))?;
+    line(json!({"address": group.address()}).to_string());
+    let mut told = String::new();
+    std::io::stdin().read_line(&mut told).map_err(|e| Failure::local("standard input cannot be read", e))?;
+    let addresses: Vec<String> =
+        serde_json::from_str(&told).map_err(|e| Failure::local("standard input is not understood", e))?;
+    group.link(&addresses).map_err(failed)?;
+    let gradient = Arc::new(vec![f32::from(args.member) + 0.5; ELEMENTS]);
+    let sums: Vec<_> = group.nodes().iter().map(|_| Arc::clone(&gradient)).collect();
+    let mut round_ms = Vec::new();
+    for round in 0..=args.rounds {
+        let begun = Instant::now();
+        let sum = group.reduce(round, sums.clone()).map_err(failed)?;
+        // The first round pays for pages and connections.
+        if round > 0 {
+            round_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        group.recycle(std::hint::black_box(sum));
+    }
+    line(json!({ "round_ms": round_ms }).to_string());
+    group.flush();
+    Ok(())
+}

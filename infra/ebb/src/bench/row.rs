@@ -1,0 +1,128 @@
+//! One figure and what it is compared with.
+
+use crate::output;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A measured figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What was measured.
+    pub name: &'static str,
+    /// How much it was, in `unit`.
+    pub value: f64,
+    /// Of value and baseline.
+    pub unit: &'static str,
+    /// What it is compared with, measured in the same run.
+    pub baseline_name: &'static str,
+    /// How much that was, in `unit`.
+    pub baseline: f64,
+    /// What else is worth knowing: spread, sizes.
+    pub note: String,
+}
+
+impl Row {
+    /// Value over baseline.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        if self.baseline == 0.0 { f64::NAN } else { self.value / self.baseline }
+    }
+
+    /// For programs.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({"name": self.name, "value": self.value, "unit": self.unit, "baseline_name": self.baseline_name, "baseline": self.baseline, "ratio": self.ratio(), "note": self.note})
+    }
+}
+
+/// All rows, for people.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|r| {
+            vec![
+                r.name.to_owned(),
+                number(r.value),
+                r.unit.to_owned(),
+                format!("{} {}", number(r.baseline), r.baseline_name),
+                format!("{:.2}", r.ratio()),
+                r.note.clone(),
+            ]
+        })
+        .collect();
+    output::table(&["NAME", "VALUE", "UNIT", "BASELINE", "RATIO", "NOTE"], &cells)
+}
+
+/// Three digits that matter.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Some times, in order of length.
+#[derive(Debug, Clone, Default)]
+pub struct Times(Vec<f64>);
+
+impl Times {
+    /// Sorts times in milliseconds.
+    #[must_use]
+    pub fn of_ms(mut times_ms: Vec<f64>) -> Self {
+        times_ms.sort_by(f64::total_cmp);
+        Self(times_ms)
+    }
+
+    /// Sorts durations.
+    #[must_use]
+    pub fn of(times: impl IntoIterator<Item = Duration>) -> Self {
+        Self::of_ms(times.into_iter().map(|t| t.as_secs_f64() * 1e3).collect())
+    }
+
+    /// The time that this share of all are not longer than, in milliseconds; 0 without times.
+    #[must_use]
+    pub fn at(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get(((self.0.len() as f64 * share) as usize).min(last)).copied().unwrap_or(0.0)
+    }
+
+    /// The middle one.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        self.at(0.5)
+    }
+
+    /// `p50 …, p99 …, max … of n`.
+    #[must_use]
+    pub fn spread(&self) -> String {
+        format!(
+            "p50 {} p99 {} max {} ms, n = {}",
+            number(self.median()),
+            number(self.at(0.99)),
+            number(self.at(1.0)),
+            self.0.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_ranked() {
+        let times = Times::of_ms((1..=200).rev().map(f64::from).collect());
+        assert_eq!((times.median(), times.at(0.99), times.at(1.0)), (101.0, 199.0, 200.0));
+        assert_eq!(Times::default().median(), 0.0);
+    }
+
+    #[test]
+    fn a_ratio_is_value_over_baseline() {
+        let row = Row { name: "x", value: 3.0, unit: "ms", baseline_name: "y", baseline: 2.0, note: String::new() };
+        assert_eq!(row.ratio(), 1.5);
+        assert!(table(&[row]).contains("3.00   ms    2.00 y    1.50"));
+    }
+}

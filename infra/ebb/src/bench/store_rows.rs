@@ -1,0 +1,156 @@
+//! Reading partitions against reading the same bytes from a bare file, and writing checkpoints against writing a bare file.
+//! Everything is read warm: the page cache serves both sides.
+
+use super::Effort;
+use super::row::{Row, Times};
+use crate::failure::Failure;
+use events_schema::dataset::Samples;
+use events_schema::job::JobSpec;
+use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step};
+use serde_json::json;
+use std::io::{Cursor, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::checkpoint::{Manifest, cut_shards, replica_digest, write_manifest, write_shard};
+use storage::dataset::{IdxOptions, import_idx};
+use storage::{Loader, LoaderLimits};
+
+/// Side of a bench image; one is a KiB.
+const SIDE: u32 = 32;
+/// Samples of a step: one read of the loader.
+const STEP_ROWS: u64 = 256;
+
+type Store = Arc<dyn object_store::ObjectStore>;
+
+/// Both rows.
+pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, Failure> {
+    let address = format!("file://{}", folder.join("store").display());
+    let store = storage::open_store(&address).map_err(|e| Failure::local("the bench's store cannot be opened", e))?;
+    Ok(vec![partition_read(&store, folder, effort).await?, checkpoint_write(&store, folder, effort).await?])
+}
+
+async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<Row, Failure> {
+    let images = effort.pick(16_384u32, 65_536);
+    let bytes = u64::from(images) * u64::from(SIDE * SIDE);
+    let name = DatasetName::parse("bench").map_err(|e| Failure::plain(e.to_string()))?;
+    let pixels: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let raw = folder.join("raw-partition");
+    std::fs::write(&raw, &pixels).map_err(|e| Failure::local("the bare file cannot be written", e))?;
+    let labels: Vec<u8> = (0..images).map(|i| (i % 10) as u8).collect();
+    let files = (idx(&[images, SIDE, SIDE], &pixels), idx(&[images], &labels));
+    let imported = import_idx(store, &name, Cursor::new(files.0), Cursor::new(files.1), &IdxOptions::default())
+        .await
+        .map_err(|e| Failure::local("the bench's dataset cannot be written", e))?;
+    let spec = spec(
+        &json!({"name": "bench", "model": {"kind": "mlp"}, "dataset": "bench", "workers": {"max": 1}, "batch_size": STEP_ROWS, "epochs": 1, "shuffle": "none"}),
+    )?;
+    let mut raw_times = Vec::new();
+    let mut times = Vec::new();
+    for _ in 0..effort.pick(3, 7) {
+        let begun = Instant::now();
+        let read = std::fs::read(&raw).map_err(|e| Failure::local("the bare file cannot be read", e))?;
+        raw_times.push(begun.elapsed());
+        drop(std::hint::black_box(read));
+        let begun = Instant::now();
+        read_all(store, &spec, &imported.dataset).await?;
+        times.push(begun.elapsed());
+    }
+    let rate = |times: &[Duration]| bytes as f64 / 1e3 / Times::of(times.iter().copied()).median();
+    Ok(Row {
+        name: "partition read",
+        value: rate(&times),
+        unit: "MB/s",
+        baseline_name: "MB/s a bare file",
+        baseline: rate(&raw_times),
+        note: format!("{} MB of bytes in Parquet, decoded to f32 samples", bytes / 1_000_000),
+    })
+}
+
+async fn read_all(store: &Store, spec: &JobSpec, info: &events_schema::dataset::DatasetInfo) -> Result<(), Failure> {
+    let failed = |e: storage::DataError| Failure::local("the bench's dataset cannot be read", e);
+    let loader = Loader::open(store.clone(), spec, info, LoaderLimits::default()).await.map_err(failed)?;
+    let mut rows = 0;
+    for step in 0..loader.steps_total() {
+        loader.prefetch(&[Rank(0)], Step(step), 8);
+        let samples = loader.samples(Rank(0), Step(step)).await.map_err(failed)?;
+        rows += Samples::len(&samples) as u64;
+    }
+    if rows == info.rows { Ok(()) } else { Err(Failure::plain(format!("{rows} rows were read of {}", info.rows))) }
+}
+
+/// A file in MNIST's format: magic, sizes, bytes.
+fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let mut file = vec![0, 0, 0x08, sizes.len() as u8];
+    sizes.iter().for_each(|n| file.extend(n.to_be_bytes()));
+    file.extend(bytes);
+    file
+}
+
+async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<Row, Failure> {
+    let elements = effort.pick(4_000_000u64, 16_000_000);
+    let replica: Vec<f32> = (0..elements).map(|i| i as f32 * 1e-3).collect();
+    let bytes: Vec<u8> = replica.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let spec =
+        spec(&json!({"name": "bench", "model": {"kind": "mlp"}, "dataset": "bench", "batch_size": 1, "epochs": 1}))?;
+    let job = JobId::parse("job-bench").map_err(|e| Failure::plain(e.to_string()))?;
+    let mut times = Vec::new();
+    let mut raw_times = Vec::new();
+    for round in 0..effort.pick(3u64, 7) {
+        let begun = Instant::now();
+        raw_write(&folder.join(format!("raw-checkpoint-{round}")), &bytes)
+            .map_err(|e| Failure::local("the bare file cannot be written", e))?;
+        raw_times.push(begun.elapsed());
+        let begun = Instant::now();
+        write_one(store, &job, &spec, Step(round), &replica)
+            .await
+            .map_err(|e| Failure::local("the bench's checkpoint cannot be written", e))?;
+        times.push(begun.elapsed());
+    }
+    let (time, raw) = (Times::of(times), Times::of(raw_times));
+    Ok(Row {
+        name: "checkpoint write",
+        value: time.median(),
+        unit: "ms",
+        baseline_name: "ms a bare file with fsync",
+        baseline: raw.median(),
+        note: format!("{} MB, digests and manifest included", bytes.len() / 1_000_000),
+    })
+}
+
+async fn write_one(
+    store: &Store,
+    job: &JobId,
+    spec: &JobSpec,
+    step: Step,
+    replica: &[f32],
+) -> Result<(), storage::checkpoint::CheckpointWriteError> {
+    let generation = Generation(1);
+    let mut shards = Vec::new();
+    for range in cut_shards(replica.len() as u64, 1) {
+        shards.push(write_shard(store, job, generation, step, range, range.of(replica).unwrap_or_default()).await?);
+    }
+    let manifest = Manifest {
+        format_version: storage::checkpoint::FORMAT_VERSION,
+        job: job.clone(),
+        spec_digest: spec.digest(),
+        numeric_class: Digest::of(b"bench"),
+        generation,
+        step,
+        replica_len: replica.len() as u64,
+        replica_digest: replica_digest(replica),
+        shards,
+    };
+    write_manifest(store, &manifest).await.map(|_| ())
+}
+
+fn raw_write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// A valid spec.
+pub fn spec(document: &serde_json::Value) -> Result<JobSpec, Failure> {
+    JobSpec::parse(document).map_err(|e| Failure::plain(e.to_string()))
+}

@@ -1,0 +1,178 @@
+//! Commands about datasets. An import runs here, in the client: it converts into the service's object store and registers what
+//! it wrote by key and digest, so no rows pass through the gateway.
+
+use crate::args::{ImportArgs, ImportFormat, RegisterArgs};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{Output, json, line, table};
+use events_schema::DatasetName;
+use events_schema::dataset::DatasetInfo;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use storage::dataset::{
+    CsvOptions, IdxOptions, Imported, LabelColumn, TextOptions, import_csv, import_idx, import_text,
+};
+
+/// The type of a store, as `storage` opens it.
+type Store = Arc<dyn object_store::ObjectStore>;
+
+/// `ebb dataset list`.
+pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
+    let answer: Value = client.get("/v1/datasets").await?;
+    if output == Output::Json {
+        json(&answer);
+        return Ok(());
+    }
+    let datasets = answer["datasets"].as_array().cloned().unwrap_or_default();
+    let rows: Vec<Vec<String>> = datasets.iter().map(row).collect();
+    line(table(&["NAME", "ROWS", "SAMPLE"], &rows));
+    Ok(())
+}
+
+fn row(dataset: &Value) -> Vec<String> {
+    let sample = &dataset["sample"];
+    let shown = match sample["kind"].as_str() {
+        Some("tokens") => format!("{} tokens of a vocabulary of {}", sample["length"], sample["vocabulary"]),
+        _ => format!("tensor {} of {} classes", sample["shape"], sample["classes"]),
+    };
+    vec![dataset["name"].as_str().unwrap_or_default().to_owned(), dataset["rows"].to_string(), shown]
+}
+
+/// `ebb dataset remove NAME`.
+pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
+    let answer = client.send(Method::DELETE, &format!("/v1/datasets/{name}"), None, &[]).await?;
+    match output {
+        Output::Json => json(&answer),
+        Output::Table => line(format!("{name} is removed; its files stay where they are")),
+    }
+    Ok(())
+}
+
+/// `ebb dataset register NAME URI...`.
+pub async fn register(client: &Client, output: Output, args: &RegisterArgs) -> Result<(), Failure> {
+    let answer = client.post("/v1/datasets", &registration(args)?).await?;
+    print_registered(output, &[answer]);
+    Ok(())
+}
+
+fn registration(args: &RegisterArgs) -> Result<Value, Failure> {
+    let mut columns = Map::new();
+    for (name, column) in [("features", &args.features), ("label", &args.label), ("tokens", &args.tokens)] {
+        columns.extend(column.as_ref().map(|c| (name.to_owned(), json!(c))));
+    }
+    let uris = args.uris.iter().map(|uri| absolute(uri)).collect::<Result<Vec<_>, _>>()?;
+    let mut body = json!({"name": args.name, "uris": uris});
+    if !columns.is_empty() {
+        body["columns"] = Value::Object(columns);
+    }
+    let tensor = (!args.shape.is_empty()).then_some(&args.shape).zip(args.classes);
+    let tokens = args.length.zip(args.vocabulary);
+    match (tensor, tokens) {
+        (Some((shape, classes)), None) => {
+            body["sample"] = json!({"kind": "classified", "shape": shape, "classes": classes})
+        }
+        (None, Some((length, vocabulary))) => {
+            body["sample"] = json!({"kind": "tokens", "length": length, "vocabulary": vocabulary})
+        }
+        (None, None)
+            if args.shape.is_empty()
+                && args.classes.is_none()
+                && args.length.is_none()
+                && args.vocabulary.is_none() => {}
+        _ => {
+            return Err(Failure::Usage(
+                "give --shape with --classes, or --length with --vocabulary, or none of them to let the files say it"
+                    .to_owned(),
+            ));
+        }
+    }
+    Ok(body)
+}
+
+/// A path of this machine as a `file:` address; anything with a scheme as it is.
+fn absolute(uri: &str) -> Result<String, Failure> {
+    if uri.contains("://") {
+        return Ok(uri.to_owned());
+    }
+    let path = std::fs::canonicalize(uri).map_err(|e| Failure::local(format!("`{uri}` cannot be found"), e))?;
+    url::Url::from_file_path(&path)
+        .map(String::from)
+        .map_err(|()| Failure::plain(format!("`{}` is no absolute path", path.display())))
+}
+
+/// `ebb dataset import NAME FILE...`.
+pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Result<(), Failure> {
+    let server: Value = client.get("/v1/server").await?;
+    let address = server["store_url"]
+        .as_str()
+        .ok_or_else(|| Failure::Answer { url: client.base().to_owned(), what: "no store_url".to_owned() })?;
+    let store = storage::open_store(address)
+        .map_err(|e| Failure::local("the service's object store cannot be opened from here", e))?;
+    let imported = convert(&store, args).await?;
+    let mut answers = Vec::new();
+    for dataset in std::iter::once(&imported.dataset).chain(imported.test.as_ref()) {
+        answers.push(register_metadata(client, dataset).await?);
+    }
+    print_registered(output, &answers);
+    Ok(())
+}
+
+/// Registers a dataset whose metadata object is in the service's store.
+pub async fn register_metadata(client: &Client, dataset: &DatasetInfo) -> Result<Value, Failure> {
+    let body =
+        json!({"name": dataset.name, "metadata_key": dataset.metadata_key, "metadata_digest": dataset.metadata_digest});
+    client.post("/v1/datasets", &body).await
+}
+
+async fn convert(store: &Store, args: &ImportArgs) -> Result<Imported, Failure> {
+    let imported = match (args.format, args.files.as_slice()) {
+        (ImportFormat::Csv, [file]) => {
+            let label = match args.label.as_deref() {
+                None => LabelColumn::Last,
+                Some(text) => text.parse().map_or_else(|_| LabelColumn::Name(text.to_owned()), LabelColumn::Index),
+            };
+            let shape = (!args.shape.is_empty()).then(|| args.shape.clone());
+            let options = CsvOptions {
+                label,
+                shape,
+                scale: args.scale.unwrap_or(1.0),
+                test_every: args.split_every,
+                ..CsvOptions::default()
+            };
+            import_csv(store, &args.name, open(file)?, &options).await
+        }
+        (ImportFormat::Idx, [images, labels]) => {
+            let options =
+                IdxOptions { scale: args.scale.unwrap_or(IdxOptions::default().scale), test_every: args.split_every };
+            import_idx(store, &args.name, open(images)?, open(labels)?, &options).await
+        }
+        (ImportFormat::Text, [file]) => {
+            let options = TextOptions { length: args.length, test_every: args.split_every, ..TextOptions::default() };
+            import_text(store, &args.name, open(file)?, &options).await
+        }
+        (ImportFormat::Idx, files) => {
+            return Err(Failure::Usage(format!(
+                "--format idx takes two files, images then labels; given {}",
+                files.len()
+            )));
+        }
+        (ImportFormat::Csv | ImportFormat::Text, files) => {
+            return Err(Failure::Usage(format!("this format takes one file; given {}", files.len())));
+        }
+    };
+    imported.map_err(|e| Failure::local(format!("`{}` was not imported", args.name), e))
+}
+
+fn open(file: &Path) -> Result<File, Failure> {
+    File::open(file).map_err(|e| Failure::local(format!("`{}` cannot be read", file.display()), e))
+}
+
+fn print_registered(output: Output, datasets: &[Value]) {
+    match output {
+        Output::Json => json(&json!({ "datasets": datasets })),
+        Output::Table => line(table(&["NAME", "ROWS", "SAMPLE"], &datasets.iter().map(row).collect::<Vec<_>>())),
+    }
+}

@@ -1,0 +1,121 @@
+//! How the demo looks while it runs: a line per event of the story, and below them one line that is always now. Elsewhere than
+//! on a terminal the line of now is printed when its slots or a tenth of the steps change.
+//!
+//! Writes to standard error, so that standard output holds the result alone.
+
+use crate::output::terminal;
+use crate::wire::Job;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+/// Parts of the steps after which a plain line is printed.
+const PLAIN_PARTS: u64 = 10;
+/// How often the spinner turns.
+const TURN_EVERY: Duration = Duration::from_millis(120);
+
+/// The demo's display.
+pub struct Screen {
+    bar: Option<ProgressBar>,
+    slots: u16,
+    begun: Instant,
+    demand: Cell<u32>,
+    last: RefCell<String>,
+}
+
+impl Screen {
+    /// A display for a machine of so many slots.
+    pub fn new(slots: u16, begun: Instant) -> Self {
+        let bar = terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            ProgressStyle::with_template("{spinner:.cyan} {msg}").into_iter().for_each(|s| bar.set_style(s));
+            bar.enable_steady_tick(TURN_EVERY);
+            bar
+        });
+        Self { bar, slots, begun, demand: Cell::new(0), last: RefCell::default() }
+    }
+
+    /// No display at all.
+    pub fn silent(slots: u16) -> Self {
+        let bar = Some(ProgressBar::hidden());
+        Self { bar, slots, begun: Instant::now(), demand: Cell::new(0), last: RefCell::default() }
+    }
+
+    /// An event of the story.
+    pub fn tell(&self, what: &str) {
+        self.print(&format!("{:6.1} s  {what}", self.begun.elapsed().as_secs_f64()));
+    }
+
+    /// The fleet's need, from now on.
+    pub fn demand(&self, needed: u32) {
+        self.demand.set(needed);
+    }
+
+    /// How the job stands.
+    pub fn update(&self, job: &Job) {
+        let Some(progress) = job.progress else { return };
+        let now = line(self.demand.get(), self.slots, job);
+        if let Some(bar) = &self.bar {
+            bar.set_message(now);
+            return;
+        }
+        let mark = format!(
+            "{} {} {} {}",
+            job.id,
+            progress.members,
+            self.demand.get(),
+            PLAIN_PARTS * progress.step / progress.steps_total.max(1)
+        );
+        if *self.last.borrow() != mark {
+            self.print(&format!("{:6.1} s    {now}", self.begun.elapsed().as_secs_f64()));
+            *self.last.borrow_mut() = mark;
+        }
+    }
+
+    /// Takes the line of now away.
+    pub fn close(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn print(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
+/// The tide at this moment.
+fn line(demand: u32, slots: u16, job: &Job) -> String {
+    let progress = job.progress.unwrap_or_default();
+    let training = usize::from(progress.members.min(slots));
+    let serving = (demand.min(u32::from(slots)) as usize).min(usize::from(slots) - training);
+    let idle = usize::from(slots) - training - serving;
+    let tide = format!("{}{}{}", "█".repeat(training), "·".repeat(idle), "░".repeat(serving));
+    format!(
+        "fleet needs {demand}  slots {tide} {training} train  step {:>3}/{}  loss {:.4}  {:.0} samples/s",
+        progress.step, progress.steps_total, progress.loss, progress.samples_per_second
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Progress;
+
+    #[test]
+    fn the_tide_shows_who_has_what() {
+        let progress = Progress {
+            step: 7,
+            steps_total: 100,
+            loss: 0.25,
+            samples_per_second: 640.0,
+            members: 1,
+            ..Progress::default()
+        };
+        let job = Job { progress: Some(progress), ..Job::default() };
+        assert_eq!(line(2, 4, &job), "fleet needs 2  slots █·░░ 1 train  step   7/100  loss 0.2500  640 samples/s");
+    }
+}

@@ -1,0 +1,263 @@
+//! One job as an onlooker sees it: its record, read again and again, and its facts, followed. Waits are for something seen, and
+//! each has an end.
+
+use super::screen::Screen;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::sse::{Event, Follower};
+use crate::wire::Job;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Longest wait for any one thing; a machine too slow for it is too slow for the demo.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How often the record is read while waiting.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+/// Events waiting to be looked at; the follower waits when it is full.
+const EVENTS_QUEUE_LEN: usize = 1_024;
+
+/// A job being watched.
+pub struct Tide<'a> {
+    client: Client,
+    path: String,
+    screen: &'a Screen,
+    events: mpsc::Receiver<(Instant, Result<Event, Failure>)>,
+    follower: JoinHandle<()>,
+    memberships: Memberships,
+    job: Job,
+    /// Steps seen done at the last event of the story.
+    floor: u64,
+}
+
+impl Drop for Tide<'_> {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+impl<'a> Tide<'a> {
+    /// Begins to watch.
+    pub fn follow(client: &Client, id: &str, screen: &'a Screen) -> Self {
+        let (sender, events) = mpsc::channel(EVENTS_QUEUE_LEN);
+        let mut reader = Follower::new(client.clone(), &format!("/v1/jobs/{id}/events"), None);
+        let follower = tokio::spawn(async move {
+            loop {
+                let next = reader.next().await;
+                let ended = next.is_err();
+                if sender.send((Instant::now(), next)).await.is_err() || ended {
+                    return;
+                }
+            }
+        });
+        let path = format!("/v1/jobs/{id}");
+        Self {
+            client: client.clone(),
+            path,
+            screen,
+            events,
+            follower,
+            memberships: Memberships::default(),
+            job: Job::default(),
+            floor: 0,
+        }
+    }
+
+    /// Says that something is about to happen: what is done by now must not be done again.
+    pub fn disturbed(&mut self) {
+        self.floor = self.steps();
+        self.memberships.floor = self.floor;
+        self.memberships.recovered = None;
+    }
+
+    /// Waits until so many executors train in lock-step.
+    pub async fn until_members(&mut self, members: u16) -> Result<(), Failure> {
+        let what = format!("{members} executors to train");
+        self.until(&what, |tide| {
+            tide.memberships.members == usize::from(members) && tide.job.progress.is_some_and(|p| p.members == members)
+        })
+        .await
+    }
+
+    /// Waits until training has gone on by so many steps.
+    pub async fn until_steps(&mut self, steps: u64) -> Result<(), Failure> {
+        self.look().await?;
+        let goal = self.steps() + steps;
+        self.until("training to go on", |tide| tide.steps() >= goal).await
+    }
+
+    /// Waits until the survivors of a lost member train again; when that was.
+    pub async fn until_recovered(&mut self) -> Result<Instant, Failure> {
+        self.until("the survivors to go on", |tide| tide.memberships.recovered.is_some()).await?;
+        Ok(self.memberships.recovered.unwrap_or_else(Instant::now))
+    }
+
+    /// Waits until the job is over; its last record.
+    pub async fn until_over(&mut self) -> Result<Job, Failure> {
+        loop {
+            let seen = self.steps();
+            let went_on = self.until("training to go on", |tide| tide.job.is_over() || tide.steps() > seen).await;
+            if self.job.is_over() {
+                return Ok(self.job.clone());
+            }
+            went_on?;
+        }
+    }
+
+    /// Pauses of the stayers at every shrinking, in milliseconds.
+    pub fn pauses_in_ms(&self) -> Vec<f64> {
+        self.memberships.pauses_in_ms.clone()
+    }
+
+    /// Pauses of the members at every growth, in milliseconds.
+    pub fn pauses_out_ms(&self) -> Vec<f64> {
+        self.memberships.pauses_out_ms.clone()
+    }
+
+    /// Steps that were done and had to be done again.
+    pub fn steps_lost(&self) -> u64 {
+        self.memberships.steps_lost
+    }
+
+    fn steps(&self) -> u64 {
+        self.job.progress.map_or(0, |p| p.step)
+    }
+
+    async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let mut over_before = false;
+        while begun.elapsed() < PATIENCE {
+            self.look().await?;
+            if done(self) {
+                return Ok(());
+            }
+            // One more look after the end: its last facts may come after its record.
+            if self.job.is_over() && over_before {
+                let reason = self.job.failure.clone().unwrap_or_else(|| self.job.phase.clone());
+                return Err(Failure::plain(format!("the job ended ({reason}) while the demo waited for {what}")));
+            }
+            over_before = self.job.is_over();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Err(Failure::plain(format!(
+            "waited {} s for {what}, in vain: {}",
+            PATIENCE.as_secs(),
+            crate::watch::summary(&self.job)
+        )))
+    }
+
+    async fn look(&mut self) -> Result<(), Failure> {
+        while let Ok((at, event)) = self.events.try_recv() {
+            self.memberships.take(&event?, at);
+        }
+        self.job = self.client.get(&self.path).await?;
+        self.screen.update(&self.job);
+        Ok(())
+    }
+}
+
+/// Memberships as the facts tell them.
+#[derive(Debug, Default)]
+struct Memberships {
+    /// Of each generation that was proposed: its number of members, and whether members had been lost.
+    proposed: BTreeMap<u64, (usize, bool)>,
+    members: usize,
+    floor: u64,
+    recovered: Option<Instant>,
+    pauses_in_ms: Vec<f64>,
+    pauses_out_ms: Vec<f64>,
+    steps_lost: u64,
+}
+
+impl Memberships {
+    fn take(&mut self, event: &Event, at: Instant) {
+        let data = event.data();
+        match event.kind() {
+            "dev.ebb.generation.proposed.v1" => {
+                let proposal = &data["proposal"];
+                let lost = proposal["entry"].as_str() == Some("recover");
+                let members = proposal["members"].as_array().map_or(0, Vec::len);
+                self.proposed.insert(number(&proposal["generation"]), (members, lost));
+            }
+            "dev.ebb.generation.active.v1" => self.active(data, at),
+            "dev.ebb.generation.departed.v1" => self.members = self.members.saturating_sub(1),
+            "dev.ebb.job.restarted.v1" => self.steps_lost += self.floor.saturating_sub(number(&data["from"])).max(1),
+            _ => {}
+        }
+    }
+
+    fn active(&mut self, data: &Value, at: Instant) {
+        let Some(&(members, lost)) = self.proposed.get(&number(&data["generation"])) else { return };
+        // A generation begins at the step that follows the last one done; below what was seen done before, work was lost.
+        self.steps_lost += self.floor.saturating_sub(number(&data["step"]));
+        let pause_ms = number(&data["pause_us"]) as f64 / 1e3;
+        if lost {
+            self.recovered = Some(at);
+        } else if members > self.members && self.members > 0 {
+            self.pauses_out_ms.push(pause_ms);
+        } else if members < self.members {
+            self.pauses_in_ms.push(pause_ms);
+        }
+        self.members = members;
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(kind: &str, data: Value) -> Event {
+        Event { cursor: String::new(), body: json!({"type": kind, "data": data}) }
+    }
+
+    fn proposed(generation: u64, members: usize, entry: Value) -> Event {
+        event(
+            "dev.ebb.generation.proposed.v1",
+            json!({"proposal": {"generation": generation, "members": vec![json!({}); members], "entry": entry}}),
+        )
+    }
+
+    fn active(generation: u64, step: u64, pause_us: u64) -> Event {
+        event("dev.ebb.generation.active.v1", json!({"generation": generation, "step": step, "pause_us": pause_us}))
+    }
+
+    #[test]
+    fn pauses_go_where_they_belong() {
+        let mut seen = Memberships::default();
+        let story = [
+            proposed(1, 4, json!("fresh")),
+            active(1, 0, 9_000),
+            proposed(2, 1, json!({"switch": {"from": 1}})),
+            active(2, 10, 100),
+            proposed(3, 4, json!({"switch": {"from": 2}})),
+            active(3, 20, 2_500),
+            proposed(4, 3, json!("recover")),
+            active(4, 30, 50_000),
+        ];
+        for event in &story {
+            seen.take(event, Instant::now());
+        }
+        assert_eq!(
+            (seen.pauses_in_ms.as_slice(), seen.pauses_out_ms.as_slice(), seen.members, seen.steps_lost),
+            ([0.1].as_slice(), [2.5].as_slice(), 3, 0)
+        );
+        assert!(seen.recovered.is_some());
+    }
+
+    #[test]
+    fn going_back_is_loss() {
+        let mut seen = Memberships { floor: 30, ..Memberships::default() };
+        seen.take(&proposed(2, 3, json!("recover")), Instant::now());
+        seen.take(&active(2, 25, 0), Instant::now());
+        assert_eq!(seen.steps_lost, 5);
+        seen.take(&event("dev.ebb.job.restarted.v1", json!({"from": 20})), Instant::now());
+        assert_eq!(seen.steps_lost, 15);
+    }
+}

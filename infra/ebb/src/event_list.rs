@@ -1,0 +1,90 @@
+//! `ebb events`: what happened, from the log. One line an event for people, one CloudEvent a line for programs.
+
+use crate::args::EventsArgs;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{Output, line};
+use crate::sse::Follower;
+use crate::{find, wire};
+use serde_json::Value;
+
+/// Events asked for per page.
+const PAGE_LIMIT: usize = 500;
+
+/// `ebb events [ID] [--follow] [--from CURSOR]`.
+pub async fn events(client: &Client, output: Output, args: &EventsArgs) -> Result<(), Failure> {
+    let path = match &args.id {
+        Some(id) => format!("/v1/jobs/{}/events", find::job(client, id).await?),
+        None => "/v1/events".to_owned(),
+    };
+    if args.follow {
+        let mut follower = Follower::new(client.clone(), &path, args.from.clone());
+        loop {
+            print(output, &follower.next().await?.body);
+        }
+    }
+    page_by_page(client, &path, args.from.clone(), |event| print(output, event)).await
+}
+
+/// Every event of `path` (`/v1/events` or a job's) up to now, oldest first.
+pub async fn all(client: &Client, path: &str) -> Result<Vec<Value>, Failure> {
+    let mut events = Vec::new();
+    page_by_page(client, path, None, |event| events.push(event.clone())).await?;
+    Ok(events)
+}
+
+async fn page_by_page(
+    client: &Client,
+    path: &str,
+    mut from: Option<String>,
+    mut take: impl FnMut(&Value),
+) -> Result<(), Failure> {
+    loop {
+        let after = from.as_deref().map(|c| format!("&from={c}")).unwrap_or_default();
+        let page: Value = client.get(&format!("{path}?limit={PAGE_LIMIT}{after}")).await?;
+        let events = page["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+        events.iter().for_each(&mut take);
+        let next = page["next_cursor"].as_str().map(str::to_owned);
+        // A page that is empty or does not move ends the list, so that no answer can keep us here for ever.
+        if events.is_empty() || next.is_none() || next == from {
+            return Ok(());
+        }
+        from = next;
+    }
+}
+
+fn print(output: Output, event: &Value) {
+    match output {
+        Output::Json => line(event.to_string()),
+        Output::Table => line(one_line(event)),
+    }
+}
+
+/// Time, kind, subject and what else the fact says.
+#[must_use]
+pub fn one_line(event: &Value) -> String {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    let kind = text("type").trim_start_matches("dev.ebb.").trim_end_matches(".v1");
+    let subject = text("subject");
+    let details = event["data"].as_object().map(|data| {
+        let told = |(name, value): &(&String, &Value)| name.as_str() != "fact" && value.as_str() != Some(subject);
+        data.iter()
+            .filter(told)
+            .map(|(name, value)| format!("{name}: {}", wire::words(value)))
+            .collect::<Vec<_>>()
+            .join("  ")
+    });
+    format!("{}  {kind:24} {subject}  {}", text("time"), details.unwrap_or_default()).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_event_is_one_line() {
+        let event = json!({"time": "2026-01-01T00:00:00.000Z", "type": "dev.ebb.job.restarted.v1", "subject": "job-a", "data": {"fact": "job_restarted", "job": "job-a", "from": 12}});
+        assert_eq!(one_line(&event), "2026-01-01T00:00:00.000Z  job.restarted            job-a  from: 12");
+    }
+}

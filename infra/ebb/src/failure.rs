@@ -1,0 +1,260 @@
+//! Every way a command of `ebb` can end other than well: its text, its exit code and what its user can do next.
+//!
+//! Decides nothing; commands return a [`Failure`], `lib.rs` prints it and exits with its code.
+
+use serde::Deserialize;
+use std::error::Error;
+use std::io::Write;
+
+/// Exit codes beside 0; shown by `ebb --help`.
+pub mod exit_code {
+    /// The command failed.
+    pub const FAILED: u8 = 1;
+    /// The arguments make no sense (clap's own code).
+    pub const USAGE: u8 = 2;
+    /// No service answers at the URL.
+    pub const UNREACHABLE: u8 = 3;
+    /// The service refused the request and said why.
+    pub const REFUSED: u8 = 4;
+    /// The job that was waited for ended without a model.
+    pub const NO_MODEL: u8 = 5;
+}
+
+/// A refusal of the service (RFC 9457).
+#[derive(Debug, Clone, Deserialize)]
+pub struct Problem {
+    /// Stable kind of the refusal, a URL.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// The kind in words.
+    #[serde(default)]
+    pub title: String,
+    /// HTTP status.
+    #[serde(default)]
+    pub status: u16,
+    /// What was wrong this time, and what would be right.
+    #[serde(default)]
+    pub detail: String,
+    /// Field by field, where the body was wrong.
+    #[serde(default)]
+    pub problems: Vec<FieldProblem>,
+}
+
+/// One wrong field of a refused body.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FieldProblem {
+    /// Path of the field.
+    #[serde(default)]
+    pub field: String,
+    /// Its value as given.
+    #[serde(default)]
+    pub value: String,
+    /// What would be right.
+    #[serde(default)]
+    pub expected: String,
+}
+
+/// Why a command ended without success.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// No service answered. Retry once it runs.
+    #[error("cannot reach Ebb at {url}")]
+    Unreachable {
+        /// Where it was looked for.
+        url: String,
+        /// What the connection said.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The service refused. Stop; the problem says what would be right.
+    #[error("{}", problem_text(.0))]
+    Refused(Box<Problem>),
+    /// Something answered that does not speak Ebb's API. Stop.
+    #[error("the answer of {url} is not understood: {what}")]
+    Answer {
+        /// What was asked.
+        url: String,
+        /// What is wrong with the answer.
+        what: String,
+    },
+    /// No such thing. Stop.
+    #[error("no {kind} `{text}`")]
+    NotFound {
+        /// `job`, `slot`, …
+        kind: &'static str,
+        /// As typed.
+        text: String,
+        /// The nearest that exists.
+        nearest: Option<String>,
+    },
+    /// An abbreviation fits several. Stop.
+    #[error("`{text}` fits {} {kind}s: {}", .candidates.len(), shown(.candidates))]
+    Ambiguous {
+        /// `job`, …
+        kind: &'static str,
+        /// As typed.
+        text: String,
+        /// All that begin with it.
+        candidates: Vec<String>,
+    },
+    /// A job ended without a model. Stop.
+    #[error("job {job} {phase}{}", .reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    NoModel {
+        /// Which.
+        job: String,
+        /// `failed` or `cancelled`.
+        phase: String,
+        /// Why it failed.
+        reason: Option<String>,
+    },
+    /// Something on this machine. Stop.
+    #[error("{what}")]
+    Local {
+        /// What could not be done.
+        what: String,
+        /// What to do about it.
+        next: Option<String>,
+        /// Why.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// The arguments contradict each other or their values make no sense. Stop.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Failure {
+    /// A local failure with its cause.
+    pub fn local(what: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Local { what: what.into(), next: None, source: Some(source.into()) }
+    }
+
+    /// A local failure that is its own cause.
+    pub fn plain(what: impl Into<String>) -> Self {
+        Self::Local { what: what.into(), next: None, source: None }
+    }
+
+    /// The same failure with advice.
+    #[must_use]
+    pub fn advise(self, advice: impl Into<String>) -> Self {
+        match self {
+            Self::Local { what, source, .. } => Self::Local { what, next: Some(advice.into()), source },
+            other => other,
+        }
+    }
+
+    /// The exit code of the process.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unreachable { .. } => exit_code::UNREACHABLE,
+            Self::Refused(_) => exit_code::REFUSED,
+            Self::NoModel { .. } => exit_code::NO_MODEL,
+            Self::Usage(_) => exit_code::USAGE,
+            Self::Answer { .. } | Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Local { .. } => {
+                exit_code::FAILED
+            }
+        }
+    }
+
+    /// Whether the service said that there is no such thing.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::Refused(problem) => problem.status == 404,
+            Self::NotFound { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// What its user can do next.
+    #[must_use]
+    pub fn next_step(&self) -> Option<String> {
+        match self {
+            Self::Unreachable { .. } => {
+                Some("start it with `ebb up`, or say where it runs with --url or EBB_URL".to_owned())
+            }
+            Self::NotFound { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
+            Self::NotFound { kind, .. } => Some(format!("`ebb {kind}s` lists what there is")),
+            Self::Ambiguous { .. } => Some("type more of it".to_owned()),
+            Self::NoModel { job, .. } => Some(format!("`ebb events {job}` tells its story")),
+            Self::Local { next, .. } => next.clone(),
+            Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
+            Self::Answer { .. } => Some("check that --url or EBB_URL points to an Ebb of this version".to_owned()),
+            Self::Refused(_) => None,
+        }
+    }
+
+    /// Writes the failure, its causes and the next step to standard error.
+    pub fn print(&self) {
+        let mut err = std::io::stderr().lock();
+        let mut text = format!("ebb: {self}\n");
+        let mut cause = self.source();
+        while let Some(source) = cause {
+            text.push_str(&format!("  because: {source}\n"));
+            cause = source.source();
+        }
+        if let Some(next) = self.next_step() {
+            text.push_str(&format!("  next: {next}\n"));
+        }
+        // A closed standard error leaves the exit code to tell.
+        let _ = err.write_all(text.as_bytes());
+    }
+}
+
+/// Candidates of an ambiguous abbreviation that are shown.
+const CANDIDATES_SHOWN: usize = 6;
+
+fn shown(candidates: &[String]) -> String {
+    let mut text = candidates.iter().take(CANDIDATES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if candidates.len() > CANDIDATES_SHOWN {
+        text.push_str(", …");
+    }
+    text
+}
+
+fn problem_text(problem: &Problem) -> String {
+    let mut text = if problem.title.is_empty() {
+        format!("refused with status {}", problem.status)
+    } else {
+        problem.title.clone()
+    };
+    if problem.problems.is_empty() {
+        if !problem.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&problem.detail);
+        }
+        return text;
+    }
+    for field in &problem.problems {
+        let name = if field.field.is_empty() { "the body" } else { &field.field };
+        text.push_str(&format!("\n  {name} is {}: expected {}", field.value, field.expected));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_every_field() {
+        let body = r#"{"type":"https://ebb.dev/problems/invalid-job","title":"the job is not valid","status":400,"detail":"two problems",
+            "problems":[{"field":"workers.max","value":"0","expected":"a whole number from 1 to 256"},{"field":"","value":"3","expected":"an object"}]}"#;
+        let problem: Problem = serde_json::from_str(body).expect("a problem");
+        let text = Failure::Refused(Box::new(problem)).to_string();
+        assert_eq!(
+            text,
+            "the job is not valid\n  workers.max is 0: expected a whole number from 1 to 256\n  the body is 3: expected an object"
+        );
+    }
+
+    #[test]
+    fn each_kind_has_its_own_exit_code() {
+        let no_model = Failure::NoModel { job: "job-a".into(), phase: "failed".into(), reason: None };
+        assert_eq!(
+            (no_model.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()),
+            (5, 2, 1)
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Commands about fleets and slots. A fleet speaks with its own controller here; the direct way is in `take_back.rs`.
+
+use crate::args::{DemandArgs, FleetPutArgs, OffersName, SlotsArgs};
+use crate::client::{Body, Client};
+use crate::failure::Failure;
+use crate::output::{Output, json, line, pairs, table};
+use crate::wire::{self, Fleet, FleetSlot, words};
+use events_schema::FleetId;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// Characters of a numeric class in a table.
+const CLASS_SHOWN: usize = 12;
+
+/// `ebb fleets`.
+pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
+    let answer: Value = client.get("/v1/fleets").await?;
+    if output == Output::Json {
+        json(&answer);
+        return Ok(());
+    }
+    let fleets: Vec<Fleet> = wire::read(&answer["fleets"])?;
+    if fleets.is_empty() {
+        line("no fleets; next: ebb fleet put NAME --server SERVER --slots N");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = fleets
+        .iter()
+        .map(|f| {
+            let count = |state: &str| f.slots.iter().filter(|s| s.state == state).count().to_string();
+            vec![
+                f.name.clone(),
+                f.slots.len().to_string(),
+                f.needed.map(|n| n.to_string()).unwrap_or_default(),
+                count("unoffered"),
+                count("offered"),
+                count("borrowed"),
+                count("reclaimed"),
+            ]
+        })
+        .collect();
+    line(table(&["FLEET", "SLOTS", "NEEDED", "ITS OWN", "OFFERED", "BORROWED", "RECLAIMED"], &rows));
+    Ok(())
+}
+
+/// `ebb fleet show NAME`.
+pub async fn show(client: &Client, output: Output, name: &FleetId) -> Result<(), Failure> {
+    let fleet: Value = client.get(&format!("/v1/fleets/{name}")).await?;
+    print_fleet(output, &fleet)
+}
+
+/// `ebb fleet put NAME …`.
+pub async fn put(client: &Client, output: Output, args: &FleetPutArgs) -> Result<(), Failure> {
+    if args.server.len() != args.slots.len() {
+        return Err(Failure::Usage(format!(
+            "{} times --server but {} times --slots; each --server needs its own --slots",
+            args.server.len(),
+            args.slots.len()
+        )));
+    }
+    let servers: Vec<Value> =
+        args.server.iter().zip(&args.slots).map(|(server, slots)| json!({"server": server, "slots": slots})).collect();
+    let offers = match args.offers {
+        OffersName::ByDemand => "by_demand",
+        OffersName::Explicit => "explicit",
+    };
+    let body = json!({"servers": servers, "offers": offers, "reclaim_deadline_ms": args.reclaim_deadline_ms});
+    let fleet = client.send(Method::PUT, &format!("/v1/fleets/{}", args.name), Some(Body::json(&body)), &[]).await?;
+    print_fleet(output, &fleet)
+}
+
+/// `ebb offer` (`what` is `offers`) and `ebb reclaim` (`reclaims`).
+pub async fn loan(client: &Client, output: Output, args: &SlotsArgs, what: &str) -> Result<(), Failure> {
+    let fleet = client.post(&format!("/v1/fleets/{}/{what}", args.fleet), &json!({"slots": args.slots})).await?;
+    print_fleet(output, &fleet)
+}
+
+/// `ebb demand`.
+pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Result<(), Failure> {
+    let body = match (args.needed, args.utilization) {
+        (Some(needed), _) => json!({ "needed": needed }),
+        (None, utilization) => json!({"utilization": utilization, "target": args.target}),
+    };
+    let answer = client.post(&format!("/v1/fleets/{}/demand", args.fleet), &body).await?;
+    match output {
+        Output::Json => json(&answer),
+        Output::Table => line(format!(
+            "{} needs {} of its slots (signal {})",
+            args.fleet,
+            words(&answer["needed"]),
+            words(&answer["sequence"])
+        )),
+    }
+    Ok(())
+}
+
+/// `ebb slots`.
+pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
+    let answer: Value = client.get("/v1/slots").await?;
+    if output == Output::Json {
+        json(&answer);
+        return Ok(());
+    }
+    let slots: Vec<FleetSlot> = wire::read(&answer["slots"])?;
+    line(slot_table(&slots));
+    Ok(())
+}
+
+fn print_fleet(output: Output, fleet: &Value) -> Result<(), Failure> {
+    if output == Output::Json {
+        json(fleet);
+        return Ok(());
+    }
+    let fleet: Fleet = wire::read(fleet)?;
+    line(pairs(&[
+        ("fleet", fleet.name.clone()),
+        ("needs", fleet.needed.map(|n| format!("{n} of {} slots", fleet.slots.len())).unwrap_or_default()),
+        ("offers", words(&fleet.offers)),
+        ("reclaim deadline", format!("{} ms", fleet.reclaim_deadline_ms)),
+    ]));
+    line(slot_table(&fleet.slots));
+    Ok(())
+}
+
+fn slot_table(slots: &[FleetSlot]) -> String {
+    let rows: Vec<Vec<String>> = slots
+        .iter()
+        .map(|s| {
+            let class = s.class.as_deref().unwrap_or_default().chars().take(CLASS_SHOWN).collect();
+            vec![
+                s.slot.clone(),
+                s.fleet.clone().unwrap_or_default(),
+                s.state.clone(),
+                s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default(),
+                class,
+            ]
+        })
+        .collect();
+    table(&["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS"], &rows)
+}

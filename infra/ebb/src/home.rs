@@ -1,0 +1,123 @@
+//! The data directory of one `ebb up`: what is where in it, its lock and its secrets.
+//!
+//! | path | what |
+//! | --- | --- |
+//! | `lock` | held while a service runs; holds its process id |
+//! | `log.redb` | the embedded log (absent on Kafka) |
+//! | `store/` | the local object store (absent with `--store`) |
+//! | `secrets/` | tokens and keys, mode 600 |
+//! | `agent/` | the node agent's records and its executors' logs |
+
+use crate::failure::Failure;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The agent's folder.
+pub const AGENT_FOLDER: &str = "agent";
+const SECRETS_FOLDER: &str = "secrets";
+
+/// An open data directory; no other process has it while this lives.
+#[derive(Debug)]
+pub struct Home {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Home {
+    /// Makes the directory if it is missing and takes its lock.
+    pub fn open(folder: &Path) -> Result<Self, Failure> {
+        let cannot = |what: &str, e: std::io::Error| {
+            Failure::local(format!("the data directory `{}` cannot be {what}", folder.display()), e)
+                .advise("choose another with --data DIR")
+        };
+        fs::create_dir_all(folder).map_err(|e| cannot("made", e))?;
+        let folder = fs::canonicalize(folder).map_err(|e| cannot("found", e))?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(folder.join("lock"))
+            .map_err(|e| cannot("locked", e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(&folder, &mut lock)),
+            Err(TryLockError::Error(e)) => return Err(cannot("locked", e)),
+        }
+        let written =
+            lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(|e| cannot("written to", e))?;
+        let secrets = folder.join(SECRETS_FOLDER);
+        if !secrets.is_dir() {
+            DirBuilder::new().mode(0o700).create(&secrets).map_err(|e| cannot("written to", e))?;
+        }
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// The directory, absolute.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// File of a secret.
+    #[must_use]
+    pub fn secret(&self, name: &str) -> PathBuf {
+        self.folder.join(SECRETS_FOLDER).join(name)
+    }
+
+    /// File of the embedded log.
+    #[must_use]
+    pub fn log_file(&self) -> PathBuf {
+        self.folder.join("log.redb")
+    }
+
+    /// URL of the local object store.
+    pub fn store_url(&self) -> Result<String, Failure> {
+        let store = self.folder.join("store");
+        let url = url::Url::from_directory_path(&store)
+            .map_err(|()| Failure::plain(format!("`{}` is no absolute path", store.display())))?;
+        Ok(url.as_str().trim_end_matches('/').to_owned())
+    }
+
+    /// The agent's folder.
+    #[must_use]
+    pub fn agent_folder(&self) -> PathBuf {
+        self.folder.join(AGENT_FOLDER)
+    }
+}
+
+fn in_use(folder: &Path, lock: &mut File) -> Failure {
+    let mut holder = String::new();
+    // Without its number the holder is only unnamed.
+    let _ = lock.read_to_string(&mut holder);
+    let holder = holder.trim();
+    let by = if holder.is_empty() { "another process".to_owned() } else { format!("process {holder}") };
+    Failure::plain(format!("the data directory `{}` is in use by {by}", folder.display()))
+        .advise("stop that one first, or choose another directory with --data DIR")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_owner_and_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::open(folder.path()).unwrap();
+        let refused = Home::open(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        drop(home);
+        Home::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn the_store_url_stands_for_any_folder_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::open(&folder.path().join("a b")).unwrap();
+        assert!(home.store_url().unwrap().ends_with("/a%20b/store"));
+    }
+}

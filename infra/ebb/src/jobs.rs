@@ -1,0 +1,269 @@
+//! Commands about jobs: submit, list, show, cancel, suspend, resume, checkpoints, model. Watching is in `watch.rs`.
+
+use crate::args::SubmitArgs;
+use crate::client::{Body, Client};
+use crate::failure::Failure;
+use crate::output::{Output, json, line, pairs, table};
+use crate::wire::{self, Job, Metrics, words};
+use crate::{find, watch};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Times a submit is sent when nobody answers; safe, because every send carries the same idempotency key.
+const SUBMIT_ATTEMPTS_MAX: u32 = 5;
+/// Pause between two of them: together about the time a service takes to restart.
+const SUBMIT_PAUSE: Duration = Duration::from_millis(500);
+/// Characters of a digest in a table.
+const DIGEST_SHOWN: usize = 12;
+
+/// `ebb submit`.
+pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Result<(), Failure> {
+    let body = read_spec(&args.file)?;
+    let key = args.idempotency_key.clone().map_or_else(minted_key, Ok)?;
+    let job = post_job(client, &body, &key).await?;
+    let id = job["id"].as_str().unwrap_or_default().to_owned();
+    if !args.wait {
+        match output {
+            Output::Json => json(&job),
+            Output::Table => line(format!("{id}\nnext: ebb watch {id}")),
+        }
+        return Ok(());
+    }
+    if output == Output::Table {
+        line(&id);
+    }
+    let ended = watch::until_over(client, &[id], output == Output::Table).await?;
+    if output == Output::Json {
+        ended.iter().for_each(json);
+    }
+    ended.iter().try_for_each(model_or_failure)
+}
+
+/// Submits a spec once, however often it has to be sent.
+pub async fn post_job(client: &Client, body: &Body, key: &str) -> Result<Value, Failure> {
+    let mut attempt = 1;
+    loop {
+        match client.send(Method::POST, "/v1/jobs", Some(body.clone()), &[("idempotency-key", key)]).await {
+            Err(Failure::Unreachable { .. }) if attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
+            answer => return answer,
+        }
+        tokio::time::sleep(SUBMIT_PAUSE).await;
+    }
+}
+
+/// An error unless the job ended with a model.
+fn model_or_failure(job: &Value) -> Result<(), Failure> {
+    let job: Job = wire::read(job)?;
+    if job.phase == "finished" {
+        return Ok(());
+    }
+    Err(Failure::NoModel { job: job.id, phase: job.phase, reason: job.failure })
+}
+
+fn read_spec(file: &Path) -> Result<Body, Failure> {
+    /// Far above any spec; the service's own limit refuses earlier.
+    const SPEC_LEN_MAX: u64 = 4 << 20;
+    let cannot = |e: std::io::Error| Failure::local(format!("`{}` cannot be read", file.display()), e);
+    let mut bytes = Vec::new();
+    if file.as_os_str() == "-" {
+        std::io::stdin().take(SPEC_LEN_MAX).read_to_end(&mut bytes).map_err(cannot)?;
+    } else {
+        File::open(file).map_err(cannot)?.take(SPEC_LEN_MAX).read_to_end(&mut bytes).map_err(cannot)?;
+    }
+    // JSON is YAML, so a JSON text on standard input is read well as YAML.
+    let is_json = file.extension().is_some_and(|e| e == "json");
+    Ok(Body { bytes, content_type: if is_json { "application/json" } else { "application/yaml" } })
+}
+
+fn minted_key() -> Result<String, Failure> {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).map_err(|e| Failure::local("the system gives no random numbers", e))?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// `ebb jobs`.
+pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
+    let jobs = client.list("/v1/jobs", "jobs").await?;
+    if output == Output::Json {
+        json(&json!({ "jobs": jobs }));
+        return Ok(());
+    }
+    if jobs.is_empty() {
+        line("no jobs yet; next: ebb submit FILE");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = jobs.iter().map(|j| wire::read(j).map(|job| row(&job))).collect::<Result<_, _>>()?;
+    line(table(&["ID", "NAME", "PHASE", "SLOTS", "STEP", "LOSS", "SUBMITTED", "WAITS FOR"], &rows));
+    Ok(())
+}
+
+fn row(job: &Job) -> Vec<String> {
+    let step = match (&job.progress, &job.outcome) {
+        (_, Some(outcome)) => outcome.step.to_string(),
+        (Some(p), None) => format!("{}/{}", p.step, p.steps_total),
+        (None, None) => String::new(),
+    };
+    let loss = match (&job.progress, &job.outcome) {
+        (_, Some(outcome)) => format!("{:.4}", outcome.train_loss_micro as f64 / 1e6),
+        (Some(p), None) => format!("{:.4}", p.loss),
+        (None, None) => String::new(),
+    };
+    let waits = job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default();
+    vec![
+        job.id.clone(),
+        job.name.clone(),
+        job.phase.clone(),
+        format!("{}/{}", job.slots.len(), job.workers.max),
+        step,
+        loss,
+        job.submitted_at.clone(),
+        waits,
+    ]
+}
+
+/// `ebb job ID`.
+pub async fn show(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
+    let id = find::job(client, id).await?;
+    let job: Value = client.get(&format!("/v1/jobs/{id}")).await?;
+    print_job(output, &job)
+}
+
+/// Asks for a change of a job and shows it.
+pub async fn change(client: &Client, output: Output, id: &str, change: Change) -> Result<(), Failure> {
+    let id = find::job(client, id).await?;
+    let job = match change {
+        Change::Cancel => client.send(Method::DELETE, &format!("/v1/jobs/{id}"), None, &[]).await?,
+        Change::Suspend => client.post(&format!("/v1/jobs/{id}/suspend"), &json!({})).await?,
+        Change::Resume => client.post(&format!("/v1/jobs/{id}/resume"), &json!({})).await?,
+    };
+    print_job(output, &job)
+}
+
+/// What a user can do to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// End it.
+    Cancel,
+    /// Checkpoint it and give its slots back.
+    Suspend,
+    /// Let it run again.
+    Resume,
+}
+
+fn print_job(output: Output, job: &Value) -> Result<(), Failure> {
+    match output {
+        Output::Json => json(job),
+        Output::Table => line(describe(&wire::read(job)?)),
+    }
+    Ok(())
+}
+
+fn describe(job: &Job) -> String {
+    let progress = job.progress.map(|p| {
+        format!(
+            "step {}/{}, epoch {}, loss {:.4}, {:.0} samples/s, {} µs a step, {} executors",
+            p.step, p.steps_total, p.epoch, p.loss, p.samples_per_second, p.step_us, p.members
+        )
+    });
+    let reason = job.reason.as_ref().map(|r| format!("{} (policy {})", words(&r["cause"]), words(&r["policy"])));
+    let scaling = job
+        .last_scaling
+        .as_ref()
+        .map(|s| format!("{} → {} slots at {}: {}", s.from, s.to, words(&s.at), words(&s.cause)));
+    let outcome = job.outcome.as_ref();
+    pairs(&[
+        ("id", job.id.clone()),
+        ("name", job.name.clone()),
+        ("phase", job.phase.clone()),
+        ("failure", job.failure.clone().unwrap_or_default()),
+        ("submitted", job.submitted_at.clone()),
+        ("slots", job.slots.join(" ")),
+        ("workers", format!("{} to {}", job.workers.min, job.workers.max)),
+        ("generation", job.generation.map(|g| g.to_string()).unwrap_or_default()),
+        ("progress", progress.unwrap_or_default()),
+        ("has these because", reason.unwrap_or_default()),
+        ("waits for", job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default()),
+        ("last scaling", scaling.unwrap_or_default()),
+        ("restarts", if job.restarts == 0 { String::new() } else { job.restarts.to_string() }),
+        ("accuracy", outcome.and_then(|o| o.metrics).map(accuracy).unwrap_or_default()),
+        ("model digest", outcome.map(|o| o.model_digest.clone()).unwrap_or_default()),
+        ("next", next_step(job)),
+    ])
+}
+
+fn accuracy(metrics: Metrics) -> String {
+    format!("{:.2} % ({} of {})", 100.0 * metrics.accuracy(), metrics.correct, metrics.count)
+}
+
+fn next_step(job: &Job) -> String {
+    match job.phase.as_str() {
+        "finished" => format!("ebb model get {} -o model.safetensors", job.id),
+        "failed" | "cancelled" => format!("ebb events {}", job.id),
+        "suspended" => format!("ebb resume {}", job.id),
+        _ => format!("ebb watch {}", job.id),
+    }
+}
+
+/// `ebb checkpoints ID`.
+pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
+    let id = find::job(client, id).await?;
+    let answer: Value = client.get(&format!("/v1/jobs/{id}/checkpoints")).await?;
+    if output == Output::Json {
+        json(&answer);
+        return Ok(());
+    }
+    let list = answer["checkpoints"].as_array().cloned().unwrap_or_default();
+    if list.is_empty() {
+        line("no checkpoints yet");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = list
+        .iter()
+        .map(|c| {
+            let digest: String = words(&c["replica_digest"]).chars().take(DIGEST_SHOWN).collect();
+            vec![
+                c["step"].to_string(),
+                c["generation"].to_string(),
+                c["bytes"].to_string(),
+                digest,
+                c["manifest_key"].as_str().unwrap_or_default().to_owned(),
+            ]
+        })
+        .collect();
+    line(table(&["STEP", "GENERATION", "BYTES", "REPLICA", "MANIFEST"], &rows));
+    Ok(())
+}
+
+/// `ebb model get ID -o FILE`: whole or not at all, as the file appears under its name only when complete.
+pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path) -> Result<(), Failure> {
+    let id = find::job(client, id).await?;
+    let job: Job = client.get(&format!("/v1/jobs/{id}")).await?;
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = std::path::PathBuf::from(part);
+    let cannot = |e: std::io::Error| Failure::local(format!("`{}` cannot be written", file.display()), e);
+    let mut sink = BufWriter::new(File::create(&part).map_err(cannot)?);
+    let fetched = match client.download(&format!("/v1/jobs/{id}/model"), &mut sink).await {
+        Ok(bytes) => sink.flush().map(|()| bytes).map_err(cannot),
+        Err(failure) => Err(failure),
+    };
+    let bytes = match fetched {
+        Ok(bytes) => bytes,
+        Err(failure) => {
+            // The unfinished part is of no use; if it cannot be removed, the failure is still the thing to tell.
+            let _ = std::fs::remove_file(&part);
+            return Err(failure);
+        }
+    };
+    std::fs::rename(&part, file).map_err(cannot)?;
+    let digest = job.outcome.map(|o| o.model_digest).unwrap_or_default();
+    match output {
+        Output::Json => json(&json!({"job": id, "file": file, "bytes": bytes, "model_digest": digest})),
+        Output::Table => line(format!("{}: {bytes} bytes, parameters {digest}", file.display())),
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The `ebb` program as a library: every role of the service and the client of its users.
+//!
+//! Reading order: [`args`] (what can be asked), [`up`] (the service in one process), [`home`] (its data directory), [`client`]
+//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then [`demo`]
+//! and [`bench`]. Only this crate reads arguments, prints, and ends the process.
+
+mod alone;
+pub mod args;
+pub mod bench;
+pub mod client;
+mod datasets;
+pub mod demo;
+pub mod event_list;
+pub mod failure;
+mod find;
+mod first_start;
+mod fleets;
+pub mod home;
+mod jobs;
+pub mod output;
+mod release;
+pub mod service;
+pub mod sse;
+pub mod take_back;
+pub mod up;
+mod watch;
+pub mod wire;
+
+use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand};
+use clap::{CommandFactory, Parser};
+use client::Client;
+use failure::Failure;
+use jobs::Change;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Runs one command line; the exit code says how it went (see `ebb --help`).
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors of clap with code 0.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::exit_code::USAGE));
+        }
+    };
+    match dispatch(&cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
+    match &cli.command {
+        Command::Executor => {
+            log_to_stderr("info");
+            return workers_executor::run()
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(|e| Failure::local("the executor ended", e));
+        }
+        Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
+        Command::Completion { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "ebb", &mut std::io::stdout());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Up(_) | Command::Agent(_) => log_to_stderr("warn"),
+        _ => log_to_stderr("error"),
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::local("the runtime cannot be set up", e))?;
+    runtime.block_on(execute(cli)).map(|()| ExitCode::SUCCESS)
+}
+
+async fn execute(cli: &Cli) -> Result<(), Failure> {
+    let output = cli.output;
+    match &cli.command {
+        Command::Up(args) => return up::up(args, output).await,
+        Command::Agent(args) => return alone::agent(args, output).await,
+        Command::TakeBack(args) => return take_back::take_back(output, args).await,
+        Command::Demo(args) => return demo::demo(args, output).await,
+        Command::Bench(args) => return bench::bench(args, output).await,
+        _ => {}
+    }
+    let client = Client::new(&cli.url)?;
+    match &cli.command {
+        Command::Submit(args) => jobs::submit(&client, output, args).await,
+        Command::Jobs => jobs::list(&client, output).await,
+        Command::Job(job) => jobs::show(&client, output, &job.id).await,
+        Command::Cancel(job) => jobs::change(&client, output, &job.id, Change::Cancel).await,
+        Command::Suspend(job) => jobs::change(&client, output, &job.id, Change::Suspend).await,
+        Command::Resume(job) => jobs::change(&client, output, &job.id, Change::Resume).await,
+        Command::Watch { id } => watch::watch(&client, output, id.as_deref()).await,
+        Command::Model { command: ModelCommand::Get { id, file } } => jobs::model_get(&client, output, id, file).await,
+        Command::Dataset { command } => match command {
+            DatasetCommand::Register(args) => datasets::register(&client, output, args).await,
+            DatasetCommand::Import(args) => datasets::import(&client, output, args).await,
+            DatasetCommand::List => datasets::list(&client, output).await,
+            DatasetCommand::Remove { name } => datasets::remove(&client, output, name).await,
+        },
+        Command::Fleets => fleets::list(&client, output).await,
+        Command::Fleet { command } => match command {
+            FleetCommand::Put(args) => fleets::put(&client, output, args).await,
+            FleetCommand::Show { name } => fleets::show(&client, output, name).await,
+        },
+        Command::Offer(args) => fleets::loan(&client, output, args, "offers").await,
+        Command::Reclaim(args) => fleets::loan(&client, output, args, "reclaims").await,
+        Command::Demand(args) => fleets::demand(&client, output, args).await,
+        Command::Slots => fleets::slots(&client, output).await,
+        Command::Checkpoints(job) => jobs::checkpoints(&client, output, &job.id).await,
+        Command::Events(args) => event_list::events(&client, output, args).await,
+        Command::Up(_)
+        | Command::Agent(_)
+        | Command::TakeBack(_)
+        | Command::Demo(_)
+        | Command::Bench(_)
+        | Command::BenchMember(_)
+        | Command::Executor
+        | Command::Completion { .. } => Ok(()),
+    }
+}
+
+/// Diagnostics to standard error, as much as `EBB_LOG` asks for (`debug`, `gateway=info,warn`, …).
+fn log_to_stderr(default: &str) {
+    let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // A second call in one process (tests) finds the first one's subscriber, which does as well.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::terminal())
+        // By default a line that cannot be written is complained of with a panic: an executor whose agent is gone, and with it
+        // the reader of this pipe, would lose the thread that was about to end it.
+        .log_internal_errors(false)
+        .try_init();
+}

@@ -1,0 +1,81 @@
+//! What commands print on standard output: a table for people, or the API's JSON for programs. Colours and bars are only for a
+//! terminal, and a closed pipe (`ebb jobs | head`) ends the program quietly.
+
+use serde_json::Value;
+use std::io::{IsTerminal, Write};
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs: the API's answer, one JSON document (streams: one a line).
+    Json,
+}
+
+/// Writes one line to standard output.
+pub fn line(text: impl AsRef<str>) {
+    let mut out = std::io::stdout().lock();
+    let written =
+        out.write_all(text.as_ref().as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    if written.is_err() {
+        // Nobody reads any more; 0, because the work asked for is done.
+        std::process::exit(0);
+    }
+}
+
+/// Writes one JSON document, indented.
+pub fn json(value: &Value) {
+    line(format!("{value:#}"));
+}
+
+/// Whether a person looks at standard error, where bars and colours go.
+#[must_use]
+pub fn terminal() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Lines up rows under headings; columns are as wide as their widest cell.
+#[must_use]
+pub fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|r| r.get(column))
+            .map(|c| c.chars().count())
+            .chain([headings[column].len()])
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let heading = headings.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>();
+    std::iter::once(&heading)
+        .chain(rows)
+        .map(|row| {
+            let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+            cells.join("  ").trim_end().to_owned()
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Lines up `name  value` pairs.
+#[must_use]
+pub fn pairs(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name:width$}  {value}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let text = table(&["ID", "PHASE"], &[vec!["job-a".into(), "running".into()], vec!["j".into(), String::new()]]);
+        assert_eq!(text, "ID     PHASE\njob-a  running\nj");
+    }
+}

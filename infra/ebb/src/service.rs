@@ -1,0 +1,168 @@
+//! An `ebb up` (or `ebb agent`) as a child process: started on free ports, killed for real, started again. For the demo, the
+//! benchmarks and the whole-system tests; knows nothing of what they do with it.
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::take_back::AgentClient;
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Longest start: on Kafka, topics are created and the log is read first.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest clean stop: executors get their grace, then are killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of its standard error that are shown when it fails.
+const TAIL_SHOWN: usize = 2_000;
+
+/// How a service is started.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// The `ebb` program.
+    pub program: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Its slots.
+    pub slots: u16,
+    /// More arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl ServiceOptions {
+    /// A service of this very program.
+    pub fn new(data: &Path, slots: u16) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
+        Ok(Self { program, data: data.to_path_buf(), slots, arguments: Vec::new() })
+    }
+
+    /// With `--name value`, if there is a value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: Option<&str>) -> Self {
+        if let Some(value) = value {
+            self.arguments.extend([name.into(), value.into()]);
+        }
+        self
+    }
+}
+
+/// What `ebb up --output json` says when it is ready, in one line.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Ready {
+    /// The HTTP API.
+    pub url: String,
+    /// Where agents reach the controller.
+    pub controller: String,
+    /// File with the token that the controller asks of agents.
+    pub agent_token_file: PathBuf,
+    /// The object store.
+    pub store_url: String,
+}
+
+/// A running service.
+#[derive(Debug)]
+pub struct Service {
+    child: Child,
+    ready: Ready,
+    options: ServiceOptions,
+}
+
+impl Service {
+    /// Starts it and waits until it is ready.
+    pub async fn start(options: ServiceOptions) -> Result<Self, Failure> {
+        std::fs::create_dir_all(&options.data)
+            .map_err(|e| Failure::local(format!("`{}` cannot be made", options.data.display()), e))?;
+        let errors = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(error_file(&options.data))
+            .map_err(|e| Failure::local("the service's error file cannot be made", e))?;
+        let mut command = Command::new(&options.program);
+        command.args(["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots"]).arg(options.slots.to_string());
+        command.arg("--data").arg(&options.data).args(&options.arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .map_err(|e| Failure::local(format!("`{}` cannot be started", options.program.display()), e))?;
+        let out = child.stdout.take().ok_or_else(|| Failure::plain("the service has no standard output"))?;
+        let mut lines = BufReader::new(out).lines();
+        let first = tokio::time::timeout(START_TIMEOUT, lines.next_line()).await;
+        let Ok(Ok(Some(first))) = first else {
+            let _ = child.start_kill();
+            return Err(Failure::plain(format!("the service did not start: {}", tail(&options.data))));
+        };
+        let ready = serde_json::from_str(&first)
+            .map_err(|e| Failure::local(format!("the service's first line is not understood: {first}"), e))?;
+        Ok(Self { child, ready, options })
+    }
+
+    /// What it said when it was ready.
+    #[must_use]
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// A client of its API.
+    pub fn client(&self) -> Result<Client, Failure> {
+        Client::new(&self.ready.url)
+    }
+
+    /// A client of its agent's own listener.
+    pub fn agent(&self) -> Result<AgentClient, Failure> {
+        AgentClient::of_directory(&self.options.data)
+    }
+
+    /// `kill -9`, and how to start it again on the same directory.
+    pub async fn kill(mut self) -> Result<ServiceOptions, Failure> {
+        self.child.kill().await.map_err(|e| Failure::local("the service cannot be killed", e))?;
+        Ok(self.options)
+    }
+
+    /// SIGTERM; waits until it has ended.
+    pub async fn stop(mut self) -> Result<ExitStatus, Failure> {
+        if let Some(pid) =
+            self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
+        {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .map_err(|e| Failure::local("the service cannot be told to stop", std::io::Error::from(e)))?;
+        }
+        match tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await {
+            Ok(ended) => ended.map_err(|e| Failure::local("the service's end was not seen", e)),
+            Err(_) => Err(Failure::plain(format!(
+                "the service did not stop within {} s: {}",
+                STOP_TIMEOUT.as_secs(),
+                tail(&self.options.data)
+            ))),
+        }
+    }
+}
+
+/// Where a service's standard error goes.
+fn error_file(data: &Path) -> PathBuf {
+    data.join("service.stderr")
+}
+
+/// The end of what a service said on standard error.
+#[must_use]
+pub fn tail(data: &Path) -> String {
+    let bytes = std::fs::read(error_file(data)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_SHOWN)..]).trim().to_owned()
+}
+
+/// `kill -9` of a process by its number.
+pub fn kill_process(pid: i32) -> Result<(), Failure> {
+    let pid =
+        rustix::process::Pid::from_raw(pid).ok_or_else(|| Failure::plain(format!("{pid} is no process number")))?;
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+        .map_err(|e| Failure::local("the process cannot be killed", std::io::Error::from(e)))
+}

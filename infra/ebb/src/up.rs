@@ -1,0 +1,255 @@
+//! `ebb up`: gateway, controller and node agent in one process, each a library with a handle; executors are processes of the
+//! agent. Wires and watches them; decides nothing of what they do.
+//!
+//! Next on a job's path: `gateway/src/routes.rs`.
+
+use crate::args::UpArgs;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::first_start;
+use crate::home::Home;
+use crate::output::{Output, line};
+use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
+use events_log::LogUrl;
+use events_schema::{Cell, JobId, ServerId, TenantId};
+use gateway::{Gateway, GatewayConfig};
+use serde_json::json;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, LEASE};
+
+/// Name of the one server of `ebb up`.
+pub const LOCAL_SERVER: &str = "local";
+/// Embedded Ebb has one tenant.
+pub const LOCAL_TENANT: &str = "local";
+/// The one cell.
+const CELL: Cell = Cell(0);
+/// Slots when nobody says and the system does not tell its cores.
+const SLOTS_FALLBACK: u16 = 2;
+/// A second Ctrl-C ends at once, with the shell's code for it.
+const INTERRUPTED: i32 = 130;
+
+/// `ebb up`: runs until a signal or a fatal error.
+pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
+    let home = Home::open(&args.data)?;
+    let service = Running::start(args, &home).await?;
+    if let Err(failure) = service.announce(output).await {
+        service.stop().await?;
+        return Err(failure);
+    }
+    let mut interrupt = listen_for(SignalKind::interrupt())?;
+    let mut terminate = listen_for(SignalKind::terminate())?;
+    let failed = tokio::select! {
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        what = service.failed() => Some(what),
+    };
+    // Owned by this function: it ends with the process, which is what it is for.
+    let second = tokio::spawn(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        std::process::exit(INTERRUPTED);
+    });
+    if output == Output::Table {
+        line("stopping; jobs go on from their last checkpoint at the next start");
+    }
+    let stopped = service.stop().await;
+    second.abort();
+    match failed {
+        Some(what) => Err(Failure::plain(what)),
+        None => stopped,
+    }
+}
+
+fn listen_for(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+    signal(kind).map_err(|e| Failure::local("signals cannot be listened for", e))
+}
+
+/// The parts, running.
+struct Running {
+    gateway: Gateway,
+    controller: Controller,
+    agent: Agent,
+    agent_token_file: PathBuf,
+    store_url: String,
+    slots: u16,
+    server: ServerId,
+}
+
+impl Running {
+    async fn start(args: &UpArgs, home: &Home) -> Result<Self, Failure> {
+        let log_url = match &args.log {
+            Some(text) => LogUrl::parse(text).map_err(|e| Failure::Usage(e.to_string()))?,
+            None => LogUrl::file(home.log_file()),
+        };
+        let log = events_log::open(&log_url).await.map_err(|e| Failure::local("the log cannot be opened", e))?;
+        let store_url = args.store.clone().map_or_else(|| home.store_url(), Ok)?;
+        let store =
+            storage::open_store(&store_url).map_err(|e| Failure::local("the object store cannot be opened", e))?;
+        storage::store::probe(store.as_ref())
+            .await
+            .map_err(|e| Failure::local(format!("the object store {store_url} does not answer"), e))?;
+        let agent_token_file = home.secret("agent.token");
+        let token = AgentToken::read_or_create(&agent_token_file)
+            .map_err(|e| Failure::local("the agents' token cannot be had", e))?;
+        let policy = controller_core::policy_by_name(args.policy.as_str())
+            .ok_or_else(|| Failure::Usage(format!("no policy `{}`", args.policy.as_str())))?;
+
+        let controller = controller_server::start(ControllerConfig {
+            log: log.clone(),
+            store: store.clone(),
+            cell: CELL,
+            name: LOCAL_SERVER.to_owned(),
+            policy,
+            listen: args.listen_agents,
+            token: token.clone(),
+            secret: CellSecret::read_or_create(&home.secret("cell.secret"))
+                .map_err(|e| Failure::local("the cell's secret cannot be had", e))?,
+            tick: TICK,
+            agent_lease: AGENT_LEASE,
+        })
+        .await
+        .map_err(|e| Failure::local("the controller did not start", e))?;
+        let telemetry = controller.telemetry();
+        let gateway = gateway::start(GatewayConfig {
+            log,
+            store,
+            store_url: store_url.clone(),
+            cell: CELL,
+            listen: args.listen,
+            telemetry: Arc::new(move |job: &JobId| telemetry.get(job)),
+            tenant: name(TenantId::parse(LOCAL_TENANT))?,
+        })
+        .await
+        .map_err(|e| {
+            Failure::local(format!("the gateway did not start on {}", args.listen), e)
+                .advise("choose another address with --listen")
+        })?;
+        let server = name(ServerId::parse(LOCAL_SERVER))?;
+        let slots = args.slots.unwrap_or_else(cores);
+        let agent = start_agent(AgentParts {
+            server: server.clone(),
+            slots,
+            controller_url: controller.agent_url(),
+            token,
+            data_dir: home.agent_folder(),
+            listen: loopback(),
+            host: Ipv4Addr::LOCALHOST.to_string(),
+            store_url: store_url.clone(),
+        })
+        .await?;
+        Ok(Self { gateway, controller, agent, agent_token_file, store_url, slots, server })
+    }
+
+    /// Declares what a first start needs, over the API like any client, and says where everything is.
+    async fn announce(&self, output: Output) -> Result<(), Failure> {
+        let url = self.gateway.url();
+        let client = Client::new(&url)?;
+        first_start::prepare(&client, &self.store_url, &self.server, self.slots).await?;
+        let agent = format!("http://{}", self.agent.address());
+        match output {
+            Output::Json => line(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": self.store_url}).to_string()),
+            Output::Table => line(format!(
+                "Ebb listens on {url} with {} slots (agents: {}, take-back: {agent})\n\nnext, in another terminal:\n  ebb submit docs/examples/digits.yaml\n  ebb watch\n  ebb demand local --needed 1\n\nCtrl-C stops it.",
+                self.slots,
+                self.controller.agent_url()
+            )),
+        }
+        Ok(())
+    }
+
+    /// Waits until a part ends by itself; what it said.
+    async fn failed(&self) -> String {
+        tokio::select! {
+            end = self.gateway.stopped() => format!("the gateway ended: {}", chain(&end)),
+            end = self.controller.stopped() => match end {
+                ControllerEnd::Failed(reason) => format!("the controller ended: {reason}"),
+                ControllerEnd::Superseded { by, epoch } => format!("the controller stood down: `{by}` took over at epoch {epoch}"),
+                ControllerEnd::Shutdown => "the controller ended".to_owned(),
+            },
+            end = self.agent.stopped() => match end {
+                AgentEnd::Failed(reason) => format!("the agent ended: {reason}"),
+                AgentEnd::Shutdown => "the agent ended".to_owned(),
+            },
+        }
+    }
+
+    /// No new requests, then no executors (their last reports still reach the log), then no controller.
+    async fn stop(self) -> Result<(), Failure> {
+        self.gateway.shutdown().await;
+        let agent = self.agent.shutdown().await;
+        self.controller.shutdown().await;
+        match agent {
+            AgentEnd::Failed(reason) => Err(Failure::plain(format!("the agent did not stop cleanly: {reason}"))),
+            AgentEnd::Shutdown => Ok(()),
+        }
+    }
+}
+
+/// What differs between the agent of `ebb up` and one alone.
+pub struct AgentParts {
+    /// Name of its server.
+    pub server: ServerId,
+    /// Slots it holds.
+    pub slots: u16,
+    /// Its controller.
+    pub controller_url: String,
+    /// What it shows to the controller.
+    pub token: AgentToken,
+    /// Its folder.
+    pub data_dir: PathBuf,
+    /// Its own listener.
+    pub listen: SocketAddr,
+    /// Where executors listen to their peers.
+    pub host: String,
+    /// The object store.
+    pub store_url: String,
+}
+
+/// Starts an agent whose executors are this program.
+pub async fn start_agent(parts: AgentParts) -> Result<Agent, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
+    // The test runs for up to 200 ms on its thread.
+    let class = tokio::task::spawn_blocking(workers_engine::known_answer)
+        .await
+        .map_err(|e| Failure::local("the known-answer test of the engine failed", e))?;
+    let config = AgentConfig {
+        server: parts.server,
+        slots: parts.slots,
+        controller_url: parts.controller_url,
+        token: parts.token,
+        data_dir: parts.data_dir,
+        listen: parts.listen,
+        executor_command: vec![program.into_os_string(), OsString::from("executor")],
+        executor_host: parts.host,
+        store_url: parts.store_url,
+        class,
+        lease: LEASE,
+    };
+    workers_agent::start(config).await.map_err(|e| Failure::local("the agent did not start", e))
+}
+
+fn name<T>(parsed: Result<T, events_schema::IdError>) -> Result<T, Failure> {
+    parsed.map_err(|e| Failure::plain(e.to_string()))
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(&format!(": {source}"));
+        cause = source.source();
+    }
+    text
+}
+
+fn loopback() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
+}
+
+fn cores() -> u16 {
+    std::thread::available_parallelism().ok().and_then(|n| u16::try_from(n.get()).ok()).unwrap_or(SLOTS_FALLBACK)
+}

@@ -1,0 +1,172 @@
+//! `ebb watch`: how far jobs are, as bars on a terminal and as a line per change elsewhere, until they are over.
+//!
+//! Reads the job record a few times a second; events tell what happened, the record tells what is.
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::find;
+use crate::output::{Output, json, line, terminal};
+use crate::wire::{self, Job, words};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Four times a second looks live and costs the service nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Failed looks in a row before giving up: about 15 s, the time a restart takes.
+const LOOKS_FAILED_MAX: u32 = 60;
+/// Bars shown at once.
+const BARS_MAX: usize = 20;
+/// Without a terminal a line is printed when so many percent more are done.
+const LINE_EVERY_PERCENT: u64 = 5;
+
+/// `ebb watch [ID]`.
+pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<(), Failure> {
+    let ids = match id {
+        Some(id) => vec![find::job(client, id).await?],
+        None => find::unfinished(&client.list("/v1/jobs", "jobs").await?),
+    };
+    if ids.is_empty() {
+        line("no unfinished job; `ebb jobs` lists all");
+        return Ok(());
+    }
+    let ended = until_over(client, &ids[..ids.len().min(BARS_MAX)], output == Output::Table).await?;
+    if output == Output::Json {
+        ended.iter().for_each(json);
+    }
+    Ok(())
+}
+
+/// Shows jobs until all are over (or suspended, which only their user ends); their last records.
+pub async fn until_over(client: &Client, ids: &[String], show: bool) -> Result<Vec<Value>, Failure> {
+    let bars = MultiProgress::new();
+    let mut views: Vec<View> = ids.iter().map(|id| View::new(id, ids.len() > 1, &bars, show)).collect();
+    let mut failed_looks = 0;
+    loop {
+        let mut records = Vec::with_capacity(views.len());
+        for view in &mut views {
+            match client.get::<Value>(&format!("/v1/jobs/{}", view.id)).await {
+                Ok(record) => {
+                    view.update(&wire::read(&record)?);
+                    records.push(record);
+                    failed_looks = 0;
+                }
+                Err(Failure::Unreachable { .. }) if failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
+                Err(failure) => return Err(failure),
+            }
+        }
+        if records.len() == views.len() && views.iter().all(|v| v.ended) {
+            return Ok(records);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// How one job is shown.
+struct View {
+    id: String,
+    prefix: String,
+    bar: Option<ProgressBar>,
+    lines: bool,
+    last_line: String,
+    ended: bool,
+}
+
+impl View {
+    fn new(id: &str, many: bool, bars: &MultiProgress, show: bool) -> Self {
+        let prefix = if many { format!("{id}  ") } else { String::new() };
+        let bar = (show && terminal()).then(|| {
+            let style =
+                ProgressStyle::with_template("{prefix}{wide_bar:.cyan/blue} {pos}/{len} {elapsed} left {eta}\n  {msg}");
+            let bar = bars.add(ProgressBar::new(0)).with_prefix(prefix.clone());
+            style.into_iter().for_each(|s| bar.set_style(s));
+            bar
+        });
+        Self { id: id.to_owned(), prefix, lines: show && bar.is_none(), bar, last_line: String::new(), ended: false }
+    }
+
+    fn update(&mut self, job: &Job) {
+        if self.ended {
+            return;
+        }
+        self.ended = job.is_over() || job.phase == "suspended";
+        if let Some(bar) = &self.bar {
+            if let Some(progress) = job.progress {
+                bar.set_length(progress.steps_total);
+                bar.set_position(progress.step);
+            }
+            bar.set_message(summary(job));
+            if self.ended {
+                if let Some(outcome) = &job.outcome {
+                    bar.set_length(outcome.step);
+                    bar.set_position(outcome.step);
+                }
+                bar.abandon();
+            }
+        } else if self.lines {
+            let mark = change_mark(job);
+            if mark != self.last_line {
+                line(format!("{}{}", self.prefix, full_line(job)));
+                self.last_line = mark;
+            }
+        }
+    }
+}
+
+/// What has to change for another line: everything but the numbers that change all the time.
+fn change_mark(job: &Job) -> String {
+    let part = job.progress.map_or(0, |p| 100 * p.step / p.steps_total.max(1) / LINE_EVERY_PERCENT);
+    let scaling = job.last_scaling.as_ref().map(|s| s.at.to_string()).unwrap_or_default();
+    format!("{} {} {part} {scaling} {}", job.phase, job.slots.len(), job.restarts)
+}
+
+fn full_line(job: &Job) -> String {
+    match job.progress {
+        Some(p) => format!("step {}/{}  {}", p.step, p.steps_total, summary(job)),
+        None => summary(job),
+    }
+}
+
+/// Everything beside the bar, in one line.
+#[must_use]
+pub fn summary(job: &Job) -> String {
+    let mut parts = vec![job.phase.clone()];
+    if let Some(outcome) = &job.outcome {
+        parts.push(format!("loss {:.4}", outcome.train_loss_micro as f64 / 1e6));
+        parts.extend(outcome.metrics.map(|m| format!("accuracy {:.2} %", 100.0 * m.accuracy())));
+        parts.push(format!("model {}", outcome.model_digest));
+        return parts.join("  ");
+    }
+    if let Some(p) = job.progress {
+        parts.push(format!("epoch {}  loss {:.4}  {:.0} samples/s", p.epoch, p.loss, p.samples_per_second));
+    }
+    parts.push(format!("slots {}/{}", job.slots.len(), job.workers.max));
+    if let Some(s) = &job.last_scaling {
+        parts.push(format!("last {}→{} ({})", s.from, s.to, words(&s.cause)));
+    }
+    let waits = job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default();
+    if !waits.is_empty() && job.progress.is_none() {
+        parts.push(format!("waits for {waits}"));
+    }
+    parts.extend(job.failure.clone());
+    parts.join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_running_job_is_one_line() {
+        let record = json!({"id": "job-a", "phase": "running", "slots": ["local/0"], "workers": {"min": 1, "max": 4},
+            "progress": {"step": 10, "steps_total": 100, "epoch": 2, "loss": 0.5, "samples_per_second": 640.2, "step_us": 9000, "members": 1},
+            "last_scaling": {"at": "t", "from": 4, "to": 1, "cause": "reclaimed"}, "reason": {"policy": "ebb", "cause": "reclaimed", "waits": {"slots": {"missing": 3}}}});
+        let job: Job = wire::read(&record).unwrap();
+        assert_eq!(
+            full_line(&job),
+            "step 10/100  running  epoch 2  loss 0.5000  640 samples/s  slots 1/4  last 4→1 (reclaimed)"
+        );
+    }
+}

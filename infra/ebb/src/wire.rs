@@ -1,0 +1,199 @@
+//! What the API answers, as far as commands look into it. Everything is optional that a newer or older service may leave out;
+//! `--output json` passes answers on untouched and does not come through here.
+
+use crate::failure::Failure;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Reads an answer as one of the types below.
+pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
+    serde_json::from_value(value.clone())
+        .map_err(|e| Failure::Answer { url: "the service".to_owned(), what: e.to_string() })
+}
+
+/// A job.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Job {
+    /// Its id.
+    pub id: String,
+    /// Its name, not unique.
+    pub name: String,
+    /// `queued`, `starting`, `running`, `suspending`, `suspended`, `finished`, `failed` or `cancelled`.
+    pub phase: String,
+    /// RFC 3339.
+    pub submitted_at: String,
+    /// The slots of its plan.
+    pub slots: Vec<String>,
+    /// Bounds.
+    pub workers: WorkerBounds,
+    /// Number of the membership in force.
+    pub generation: Option<u64>,
+    /// How far it is, while it runs.
+    pub progress: Option<Progress>,
+    /// Why it has what it has.
+    pub reason: Option<Value>,
+    /// The last change of its slots.
+    pub last_scaling: Option<Scaling>,
+    /// The last evaluation.
+    pub last_evaluation: Option<Value>,
+    /// How it ended, if with a model.
+    pub outcome: Option<Outcome>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// Times it went back to a checkpoint.
+    pub restarts: u32,
+}
+
+impl Job {
+    /// Whether it will never change again.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase.as_str(), "finished" | "failed" | "cancelled")
+    }
+}
+
+/// Bounds of the number of executors.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct WorkerBounds {
+    /// Fewest.
+    pub min: u16,
+    /// Most, and the number of logical workers.
+    pub max: u16,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// Steps done.
+    pub step: u64,
+    /// Steps in all.
+    pub steps_total: u64,
+    /// Passes over the dataset begun.
+    pub epoch: u64,
+    /// Mean training loss of the last step.
+    pub loss: f64,
+    /// Over the last second or two.
+    pub samples_per_second: f64,
+    /// Duration of the last step.
+    pub step_us: u64,
+    /// Executors in lock-step.
+    pub members: u16,
+}
+
+/// A change of a job's slots.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Scaling {
+    /// When.
+    pub at: Value,
+    /// Slots before.
+    pub from: u64,
+    /// Slots after.
+    pub to: u64,
+    /// Why.
+    pub cause: Value,
+}
+
+/// How a job ended with a model.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Outcome {
+    /// Steps done.
+    pub step: u64,
+    /// Digest of the final parameters.
+    pub model_digest: String,
+    /// Mean training loss of the last step, in millionths.
+    pub train_loss_micro: i64,
+    /// The last evaluation.
+    pub metrics: Option<Metrics>,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub struct Metrics {
+    /// Mean loss, in millionths.
+    pub loss_micro: i64,
+    /// Right predictions.
+    pub correct: u64,
+    /// Predictions made.
+    pub count: u64,
+}
+
+impl Metrics {
+    /// Share of right predictions.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.count.max(1) as f64
+    }
+}
+
+/// A fleet.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Fleet {
+    /// Its name.
+    pub name: String,
+    /// Its slots.
+    pub slots: Vec<FleetSlot>,
+    /// Slots it needs for itself, as it last said.
+    pub needed: Option<u32>,
+    /// How its slots are offered.
+    pub offers: Value,
+    /// From a reclaim to the kill.
+    pub reclaim_deadline_ms: u64,
+}
+
+/// A fleet's slot, or a slot of the list of all.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct FleetSlot {
+    /// `SERVER/INDEX`.
+    pub slot: String,
+    /// Whose it is, in the list of all.
+    pub fleet: Option<String>,
+    /// `unoffered`, `offered`, `borrowed` or `reclaimed`; the list of all also has slots of no fleet.
+    pub state: String,
+    /// The job on it.
+    pub job: Option<String>,
+    /// The executor on it.
+    pub executor: Option<String>,
+    /// Numeric class, in the list of all.
+    pub class: Option<String>,
+}
+
+/// A short word for a value that is a word, or an object with one key that is one (`{"slots": {"missing": 2}}`).
+#[must_use]
+pub fn words(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.replace('_', " "),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, inner)| {
+                let inner = words(inner);
+                if inner.is_empty() { key.replace('_', " ") } else { format!("{} {inner}", key.replace('_', " ")) }
+            })
+            .collect::<Vec<_>>()
+            .join(", "),
+        Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reasons_read_as_words() {
+        assert_eq!(words(&json!("gave_way")), "gave way");
+        assert_eq!(words(&json!({"slots": {"missing": 2}})), "slots missing 2");
+        assert_eq!(words(&json!(null)), "");
+    }
+}

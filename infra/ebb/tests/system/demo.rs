@@ -1,0 +1,44 @@
+//! The demo, as a user runs it: on the embedded log, and on a real Kafka.
+
+use crate::support::EBB;
+use serde_json::Value;
+
+async fn demo(arguments: &[&str], environment: &[(&str, String)]) {
+    let mut command = tokio::process::Command::new(EBB);
+    command.args(["demo", "--output", "json"]).args(arguments).envs(environment.iter().cloned());
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let last = String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_owned();
+    let result: Value = serde_json::from_str(&last).unwrap_or_else(|e| panic!("{e}: {last}\n{said}"));
+    assert_eq!(result["model_digest_elastic"], result["model_digest_fixed"], "{result}");
+    assert!(result["accuracy"].as_f64().unwrap() >= 0.96, "{result}");
+    assert_eq!(result["steps_lost"], 0, "{result}");
+    assert!(result["release_ms"].as_array().unwrap().len() >= 4, "three by demand, one by take-back: {result}");
+    assert!(!result["scale_out_pause_ms"].as_array().unwrap().is_empty(), "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_keeps_its_promises() {
+    demo(&[], &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_keeps_its_promises_on_kafka_and_s3() {
+    let brokers = std::env::var("EBB_TEST_KAFKA")
+        .expect("EBB_TEST_KAFKA is not set: start a broker with `infra/servers/kafka.sh start DIR`, which prints it");
+    let url = if brokers.contains("://") { brokers } else { format!("kafka://{brokers}") };
+    let s3 = |name: &str| {
+        std::env::var(name).unwrap_or_else(|_| {
+            panic!("{name} is not set: start an S3 server with `infra/servers/s3.sh start DIR`, which prints it")
+        })
+    };
+    let environment = [
+        ("AWS_ENDPOINT", s3("EBB_TEST_S3")),
+        ("AWS_ACCESS_KEY_ID", s3("EBB_TEST_S3_ACCESS")),
+        ("AWS_SECRET_ACCESS_KEY", s3("EBB_TEST_S3_SECRET")),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ALLOW_HTTP", "true".to_owned()),
+    ];
+    demo(&["--log", &url, "--store", &format!("s3://{}/demo", s3("EBB_TEST_S3_BUCKET"))], &environment).await;
+}

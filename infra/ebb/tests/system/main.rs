@@ -1,0 +1,16 @@
+//! Whole-system tests: real processes, killed for real, over the same HTTP API and command line that users have. One program,
+//! so that the whole service is linked once. Reading order: `support.rs`, then any.
+//!
+//! Nothing sleeps to synchronise: every wait is for something seen, and has an end. Chance is seeded; a failure names its seed.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+mod command_line;
+mod crashes;
+mod demo;
+mod one_directory;
+mod schedules;
+mod suspension;
+mod take_back;

@@ -1,0 +1,122 @@
+//! The product's promise: whatever happens to the fleet, the model is the one that a single thread computes, bit for bit.
+//!
+//! Seeded random schedules of demand, direct take-backs, kills and suspensions over the three models; one service per model.
+
+use crate::support::{Chance, System, finished, import_text, job, model_job, plain_digest, steps, submit, until};
+use ebb::service::kill_process;
+use ebb::take_back::AgentClient;
+use ebb::wire::Job;
+use serde_json::json;
+
+/// Slots of each service.
+const SLOTS: u16 = 4;
+/// Schedules of each model; together at least 20.
+const SCHEDULES: u64 = 7;
+/// Disturbances of one schedule.
+const EVENTS: u64 = 6;
+/// Most steps between two disturbances.
+const STEPS_BETWEEN_MAX: u64 = 25;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mlp_is_the_same_whatever_happens() {
+    whatever_happens("mlp").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cnn_is_the_same_whatever_happens() {
+    whatever_happens("cnn").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gpt_is_the_same_whatever_happens() {
+    whatever_happens("gpt").await;
+}
+
+async fn whatever_happens(kind: &str) {
+    let system = System::start(SLOTS).await;
+    if kind == "gpt" {
+        import_text(&system).await;
+    }
+    let document = model_job(kind);
+    let expected = plain_digest(&system.client(), &system.service.ready().store_url, &document).await;
+    for seed in 0..SCHEDULES {
+        let (digest, story) = schedule(&system, &document, seed).await;
+        assert_eq!(digest, expected, "{kind}, seed {seed}: {story:?}");
+    }
+}
+
+/// Trains once through a schedule; the model's digest and what happened.
+async fn schedule(system: &System, document: &serde_json::Value, seed: u64) -> (String, Vec<String>) {
+    let (client, agent) = (system.client(), system.agent());
+    let mut chance = Chance::new(seed);
+    let mut story = Vec::new();
+    lend_all(system).await;
+    let id = submit(&client, document, &format!("schedule-{seed}")).await;
+    for _ in 0..EVENTS {
+        let goal = steps(&job(&client, &id).await) + 1 + chance.below(STEPS_BETWEEN_MAX);
+        let now = until(&client, &id, "steps between two events", |j| j.is_over() || steps(j) >= goal).await;
+        if now.is_over() {
+            break;
+        }
+        story.push(format!("step {}: {}", steps(&now), disturb(system, &agent, &now, &mut chance).await));
+    }
+    // Nothing may be left that keeps the job from ending.
+    lend_all(system).await;
+    (finished(&client, &id).await, story)
+}
+
+async fn disturb(system: &System, agent: &AgentClient, now: &Job, chance: &mut Chance) -> String {
+    match chance.below(8) {
+        0..=2 => {
+            let needed = chance.below(u64::from(SLOTS));
+            demand(system, needed).await;
+            format!("demand {needed}")
+        }
+        3..=5 => {
+            let victims: Vec<i32> = agent.slots().await.unwrap().iter().filter_map(|s| s.pid).collect();
+            let count = 1 + chance.below(2) as usize;
+            let first = chance.below(victims.len().max(1) as u64) as usize;
+            let killed: Vec<i32> = victims.iter().cycle().skip(first).take(count.min(victims.len())).copied().collect();
+            // One that ended by itself in between is no failure.
+            killed.iter().for_each(|pid| drop(kill_process(*pid)));
+            format!("kill {} of {}", killed.len(), victims.len())
+        }
+        6 => {
+            let slot = chance.below(u64::from(SLOTS)).to_string();
+            agent.take_back(std::slice::from_ref(&slot), None).await.unwrap();
+            lend_all(system).await;
+            format!("take back {slot}")
+        }
+        _ => {
+            system
+                .client()
+                .post(&format!("/v1/jobs/{}/suspend", now.id), &json!({}))
+                .await
+                .unwrap_or_else(|e| panic!("{e}"));
+            let over =
+                until(&system.client(), &now.id, "the suspension", |j| j.is_over() || j.phase == "suspended").await;
+            if over.phase == "suspended" {
+                system
+                    .client()
+                    .post(&format!("/v1/jobs/{}/resume", now.id), &json!({}))
+                    .await
+                    .unwrap_or_else(|e| panic!("{e}"));
+            }
+            "suspend and resume".to_owned()
+        }
+    }
+}
+
+/// A need that falls to nothing offers every slot, also those that were taken back by name.
+async fn lend_all(system: &System) {
+    demand(system, 1).await;
+    demand(system, 0).await;
+}
+
+async fn demand(system: &System, needed: u64) {
+    system
+        .client()
+        .post("/v1/fleets/local/demand", &json!({ "needed": needed }))
+        .await
+        .unwrap_or_else(|e| panic!("{e}"));
+}

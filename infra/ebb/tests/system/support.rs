@@ -1,0 +1,224 @@
+//! What the tests share: a service on a directory of its own, the jobs they train, seeded chance, and what a job has to become.
+
+use ebb::client::{Body, Client};
+use ebb::service::{Service, ServiceOptions};
+use ebb::take_back::AgentClient;
+use ebb::wire::Job;
+use events_schema::JobId;
+use events_schema::dataset::DatasetInfo;
+use events_schema::job::JobSpec;
+use events_schema::orders::JobOrder;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// The program under test.
+pub const EBB: &str = env!("CARGO_BIN_EXE_ebb");
+/// Services at the same time: more would only wait for each other on the two cores that CI has.
+static SERVICES: Semaphore = Semaphore::const_new(2);
+/// Longest wait for any one thing.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+/// How often something is looked at while waiting for it.
+pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A service, its directory, and its place among those that run.
+pub struct System {
+    pub service: Service,
+    folder: tempfile::TempDir,
+    _place: SemaphorePermit<'static>,
+}
+
+impl System {
+    /// A fresh service.
+    pub async fn start(slots: u16) -> Self {
+        let place = SERVICES.acquire().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let options =
+            ServiceOptions { program: EBB.into(), data: folder.path().join("data"), slots, arguments: Vec::new() };
+        let service = Service::start(options).await.unwrap_or_else(|e| panic!("{e}"));
+        Self { service, folder, _place: place }
+    }
+
+    pub fn client(&self) -> Client {
+        self.service.client().unwrap()
+    }
+
+    pub fn agent(&self) -> AgentClient {
+        self.service.agent().unwrap()
+    }
+
+    /// A path beside the data directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `kill -9` of gateway, controller and agent.
+    pub async fn kill(self) -> Dead {
+        let Self { service, folder, _place: place } = self;
+        let controller = service.ready().controller.trim_start_matches("http://").to_owned();
+        let mut options = service.kill().await.unwrap();
+        // Agents elsewhere look for their controller where it was.
+        if !options.arguments.iter().any(|a| a == "--listen-agents") {
+            options = options.with("--listen-agents", Some(&controller));
+        }
+        Dead { options, folder, place }
+    }
+
+    /// `kill -9`, then the same directory again.
+    pub async fn crash(self) -> Self {
+        self.kill().await.start().await
+    }
+
+    /// Runs a command of the program against this service.
+    pub async fn ebb(&self, arguments: &[&str]) -> Output {
+        let url = self.service.ready().url.clone();
+        tokio::process::Command::new(EBB)
+            .args(arguments)
+            .env("EBB_URL", url)
+            .current_dir(self.folder.path())
+            .output()
+            .await
+            .unwrap()
+    }
+
+    /// The same with `--output json`, which has to succeed.
+    pub async fn ebb_json(&self, arguments: &[&str]) -> Value {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--output", "json"]).collect();
+        let output = self.ebb(&arguments).await;
+        assert!(output.status.success(), "ebb {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("ebb {arguments:?}: {e}: {}", String::from_utf8_lossy(&output.stdout)))
+    }
+}
+
+/// A service that was killed.
+pub struct Dead {
+    options: ServiceOptions,
+    folder: tempfile::TempDir,
+    place: SemaphorePermit<'static>,
+}
+
+impl Dead {
+    /// Starts it again on its directory.
+    pub async fn start(self) -> System {
+        let service = Service::start(self.options).await.unwrap_or_else(|e| panic!("{e}"));
+        System { service, folder: self.folder, _place: self.place }
+    }
+}
+
+/// Submits a job; its id.
+pub async fn submit(client: &Client, document: &Value, key: &str) -> String {
+    let answer = client.send(Method::POST, "/v1/jobs", Some(Body::json(document)), &[("idempotency-key", key)]).await;
+    answer.unwrap_or_else(|e| panic!("{e}"))["id"].as_str().unwrap().to_owned()
+}
+
+/// A job's record.
+pub async fn job(client: &Client, id: &str) -> Job {
+    client.get(&format!("/v1/jobs/{id}")).await.unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Reads a job's record until it is as wanted.
+pub async fn until(client: &Client, id: &str, what: &str, wanted: impl Fn(&Job) -> bool) -> Job {
+    let begun = Instant::now();
+    loop {
+        let now = job(client, id).await;
+        if wanted(&now) {
+            return now;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited for {what}, but the job is {now:?}");
+        assert!(now.phase != "failed", "waited for {what}, but the job failed: {now:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Steps a job has done, as its leader last said.
+pub fn steps(job: &Job) -> u64 {
+    job.outcome.as_ref().map(|o| o.step).or(job.progress.map(|p| p.step)).unwrap_or(0)
+}
+
+/// The digest of a job that finished.
+pub async fn finished(client: &Client, id: &str) -> String {
+    until(client, id, "the end", |j| j.phase == "finished").await.outcome.unwrap().model_digest
+}
+
+/// What the same job gives on one thread, without any of the service: the digest that everything else has to equal.
+pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) -> String {
+    let spec = JobSpec::parse(document).unwrap();
+    let datasets: Value = client.get("/v1/datasets").await.unwrap();
+    let info = |name: &str| -> DatasetInfo {
+        let all = datasets["datasets"].as_array().unwrap();
+        serde_json::from_value(all.iter().find(|d| d["name"] == name).unwrap().clone()).unwrap()
+    };
+    let evaluation = spec.evaluation.as_ref().map(|e| info(e.dataset.as_str()));
+    let order = JobOrder {
+        dataset: info(spec.dataset.as_str()),
+        spec: Box::new(spec),
+        evaluation,
+        key: [0; 32],
+        proposal: None,
+        park: false,
+    };
+    let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
+    let run =
+        tokio::task::spawn_blocking(move || workers_executor::plain::train_plain(&job, &order, &store_url).unwrap());
+    run.await.unwrap().model_digest.to_string()
+}
+
+/// A small network of each kind that the product ships, long enough to be disturbed. `text` needs [`import_text`].
+pub fn model_job(kind: &str) -> Value {
+    let (model, dataset, batch_size, steps) = match kind {
+        "mlp" => (json!({"kind": "mlp", "hidden": [64], "dropout": 0.1}), "digits", 16, 3_000),
+        "cnn" => {
+            (json!({"kind": "cnn", "channels": [4, 8], "blocks": 1, "groups": 2, "dropout": 0.1}), "digits", 8, 500)
+        }
+        _ => (
+            json!({"kind": "gpt", "layers": 1, "heads": 2, "width": 16, "context": 16, "dropout": 0.1}),
+            "text",
+            4,
+            700,
+        ),
+    };
+    json!({
+        "name": kind, "model": model, "dataset": dataset, "workers": {"min": 1, "max": 4}, "batch_size": batch_size, "steps": steps, "seed": 11,
+        "optimizer": {"kind": "adamw", "learning_rate": 0.003}, "schedule": {"kind": "cosine", "warmup_steps": 10},
+        "gradient_clip_norm": 1.0, "checkpoint": {"every_steps": 60, "keep": 2},
+    })
+}
+
+/// Registers the dataset `text`: a few kilobytes of words in a seeded order.
+pub async fn import_text(system: &System) {
+    let words = ["ebb ", "flow ", "tide ", "spring ", "neap ", "slack\n"];
+    let mut chance = Chance::new(3);
+    let text: String = (0..4_000).map(|_| words[chance.below(words.len() as u64) as usize]).collect();
+    std::fs::write(system.path("text.txt"), text).unwrap();
+    system.ebb_json(&["dataset", "import", "text", "text.txt", "--format", "text", "--length", "17"]).await;
+}
+
+/// Seeded chance (SplitMix64): the same on every machine, and no dependency.
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.draw() % bound.max(1)
+    }
+}
+
+/// A file's path as text.
+pub fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
