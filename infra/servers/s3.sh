@@ -73,9 +73,13 @@ ours() { # whether $1 is a running server whose data is in $2
   [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "posix $2/data"
 }
 
+signed() { # PORT SECRET METHOD: a request for the bucket with an empty body, whose hash the server insists on
+  curl -fsS -o /dev/null --max-time 10 --aws-sigv4 aws:amz:us-east-1:s3 --user "$access:$2" -X "$3" \
+    -H 'x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855' "http://127.0.0.1:$1/$bucket"
+}
+
 create_bucket() { # PORT SECRET
-  curl -fsS -o /dev/null --max-time 10 --aws-sigv4 aws:amz:us-east-1:s3 --user "$access:$2" -X PUT "http://127.0.0.1:$1/$bucket" 2>/dev/null ||
-    curl -fsS -o /dev/null --max-time 10 --aws-sigv4 aws:amz:us-east-1:s3 --user "$access:$2" -X GET "http://127.0.0.1:$1/$bucket"
+  signed "$1" "$2" GET 2>/dev/null || signed "$1" "$2" PUT
 }
 
 print_environment() { # PORT SECRET
@@ -87,6 +91,7 @@ start() {
   mkdir -p "$directory/data" "$directory/iam"
   directory=$(cd "$directory" && pwd)
   if [ -f "$directory/pid" ] && ours "$(cat "$directory/pid")" "$directory"; then
+    say "already running, process $(cat "$directory/pid")"
     print_environment "$(cat "$directory/port")" "$(cat "$directory/secret")"
     return
   fi
@@ -99,11 +104,12 @@ start() {
     ROOT_ACCESS_KEY=$access ROOT_SECRET_KEY=$secret setsid "$server" --port "127.0.0.1:$port" --iam-dir "$directory/iam" --quiet --keep-alive --health /health \
       posix "$directory/data" >"$directory/log" 2>&1 9>&- </dev/null &
     pid=$!
+    disown "$pid" 2>/dev/null || true
     for _ in $(seq $((answer_wait_s * 10))); do
       if curl -fsS -o /dev/null --max-time 2 "http://127.0.0.1:$port/health" 2>/dev/null; then
         echo "$pid" >"$directory/pid"
         echo "$port" >"$directory/port"
-        create_bucket "$port" "$secret" || die "the bucket could not be created; the server's log is $directory/log"
+        create_bucket "$port" "$secret" || { stop "$directory"; die "the bucket could not be created; the server's log is $directory/log"; }
         print_environment "$port" "$secret"
         return
       fi

@@ -1,0 +1,257 @@
+//! Who may depend on whom. The table is the architecture: an edge that is not here is refused, however handy it would be.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Our crates and the ones of ours that each may use (tests may use more: dev-dependencies are not checked).
+const EDGES: &[(&str, &[&str])] = &[
+    ("events-schema", &[]),
+    ("events-log", &["events-schema"]),
+    ("controller-core", &["events-schema"]),
+    ("controller-link", &["events-schema"]),
+    ("controller-server", &["events-schema", "events-log", "controller-core", "controller-link", "storage"]),
+    ("gateway", &["events-schema", "events-log", "controller-core", "storage"]),
+    ("storage", &["events-schema"]),
+    ("workers-session", &["events-schema"]),
+    ("workers-engine", &["events-schema"]),
+    ("workers-executor", &["events-schema", "storage", "workers-session", "workers-engine"]),
+    ("workers-agent", &["events-schema", "controller-link"]),
+    (
+        "ebb",
+        &[
+            "events-schema",
+            "events-log",
+            "controller-core",
+            "controller-server",
+            "gateway",
+            "storage",
+            "workers-session",
+            "workers-engine",
+            "workers-executor",
+            "workers-agent",
+        ],
+    ),
+    ("xtask", &[]),
+    ("loadtest", &["events-schema"]),
+];
+
+/// Crates without I/O, clock or chance, and everything they may pull in, directly or not.
+const PURE: &[&str] = &["events-schema", "controller-core", "workers-session"];
+
+/// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
+/// Nothing here opens a file or a socket, reads a clock, starts a thread or draws a random number by itself.
+const PURE_ALLOWED: &[&str] = &[
+    // numbered records, JSON, errors, digests, times as text, "did you mean"
+    "minicbor",
+    "minicbor-derive",
+    "serde",
+    "serde_core",
+    "serde_derive",
+    "serde_json",
+    "itoa",
+    "ryu",
+    "zmij",
+    "memchr",
+    "indexmap",
+    "hashbrown",
+    "equivalent",
+    "thiserror",
+    "thiserror-impl",
+    "blake3",
+    "arrayref",
+    "arrayvec",
+    "constant_time_eq",
+    "cfg-if",
+    "cpufeatures",
+    "humantime",
+    "strsim",
+    "bytes",
+    // the keyed generator and arithmetic
+    "rand_chacha",
+    "rand_core",
+    "chacha20",
+    "ppv-lite86",
+    "zerocopy",
+    "zerocopy-derive",
+    "libm",
+    // macros, at compile time only
+    "proc-macro2",
+    "quote",
+    "syn",
+    "unicode-ident",
+];
+
+/// The tree is looked at as built for this platform; others add only their own bindings to the operating system.
+const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+/// Checks both tables against the resolved dependency graph.
+pub fn check(root: &Path) -> Result<Vec<String>> {
+    let metadata = metadata(root)?;
+    let graph = Graph::read(&metadata)?;
+    let mut violations = edges(&graph);
+    violations.extend(pure(&graph));
+    Ok(violations)
+}
+
+fn edges(graph: &Graph) -> Vec<String> {
+    let table: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let mut violations = Vec::new();
+    for member in &graph.members {
+        let Some(allowed) = table.get(member.as_str()) else {
+            violations.push(format!("{member}: not in the dependency table of infra/xtask/src/dependencies.rs; add it with the crates it may use"));
+            continue;
+        };
+        for used in graph.uses(member).filter(|u| graph.members.contains(*u)) {
+            if !allowed.contains(&used.as_str()) {
+                violations.push(format!(
+                    "{member} depends on {used}: the table allows {}",
+                    if allowed.is_empty() { "none of ours".to_owned() } else { allowed.join(", ") }
+                ));
+            }
+        }
+    }
+    violations
+}
+
+fn pure(graph: &Graph) -> Vec<String> {
+    let mut violations = Vec::new();
+    for name in PURE {
+        for reached in graph.tree(name) {
+            let legal = PURE.contains(&reached.as_str()) || PURE_ALLOWED.contains(&reached.as_str());
+            if !legal {
+                violations.push(format!(
+                    "{name} is pure, but its tree holds {reached} (by {}); see `cargo tree -p {name} -i {reached}`",
+                    graph.path(name, &reached)
+                ));
+            }
+        }
+    }
+    violations
+}
+
+fn metadata(root: &Path) -> Result<Value> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM])
+        .current_dir(root)
+        .output()
+        .context("cargo metadata cannot be run")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "cargo metadata failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")
+}
+
+/// Which package uses which in the programs we ship (what only tests or build scripts use is left out), by name; versions of
+/// one name are one node.
+struct Graph {
+    members: BTreeSet<String>,
+    uses: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Graph {
+    fn read(metadata: &Value) -> Result<Self> {
+        let list = |value: &Value, what: &str| {
+            value.as_array().cloned().with_context(|| format!("cargo metadata has no {what}"))
+        };
+        let mut names = BTreeMap::new();
+        for package in list(&metadata["packages"], "packages")? {
+            names.insert(text(&package["id"])?, text(&package["name"])?);
+        }
+        let name =
+            |id: &Value| -> Result<String> { names.get(&text(id)?).cloned().context("a package without a name") };
+        let members = list(&metadata["workspace_members"], "members")?.iter().map(name).collect::<Result<_>>()?;
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in list(&metadata["resolve"]["nodes"], "resolved nodes")? {
+            let entry = uses.entry(name(&node["id"])?).or_default();
+            for dependency in list(&node["deps"], "dependencies of a node")? {
+                let shipped =
+                    list(&dependency["dep_kinds"], "kinds of a dependency")?.iter().any(|k| k["kind"].is_null());
+                if shipped {
+                    entry.insert(name(&dependency["pkg"])?);
+                }
+            }
+        }
+        Ok(Self { members, uses })
+    }
+
+    fn uses(&self, name: &str) -> impl Iterator<Item = &String> {
+        self.uses.get(name).into_iter().flatten()
+    }
+
+    /// Everything that `name` reaches, and from where it was first reached.
+    fn reached(&self, name: &str) -> BTreeMap<String, String> {
+        let mut from = BTreeMap::new();
+        let mut open = vec![name.to_owned()];
+        while let Some(next) = open.pop() {
+            for used in self.uses(&next) {
+                if used != name && !from.contains_key(used) {
+                    from.insert(used.clone(), next.clone());
+                    open.push(used.clone());
+                }
+            }
+        }
+        from
+    }
+
+    fn tree(&self, name: &str) -> Vec<String> {
+        self.reached(name).into_keys().collect()
+    }
+
+    /// One way from `name` to `reached`, for the message.
+    fn path(&self, name: &str, reached: &str) -> String {
+        let from = self.reached(name);
+        let mut path = vec![reached.to_owned()];
+        while let Some(before) = path.last().and_then(|last| from.get(last)) {
+            path.push(before.clone());
+            if before == name {
+                break;
+            }
+        }
+        path.reverse();
+        path.join(" → ")
+    }
+}
+
+fn text(value: &Value) -> Result<String> {
+    value.as_str().map(str::to_owned).context("cargo metadata has something else where a text belongs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(pairs: &[(&str, &str)], members: &[&str]) -> Graph {
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (user, used) in pairs {
+            uses.entry((*user).to_owned()).or_default().insert((*used).to_owned());
+        }
+        Graph { members: members.iter().map(|m| (*m).to_owned()).collect(), uses }
+    }
+
+    #[test]
+    fn an_edge_against_the_arrows_is_refused() {
+        let graph = graph(
+            &[("events-schema", "events-log"), ("events-log", "events-schema")],
+            &["events-schema", "events-log"],
+        );
+        let found = edges(&graph);
+        assert_eq!(found, ["events-schema depends on events-log: the table allows none of ours"]);
+    }
+
+    #[test]
+    fn input_and_output_deep_in_a_pure_tree_is_found_with_its_path() {
+        let found = pure(&graph(&[("controller-core", "innocent"), ("innocent", "tokio")], &[]));
+        assert_eq!(found.len(), 2);
+        assert!(found[1].contains("controller-core → innocent → tokio"), "{found:?}");
+    }
+
+    #[test]
+    fn a_crate_outside_the_table_is_refused() {
+        assert_eq!(edges(&graph(&[], &["newcomer"])).len(), 1);
+    }
+}

@@ -1,0 +1,104 @@
+//! How source files begin, how long they grow, and that the documents name paths that exist.
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+/// Longest file, tests left out: beyond it, a file is two things.
+const LINES_MAX: usize = 600;
+/// Files that may be longer, each with its reason.
+const LONGER: &[(&str, &str)] =
+    &[("events/schema/src/fact.rs", "one closed list: every fact with its number and documentation")];
+/// Folders that hold sources of ours.
+const SOURCES: &[&str] = &["gateway", "controller", "workers", "storage", "events", "infra", "loadtest"];
+/// Documents whose paths are checked.
+const DOCUMENTS: &[&str] = &["docs/architecture.md", "README.md", "CONTRIBUTING.md"];
+/// Folders nested deeper than this are a mistake (and a loop of links ends here).
+const DEPTH_MAX: usize = 12;
+
+/// Checks every source file and document.
+pub fn check(root: &Path) -> Result<Vec<String>> {
+    let mut violations = Vec::new();
+    for folder in SOURCES {
+        let mut sources = Vec::new();
+        collect(&root.join(folder), DEPTH_MAX, &mut sources)?;
+        sources.sort();
+        for source in sources {
+            let text =
+                std::fs::read_to_string(&source).with_context(|| format!("{} cannot be read", source.display()))?;
+            let name = source.strip_prefix(root).unwrap_or(&source).display().to_string();
+            violations.extend(file(&name, &text));
+        }
+    }
+    for document in DOCUMENTS {
+        match std::fs::read_to_string(root.join(document)) {
+            Ok(text) => violations.extend(
+                document_paths(&text)
+                    .into_iter()
+                    .filter(|p| !root.join(p).exists())
+                    .map(|p| format!("{document} names `{p}`, which does not exist")),
+            ),
+            Err(error) => violations.push(format!("{document} cannot be read: {error}")),
+        }
+    }
+    Ok(violations)
+}
+
+fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+    anyhow::ensure!(depth > 0, "{} is nested too deep", folder.display());
+    for entry in std::fs::read_dir(folder).with_context(|| format!("{} cannot be listed", folder.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        let kind = entry.file_type()?;
+        if kind.is_dir() && entry.file_name() != "target" {
+            collect(&path, depth - 1, found)?;
+        } else if kind.is_file() && path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn file(name: &str, text: &str) -> Vec<String> {
+    let mut violations = Vec::new();
+    if !text.starts_with("//!") {
+        violations.push(format!(
+            "{name}: does not open with `//!`: what it is for, what it must not do, which file to read next"
+        ));
+    }
+    let lines = text.lines().take_while(|l| *l != "#[cfg(test)]").count();
+    if lines > LINES_MAX && !LONGER.iter().any(|(listed, _)| *listed == name) {
+        violations.push(format!("{name}: {lines} lines without tests, more than {LINES_MAX}; it is two things"));
+    }
+    violations
+}
+
+/// Paths of this repository in backticks: their first part is a source folder, `docs` or `.ci`. Placeholders are left out.
+fn document_paths(text: &str) -> Vec<String> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let whole = |p: &&str| p.contains('/') && !p.contains(|c: char| c.is_whitespace() || "{}<>*…()|:".contains(c));
+    let ours = |p: &&str| {
+        p.split('/').next().is_some_and(|first| SOURCES.contains(&first) || first == "docs" || first == ".ci")
+    };
+    quoted.filter(whole).filter(ours).map(|p| p.trim_end_matches('/').to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_and_sizes_are_checked_without_tests() {
+        assert_eq!(file("a.rs", "use x;\n").len(), 1);
+        let long = format!("//! a\n{}", "\n".repeat(LINES_MAX));
+        assert_eq!(file("a.rs", &long).len(), 1);
+        let tested = format!("//! a\n#[cfg(test)]\n{}", "\n".repeat(LINES_MAX));
+        assert!(file("a.rs", &tested).is_empty());
+    }
+
+    #[test]
+    fn paths_in_documents_are_found() {
+        let text =
+            "See `events/log/src/lib.rs`, `controller/core/`, `workers/{a,b}`, `cargo test`, `a/b` and `docs/http.md`.";
+        assert_eq!(document_paths(text), ["events/log/src/lib.rs", "controller/core", "docs/http.md"]);
+    }
+}
