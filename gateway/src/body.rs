@@ -86,17 +86,11 @@ fn parse(format: Format, bytes: &[u8]) -> Result<Value, ApiError> {
     match format {
         Format::Json => parse_json(bytes),
         Format::Yaml => parse_yaml(bytes),
-        Format::Unsaid => {
-            let json = parse_json(bytes);
-            let looks_like_json =
-                bytes.iter().find(|c| !c.is_ascii_whitespace()).is_some_and(|c| matches!(c, b'{' | b'['));
-            match (json, looks_like_json) {
-                (Ok(value), _) => Ok(value),
-                // Flow-style YAML begins like JSON; if it is neither, the JSON error says more.
-                (Err(error), true) => parse_yaml(bytes).map_err(|_| error),
-                (Err(_), false) => parse_yaml(bytes),
-            }
-        }
+        // YAML that begins with a bracket has to say that it is YAML: read as such, broken JSON would pass for something else.
+        Format::Unsaid => match bytes.iter().find(|c| !c.is_ascii_whitespace()) {
+            Some(b'{' | b'[') => parse_json(bytes),
+            _ => parse_yaml(bytes),
+        },
     }
 }
 

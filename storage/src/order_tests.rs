@@ -99,7 +99,7 @@ fn golden_order() {
     assert_eq!(found, GOLDEN);
 }
 
-const GOLDEN: [&str; 4] = ["", "", "", ""];
+const GOLDEN: [&str; 4] = ["f72ecc65f4124a0c", "b810d24403ea0dc9", "bdd23dab023d632c", "17b694672f361169"];
 
 #[test]
 fn data_sorted_by_class_still_mixes() {

@@ -176,7 +176,8 @@ pub async fn start(config: ControllerConfig) -> Result<Controller, StartError> {
         Controller { address, telemetry, committed, shutdown: shutdown.clone(), ended, _guard: shutdown.drop_guard() };
     let taken_over = tokio::select! {
         end = controller.stopped() => Err(StartError::Ended(end)),
-        _ = controller.wait_for(|_| true) => Ok(()),
+        // False when it ended before: then the other branch says how.
+        true = controller.wait_for(|_| true) => Ok(()),
     };
     taken_over.map(|()| controller)
 }

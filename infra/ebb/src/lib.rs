@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`args`] (what can be asked), [`up`] (the service in one process), [`home`] (its data directory), [`client`]
 //! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then [`demo`]
-//! and [`bench`]. Only this crate reads arguments, prints, and ends the process.
+//! and [`mod@bench`]. Only this crate reads arguments, prints, and ends the process.
 
 mod alone;
 pub mod args;

@@ -86,7 +86,8 @@ impl<W: Write> Trainer<W> {
         let inbox = self.inbox.clone();
         self.program.warm(ranks, step, move || {
             // A thread of its own, because a full inbox must not stop the reading that empties it.
-            std::thread::spawn(move || inbox.send(Event::Warmed(generation)));
+            // It can only fail when the trainer has ended, and then nobody waits.
+            std::thread::spawn(move || drop(inbox.send(Event::Warmed(generation))));
         });
     }
 

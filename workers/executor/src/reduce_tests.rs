@@ -43,7 +43,8 @@ fn run(workers: u16, members: u16, len: usize, mut seed: u64) -> (Vec<Vec<f32>>,
         membership.peers().map(|p| Reduction::new(&membership, p, workers, step, len, Vec::new())).collect();
     let root = Node::root(workers);
     let mut own: Vec<VecDeque<Node>> = membership.seats.iter().map(|s| root.cover(&s.ranks).into()).collect();
-    let mut wires: BTreeMap<(u32, u32), VecDeque<(Kind, u64, Vec<f32>)>> = BTreeMap::new();
+    type Piece = (Kind, u64, Vec<f32>);
+    let mut wires: BTreeMap<(u32, u32), VecDeque<Piece>> = BTreeMap::new();
     let mut sent = vec![0; usize::from(members)];
     loop {
         let mut choices: Vec<(u32, Option<u32>)> =

@@ -70,12 +70,13 @@ impl Session {
     }
 
     pub(crate) fn on_loaded(&mut self, generation: Generation, step: Step, out: &mut Vec<Output>) {
-        if let Phase::Joining(joining) = &mut self.phase {
-            if joining.membership.tag.generation == generation && !joining.loaded {
-                joining.loaded = true;
-                self.holding = Some(Holding { step, gradient: false });
-                self.try_join(out);
-            }
+        if let Phase::Joining(joining) = &mut self.phase
+            && joining.membership.tag.generation == generation
+            && !joining.loaded
+        {
+            joining.loaded = true;
+            self.holding = Some(Holding { step, gradient: false });
+            self.try_join(out);
         }
     }
 

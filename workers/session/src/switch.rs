@@ -110,7 +110,8 @@ impl Session {
         let newcomers = membership.minus(&running.membership);
         let last = step.next().0 >= self.config.steps_total;
         let stays = !membership.and(&running.membership).is_empty();
-        let useful = stays && !(last && !newcomers.is_empty());
+        let comes_too_late = last && !newcomers.is_empty();
+        let useful = stays && !comes_too_late;
         (useful && membership.tag > running.membership.tag && (told || ready == Some(generation)))
             .then(|| membership.clone())
     }
@@ -199,10 +200,10 @@ impl Session {
     }
 
     pub(crate) fn on_leave_request(&mut self, from: Peer) {
-        if let Phase::Running(running) = &mut self.phase {
-            if running.membership.has(from) {
-                running.leaves.insert(from);
-            }
+        if let Phase::Running(running) = &mut self.phase
+            && running.membership.has(from)
+        {
+            running.leaves.insert(from);
         }
     }
 

@@ -352,10 +352,10 @@ impl World {
         let index = self.shells.get(&me).map_or(0, |s| s.pending.len());
         let index = self.chance.below(index);
         let Some(shell) = self.shells.get_mut(&me) else { return };
-        if let Input::Lost(peer) = shell.pending[index] {
-            if self.wires.get(&(peer, me)).is_some_and(|w| !w.is_empty()) {
-                return;
-            }
+        if let Input::Lost(peer) = shell.pending[index]
+            && self.wires.get(&(peer, me)).is_some_and(|w| !w.is_empty())
+        {
+            return;
         }
         // Parameters must be there before anything is computed from them.
         if matches!(shell.pending[index], Input::Computed(..)) && shell.awaiting.is_some() {

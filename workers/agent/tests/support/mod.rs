@@ -53,6 +53,8 @@ pub fn executor_main() {
                     }
                     "crash" => std::process::exit(3),
                     "stubborn" => {
+                        // Left to the agent, which has to find it by its group.
+                        #[allow(clippy::zombie_processes)]
                         std::process::Command::new("sleep").arg("600").spawn().unwrap();
                     }
                     _ => {}
@@ -75,8 +77,10 @@ pub fn executor_main() {
         }
     }
     // A stubborn one outlives even its agent.
-    while behaviour == "stubborn" {
-        std::thread::park();
+    if behaviour == "stubborn" {
+        loop {
+            std::thread::park();
+        }
     }
     std::process::exit(0);
 }

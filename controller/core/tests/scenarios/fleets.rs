@@ -1,0 +1,209 @@
+//! Fleets, servers and what is refused: loans, lost agents, queues.
+
+use crate::stories::*;
+use controller_core::state::SlotState;
+use controller_core::world::{World, dataset, slot};
+use controller_core::{Input, decide, policy_by_name};
+use events_schema::command::{Command, CommandRecord, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::fact::{Fact, Refusal, WaitCause};
+use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, TenantId};
+use serde_json::{Value, json};
+
+#[test]
+fn a_fleet_reclaims_slots_by_name_and_offers_them_again() {
+    let (mut world, id) = training();
+    let fleet = FleetId::parse("local").unwrap();
+    let named = vec![slot("local", 1), slot("local", 2)];
+    world.command(Command::ReclaimSlots { fleet: fleet.clone(), slots: named.clone() });
+    let busy = world.command(Command::OfferSlots { fleet: fleet.clone(), slots: named.clone() });
+    assert!(matches!(refusal(&busy), Refusal::InUse { .. }));
+    world.run();
+    assert_eq!(members(&world, &id), [0, 3]);
+    assert!(named.iter().all(|slot| world.state.slot(slot).unwrap().state == SlotState::Unoffered));
+    world.pass(60_000);
+    assert_eq!(members(&world, &id), [0, 3], "not used again by themselves");
+    world.command(Command::OfferSlots { fleet: fleet.clone(), slots: named });
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    let foreign = world.command(Command::ReclaimSlots { fleet, slots: vec![slot("local", 9)] });
+    assert!(matches!(refusal(&foreign), Refusal::Unknown { kind, .. } if kind == "slot"));
+    calm(&world);
+}
+
+#[test]
+fn demand_that_falls_while_slots_are_on_their_way_is_not_forgotten() {
+    let (mut world, id) = training();
+    world.demand("local", 3);
+    world.demand("local", 0);
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    let old = events_schema::command::DemandSignal {
+        fleet: FleetId::parse("local").unwrap(),
+        sequence: 1,
+        at: world.at,
+        demand: events_schema::command::Demand::Needed(4),
+    };
+    assert!(world.input(&Input::Demand(old)).is_empty(), "an older signal is refused");
+    calm(&world);
+}
+
+#[test]
+fn an_agent_that_restarts_takes_its_executors_with_it_but_not_its_loans() {
+    let (mut world, id) = training();
+    world.train(&id);
+    world.restart_agent(&ServerId::parse("local").unwrap());
+    world.deliver_all();
+    assert_eq!(phase(&world, &id), "starting");
+    assert_eq!(world.state.loans().count(), 4, "the offer is a fact");
+    world.run();
+    assert_eq!(phase(&world, &id), "running");
+    assert_eq!((job(&world, &id).restarts, job(&world, &id).faults.restarts), (1, 0), "not the job's fault");
+    calm(&world);
+}
+
+#[test]
+fn a_lost_server_is_a_lost_member_and_its_reclaimed_slots_are_free() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    for server in ["a", "b"] {
+        world.start_agent(server, 2);
+        world.put_fleet(server, server, 2, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4);
+    world.command(Command::ReclaimSlots { fleet: FleetId::parse("b").unwrap(), slots: vec![slot("b", 1)] });
+    world.lose_agent(&ServerId::parse("b").unwrap());
+    assert_eq!(world.state.slot(&slot("b", 1)).unwrap().state, SlotState::Unoffered);
+    assert_eq!(job(&world, &id).slots().len(), 2);
+    world.run();
+    assert_eq!((members(&world, &id).len(), job(&world, &id).restarts), (2, 0));
+    world.start_agent("b", 2);
+    world.run();
+    assert_eq!(job(&world, &id).slots().len(), 2, "three members would be no faster than two");
+    calm(&world);
+}
+
+#[test]
+fn equal_inputs_have_one_effect() {
+    let mut world = local(1);
+    let record = CommandRecord {
+        id: CommandId::parse("once").unwrap(),
+        tenant: TenantId::parse("local").unwrap(),
+        at: world.at,
+        command: Command::SubmitJob {
+            job: JobId::parse("job-once").unwrap(),
+            spec: Box::new(spec()),
+            body_digest: Digest::of(b""),
+        },
+    };
+    let facts = world.input(&Input::Command(record.clone()));
+    assert!(has(&facts, |f| matches!(f, Fact::CommandTaken { .. })));
+    assert!(world.input(&Input::Command(record.clone())).is_empty());
+    let other_id = CommandRecord { id: CommandId::parse("twice").unwrap(), ..record };
+    assert!(matches!(refusal(&world.input(&Input::Command(other_id))), Refusal::Exists { kind, .. } if kind == "job"));
+    let same = world.register(dataset("digits"));
+    assert!(matches!(same[..], [Fact::CommandTaken { .. }]));
+    let changed = world.register(DatasetInfo { rows: 7, ..dataset("digits") });
+    assert!(matches!(refusal(&changed), Refusal::Exists { kind, .. } if kind == "dataset"));
+}
+
+#[test]
+fn a_job_that_cannot_work_is_refused_with_what_would() {
+    let mut world = local(1);
+    let tokens = DatasetInfo { sample: SampleShape::Tokens { length: 65, vocabulary: 100 }, ..dataset("text") };
+    let flat = DatasetInfo { sample: SampleShape::Classified { shape: vec![64], classes: 10 }, ..dataset("flat") };
+    world.register(tokens);
+    world.register(flat);
+    let mut refuse = |change: fn(&mut Value)| {
+        let job = JobId::parse("job-bad").unwrap();
+        let facts =
+            world.command(Command::SubmitJob { job, spec: Box::new(spec_with(change)), body_digest: Digest::of(b"") });
+        refusal(&facts)
+    };
+    let unknown =
+        Refusal::Unknown { kind: "dataset".to_owned(), name: "digit".to_owned(), nearest: Some("digits".to_owned()) };
+    assert_eq!(refuse(|d| d["dataset"] = json!("digit")), unknown);
+    let unfit: [fn(&mut Value); 6] = [
+        |d| d["dataset"] = json!("text"),
+        |d| d["dataset"] = json!("flat"),
+        |d| d["model"] = json!({"kind": "gpt"}),
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "mlp"}), json!("text")),
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "gpt", "context": 65}), json!("text")),
+        |d| d["evaluation"] = json!({"dataset": "flat"}),
+    ];
+    for change in unfit {
+        assert!(matches!(refuse(change), Refusal::Unfit { .. }));
+    }
+    let fits: [fn(&mut Value); 2] = [
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "gpt", "context": 64}), json!("text")),
+        |d| (d["model"], d["dataset"]) = (json!({"kind": "mlp"}), json!("flat")),
+    ];
+    for change in fits {
+        world.submit(spec_with(change));
+    }
+    assert_eq!(world.state.jobs().count(), 2);
+    let name = events_schema::DatasetName::parse("flat").unwrap();
+    assert!(matches!(refusal(&world.command(Command::RemoveDataset { dataset: name })), Refusal::InUse { .. }));
+}
+
+#[test]
+fn fleets_own_their_slots() {
+    let mut world = local(4);
+    let put = |world: &mut World, fleet: &str, slots: &[u16]| {
+        let slots = slots.iter().map(|index| slot("local", *index)).collect();
+        let fleet = FleetId::parse(fleet).unwrap();
+        world.command(Command::PutFleet { fleet, slots, offers: OfferMode::Explicit, reclaim_deadline_ms: 2_000 })
+    };
+    assert!(
+        matches!(refusal(&put(&mut world, "other", &[3])), Refusal::Exists { holder, .. } if holder == "fleet local")
+    );
+    assert!(matches!(refusal(&put(&mut world, "other", &[4])), Refusal::Unfit { .. }));
+    let id = world.submit(spec());
+    world.run();
+    put(&mut world, "local", &[0, 1]);
+    assert_eq!(job(&world, &id).slots().len(), 2);
+    world.run();
+    assert!(world.state.slot(&slot("local", 3)).is_none(), "returned, and nobody's");
+    assert!(has(&put(&mut world, "other", &[3]), |f| matches!(f, Fact::FleetDeclared { .. })));
+    calm(&world);
+}
+
+#[test]
+fn somebody_elses_job_is_unknown() {
+    let (mut world, id) = training();
+    let stranger = CommandRecord {
+        id: CommandId::parse("stranger").unwrap(),
+        tenant: TenantId::parse("stranger").unwrap(),
+        at: world.at,
+        command: Command::CancelJob { job: id },
+    };
+    assert!(matches!(refusal(&world.input(&Input::Command(stranger))), Refusal::Unknown { nearest: None, .. }));
+}
+
+#[test]
+fn fifo_gives_gangs_in_order_and_explains_the_queue() {
+    let mut world = World::local(policy_by_name("fifo").unwrap(), 4);
+    let jobs: Vec<JobId> =
+        [3, 4, 1].map(|max| world.submit(spec_with(|d| d["workers"] = json!({"min": 1, "max": max})))).into();
+    world.run();
+    let waits = |world: &World, id: &JobId| job(world, id).reason.as_ref().unwrap().waits.clone();
+    assert_eq!(jobs.iter().map(|id| job(&world, id).slots().len()).collect::<Vec<_>>(), [3, 0, 0]);
+    assert_eq!(waits(&world, &jobs[1]), Some(WaitCause::Slots { missing: 3 }));
+    assert_eq!(waits(&world, &jobs[2]), Some(WaitCause::Job(jobs[1].clone())));
+    assert!(world.run_to_end(1_000));
+    calm(&world);
+}
+
+#[test]
+fn a_tick_without_change_decides_nothing() {
+    let (world, _) = training();
+    let policy = policy_by_name("ebb").unwrap();
+    for ms in [0, 1_000, 100_000] {
+        assert!(decide(&world.state, world.at.plus_ms(ms), &Input::Tick, policy.as_ref()).is_empty());
+    }
+}

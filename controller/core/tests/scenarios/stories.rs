@@ -1,0 +1,75 @@
+//! How the stories begin, and what they look at.
+
+use controller_core::policy_by_name;
+use controller_core::state::Job;
+use controller_core::world::World;
+use events_schema::JobId;
+use events_schema::fact::{Entry, Fact, Refusal};
+use events_schema::job::JobSpec;
+use serde_json::{Value, json};
+
+pub fn spec_with(change: impl FnOnce(&mut Value)) -> JobSpec {
+    let mut document = json!({
+        "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 4}, "batch_size": 8,
+        "steps": 1000, "checkpoint": {"every_steps": 50, "keep": 2},
+    });
+    change(&mut document);
+    JobSpec::parse(&document).unwrap()
+}
+
+pub fn spec() -> JobSpec {
+    spec_with(|_| {})
+}
+
+pub fn local(slots: u16) -> World {
+    World::local(policy_by_name("ebb").unwrap(), slots)
+}
+
+/// A job of up to four workers that trains on four slots.
+pub fn training() -> (World, JobId) {
+    let mut world = local(4);
+    let job = world.submit(spec());
+    world.run();
+    world.train(&job);
+    assert_eq!(members(&world, &job), [0, 1, 2, 3]);
+    (world, job)
+}
+
+pub fn job<'a>(world: &'a World, id: &JobId) -> &'a Job {
+    world.state.job(id).unwrap()
+}
+
+pub fn phase(world: &World, id: &JobId) -> &'static str {
+    job(world, id).phase.name()
+}
+
+/// Numbers of the executors in the generation in force.
+pub fn members(world: &World, id: &JobId) -> Vec<u32> {
+    job(world, id).active().map_or_else(Vec::new, |active| active.members.iter().map(|member| member.number).collect())
+}
+
+pub fn proposed(facts: &[Fact]) -> Vec<&Entry> {
+    facts
+        .iter()
+        .filter_map(|f| if let Fact::GenerationProposed { proposal, .. } = f { Some(&proposal.entry) } else { None })
+        .collect()
+}
+
+pub fn since(world: &World, mark: usize) -> Vec<Fact> {
+    world.log[mark..].iter().flat_map(|(_, facts)| facts.clone()).collect()
+}
+
+pub fn has(facts: &[Fact], wanted: impl Fn(&Fact) -> bool) -> bool {
+    facts.iter().any(wanted)
+}
+
+pub fn refusal(facts: &[Fact]) -> Refusal {
+    match facts {
+        [Fact::CommandRefused { refusal, .. }] => refusal.clone(),
+        other => panic!("exactly one refusal expected: {other:#?}"),
+    }
+}
+
+pub fn calm(world: &World) {
+    assert!(world.violations.is_empty(), "{:#?}", world.violations);
+}
