@@ -5,10 +5,10 @@
 use events_schema::batch::{InputStream, Taken};
 use events_schema::fact::{Fact, Refusal};
 use events_schema::{CommandId, FleetId, Offset};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-/// Answers kept: hours of a busy cell. Who asks later sees the state itself.
-const ANSWERS_MAX: usize = 65_536;
+/// Answers kept: of exactly the commands that the controller remembers, so that an id is either known to both or new to both.
+const ANSWERS_MAX: usize = controller_core::limits::COMMANDS_REMEMBERED;
 /// Accepted signals kept: each is asked for within seconds.
 const SIGNALS_MAX: usize = 8_192;
 /// Set-aside inputs kept; each is a defect that an operator looks at.
@@ -32,9 +32,11 @@ pub enum Answer {
 pub struct Answers {
     commands: BTreeMap<CommandId, Answer>,
     in_order: VecDeque<CommandId>,
-    signals: BTreeSet<(FleetId, u64)>,
+    /// The need that counts under each number.
+    signals: BTreeMap<(FleetId, u64), u32>,
     signals_in_order: VecDeque<(FleetId, u64)>,
     set_aside: BTreeMap<(InputStream, Offset), String>,
+    set_aside_in_order: VecDeque<(InputStream, Offset)>,
     taken_to: BTreeMap<InputStream, Offset>,
 }
 
@@ -60,16 +62,17 @@ impl Answers {
         self.taken_to.get(&stream).is_some_and(|to| *to > offset).then_some(Answer::Unremarked)
     }
 
-    /// Whether this very signal counts.
+    /// Whether this very signal counts; another need under the same number is another signal.
     #[must_use]
-    pub fn accepted_signal(&self, fleet: &FleetId, sequence: u64) -> bool {
-        self.signals.contains(&(fleet.clone(), sequence))
+    pub fn accepted_signal(&self, fleet: &FleetId, sequence: u64, needed: u32) -> bool {
+        self.signals.get(&(fleet.clone(), sequence)) == Some(&needed)
     }
 
     /// What became of a demand signal that stands at `offset`; `None` while it is undecided.
     #[must_use]
-    pub fn of_signal_at(&self, fleet: &FleetId, sequence: u64, offset: Offset) -> Option<Answer> {
-        if self.accepted_signal(fleet, sequence) { Some(Answer::Taken) } else { self.at(InputStream::Demand, offset) }
+    pub fn of_signal_at(&self, fleet: &FleetId, sequence: u64, needed: u32, offset: Offset) -> Option<Answer> {
+        let accepted = self.accepted_signal(fleet, sequence, needed);
+        if accepted { Some(Answer::Taken) } else { self.at(InputStream::Demand, offset) }
     }
 
     /// Takes in a fact.
@@ -77,12 +80,16 @@ impl Answers {
         match fact {
             Fact::JobAccepted { command, .. } | Fact::CommandTaken { command } => self.remember(command, Answer::Taken),
             Fact::CommandRefused { command, refusal, .. } => self.remember(command, Answer::Refused(refusal.clone())),
-            Fact::DemandAccepted { fleet, sequence, .. } => self.remember_signal((fleet.clone(), *sequence)),
+            Fact::DemandAccepted { fleet, sequence, needed } => {
+                self.remember_signal((fleet.clone(), *sequence), *needed)
+            }
             Fact::InputRefused { stream, offset, reason } => {
                 let Some(stream) = InputStream::ALL.into_iter().find(|known| known.name() == stream) else { return };
-                self.set_aside.insert((stream, *offset), reason.clone());
-                if self.set_aside.len() > SET_ASIDE_MAX {
-                    self.set_aside.pop_first();
+                if self.set_aside.insert((stream, *offset), reason.clone()).is_none() {
+                    self.set_aside_in_order.push_back((stream, *offset));
+                }
+                if self.set_aside_in_order.len() > SET_ASIDE_MAX {
+                    self.set_aside_in_order.pop_front().map(|oldest| self.set_aside.remove(&oldest));
                 }
             }
             _ => {}
@@ -97,8 +104,8 @@ impl Answers {
         }
     }
 
-    fn remember_signal(&mut self, signal: (FleetId, u64)) {
-        if self.signals.insert(signal.clone()) {
+    fn remember_signal(&mut self, signal: (FleetId, u64), needed: u32) {
+        if self.signals.insert(signal.clone(), needed).is_none() {
             self.signals_in_order.push_back(signal);
         }
         if self.signals_in_order.len() > SIGNALS_MAX {

@@ -6,7 +6,7 @@ use crate::wire::{DatasetBody, DatasetFiles, DatasetSource, DemandBody, FleetDec
 use controller_core::limits::RECLAIM_DEADLINE_MS_MAX;
 use events_schema::command::{Demand, OfferMode};
 use events_schema::dataset::parse_sample_shape;
-use events_schema::fields::{Fields, Problem, Problems, shown};
+use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown};
 use events_schema::{DatasetName, Digest, ServerId, SlotId};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -59,6 +59,8 @@ fn fleet_servers(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {
         }
         if slots.len() > SLOTS_MAX {
             problems.push(problem(path, "too many slots", &format!("at most {SLOTS_MAX} slots in all")));
+        }
+        if slots.len() > SLOTS_MAX || problems.len() >= PROBLEMS_MAX {
             break;
         }
     }
@@ -107,6 +109,9 @@ fn slot_list(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {
     };
     let (mut slots, mut problems) = (BTreeSet::new(), Vec::new());
     for (index, value) in list.iter().enumerate() {
+        if problems.len() >= PROBLEMS_MAX {
+            break;
+        }
         match value.as_str().map(str::parse::<SlotId>) {
             Some(Ok(slot)) => {
                 slots.insert(slot);
@@ -127,7 +132,8 @@ pub fn demand(body: &Value) -> Result<DemandBody, Problems> {
     let needed = f.integer("needed", 0..=1_000_000);
     let utilization = f.number("utilization", 0.0..=1e6);
     let target = f.number("target", 0.05..=1.0);
-    let sequence = f.integer("sequence", 0..=u64::MAX - 1);
+    // Half the range: above any number given there is still one to mint.
+    let sequence = f.integer("sequence", 0..=u64::MAX / 2);
     let given = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     match (given("needed"), given("utilization")) {
         (true, true) => f.wrong("utilization", "either `needed` or `utilization`, not both"),

@@ -227,6 +227,13 @@ impl From<AppendError> for ApiError {
                 Kind::OutcomeUnknown,
                 "the log did not say whether it kept the command; look before sending it again, or send it again with the same `Idempotency-Key`",
             ),
+            AppendError::Full { .. } => {
+                Self::new(Kind::LogUnavailable, format!("nothing was recorded: {error}; free some space and try again"))
+            }
+            AppendError::Stopped(_) => Self::new(
+                Kind::LogUnavailable,
+                "nothing was recorded: the log is closed since an error; its operator has to restart the service",
+            ),
             _ => Self::new(Kind::LogUnavailable, "nothing was recorded; try again in a moment"),
         }
     }

@@ -86,7 +86,7 @@ pub fn router(app: Arc<App>) -> Router {
     let mut paths = Vec::new();
     for Row { path, methods, router: handlers } in table() {
         let time = if path == DATASETS { app.limits.registration_time } else { app.limits.request_time };
-        let guard = Guard { app: app.clone(), time, needs_model: path.starts_with("/v1") };
+        let guard = Guard { app: app.clone(), time, api: path.starts_with("/v1") };
         let allowed: Arc<str> = methods.join(", ").into();
         let handlers = handlers
             .fallback(move |method: Method, uri: Uri| async move { wrong_method(&method, uri.path(), &allowed) });
@@ -105,19 +105,22 @@ pub fn router(app: Arc<App>) -> Router {
 struct Guard {
     app: Arc<App>,
     time: Duration,
-    needs_model: bool,
+    /// Whether it is part of the API, and not a question whether the process lives: that is answered also when all places are
+    /// taken, and before the read model is of the present.
+    api: bool,
 }
 
 /// Lets a request in if there is a place for it and the read model is of the present, and bounds its time.
 async fn admit(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let Ok(_place) = guard.app.requests.try_acquire() else {
+    let place = guard.app.requests.try_acquire();
+    if guard.api && place.is_err() {
         let detail = format!(
             "{} requests are in work, the most there may be; try again in a moment",
             guard.app.limits.requests_max
         );
         return ApiError::new(Kind::Overloaded, detail).into_response();
-    };
-    if guard.needs_model && guard.app.model.progress() == Progress::CatchingUp {
+    }
+    if guard.api && guard.app.model.progress() == Progress::CatchingUp {
         return ApiError::new(Kind::NotReady, "what stands in the log is still being read; try again in a moment")
             .into_response();
     }

@@ -137,11 +137,19 @@ pub enum SignalDecision {
 }
 
 /// Publishes how many of its slots a fleet needs.
-pub async fn demand(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<SignalDecision, ApiError> {
+/// `needed` is the need as it will count.
+pub async fn demand(
+    app: &App,
+    fleet: &FleetId,
+    sequence: u64,
+    demand: Demand,
+    needed: u32,
+) -> Result<SignalDecision, ApiError> {
     let signal = DemandSignal { fleet: fleet.clone(), sequence, at: now(), demand };
     let offset: Offset = app.log.append(Stream::Demand, app.cell, to_bytes(&signal)).await?;
-    let answer =
-        app.model.wait_for(app.limits.decision_wait, |model| model.answers.of_signal_at(fleet, sequence, offset));
+    let answer = app
+        .model
+        .wait_for(app.limits.decision_wait, |model| model.answers.of_signal_at(fleet, sequence, needed, offset));
     match answer.await {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),
         Some(Answer::Refused(_) | Answer::Unremarked) => Ok(SignalDecision::PassedOver),

@@ -31,7 +31,7 @@ impl fmt::Display for Problem {
 pub struct Problems(pub Vec<Problem>);
 
 /// Problems reported at once; more add nothing to the first.
-const PROBLEMS_MAX: usize = 32;
+pub const PROBLEMS_MAX: usize = 32;
 /// Characters of a bad value that are shown.
 const SHOWN_VALUE_LEN: usize = 80;
 
@@ -214,6 +214,9 @@ impl<'a> Fields<'a> {
     /// Ends the reading: refuses unknown fields with the nearest known name, then yields the value or all problems.
     pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Problems> {
         for name in self.object.into_iter().flat_map(Map::keys) {
+            if self.problems.len() >= PROBLEMS_MAX {
+                break;
+            }
             if !self.known.contains(&name.as_str()) {
                 let expected = match nearest(name, self.known.iter().copied()) {
                     Some(known) => format!("no such field; did you mean `{known}`?"),
@@ -234,14 +237,21 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Longest text that is compared with known names. Comparing costs the product of both lengths, and nobody misspells more.
+const NEAREST_LEN_MAX: usize = 128;
+
 /// The known name that was probably meant, if any is close enough.
 pub fn nearest<'k>(given: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    if given.len() > NEAREST_LEN_MAX {
+        return None;
+    }
     /// Jaro-Winkler likeness under which a suggestion would rather confuse.
     const LIKENESS_MIN: f64 = 0.75;
     // In short words one slip, such as two letters swapped, is a large part of the word.
     let slip = |name: &str| if strsim::osa_distance(given, name) == 1 { 0.9 } else { 0.0 };
     let likeness = |name: &str| strsim::jaro_winkler(given, name).max(slip(name));
     known
+        .filter(|name| name.len() <= NEAREST_LEN_MAX)
         .map(|name| (likeness(name), name))
         .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
         .max_by(|a, b| a.0.total_cmp(&b.0))

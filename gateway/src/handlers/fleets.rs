@@ -3,7 +3,7 @@
 use super::{Id, NoQuery, Shared, decided};
 use crate::app::App;
 use crate::body::Document;
-use crate::problem::{ApiError, Target, old_signal, unknown};
+use crate::problem::{ApiError, Kind, Target, old_signal, unknown};
 use crate::submit::{self, SignalDecision};
 use crate::{convert, parse, wire};
 use axum::Json;
@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use events_schema::FleetId;
-use events_schema::command::Command;
+use events_schema::command::{Command, Demand};
 use events_schema::fields::nearest;
 
 /// `PUT /v1/fleets/{fleet}`.
@@ -76,17 +76,50 @@ pub async fn demand(
 ) -> Result<Response, ApiError> {
     let signal = parse::demand(&body.value)?;
     ensure_known(&app, &fleet).await?;
-    let taken = taken_sequence(&app, &fleet);
-    let sequence = signal.sequence.unwrap_or_else(|| app.mint_sequence(&fleet, taken));
-    if !app.read().answers.accepted_signal(&fleet, sequence) {
-        refuse_old(taken, sequence)?;
-        if submit::demand(&app, &fleet, sequence, signal.demand).await? != SignalDecision::Accepted {
-            ensure_known(&app, &fleet).await?;
-            refuse_old(taken_sequence(&app, &fleet), sequence)?;
+    let sequence = match signal.sequence {
+        Some(sequence) => {
+            publish(&app, &fleet, sequence, signal.demand).await?;
+            sequence
         }
-    }
+        None => publish_numbered(&app, &fleet, signal.demand).await?,
+    };
     let answer = wire::DemandTaken { fleet, sequence, needed: signal.demand.needed() };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+/// Numbers tried for one signal: another gateway may have minted the same one in the same millisecond.
+const MINT_ATTEMPTS: u32 = 5;
+
+/// Publishes a signal under a number of our own, above all that are known; which.
+async fn publish_numbered(app: &App, fleet: &FleetId, demand: Demand) -> Result<u64, ApiError> {
+    let mut attempts = 1..=MINT_ATTEMPTS;
+    loop {
+        let sequence = app.mint_sequence(fleet, taken_sequence(app, fleet));
+        match publish(app, fleet, sequence, demand).await {
+            Err(error) if error.kind == Kind::OldSignal && attempts.next().is_some() => {}
+            published => return published.map(|()| sequence),
+        }
+    }
+}
+
+/// Publishes a signal unless this very one, number and need, was accepted before.
+async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<(), ApiError> {
+    let needed = needed_of(app, fleet, demand);
+    if app.read().answers.accepted_signal(fleet, sequence, needed) {
+        return Ok(());
+    }
+    refuse_old(taken_sequence(app, fleet), sequence)?;
+    if submit::demand(app, fleet, sequence, demand, needed).await? != SignalDecision::Accepted {
+        ensure_known(app, fleet).await?;
+        refuse_old(taken_sequence(app, fleet), sequence)?;
+    }
+    Ok(())
+}
+
+/// The need as the controller will count it: a fleet cannot need more slots than it has.
+fn needed_of(app: &App, fleet: &FleetId, demand: Demand) -> u32 {
+    let slots = app.read().state.fleet(fleet).map_or(u32::MAX, |fleet| fleet.slots.len() as u32);
+    demand.needed().min(slots)
 }
 
 fn refuse_old(taken: Option<u64>, sequence: u64) -> Result<(), ApiError> {

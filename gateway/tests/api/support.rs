@@ -1,5 +1,4 @@
 //! What the tests share: a gateway on a memory log, a small controller made of the real core, and a writer of scripted logs.
-#![allow(dead_code, clippy::unwrap_used)]
 
 use controller_core::{Input, Policy, State, decide, policy_by_name};
 use events_log::count::{Counter, Verdict};
@@ -95,10 +94,6 @@ impl Rig {
         let gateway = gateway_on(&self.log, &self.store, self.limits, &self.telemetry).await;
         std::mem::replace(&mut self.gateway, gateway).shutdown().await;
         self.client = reqwest::Client::new();
-    }
-
-    pub fn stop_controller(&mut self) {
-        self.controller = None;
     }
 
     pub fn url(&self, path: &str) -> String {

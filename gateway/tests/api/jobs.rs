@@ -1,8 +1,6 @@
 //! Jobs over HTTP, decided by the real core.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{CELL, Rig, Script, job_with, quick};
 use events_log::{EventLog, MemoryLog, Stream};
 use events_schema::fact::{CheckpointInfo, Fact};
 use events_schema::job::JobSpec;
@@ -15,7 +13,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use support::{CELL, Rig, Script, job_with, quick};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -113,7 +110,7 @@ async fn a_refused_submit_does_not_bind_its_key() {
             refused.text
         );
     }
-    for dataset in support::datasets() {
+    for dataset in crate::support::datasets() {
         rig.command(events_schema::command::Command::RegisterDataset { dataset }).await;
     }
     rig.until("/v1/datasets", |answer| answer["datasets"].as_array().unwrap().len() == 2).await;
@@ -139,11 +136,11 @@ async fn without_a_controller_a_submit_is_durable_and_says_so() {
 
     // A cancel stands behind the submit and is decided behind it.
     assert_eq!(rig.delete(&format!("/v1/jobs/{id}")).await.status, StatusCode::ACCEPTED);
-    for dataset in support::datasets() {
+    for dataset in crate::support::datasets() {
         // Too late for the submit, which is refused; the key is free again.
         rig.command(events_schema::command::Command::RegisterDataset { dataset }).await;
     }
-    let _controller = support::TestController::start(rig.log.clone());
+    let _controller = crate::support::TestController::start(rig.log.clone());
     rig.until("/v1/datasets", |answer| answer["datasets"].as_array().unwrap().len() == 2).await;
     let made = submit().await;
     assert_eq!((made.status, &made.json["id"]), (StatusCode::CREATED, &json!(id)));
@@ -154,7 +151,7 @@ async fn suspend_resume_and_cancel_follow_the_phases() {
     let rig = Rig::with_datasets().await;
     let id = rig.submit(&job_with(json!({}))).await;
     let act = async |verb: &str| rig.send(Method::POST, &format!("/v1/jobs/{id}/{verb}"), &[], None).await;
-    let phase = |answer: support::Answer| {
+    let phase = |answer: crate::support::Answer| {
         (answer.status.as_u16(), answer.json["phase"].as_str().unwrap_or(answer.slug()).to_owned())
     };
     assert_eq!(phase(act("resume").await), (409, "wrong-phase".to_owned()));
@@ -222,7 +219,7 @@ async fn an_unchanged_job_is_304() {
 #[tokio::test]
 async fn progress_is_shown_and_is_no_change() {
     let log = Arc::new(MemoryLog::new());
-    support::script_one_job(&log).await;
+    crate::support::script_one_job(&log).await;
     let step = Arc::new(AtomicU64::new(1));
     let now = step.clone();
     let telemetry = move |job: &JobId| {

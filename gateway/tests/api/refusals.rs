@@ -1,14 +1,11 @@
 //! Bad inputs: each refused with its own clear problem, none with a 5xx.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Rig, job_with};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use support::{Rig, job_with};
 
 /// A request and what its refusal has to say.
 struct Bad {

@@ -1,8 +1,6 @@
 //! What bounds the gateway: bodies, heads, requests at once, time, a log that is away.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Answer, Rig, Script, quick};
 use events_log::{AppendError, BoxFuture, EventLog, MemoryLog, ReadError, Record, Stream};
 use events_schema::{Cell, Offset, TenantId};
 use gateway::{GatewayConfig, GatewayError, Limits};
@@ -11,7 +9,6 @@ use reqwest::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Answer, Rig, Script, quick};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -64,7 +61,7 @@ async fn more_requests_than_places_are_told_to_come_back() {
     let rig = Rig::without_controller(Arc::new(MemoryLog::new()), limits).await;
     let waiting = rig.client.delete(rig.url("/v1/jobs/job-a")).send();
     let waiting = tokio::spawn(waiting);
-    rig.log.wait(Stream::Commands, support::CELL, Offset(0)).await.unwrap();
+    rig.log.wait(Stream::Commands, crate::support::CELL, Offset(0)).await.unwrap();
     let refused = rig.get("/v1/jobs").await;
     assert_eq!(
         (refused.status.as_u16(), refused.slug(), refused.headers["retry-after"].as_str()),
@@ -175,7 +172,7 @@ async fn a_record_that_cannot_be_decoded_stops_the_gateway() {
     let log = Arc::new(MemoryLog::new());
     Script::new(&log).await;
     let rig = Rig::without_controller(log.clone(), quick()).await;
-    log.append(Stream::Events, support::CELL, vec![99, 1, 2]).await.unwrap();
+    log.append(Stream::Events, crate::support::CELL, vec![99, 1, 2]).await.unwrap();
     let stopped = tokio::time::timeout(Duration::from_secs(60), rig.gateway.stopped()).await.expect("it says so");
     assert!(matches!(stopped, GatewayError::Follow(_)), "{stopped}");
     assert_eq!(rig.get("/readyz").await.slug(), "not-ready");
@@ -187,7 +184,7 @@ async fn an_input_that_was_set_aside_is_told() {
     let mut script = Script::new(&log).await;
     let rig = Rig::without_controller(log, Limits { decision_wait: Duration::from_secs(60), ..quick() }).await;
     let asking = tokio::spawn(rig.client.delete(rig.url("/v1/jobs/job-a")).send());
-    rig.log.wait(Stream::Commands, support::CELL, Offset(0)).await.unwrap();
+    rig.log.wait(Stream::Commands, crate::support::CELL, Offset(0)).await.unwrap();
     let reason = "decide panicked: secret".to_owned();
     script
         .batch(vec![events_schema::fact::Fact::InputRefused { stream: "commands".into(), offset: Offset(0), reason }])
@@ -200,7 +197,7 @@ async fn an_input_that_was_set_aside_is_told() {
 #[tokio::test]
 async fn a_panic_is_an_incident_that_tells_nothing_and_ends_nothing() {
     let log = Arc::new(MemoryLog::new());
-    support::script_one_job(&log).await;
+    crate::support::script_one_job(&log).await;
     let rig = Rig::with_telemetry(log, quick(), Arc::new(|_| panic!("secret"))).await;
     for path in ["/v1/jobs/job-a", "/v1/jobs", "/v1/jobs/job-a"] {
         let answer = rig.get(path).await;

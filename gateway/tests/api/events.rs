@@ -1,8 +1,6 @@
 //! Event streams and pages: nothing lost, nothing twice, whatever happens to the connection and whatever else stands in the log.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Listening, Rig, Script, Sent, job_with, quick};
 use events_log::MemoryLog;
 use events_schema::command::OfferMode;
 use events_schema::fact::Fact;
@@ -12,7 +10,6 @@ use gateway::Limits;
 use reqwest::StatusCode;
 use serde_json::json;
 use std::sync::Arc;
-use support::{Listening, Rig, Script, Sent, job_with, quick};
 
 fn demand(sequence: u64) -> Fact {
     Fact::DemandAccepted { fleet: FleetId::parse("chat").unwrap(), sequence, needed: 1 }
@@ -182,7 +179,7 @@ async fn streams_are_bounded_and_end_with_a_word_when_the_service_stops() {
     let mut first = Listening::open(&rig, "/v1/events", None).await;
     let second = Listening::open(&rig, "/v1/events", None).await;
     let third = rig.client.get(rig.url("/v1/events")).header("accept", "text/event-stream").send().await.unwrap();
-    let third = support::Answer::of(third).await;
+    let third = crate::support::Answer::of(third).await;
     assert_eq!((third.status.as_u16(), third.slug()), (503, "overloaded"));
     drop(second);
     let Rig { gateway, .. } = rig;
@@ -197,8 +194,8 @@ async fn events_that_were_trimmed_are_gone_and_said_to_be() {
     const COUNT: u64 = 10_000;
     let (log, _script) = busy_log(COUNT).await;
     let rig = Rig::without_controller(log.clone(), quick()).await;
-    let end = log.end(Stream::Events, support::CELL).await.unwrap();
-    log.trim(Stream::Events, support::CELL, end).await.unwrap();
+    let end = log.end(Stream::Events, crate::support::CELL).await.unwrap();
+    log.trim(Stream::Events, crate::support::CELL, end).await.unwrap();
     let gone = rig.get("/v1/events?from=2-0").await;
     assert_eq!((gone.status.as_u16(), gone.slug()), (410, "cursor-expired"), "{}", gone.text);
     // What is in memory is still served.

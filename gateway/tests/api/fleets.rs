@@ -1,15 +1,12 @@
 //! Fleets, slots, demand and datasets over HTTP.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{CELL, Rig, quick};
 use events_log::{EventLog, MemoryLog, Stream};
 use events_schema::report::Report;
 use events_schema::{Digest, Offset};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use support::{CELL, Rig, quick};
 
 fn states(fleet: &Value) -> Vec<&str> {
     fleet["slots"].as_array().unwrap().iter().map(|slot| slot["state"].as_str().unwrap()).collect()
@@ -51,13 +48,15 @@ async fn signals_have_one_effect_and_minted_numbers_grow() {
     let mut rig = Rig::with_datasets().await;
     rig.put("/v1/fleets/chat", &json!({"servers": [{"server": "local", "slots": 2}]})).await;
     let send = async |rig: &Rig, body: Value| rig.post("/v1/fleets/chat/demand", &body).await;
-    let far = u64::MAX - 10;
+    let far = u64::MAX / 2 - 10;
     assert_eq!(send(&rig, json!({"needed": 1, "sequence": far})).await.status, StatusCode::ACCEPTED);
     assert_eq!(
         send(&rig, json!({"needed": 1, "sequence": far})).await.status,
         StatusCode::ACCEPTED,
         "a repeat is no error"
     );
+    let other = send(&rig, json!({"needed": 2, "sequence": far})).await;
+    assert_eq!(other.status, StatusCode::CONFLICT, "another need under the same number does not count: {}", other.text);
     let old = send(&rig, json!({"needed": 2, "sequence": far - 1})).await;
     assert_eq!((old.status.as_u16(), old.slug()), (409, "old-signal"));
     let mut last = far;
@@ -73,7 +72,7 @@ async fn signals_have_one_effect_and_minted_numbers_grow() {
 #[tokio::test]
 async fn without_a_controller_demand_is_durable() {
     let log = Arc::new(MemoryLog::new());
-    let mut script = support::Script::new(&log).await;
+    let mut script = crate::support::Script::new(&log).await;
     let chat = events_schema::FleetId::parse("chat").unwrap();
     let offers = events_schema::command::OfferMode::ByDemand;
     script
@@ -111,7 +110,7 @@ async fn an_imported_dataset_is_registered_by_its_metadata() {
         (422, "dataset-unreadable", &json!("metadata_digest"))
     );
 
-    let id = rig.submit(&support::job_with(json!({}))).await;
+    let id = rig.submit(&crate::support::job_with(json!({}))).await;
     let in_use = rig.delete("/v1/datasets/digits").await;
     assert_eq!((in_use.status.as_u16(), in_use.slug()), (409, "in-use"));
     assert!(in_use.text.contains(&id));
