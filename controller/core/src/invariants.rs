@@ -103,8 +103,8 @@ fn used_only_on_loan(state: &State, broken: &mut Vec<String>) {
         let legal = match slot.state {
             SlotState::Unoffered | SlotState::Offered => slot.job.is_none() && slot.executor.is_none(),
             SlotState::Borrowed => slot.fleet.is_some(),
-            // A reclaimed slot is in no plan; without an executor it would have been returned.
-            SlotState::Reclaimed { .. } => slot.job.is_none() && slot.executor.is_some(),
+            // A reclaimed slot is in no plan; without an executor it would have been returned, if its agent were there to know.
+            SlotState::Reclaimed { .. } => slot.job.is_none() && (slot.executor.is_some() || is_away(state, id)),
         };
         if !legal {
             broken.push(format!("{id}: {slot:?}"));
@@ -154,10 +154,16 @@ fn lends_what_it_can_spare(state: &State, broken: &mut Vec<String>) {
     }
 }
 
+/// Whether the slot's agent was given up: only an agent can say that a slot is free.
+fn is_away(state: &State, slot: &SlotId) -> bool {
+    state.server(&slot.server).is_some_and(|server| !server.connected)
+}
+
 fn reclaimed_in_time(state: &State, broken: &mut Vec<String>) {
     for (id, slot) in state.slots() {
         if let SlotState::Reclaimed { deadline, .. } = slot.state
             && state.at() > deadline.plus_ms(RECLAIM_GRACE_MS)
+            && !is_away(state, id)
         {
             broken.push(format!("{id} was to be free by {deadline}, it is {}", state.at()));
         }

@@ -45,6 +45,8 @@ pub enum EndCause {
     Rejoin,
     /// It broke the protocol.
     Refused,
+    /// Another agent process speaks for this server and is heard.
+    Taken,
     /// The controller goes away; try again, here or elsewhere.
     Leaving,
 }
@@ -83,6 +85,9 @@ impl AgentSender {
         self.send_result(Err(match cause {
             EndCause::Rejoin => Status::failed_precondition("this agent was given up: join again"),
             EndCause::Refused => Status::invalid_argument("the stream broke the protocol"),
+            EndCause::Taken => Status::already_exists(
+                "another agent is connected for this server: stop it, or give this one another --server",
+            ),
             EndCause::Leaving => Status::unavailable("this controller goes away"),
         }))
         .await

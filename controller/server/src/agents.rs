@@ -18,7 +18,7 @@ use events_schema::report::{Report, ReportRecord};
 use events_schema::{Cell, JobId, ServerId};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -70,20 +70,52 @@ pub(crate) struct Shared {
     pub health: LogHealth,
 }
 
-/// Owns the streams: one per server, the newest counts.
+/// Who speaks for each server. Streams share it.
+#[derive(Debug, Clone, Default)]
+struct Speakers(Arc<Mutex<BTreeMap<ServerId, Speaker>>>);
+
+#[derive(Debug, Clone)]
+struct Speaker {
+    incarnation: u64,
+    stream: CancellationToken,
+}
+
+impl Speakers {
+    /// Makes a stream the one that speaks for a server and ends the one before. Not if that is of another agent process that
+    /// was heard just now: two agents of one name would throw each other out for ever.
+    fn take_over(&self, server: &ServerId, speaker: Speaker, presence: &Presence) -> bool {
+        let mut speakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(older) = speakers.get(server).filter(|older| !older.stream.is_cancelled()) {
+            if older.incarnation != speaker.incarnation && presence.was_heard(server) {
+                return false;
+            }
+            older.stream.cancel();
+        }
+        speakers.insert(server.clone(), speaker);
+        true
+    }
+
+    /// Forgets streams that have ended.
+    fn sweep(&self) {
+        let mut speakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        speakers.retain(|_, speaker| !speaker.stream.is_cancelled());
+    }
+}
+
+/// Owns the streams: one per server.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     mut accepted: mpsc::Receiver<AgentConnection>,
     shutdown: CancellationToken,
 ) -> Result<(), String> {
     let mut streams = JoinSet::new();
-    let mut newest: BTreeMap<ServerId, CancellationToken> = BTreeMap::new();
+    let speakers = Speakers::default();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             Some(ended) = streams.join_next() => {
                 ended.map_err(|panic| format!("an agent's stream: {panic}"))?;
-                newest.retain(|_, stream| !stream.is_cancelled());
+                speakers.sweep();
             }
             connection = accepted.recv() => match connection {
                 None => break,
@@ -91,11 +123,7 @@ pub(crate) async fn run(
                     tracing::error!(server = %connection.server, "more agents than a cell may have; one is turned away");
                 }
                 Some(connection) => {
-                    let stream = shutdown.child_token();
-                    if let Some(older) = newest.insert(connection.server.clone(), stream.clone()) {
-                        older.cancel();
-                    }
-                    streams.spawn(serve(Arc::clone(&shared), connection, stream));
+                    streams.spawn(serve(Arc::clone(&shared), connection, speakers.clone(), shutdown.child_token()));
                 }
             },
         }
@@ -108,7 +136,7 @@ pub(crate) async fn run(
 }
 
 /// One stream from its first message to its end.
-async fn serve(shared: Arc<Shared>, connection: AgentConnection, ending: CancellationToken) {
+async fn serve(shared: Arc<Shared>, connection: AgentConnection, speakers: Speakers, ending: CancellationToken) {
     let server = connection.server.clone();
     let (mut receiver, sender) = connection.split();
     let hello = tokio::select! {
@@ -116,6 +144,13 @@ async fn serve(shared: Arc<Shared>, connection: AgentConnection, ending: Cancell
         hello = timeout(HELLO_TIMEOUT, receiver.receive()) => hello.ok(),
     };
     let cause = match hello {
+        Some(Ok(Some(AgentMessage::Hello { server: named, incarnation })))
+            if named == server
+                && !speakers.take_over(&server, Speaker { incarnation, stream: ending.clone() }, &shared.presence) =>
+        {
+            tracing::warn!(%server, "a second agent of this name is turned away");
+            Some(EndCause::Taken)
+        }
         Some(Ok(Some(AgentMessage::Hello { server: named, incarnation }))) if named == server => {
             tracing::info!(%server, incarnation, "an agent is there");
             let stream = AgentStream { shared: &shared, server: &server, incarnation };

@@ -201,6 +201,7 @@ fn spawn(
         identity,
         policy,
         tick,
+        agent_lease,
         committed: committed_sender,
         health: health.clone(),
     };

@@ -51,6 +51,12 @@ impl Presence {
         self.lock().servers.insert(server.clone(), Instant::now());
     }
 
+    /// Whether an agent was heard so lately that it counts as there: a few heartbeats, which go every second.
+    pub fn was_heard(&self, server: &ServerId) -> bool {
+        let heard = self.lock().servers.get(server).copied();
+        heard.is_some_and(|at| at.elapsed() < self.lease / 2)
+    }
+
     /// How long an agent has been silent.
     fn silence(&self, server: &ServerId, now: Instant) -> Duration {
         let heard = self.lock();

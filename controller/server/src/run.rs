@@ -68,6 +68,8 @@ pub(crate) struct Runner {
     pub policy: Box<dyn Policy>,
     /// Longest time between two looks at the clock.
     pub tick: Duration,
+    /// How long an agent may be silent before it is given up.
+    pub agent_lease: Duration,
     pub committed: watch::Sender<Option<Committed>>,
     pub health: LogHealth,
 }
@@ -117,10 +119,15 @@ impl Runner {
     async fn serve(&self, recovered: Recovered, shutdown: &CancellationToken) -> Interrupt {
         let Recovered { mut fold, epoch, inputs_end } = recovered;
         let mut limits = Limits::default();
+        let (begun, begun_at) = (Instant::now(), fold.at);
+        // What happened while nobody decided is still on its way up from the agents. Time alone decides nothing before each of
+        // them has had its chance to say it: a training job would be taken for one that never began.
+        let is_awaited = fold.state.servers().any(|(_, server)| server.connected);
+        let quiet = if is_awaited { self.agent_lease } else { Duration::ZERO };
         let (mut ticked_at, mut probed_at) = (Instant::now(), Instant::now());
         self.publish(&fold, epoch);
         loop {
-            let caught_up = fold.positions.reached(&inputs_end);
+            let caught_up = fold.positions.reached(&inputs_end) && begun.elapsed() >= quiet;
             let wait = self.tick.saturating_sub(ticked_at.elapsed());
             let tick_due = match self.wake(&fold, caught_up.then_some(wait), shutdown).await {
                 Ok(Wake::Tick) => true,
@@ -133,7 +140,8 @@ impl Runner {
                 }
                 probed_at = Instant::now();
             }
-            let at = wall_clock().max(fold.at);
+            // A clock that was ahead once must not stop time until the others have caught up with it.
+            let at = wall_clock().max(fold.at).max(begun_at.plus_ms(begun.elapsed().as_millis() as u64));
             let prepared = match prepare(&*self.log, self.cell, &*self.policy, &fold, at, &limits, tick_due).await {
                 Ok(prepared) => prepared,
                 Err(error) if error.advice() == Advice::Retry => {

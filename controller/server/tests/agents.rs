@@ -9,7 +9,7 @@ use events_log::{EventLog, MemoryLog};
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, Telemetry};
 use events_schema::report::{ExitCause, Report};
-use events_schema::{Generation, ServerId, Step};
+use events_schema::{Generation, ServerId, SlotId, Step};
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Agent, Folded, Secrets, config, demand, job, lend_and_submit, server};
@@ -105,6 +105,39 @@ async fn an_agent_that_falls_silent_is_given_up_and_has_to_join_again() {
     agent.join(1).await;
     agent.taken(1).await;
     assert!(connected(&controller.committed().unwrap().0));
+    controller.shutdown().await;
+}
+
+/// Found by review: two agents of one name threw each other out several times a second, and with every turn the executors ended.
+#[tokio::test]
+async fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
+    let (log, secrets) = (memory(), Secrets::new());
+    let controller = start(config(&log, "a", &secrets)).await.unwrap();
+    let mut first = Agent::connect(&controller, &secrets, 7).await;
+    first.join(1).await;
+    first.taken(1).await;
+    let mut second = Agent::connect(&controller, &secrets, 8).await;
+    let end = loop {
+        if let Err(end) = second.receive().await {
+            break end;
+        }
+    };
+    let said = format!("{end:?}");
+    assert!(said.contains("another agent is connected"), "{said}");
+    first.report(2, Report::SlotTakenBack { slot: SlotId { server: server(), index: 0 } }).await;
+    first.taken(2).await;
+    drop(first);
+    // With the first one's stream its claim ends.
+    let connected = async {
+        loop {
+            let mut second = Agent::connect(&controller, &secrets, 8).await;
+            second.join(1).await;
+            if second.receive().await.is_ok() {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(support::PATIENCE, connected).await.unwrap();
     controller.shutdown().await;
 }
 

@@ -16,6 +16,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableErro
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -67,6 +68,8 @@ struct Shared {
     path: PathBuf,
     database: Database,
     tails: Tails,
+    /// Set once a commit failed: nothing will be written any more.
+    broken: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -136,7 +139,7 @@ impl EmbeddedLog {
         for ((stream, cell), position) in &positions {
             tails.begin_at(*stream, *cell, Offset(position.end));
         }
-        let shared = Arc::new(Shared { path: path.to_owned(), database, tails });
+        let shared = Arc::new(Shared { path: path.to_owned(), database, tails, broken: AtomicBool::new(false) });
         let (sender, queue) = mpsc::channel(QUEUE_LEN_MAX);
         let writer = Writer { shared: Arc::clone(&shared), queue, positions, reserve_bytes: options.reserve_bytes };
         let thread = std::thread::Builder::new().name("log-writer".to_owned()).spawn(move || writer.run());
@@ -197,8 +200,14 @@ impl EventLog for EmbeddedLog {
     }
 
     fn end(&self, stream: Stream, cell: Cell) -> BoxFuture<'_, Result<Offset, ReadError>> {
-        // This process is the only writer, so the tail's end is the end.
-        Box::pin(async move { Ok(self.shared.tails.of(stream, cell).end()) })
+        Box::pin(async move {
+            // Who asks for the end wants to know whether the log lives. One that takes nothing any more does not.
+            if self.shared.broken.load(Ordering::Acquire) {
+                return Err(ReadError::Closed);
+            }
+            // This process is the only writer, so the tail's end is the end.
+            Ok(self.shared.tails.of(stream, cell).end())
+        })
     }
 
     fn wait(&self, stream: Stream, cell: Cell, from: Offset) -> BoxFuture<'_, Result<(), ReadError>> {
@@ -279,6 +288,7 @@ impl Writer {
                 }
                 Err(GroupError::Unknown(cause)) => {
                     tracing::error!(path = %self.shared.path.display(), error = %cause, "a commit failed; the log is closed for writing");
+                    self.shared.broken.store(true, Ordering::Release);
                     group.into_iter().for_each(|request| request.refuse(AppendError::Unknown(Arc::clone(&cause))));
                     return self.refuse_all(&cause);
                 }

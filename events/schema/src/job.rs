@@ -8,7 +8,7 @@ use crate::{DatasetName, Digest};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 use serde_json::Value;
-use std::ops::Deref;
+use std::ops::{Deref, RangeInclusive};
 
 /// Most logical workers of a job: partial sums and metrics per rank stay small beside one gradient.
 pub const WORKERS_MAX: u64 = 256;
@@ -420,13 +420,20 @@ fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
     parsed.unwrap_or(DEFAULT)
 }
 
-fn sizes(f: &mut Fields<'_>, name: &'static str, count_max: usize, size_max: u64, default: &[u32]) -> Option<Vec<u32>> {
+fn sizes(
+    f: &mut Fields<'_>,
+    name: &'static str,
+    counts: RangeInclusive<usize>,
+    size_max: u64,
+    default: &[u32],
+) -> Option<Vec<u32>> {
     let Some(value) = f.raw(name) else { return Some(default.to_vec()) };
-    let list = value.as_array().filter(|a| !a.is_empty() && a.len() <= count_max);
+    let list = value.as_array().filter(|a| counts.contains(&a.len()));
     let parsed: Option<Vec<u32>> = list
         .and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
     if parsed.is_none() {
-        f.wrong(name, format!("a list of 1 to {count_max} whole numbers from 1 to {size_max}"));
+        let (least, most) = counts.into_inner();
+        f.wrong(name, format!("a list of {least} to {most} whole numbers from 1 to {size_max}"));
     }
     parsed
 }
@@ -451,9 +458,9 @@ fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
     };
     let dropout = f.number("dropout", 0.0..=0.95).unwrap_or(0.0);
     let model = match kind {
-        Kind::Mlp => sizes(&mut f, "hidden", 32, 65_536, &[128]).map(|hidden| ModelSpec::Mlp { hidden, dropout }),
+        Kind::Mlp => sizes(&mut f, "hidden", 0..=32, 65_536, &[128]).map(|hidden| ModelSpec::Mlp { hidden, dropout }),
         Kind::Cnn => {
-            let channels = sizes(&mut f, "channels", 6, 4_096, &[16, 32]);
+            let channels = sizes(&mut f, "channels", 1..=6, 4_096, &[16, 32]);
             let blocks = f.integer("blocks", 1..=16).unwrap_or(1) as u32;
             let groups = f.integer("groups", 1..=256).unwrap_or(4) as u32;
             if channels.as_ref().is_some_and(|c| c.iter().any(|c| c % groups != 0)) {

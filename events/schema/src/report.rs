@@ -109,7 +109,7 @@ pub enum Report {
         /// Whose.
         #[n(0)]
         job: JobId,
-        /// The generation that wrote it; a checkpoint of another one does not count.
+        /// The generation in force when it was complete; that of another one does not count.
         #[n(1)]
         generation: Generation,
         /// The replica's step.
@@ -173,6 +173,19 @@ pub enum Report {
         /// What came out.
         #[n(3)]
         metrics: Metrics,
+    },
+    /// A member has had no link to another for a while, though nobody said that either is gone. From any member.
+    #[n(11)]
+    PeerLost {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation both are in.
+        #[n(1)]
+        generation: Generation,
+        /// The other one.
+        #[n(2)]
+        executor: ExecutorId,
     },
 }
 

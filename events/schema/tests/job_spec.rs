@@ -79,7 +79,7 @@ fn each_wrong_value_is_refused_by_name() {
         ("model.kind", Some(json!("resnet")), "model.kind", "mlp, cnn, gpt"),
         ("model.kind", Some(json!("gtp")), "model.kind", "did you mean `gpt`"),
         ("model.kind", Some(json!(3)), "model.kind", "mlp, cnn, gpt"),
-        ("model.hidden", Some(json!([])), "model.hidden", "1 to 32 whole numbers"),
+        ("model.hidden", Some(json!([0])), "model.hidden", "0 to 32 whole numbers from 1"),
         ("model.hidden", Some(json!([0])), "model.hidden", "from 1 to 65536"),
         ("model.hidden", Some(json!([64, "64"])), "model.hidden", "whole numbers"),
         ("model.hidden", Some(json!(128)), "model.hidden", "a list"),

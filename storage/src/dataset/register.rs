@@ -19,6 +19,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::statistics::Statistics;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Most files of one dataset.
 const FILES_MAX: usize = 100_000;
@@ -177,6 +178,11 @@ pub async fn register(store: &Arc<dyn ObjectStore>, registration: &Registration)
     Ok(save_metadata(store, registration.name.clone(), &metadata).await?)
 }
 
+/// A person waits for the answer, and can ask again.
+fn retry() -> RetryPolicy {
+    RetryPolicy { deadline: Duration::from_secs(10), ..RetryPolicy::default() }
+}
+
 /// The files behind addresses, folders listed in order of name.
 async fn expand(uris: &[String]) -> Result<Vec<Object>, RegisterError> {
     let mut files = Vec::new();
@@ -184,7 +190,7 @@ async fn expand(uris: &[String]) -> Result<Vec<Object>, RegisterError> {
         let (store, path) = open_object(uri)?;
         let address = if uri.starts_with('/') { format!("file://{uri}") } else { uri.clone() };
         if !uri.ends_with('/') {
-            files.push(Object { store, path, key: address, retry: RetryPolicy::default() });
+            files.push(Object { store, path, key: address, retry: retry() });
             continue;
         }
         let mut listed: Vec<_> = store
@@ -202,7 +208,7 @@ async fn expand(uris: &[String]) -> Result<Vec<Object>, RegisterError> {
                 store: Arc::clone(&store),
                 path: location,
                 key: format!("{address}{inside}"),
-                retry: RetryPolicy::default(),
+                retry: retry(),
             });
         }
     }

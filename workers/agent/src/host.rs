@@ -80,6 +80,8 @@ pub(crate) struct Host {
     pub(crate) slots: Vec<Slot>,
     pub(crate) taken_back: TakenBack,
     pub(crate) waiting: Vec<Waiting>,
+    /// When to write the slots taken back again, after a write that failed.
+    pub(crate) keep_again_at: Option<Instant>,
     phase: Phase,
     outbox: watch::Sender<Outbox>,
     telemetry: mpsc::Sender<Telemetry>,
@@ -128,6 +130,7 @@ impl Host {
             slots,
             taken_back,
             waiting: Vec::new(),
+            keep_again_at: None,
             phase: Phase::Serving,
             outbox,
             telemetry,
@@ -268,7 +271,8 @@ impl Host {
             }
         }
         if changed {
-            self.keep_taken_back().await;
+            // Whether it worked matters to no caller: a slot too many in the file is only reported again by the next process.
+            let _ = self.keep_taken_back().await;
         }
     }
 
@@ -383,17 +387,34 @@ impl Host {
 
     /// When something has to be done by the clock.
     fn alarm(&self) -> Option<Instant> {
-        let deadlines = self.slots.iter().filter_map(|slot| slot.occupant.as_ref()?.deadlines.earliest());
-        deadlines.chain(self.heard_at.map(|heard| heard + self.config.lease)).min()
+        let lease_end = self.heard_at.map(|heard| heard + self.config.lease);
+        [self.next_kill(), lease_end, self.keep_again_at].into_iter().flatten().min()
     }
 
-    async fn pass_time(&mut self) {
+    /// When the next executor has to be killed, if it is still there then.
+    pub(crate) fn next_kill(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|slot| slot.occupant.as_ref()?.deadlines.earliest()).min()
+    }
+
+    /// Kills executors at their deadlines.
+    pub(crate) fn kill_overdue(&mut self) {
         let now = Instant::now();
         for occupant in self.slots.iter_mut().filter_map(|slot| slot.occupant.as_mut()) {
             if occupant.deadlines.earliest().is_some_and(|deadline| deadline <= now) {
                 tracing::info!(executor = %occupant.executor, "killing an executor at its deadline");
                 occupant.kill(Ending::Killed);
+                // Also of one that was killed before, or the clock would ring for it without end.
+                occupant.deadlines = Deadlines::default();
             }
+        }
+    }
+
+    async fn pass_time(&mut self) {
+        self.kill_overdue();
+        let now = Instant::now();
+        if self.keep_again_at.is_some_and(|at| at <= now) {
+            // What is still not written is tried again.
+            let _ = self.keep_taken_back().await;
         }
         if self.heard_at.is_some_and(|heard| heard + self.config.lease <= now) {
             self.heard_at = None;
@@ -477,7 +498,8 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::CheckpointWritten { job, .. }
         | Report::JobCompleted { job, .. }
         | Report::JobBroken { job, .. }
-        | Report::Evaluated { job, .. } => own_job(job),
+        | Report::Evaluated { job, .. }
+        | Report::PeerLost { job, .. } => own_job(job),
     }
 }
 

@@ -62,7 +62,9 @@ pub(super) fn change_phase(state: &mut State, id: &JobId, next: impl FnOnce(JobP
 
 /// Files a job among the ended ones, where nothing changes it any more, and forgets the oldest of those beyond their bound.
 fn end(state: &mut State, id: &JobId) {
-    let Some(job) = state.live.take(id) else { return };
+    let Some(mut job) = state.live.take(id) else { return };
+    // It has nothing and waits for nothing.
+    job.reason = None;
     let number = state.counters.ends;
     state.counters.ends += 1;
     state.ended.insert(id.clone(), job);

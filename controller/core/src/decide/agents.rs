@@ -29,7 +29,8 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::CheckpointWritten { .. }
         | Report::JobCompleted { .. }
         | Report::JobBroken { .. }
-        | Report::Evaluated { .. } => leaders::report(draft, record),
+        | Report::Evaluated { .. }
+        | Report::PeerLost { .. } => leaders::report(draft, record),
     }
     if record.number > 0 {
         let (server, incarnation, through) = (record.server.clone(), record.incarnation, record.number);
@@ -57,7 +58,8 @@ fn joined(draft: &mut Draft<'_>, record: &ReportRecord, slots: u16, class: Diges
     return_free(draft, &record.server);
 }
 
-/// A server's agent did not come back within its lease: nothing runs there any more, as far as we are concerned.
+/// A server's agent did not come back within its lease. Jobs go on without its executors, but they may well be running: slots
+/// that were to go back are free only when an agent has joined again, which has reaped them.
 fn gone(draft: &mut Draft<'_>, server: &ServerId) {
     if !draft.state.server(server).is_some_and(|server| server.connected) {
         return;
@@ -67,7 +69,6 @@ fn gone(draft: &mut Draft<'_>, server: &ServerId) {
     let planned: Vec<SlotId> =
         draft.state.slots_of(server).filter(|(_, slot)| slot.job.is_some()).map(|(id, _)| id.clone()).collect();
     reclaim::withdraw(draft, &planned, PlanCause::Lost);
-    return_free(draft, server);
 }
 
 fn lose_executors(draft: &mut Draft<'_>, server: &ServerId) {
@@ -107,6 +108,6 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
 /// A fleet took a slot back at the agent, perhaps long ago: from now on it is not used until offered again.
 pub(super) fn slot_taken_back(draft: &mut Draft<'_>, slot: &SlotId) {
     let Some(known) = draft.state.slot(slot) else { return };
-    let Some(fleet) = known.fleet.clone().filter(|_| known.is_lent()) else { return };
+    let Some(fleet) = known.fleet.clone().filter(|_| known.state != SlotState::Unoffered) else { return };
     reclaim::take_back(draft, &fleet, std::slice::from_ref(slot), ReclaimCause::Direct);
 }

@@ -35,6 +35,12 @@ pub(super) fn put(
         return Err(Refusal::Limit { what: "declared slots".to_owned(), limit: SLOTS_MAX });
     }
     slots.iter().try_for_each(|slot| can_own(draft, id, slot))?;
+    let same = |fleet: &Fleet| {
+        fleet.slots == slots && fleet.offers == offers && fleet.reclaim_deadline_ms == reclaim_deadline_ms
+    };
+    if known.is_some_and(same) {
+        return Ok(());
+    }
     let dropped: Vec<SlotId> = known.map_or_else(Vec::new, |fleet| {
         fleet.slots.iter().filter(|slot| slots.binary_search(slot).is_err()).cloned().collect()
     });
@@ -139,7 +145,9 @@ fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
 pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
     let Some(known) = draft.state.slot(slot) else { return };
     let SlotState::Reclaimed { cause, .. } = known.state else { return };
-    if known.executor.is_some() {
+    // An agent that was given up may still have a process on it.
+    let away = draft.state.server(&slot.server).is_some_and(|server| !server.connected);
+    if known.executor.is_some() || away {
         return;
     }
     let fleet = known.fleet.clone();

@@ -86,9 +86,12 @@ fn has_to_leave(
     }
     let planned = job.slots().contains(&executor.slot);
     let suspending = matches!(job.phase, JobPhase::Suspending(..));
-    // A leaver that the switch left out is on its way: it exits once the boundary's step is acknowledged.
-    let trains = executor.replica
-        && job.active().is_some_and(|active| active.members.contains(number) || active.before.contains(number));
+    // A leaver that a switch left out is on its way: it exits once the boundary's step is acknowledged. One that a recovery left
+    // out hears of nothing.
+    let on_its_way =
+        |active: &Active| matches!(active.proposal.entry, Entry::Switch { .. }) && active.before.contains(number);
+    let trains =
+        executor.replica && job.active().is_some_and(|active| active.members.contains(number) || on_its_way(active));
     let goes = !planned || executor.leaving.is_some();
     if !trains && (goes || suspending) {
         return Some((draft.at, LeaveCause::Useless));

@@ -8,7 +8,7 @@ use crate::state::{Job, JobPhase};
 use events_schema::command::CommandRecord;
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Fact, PlanCause, PlanReason, Refusal, WaitCause};
-use events_schema::job::{JobSpec, ModelSpec};
+use events_schema::job::{JobSpec, ModelSpec, Tail};
 use events_schema::{DatasetName, Digest, JobId, TenantId};
 
 type Done = Result<(), Refusal>;
@@ -33,7 +33,7 @@ pub(super) fn submit(
     let dataset = known_dataset(draft, &spec.dataset)?;
     fits_model(&spec.model, &dataset.sample)?;
     if let Some(evaluation) = &spec.evaluation {
-        let held_out = known_dataset(draft, &evaluation.dataset)?;
+        let held_out = known_dataset(draft, &evaluation.dataset).map_err(of_evaluation)?;
         if held_out.sample != dataset.sample {
             return Err(Refusal::Unfit {
                 field: "evaluation.dataset".to_owned(),
@@ -46,6 +46,7 @@ pub(super) fn submit(
             });
         }
     }
+    fits_rows(spec, &dataset)?;
     let suspend = spec.suspend;
     draft.emit(Fact::JobAccepted {
         job: job.clone(),
@@ -100,6 +101,40 @@ fn fits_model(model: &ModelSpec, sample: &SampleShape) -> Done {
         }
     };
     Err(Refusal::Unfit { field: field.to_owned(), value, expected })
+}
+
+/// The same refusal about the held-out dataset: a job names two.
+fn of_evaluation(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Unknown { name, nearest, .. } => Refusal::Unfit {
+            field: "evaluation.dataset".to_owned(),
+            value: name,
+            expected: nearest.map_or_else(
+                || "a dataset that is registered".to_owned(),
+                |near| format!("a dataset that is registered; did you mean `{near}`?"),
+            ),
+        },
+        other => other,
+    }
+}
+
+/// Whether the dataset fills a step, where a short one is left out.
+fn fits_rows(spec: &JobSpec, dataset: &DatasetInfo) -> Done {
+    let needed = u64::from(spec.workers.max) * u64::from(spec.batch_size);
+    if spec.tail != Tail::Drop || dataset.rows >= needed {
+        return Ok(());
+    }
+    Err(Refusal::Unfit {
+        field: "batch_size".to_owned(),
+        value: spec.batch_size.to_string(),
+        expected: format!(
+            "at most {}: `{}` has {} rows for {} logical workers, and `tail: drop` leaves out a step that is not full; or use `tail: short`",
+            dataset.rows / u64::from(spec.workers.max),
+            dataset.name,
+            dataset.rows,
+            spec.workers.max
+        ),
+    })
 }
 
 fn describe(sample: &SampleShape) -> String {

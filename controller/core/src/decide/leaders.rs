@@ -1,11 +1,11 @@
-//! Reports of a job's leader: active, departed, checkpoint, evaluation, completed, broken.
+//! Reports of a job's members, mostly its leader: active, departed, peer lost, checkpoint, evaluation, completed, broken.
 //!
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
 //! changes nothing.
 
-use super::{Draft, agents::slot_taken_back};
+use super::{Draft, agents::slot_taken_back, proposals};
 use crate::state::Job;
-use events_schema::fact::{CheckpointInfo, Fact, LeaveCause};
+use events_schema::fact::{AbandonCause, CheckpointInfo, Entry, Fact, LeaveCause};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{ExecutorId, Generation, JobId, ServerId, Step};
 
@@ -16,8 +16,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 placement.proposed.iter().chain(&placement.abandoned).any(|proposal| proposal.generation == *generation)
             });
             if known {
-                let (job, generation, step, pause_us) = (job.clone(), *generation, *step, *pause_us);
-                draft.emit(Fact::GenerationActive { job, generation, step, pause_us });
+                let (id, generation, step, pause_us) = (job.clone(), *generation, *step, *pause_us);
+                draft.emit(Fact::GenerationActive { job: id, generation, step, pause_us });
+                retire_passed_over(draft, job, step);
             }
         }
         Report::MemberDeparted { job, generation, executor, leader, step } => {
@@ -48,6 +49,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             let newer = |job: &Job| job.evaluation.is_none_or(|evaluation| *step > evaluation.step);
             if in_force(draft, &record.server, job, *generation) && draft.state.job(job).is_some_and(newer) {
                 draft.emit(Fact::Evaluated { job: job.clone(), step: *step, metrics: *metrics });
+            }
+        }
+        Report::PeerLost { job, generation, executor } => {
+            if in_force(draft, &record.server, job, *generation) {
+                peer_lost(draft, job, executor);
             }
         }
         Report::AgentJoined { .. }
@@ -86,6 +92,37 @@ fn departed(
     // Only a direct take-back makes a member depart: what its agent will say of the slot is known already.
     if let Some(slot) = draft.state.executor(&executor).map(|executor| executor.slot.clone()) {
         slot_taken_back(draft, &slot);
+    }
+}
+
+/// Two living members have lost each other: the step in flight cannot end without them, and only a new round links them again.
+/// If one of them is gone after all, its agent will say so, and another round goes on without it.
+fn peer_lost(draft: &mut Draft<'_>, id: &JobId, executor: &ExecutorId) {
+    let Some(job) = draft.state.job(id) else { return };
+    if !job.active().is_some_and(|active| active.members.contains(executor)) {
+        return;
+    }
+    if let Some(proposal) = job.placement().and_then(|placement| placement.proposed.clone()) {
+        if matches!(proposal.entry, Entry::Recover) {
+            return;
+        }
+        let (generation, cause) = (proposal.generation, AbandonCause::MemberLost);
+        draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation, cause });
+    }
+    proposals::recover(draft, id);
+}
+
+/// A job that began from a checkpoint before its newest passed over the later ones because they could not be read. It will write
+/// those steps anew.
+fn retire_passed_over(draft: &mut Draft<'_>, id: &JobId, step: Step) {
+    let Some(job) = draft.state.job(id) else { return };
+    if !job.active().is_some_and(|active| matches!(active.proposal.entry, Entry::Checkpoint { .. })) {
+        return;
+    }
+    let passed_over = job.checkpoints.iter().filter(|checkpoint| checkpoint.step > step);
+    let passed_over: Vec<String> = passed_over.map(|checkpoint| checkpoint.manifest_key.clone()).collect();
+    for manifest_key in passed_over {
+        draft.emit(Fact::CheckpointRetired { job: id.clone(), manifest_key });
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Draft, fleets::hand_back, plan};
 use crate::policy::gain::loss_of_one_micro;
 use crate::state::{JobPhase, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
-use events_schema::{FleetId, JobId, SlotId};
+use events_schema::{FleetId, JobId, SlotId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -29,6 +29,7 @@ pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
 pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], cause: ReclaimCause) {
     let deadline_ms = draft.state.fleet(id).map_or(0, |fleet| fleet.reclaim_deadline_ms);
     let deadline = draft.at.plus_ms(deadline_ms);
+    claim_those_on_their_way(draft, slots, deadline, cause);
     let lent: Vec<SlotId> =
         slots.iter().filter(|slot| draft.state.slot(slot).is_some_and(|s| s.is_lent())).cloned().collect();
     for slot in &lent {
@@ -41,6 +42,21 @@ pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], c
             draft.state.slot(slot).and_then(|slot| slot.executor.as_ref()).map(|executor| executor.job.clone());
         leaving.iter().for_each(|job| draft.touch(job));
         hand_back(draft, slot);
+    }
+}
+
+/// Slots that are going back because demand rose would be offered again if it fell meanwhile; not those that their fleet also
+/// asked for by name.
+fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], deadline: TimeMs, cause: ReclaimCause) {
+    if cause == ReclaimCause::Demand {
+        return;
+    }
+    for slot in slots {
+        let Some(known) = draft.state.slot(slot) else { continue };
+        let SlotState::Reclaimed { deadline: earlier, cause: ReclaimCause::Demand } = known.state else { continue };
+        let job = known.executor.as_ref().map(|executor| executor.job.clone());
+        draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline: earlier.min(deadline), cause });
+        job.iter().for_each(|job| draft.touch(job));
     }
 }
 

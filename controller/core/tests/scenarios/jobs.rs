@@ -3,11 +3,11 @@
 use crate::stories::*;
 use controller_core::state::{JobPhase, SlotState};
 use controller_core::world::{World, slot};
-use controller_core::{orders, retired_objects};
+use controller_core::{Input, orders, retired_objects};
 use events_schema::command::Command;
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, PlanCause, ReclaimCause, Refusal, WaitCause};
-use events_schema::report::ExitCause;
-use events_schema::{JobId, ServerId, Step};
+use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::{ExecutorId, JobId, ServerId, Step};
 use serde_json::json;
 
 #[test]
@@ -146,6 +146,29 @@ fn survivors_recover_from_the_loss_of_any_member_even_the_leader() {
         assert_eq!(members(&world, &id).len(), 4);
         calm(&world);
     }
+}
+
+/// Found by review: nobody was gone, so nobody linked them again and the step never ended.
+#[test]
+fn members_that_lost_each_other_come_together_in_a_new_round() {
+    let (mut world, id) = training();
+    let mark = world.log.len();
+    let generation = job(&world, &id).generation;
+    let lost = |world: &mut World| {
+        let server = ServerId::parse("local").unwrap();
+        let incarnation = world.state.server(&server).unwrap().incarnation;
+        let executor = ExecutorId { job: id.clone(), number: 2 };
+        let report = Report::PeerLost { job: id.clone(), generation, executor };
+        world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report }));
+    };
+    lost(&mut world);
+    lost(&mut world);
+    assert_eq!(proposed(&since(&world, mark)), [&Entry::Recover], "one round for both who say so");
+    world.run();
+    assert_eq!((members(&world, &id).len(), job(&world, &id).restarts), (4, 0));
+    lost(&mut world);
+    assert_eq!(proposed(&since(&world, mark)).len(), 1, "an old generation has nothing to say");
+    calm(&world);
 }
 
 #[test]

@@ -51,7 +51,7 @@ kinds! {
     }
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
-        JobBroken, SlotTakenBack, Evaluated,
+        JobBroken, SlotTakenBack, Evaluated, PeerLost,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
@@ -352,6 +352,7 @@ fn reports() -> Vec<Report> {
         JobBroken { job: job(), generation: Generation(4), reason: "object missing".to_owned() },
         SlotTakenBack { slot: slot(1) },
         Evaluated { job: job(), generation: Generation(4), step: Step(150), metrics: metrics() },
+        PeerLost { job: job(), generation: Generation(4), executor: executor() },
     ]
 }
 
