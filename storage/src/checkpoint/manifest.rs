@@ -100,6 +100,16 @@ pub enum ManifestError {
         /// Where it is.
         found: u64,
     },
+    /// A shard that names more elements than its object can hold.
+    #[error("shard at element {first_element} names {elements} elements in {bytes} bytes")]
+    Short {
+        /// Its first element.
+        first_element: u64,
+        /// How many it names.
+        elements: u64,
+        /// Size of its object.
+        bytes: u64,
+    },
     /// More than any job has members.
     #[error("manifest names {0} shards, more than {SHARDS_MAX}")]
     TooManyShards(usize),
@@ -128,7 +138,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether the shards cover the replica, in order.
+    /// Whether the shards cover the replica, in order, and can hold what they name: the length is what a reader allocates.
     pub fn check(&self) -> Result<(), ManifestError> {
         if self.shards.len() > SHARDS_MAX {
             return Err(ManifestError::TooManyShards(self.shards.len()));
@@ -138,7 +148,11 @@ impl Manifest {
             if shard.first_element != expected {
                 return Err(ManifestError::Gap { expected, found: shard.first_element });
             }
-            expected = expected.saturating_add(shard.elements);
+            let &ShardRecord { first_element, elements, bytes, .. } = shard;
+            if elements.checked_mul(4).is_none_or(|least| least > bytes) {
+                return Err(ManifestError::Short { first_element, elements, bytes });
+            }
+            expected = expected.saturating_add(elements);
         }
         if expected == self.replica_len {
             Ok(())

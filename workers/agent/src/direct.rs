@@ -5,7 +5,7 @@
 //! decides nothing; requests go to `take_back.rs`.
 
 use crate::host::HostEvent;
-use crate::take_back::{FreedSlot, SlotReport, TakeBack};
+use crate::take_back::{FreedSlot, NotKept, SlotReport, TakeBack};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -133,7 +133,8 @@ async fn take_back(
     let (reply, answer) = oneshot::channel();
     direct.host.send(TakeBack { slots, within, reply }.into()).await.map_err(|_| Problem::Ending)?;
     match tokio::time::timeout(within + REAP_TIMEOUT, answer).await {
-        Ok(Ok(slots)) => Ok(Json(Freed { slots })),
+        Ok(Ok(Ok(slots))) => Ok(Json(Freed { slots })),
+        Ok(Ok(Err(NotKept))) => Err(Problem::NotKept),
         Ok(Err(_)) => Err(Problem::Ending),
         Err(_) => Err(Problem::Stuck),
     }
@@ -161,6 +162,10 @@ enum Problem {
     Busy,
     #[error("this agent is ending, and its executors with it: look again in a moment")]
     Ending,
+    #[error(
+        "the slots go back, but that could not be written down, so a crash of this server would forget it: look at the agent's log, then ask again"
+    )]
+    NotKept,
     #[error("an executor was killed but has not ended; its slot is not free: look at the agent's log")]
     Stuck,
 }
@@ -173,6 +178,7 @@ impl IntoResponse for Problem {
             Problem::NoSlot { .. } => (StatusCode::NOT_FOUND, "no-such-slot"),
             Problem::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
             Problem::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
+            Problem::NotKept => (StatusCode::INSUFFICIENT_STORAGE, "not-written-down"),
             Problem::Stuck => (StatusCode::GATEWAY_TIMEOUT, "slot-not-free"),
         };
         let body = serde_json::json!({

@@ -27,8 +27,11 @@ pub(crate) struct Stat {
 impl Stat {
     /// Of a process; `None` if there is none of this number.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
-        match fs::read_to_string(format!("/proc/{pid}/stat")) {
-            Ok(text) => Self::parse(&text).map(Some).ok_or_else(|| io::Error::other("unreadable /proc/PID/stat")),
+        match fs::read(format!("/proc/{pid}/stat")) {
+            // A process may give itself any name, also one that is no text.
+            Ok(bytes) => Self::parse(&String::from_utf8_lossy(&bytes))
+                .map(Some)
+                .ok_or_else(|| io::Error::other("unreadable /proc/PID/stat")),
             Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH) => Ok(None),
             Err(e) => Err(e),
         }
@@ -54,8 +57,11 @@ const ESRCH: i32 = 3;
 /// Living members of a group. Zombies do not count: they hold nothing, and their parent may never reap them.
 pub(crate) fn living_members(group: i32) -> io::Result<Vec<i32>> {
     let Some(pid) = Pid::from_raw(group) else { return Ok(Vec::new()) };
-    if test_kill_process_group(pid).is_err() {
-        return Ok(Vec::new());
+    match test_kill_process_group(pid) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::SRCH) => return Ok(Vec::new()),
+        // There is somebody, only not for this process to signal.
+        Err(error) => tracing::warn!(group, %error, "a process group does not take signals of this agent"),
     }
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -78,7 +84,7 @@ pub(crate) fn kill_group(group: i32) {
 }
 
 /// Kills one process; none of this number is no error.
-pub(crate) fn kill_one(pid: i32) {
+fn kill_one(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid)
         && let Err(error) = kill_process(pid, Signal::KILL)
         && error != rustix::io::Errno::SRCH
@@ -108,6 +114,23 @@ pub(crate) async fn clear_group(group: i32) {
     }
 }
 
+/// Kills one process that is not our child and returns when it is dead. Waits as long as it takes, as [`clear_group`] does.
+pub(crate) async fn clear_process(pid: i32) -> io::Result<()> {
+    let started = Stat::of(pid)?.map(|stat| stat.started_ticks);
+    let begun = Instant::now();
+    let mut complained = false;
+    // Another process of the same number is not it.
+    while Stat::of(pid)?.is_some_and(|stat| stat.alive() && Some(stat.started_ticks) == started) {
+        if !complained && begun.elapsed() > STUCK_AFTER {
+            complained = true;
+            tracing::error!(pid, "a killed process does not end; the agent does not start before it does");
+        }
+        kill_one(pid);
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -118,6 +141,20 @@ mod tests {
         let text = "42 (a) b (c) S 1 40 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 1";
         assert_eq!(Stat::parse(text), Some(Stat { state: 'S', group: 40, started_ticks: 98765 }));
         assert_eq!(Stat::parse("42 (a"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_process() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        // The kernel names a process after the file it runs.
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"\xff) Z"));
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("600").spawn().unwrap();
+        let seen = Stat::of(i32::try_from(child.id()).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(seen.unwrap().unwrap().alive());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the agent keeps in its data directory so that its next process can clean up: one file per running executor, and the
 //! slots that fleets took back but the controller has not yet heard of. Next file: `process.rs`.
 
-use crate::group::{Stat, clear_group, kill_one, living_members};
+use crate::group::{Stat, clear_group, clear_process, living_members};
 use events_schema::ExecutorId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -95,13 +95,26 @@ async fn kill_leftover(record: &ExecutorRecord) -> io::Result<bool> {
             Ok(true)
         }
         Survivors::Some(pids) => {
-            for pid in &pids {
-                tracing::warn!(executor = %record.executor, pid, "killing what an executor of an earlier agent process started");
-                kill_one(*pid);
-            }
-            Ok(!pids.is_empty())
+            let found = !pids.is_empty();
+            kill_marked(record, pids).await?;
+            Ok(found)
         }
     }
+}
+
+/// Kills processes of a dead executor until none is left: one that was just killed may have started another.
+async fn kill_marked(record: &ExecutorRecord, mut pids: Vec<i32>) -> io::Result<()> {
+    while !pids.is_empty() {
+        for pid in pids {
+            tracing::warn!(executor = %record.executor, pid, "killing what an executor of an earlier agent process started");
+            clear_process(pid).await?;
+        }
+        pids = match record.survivors()? {
+            Survivors::Some(pids) => pids,
+            Survivors::None | Survivors::Group => Vec::new(),
+        };
+    }
+    Ok(())
 }
 
 /// Slots that fleets took back and whose report no controller has taken yet, kept as one file.
@@ -124,8 +137,9 @@ impl TakenBack {
         }
     }
 
-    /// Durable when it returns: a slot that was given back must stay given back over a crash of the host.
-    pub async fn write(&self, slots: BTreeSet<u16>) -> io::Result<()> {
+    /// Durable when it is done: a slot that was given back must stay given back over a crash of the host. Holds nothing of `self`, so that
+    /// its owner can do other things meanwhile: a disk may take seconds.
+    pub fn write(&self, slots: BTreeSet<u16>) -> impl Future<Output = io::Result<()>> + use<> {
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || {
             let draft = path.with_extension("draft");
@@ -135,7 +149,7 @@ impl TakenBack {
             fs::rename(&draft, &path)?;
             fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
         });
-        written.await.map_err(io::Error::other)?
+        async { written.await.map_err(io::Error::other)? }
     }
 }
 
@@ -197,7 +211,9 @@ mod tests {
         let mut leaderless = record(&child, "n1");
         leaderless.started_ticks += 1;
         leaderless.write(&ExecutorRecord::path(folder.path(), 0)).unwrap();
+        let group = leaderless.pid;
         assert_eq!(kill_leftovers(folder.path()).await.unwrap().len(), 1);
+        assert_eq!(living_members(group).unwrap(), [0; 0], "it is dead, not only killed");
         assert!(!child.wait().unwrap().success());
     }
 

@@ -9,12 +9,16 @@ use events_schema::SlotId;
 use events_schema::control::ToExecutor;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Time that executors get to leave when the lease ends: nobody waits for the slots, so a boundary of a slow model may pass.
 const LEASE_END_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Pause after a write that failed: a full disk is rarely free at once, and a fleet that asks again has it tried at once anyway.
+const KEEP_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Slots that a fleet wants back.
 #[derive(Debug)]
@@ -24,8 +28,15 @@ pub(crate) struct TakeBack {
     /// Time to the kill.
     pub within: Duration,
     /// Answered when all of them are free.
-    pub reply: oneshot::Sender<Vec<FreedSlot>>,
+    pub reply: Reply,
 }
+
+/// The way back to who asked.
+pub(crate) type Reply = oneshot::Sender<Result<Vec<FreedSlot>, NotKept>>;
+
+/// The slots go back, but a crash of the host would forget it. Ask again: it is written down anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotKept;
 
 /// A slot that is its fleet's again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -46,7 +57,7 @@ pub(crate) struct Waiting {
     begun: Instant,
     open: BTreeSet<u16>,
     freed: BTreeMap<u16, FreedSlot>,
-    reply: oneshot::Sender<Vec<FreedSlot>>,
+    reply: Reply,
 }
 
 /// One slot as callers see it.
@@ -104,8 +115,14 @@ impl Host {
                 waiting.free(*slot, self.slots[usize::from(*slot)].id.clone(), false);
             }
         }
-        // The executors are leaving meanwhile; a fleet is answered only when this would survive a crash.
-        self.keep_taken_back().await;
+        // The executors are leaving meanwhile; a fleet is told "free" only when this would survive a crash.
+        if !self.keep_taken_back().await {
+            // A caller that went away has its slots all the same.
+            let _ = waiting.reply.send(Err(NotKept));
+            return;
+        }
+        // At most as many callers as the listener lets in are waiting; those that went away do not count there.
+        self.waiting.retain(|waiting| !waiting.reply.is_closed());
         self.waiting.push(waiting);
         self.answer();
     }
@@ -123,7 +140,8 @@ impl Host {
             self.claim_for_fleet(*slot, LEASE_END_DEADLINE);
         }
         if !used.is_empty() {
-            self.keep_taken_back().await;
+            // Nobody waits for an answer.
+            let _ = self.keep_taken_back().await;
         }
     }
 
@@ -163,16 +181,34 @@ impl Host {
     fn answer(&mut self) {
         for done in self.waiting.extract_if(.., |waiting| waiting.open.is_empty()) {
             // A caller that went away has its slots all the same.
-            let _ = done.reply.send(done.freed.into_values().collect());
+            let _ = done.reply.send(Ok(done.freed.into_values().collect()));
         }
     }
 
-    /// Writes down which slots are their fleets' as long as the controller does not know it.
-    pub(crate) async fn keep_taken_back(&mut self) {
+    /// Writes down which slots are their fleets' as long as the controller does not know it. Gives whether that would survive a crash; if
+    /// not, it is tried again later. Deadlines are kept meanwhile, however slow the disk.
+    pub(crate) async fn keep_taken_back(&mut self) -> bool {
         let unknown = |slot: &&Slot| matches!(slot.claim, Claim::TakenBack | Claim::Reported { .. });
         let slots = self.slots.iter().filter(unknown).map(|slot| slot.id.index).collect();
-        if let Err(error) = self.taken_back.write(slots).await {
-            tracing::error!(%error, "cannot write down which slots were taken back; a restart of this agent would forget it");
+        let write = self.taken_back.write(slots);
+        let written = self.kill_in_time_while(write).await;
+        if let Err(error) = &written {
+            tracing::error!(%error, "cannot write down which slots were taken back; until it can be, a restart of this agent would forget it");
+        }
+        self.keep_again_at = written.is_err().then(|| Instant::now() + KEEP_AGAIN_AFTER);
+        written.is_ok()
+    }
+
+    /// Waits for something that owns nothing of the host, and kills whose deadline passes meanwhile.
+    async fn kill_in_time_while<T>(&mut self, something: impl Future<Output = T>) -> T {
+        let mut something = pin!(something);
+        loop {
+            let next_kill = self.next_kill();
+            tokio::select! {
+                biased;
+                done = &mut something => return done,
+                () = tokio::time::sleep_until(next_kill.unwrap_or_else(Instant::now)), if next_kill.is_some() => self.kill_overdue(),
+            }
         }
     }
 }

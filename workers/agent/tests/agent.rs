@@ -9,7 +9,7 @@ use events_schema::report::{ExitCause, Report};
 use events_schema::{Epoch, ExecutorId, TimeMs};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
-use support::{Controller, config, http, members, order, take_back};
+use support::{Controller, PATIENCE, config, http, members, order, take_back};
 use workers_agent::{AgentEnd, EXIT_STATUS_PROTOCOL, StartError, start};
 
 /// Not a test: the process that agents under test start.
@@ -166,6 +166,41 @@ async fn a_deadline_kills_the_whole_group() {
     let report = session.take_report().await;
     assert_eq!(gone(&report), (&second.executor, &ExitCause::Killed));
     assert_eq!(members(group(1)), [0; 0]);
+    agent.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_slow_or_broken_disk_delays_no_kill_and_calls_no_slot_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "stubborn")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    let (_, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
+    let group = slots["slots"][0]["pid"].as_i64().unwrap();
+
+    // The file that is to be written stands still until somebody reads it, and then cannot be synced.
+    let (draft, aside) = (folder.path().join("taken-back.draft"), folder.path().join("aside"));
+    assert!(std::process::Command::new("mkfifo").arg(&draft).status().unwrap().success());
+    let body = json!({ "slots": [0], "deadline_ms": 50 });
+    let answer = http(&agent, folder.path(), "POST", "/v1/take-back", Some(body), true);
+    let disk = async {
+        let dead = async {
+            while !members(group).is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let dead = tokio::time::timeout(PATIENCE / 2, dead).await;
+        std::fs::rename(&draft, &aside).unwrap();
+        let reader = tokio::task::spawn_blocking(move || std::fs::read(aside));
+        reader.await.unwrap().unwrap();
+        assert!(dead.is_ok(), "the kill waits for the disk");
+    };
+    let ((status, answer), ()) = tokio::join!(answer, disk);
+    assert_eq!(status, 507, "{answer}");
+    let freed = take_back(&agent, folder.path(), "0", 1_000).await;
+    assert_eq!(freed["free"], true, "asked again, on a disk that works");
     agent.shutdown().await;
 }
 

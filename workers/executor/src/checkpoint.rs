@@ -8,12 +8,13 @@ use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
 use events_schema::{Digest, JobId, Step};
 use object_store::ObjectStore;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use storage::checkpoint::{
-    CheckpointWriteError, Manifest, ShardRange, ShardRecord, cut_shards, replica_digest, write_manifest, write_model,
-    write_shard,
+    CheckpointWriteError, Manifest, RestoreError, ShardRange, ShardRecord, cut_shards, replica_digest, write_manifest,
+    write_model, write_shard,
 };
 use workers_session::{CheckpointId, ShardWritten};
 
@@ -41,9 +42,21 @@ pub enum Task {
     Model(Vec<u8>, Digest),
 }
 
+impl Task {
+    /// Of which checkpoint; none for the final model.
+    fn checkpoint(&self) -> Option<CheckpointId> {
+        match self {
+            Self::Shard { checkpoint, .. } | Self::Manifest(checkpoint, _) => Some(*checkpoint),
+            Self::Model(..) => None,
+        }
+    }
+}
+
 /// The writing thread.
 pub struct CheckpointWriter {
     tasks: SyncSender<Task>,
+    /// What may not be left out and found no room. At most a shard, a manifest and the model: of other checkpoints nothing is kept.
+    backlog: VecDeque<Task>,
 }
 
 struct Writer {
@@ -70,27 +83,39 @@ impl CheckpointWriter {
             inbox,
         };
         std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Self { tasks })
+        Ok(Self { tasks, backlog: VecDeque::new() })
     }
 
     /// Queues a task unless the store is too slow for the interval. Then this checkpoint stays incomplete, and the next one may do better.
     pub fn offer(&self, task: Task) -> bool {
-        !matches!(self.tasks.try_send(task), Err(TrySendError::Full(_)))
+        self.backlog.is_empty() && !matches!(self.tasks.try_send(task), Err(TrySendError::Full(_)))
     }
 
-    /// Queues a task, waiting for room. Only while nothing trains.
-    pub fn put(&self, task: Task) {
-        let _ = self.tasks.send(task);
+    /// Queues a task that may not be left out: of a job that stands still. Never waits, because the thread may be waiting for the trainer
+    /// to read its inbox; what finds no room goes on with [`CheckpointWriter::flush`].
+    pub fn put(&mut self, task: Task) {
+        if let Some(checkpoint) = task.checkpoint() {
+            // The job stood still before, in a membership that is over: what it had to write then no longer counts.
+            self.backlog.retain(|waiting| waiting.checkpoint().is_none_or(|other| other == checkpoint));
+        }
+        self.backlog.push_back(task);
+        self.flush();
+    }
+
+    /// Queues what waits for room; called whenever the thread is done with a task.
+    pub fn flush(&mut self) {
+        while let Some(task) = self.backlog.pop_front() {
+            if let Err(TrySendError::Full(task)) = self.tasks.try_send(task) {
+                return self.backlog.push_front(task);
+            }
+        }
     }
 }
 
 impl Writer {
     fn run(&self, tasks: &Receiver<Task>) {
         while let Ok(task) = tasks.recv() {
-            let checkpoint = match &task {
-                Task::Shard { checkpoint, .. } | Task::Manifest(checkpoint, _) => Some(*checkpoint),
-                Task::Model(..) => None,
-            };
+            let checkpoint = task.checkpoint();
             let event =
                 self.write(task).unwrap_or_else(|source| Event::NotWritten(WriteFailure { checkpoint, source }));
             if self.inbox.send(event).is_err() {
@@ -169,7 +194,7 @@ impl Writer {
 pub enum RestoreProblem {
     /// The store failed for longer than its deadline: stop this executor.
     #[error("a checkpoint cannot be read")]
-    Store(#[source] storage::checkpoint::RestoreError),
+    Store(#[source] RestoreError),
     /// The checkpoint is of another job or class: the job is broken.
     #[error("checkpoint `{key}` is of another {what}: {found} instead of {expected}")]
     Other {
@@ -193,8 +218,7 @@ pub fn restore(program: &Program, class: Digest, manifest_key: &str) -> Result<(
             Err(RestoreProblem::Store(error)) if error.is_damage() => {
                 tracing::error!(%key, error = %error, "CHECKPOINT DAMAGED; the one before it is used");
                 let stored = program.runtime.block_on(storage::checkpoint::list(&program.store, &program.job));
-                let stored =
-                    stored.map_err(|fault| RestoreProblem::Store(storage::checkpoint::RestoreError::Store(fault)))?;
+                let stored = stored.map_err(|fault| RestoreProblem::Store(RestoreError::Store(fault)))?;
                 let before = stored.into_iter().map(|c| c.manifest_key).filter(|k| *k < key).max();
                 let Some(before) = before else {
                     tracing::error!("no sound checkpoint is left; the job begins anew, to the same model");
@@ -220,9 +244,47 @@ fn restore_one(program: &Program, class: Digest, key: &str) -> Result<(Vec<f32>,
     if manifest.numeric_class != class {
         return Err(differs("numeric class", manifest.numeric_class, class));
     }
+    let expected = program.update.replica_len() as u64;
+    if manifest.replica_len != expected {
+        // The spec is the same, so the model is: whatever wrote this length, it is no replica of it.
+        let problem = format!("a replica of {} elements instead of {expected}", manifest.replica_len);
+        return Err(RestoreProblem::Store(RestoreError::Corrupt { key: key.to_owned(), problem }));
+    }
     let replica = program
         .runtime
         .block_on(storage::checkpoint::read_replica(&program.store, &manifest))
         .map_err(RestoreProblem::Store)?;
     Ok((replica, manifest.step))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_schema::Generation;
+    use workers_session::Tag;
+
+    fn shard(generation: u64) -> Task {
+        let tag = Tag { generation: Generation(generation), revision: 0 };
+        Task::Shard { checkpoint: CheckpointId { step: Step(3), tag }, index: 0, count: 1, replica: Arc::default() }
+    }
+
+    fn generation(task: &Task) -> Option<u64> {
+        task.checkpoint().map(|checkpoint| checkpoint.tag.generation.0)
+    }
+
+    #[test]
+    fn a_full_queue_keeps_nobody_waiting_and_loses_nothing_that_counts() {
+        let (tasks, waiting) = sync_channel(TASKS_MAX);
+        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new() };
+        assert!((1..=2).all(|of| writer.offer(shard(of))));
+        writer.put(shard(3));
+        writer.put(shard(4));
+        writer.put(Task::Model(Vec::new(), Digest([0; 32])));
+        assert_eq!(writer.backlog.len(), 2, "what counts no more made room");
+        assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(1), Some(2)]);
+        assert!(!writer.offer(shard(5)), "nothing overtakes");
+        writer.flush();
+        assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(4), None]);
+    }
 }

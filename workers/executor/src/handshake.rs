@@ -8,6 +8,8 @@ use events_schema::batch::{DecodeError, from_bytes, to_bytes};
 use events_schema::{Digest, JobId};
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 use workers_session::Peer;
 
 /// Version of everything executors say to each other.
@@ -91,7 +93,41 @@ struct Answer {
     proof: [u8; 32],
 }
 
-/// The dialing side. When it returns, the acceptor has the link.
+/// A connection whose reads share one deadline: a peer that sends a byte now and then gains nothing.
+pub struct Timed<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl<'a> Timed<'a> {
+    /// From now on, for this long.
+    pub fn new(stream: &'a TcpStream, within: Duration) -> Self {
+        Self { stream, until: Instant::now() + within }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    // A handshake is smaller than any send buffer, so writes do not wait.
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.write(buffer)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// The dialing side, up to the acceptor's last word: the acceptor has proved itself. Call [`wait_accepted`] next.
 pub fn dial(identity: &Identity, to: Peer, stream: &mut (impl Read + Write)) -> Result<(), HandshakeError> {
     let hello = Hello {
         version: VERSION,
@@ -104,7 +140,11 @@ pub fn dial(identity: &Identity, to: Peer, stream: &mut (impl Read + Write)) -> 
     put(stream, &hello)?;
     let challenge: Challenge = get(stream)?;
     check(&identity.key, "acceptor", &hello, &challenge.nonce, &challenge.proof)?;
-    put(stream, &Answer { proof: *proof(&identity.key, "dialer", &hello, &challenge.nonce).as_bytes() })?;
+    put(stream, &Answer { proof: *proof(&identity.key, "dialer", &hello, &challenge.nonce).as_bytes() })
+}
+
+/// The dialing side, at last. When it returns, the acceptor has the link.
+pub fn wait_accepted(stream: &mut impl Read) -> Result<(), HandshakeError> {
     let mut last = [0];
     stream.read_exact(&mut last)?;
     if last[0] == ACCEPTED { Ok(()) } else { Err(HandshakeError::Proof) }
@@ -200,7 +240,7 @@ mod tests {
             accepted(&mut stream)?;
             Ok(peer)
         });
-        let dialed = dial(dialer, Peer(to), &mut stream);
+        let dialed = dial(dialer, Peer(to), &mut stream).and_then(|()| wait_accepted(&mut stream));
         drop(stream);
         (dialed, accepting.join().unwrap())
     }
@@ -220,6 +260,19 @@ mod tests {
         assert!(matches!(meets(identity(4, 1, b"y"), 2), Err(HandshakeError::Class { .. })));
         let other_job = Identity { job: JobId::parse("job-b").unwrap(), ..identity(4, 1, b"x") };
         assert!(matches!(meets(other_job, 2), Err(HandshakeError::Stranger(_))));
+    }
+
+    #[test]
+    fn a_deadline_holds_for_all_reads_together() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.write_all(&[1, 0, 0, 0, 9]).unwrap();
+        let mut byte = [0];
+        Timed::new(&far, Duration::from_secs(60)).read_exact(&mut byte).unwrap();
+        // The next byte is there, but the time is over.
+        let late = accept(&identity(2, 1, b"x"), &mut Timed::new(&far, Duration::ZERO));
+        assert!(matches!(late, Err(HandshakeError::Connection(e)) if e.kind() == io::ErrorKind::TimedOut));
     }
 
     #[test]

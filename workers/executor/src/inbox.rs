@@ -1,7 +1,8 @@
 //! Everything that can happen to an executor, as one bounded queue into the trainer's thread.
 //!
 //! Senders block when it is full: readers then leave data in the kernel's buffers, which slows the peer. No deadlock follows,
-//! because the trainer never waits for a writer.
+//! because the trainer never waits for any of them: what finds no room on its way out waits beside it (`checkpoint.rs`) or is cut off
+//! (`network.rs`).
 
 use crate::network::Link;
 use crate::wire::Header;
@@ -29,6 +30,8 @@ pub enum Event {
     NotLinked(Peer),
     /// A link ended. (Its number, because a peer may be linked anew before this is read.)
     Lost(Peer, u64),
+    /// The grace of a lost link to a member of this generation is over.
+    StillLost(Peer, Generation),
     /// A peer said something.
     Message(Peer, u64, Envelope),
     /// A stretch of bulk data.

@@ -3,7 +3,7 @@
 //! [`run`] is the whole process: it speaks with its agent on standard input and output, with its peers over TCP, reads data from
 //! and writes checkpoints to the object store. It decides nothing about membership: `workers-session` does, this crate performs.
 //!
-//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the session's outputs do), `step.rs` (one step), [`work`] and
+//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the session's outputs do), `step.rs` (one step), `doubt.rs` (lost links), [`work`] and
 //! [`reduce`] (pure: the canonical sum on one and on several executors), `replica.rs`, `network.rs` with `handshake.rs` and
 //! [`wire`], `checkpoint.rs`, [`program`] (what a job computes) and [`plain`] (the same job without any of this).
 //! On a job's path the next file is `workers/engine/src/lib.rs`.
@@ -17,6 +17,7 @@ pub mod wire;
 pub mod work;
 
 mod checkpoint;
+mod doubt;
 mod early;
 mod handshake;
 mod inbox;

@@ -3,7 +3,7 @@
 //! The trainer never waits here: it puts parcels into a link's queue, and the writer thread cuts them into pieces. What is queued shares
 //! the trainer's buffers; a queue that overflows means a peer that does not read, and its link is cut.
 
-use crate::handshake::{self, Identity};
+use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
 use crate::reduce::Parcel;
 use crate::wire::{HEADER_LEN, Header, Kind, PIECE_ELEMENTS, put_elements, take_elements};
@@ -21,12 +21,16 @@ use workers_session::{Envelope, Peer, Tag};
 
 /// Entries in a link's queue: pieces of a chunk of the largest model, twice.
 const OUTGOING_MAX: usize = 16_384;
-/// A handshake takes a round trip; a peer that is busy computing still answers, because threads of its own do.
+/// A whole handshake, up to its last word. It takes two round trips; a peer that is busy computing still answers, because threads of
+/// its own do.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The last word, from a peer that has proved itself: its trainer must have room for the news, and it reads between gradients. Longer
+/// than the slowest gradient that is worth a step.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(60);
 /// One attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Attempts: the peer listens before it is named in any proposal, so refusals are faults of the network.
-const CONNECT_ATTEMPTS: u32 = 5;
+/// Attempts to connect and be accepted: the peer listens before it is named in any proposal, so failures are faults of the network.
+const DIAL_ATTEMPTS: u32 = 5;
 const CONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Strangers that may be in the middle of a handshake.
 const HANDSHAKES_MAX: usize = 512;
@@ -65,6 +69,17 @@ struct Shared {
     header_bytes: Arc<AtomicU64>,
     /// Entries put into queues and not yet written.
     unwritten: Arc<AtomicUsize>,
+}
+
+/// What a new link is to the links there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// The only one to its peer.
+    New,
+    /// In the place of one whose end was not heard yet.
+    Instead,
+    /// Older than the one there is: news that was overtaken. It is closed.
+    Stale,
 }
 
 /// All links of an executor.
@@ -112,15 +127,18 @@ impl Network {
             return;
         }
         let shared = self.shared.clone();
-        let failed = self.shared.inbox.clone();
         let dialing = std::thread::Builder::new().name(format!("ebb-{peer}")).spawn(move || {
-            if let Err(error) = dial(&shared, peer, &address) {
-                tracing::warn!(%peer, %address, %error, "peer cannot be linked");
-                let _ = shared.inbox.send(Event::NotLinked(peer));
+            match dial(&shared, peer, &address) {
+                Ok((stream, link, outgoing)) => run_link(&shared, peer, stream, link, outgoing, |_| Ok(())),
+                Err(error) => {
+                    tracing::warn!(%peer, %address, %error, "peer cannot be linked");
+                    let _ = shared.inbox.send(Event::NotLinked(peer));
+                }
             }
         });
-        if dialing.is_err() {
-            let _ = failed.try_send(Event::NotLinked(peer));
+        if let Err(error) = dialing {
+            tracing::error!(%peer, %error, "no thread is left to dial a peer");
+            self.not_linked(peer);
         }
     }
 
@@ -129,10 +147,20 @@ impl Network {
         self.dialing.remove(&peer);
     }
 
-    /// Takes a new link. Gives whether it replaces one.
-    pub fn linked(&mut self, peer: Peer, link: Link) -> bool {
+    /// Takes a new link.
+    pub fn linked(&mut self, peer: Peer, link: Link) -> Taken {
         self.dialing.remove(&peer);
-        self.links.insert(peer, link).is_some()
+        match self.links.get(&peer) {
+            Some(newer) if newer.number > link.number => return Taken::Stale,
+            _ => {}
+        }
+        if self.links.insert(peer, link).is_some() { Taken::Instead } else { Taken::New }
+    }
+
+    /// Whether there is a link to a peer.
+    #[must_use]
+    pub fn is_linked(&self, peer: Peer) -> bool {
+        self.links.contains_key(&peer)
     }
 
     /// Whether this link is the one in use.
@@ -215,7 +243,9 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
             let handshake = accept(&accepting, stream);
             accepting.handshakes.fetch_sub(1, Ordering::Relaxed);
             match handshake {
-                Ok((peer, number, stream)) => read_all(&accepting, peer, number, stream),
+                Ok((peer, stream, link, outgoing)) => {
+                    run_link(&accepting, peer, stream, link, outgoing, handshake::accepted);
+                }
                 Err(error) => tracing::warn!(%error, "a connection was refused"),
             }
         });
@@ -225,53 +255,77 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
     }
 }
 
-fn accept(shared: &Shared, mut stream: TcpStream) -> Result<(Peer, u64, TcpStream), handshake::HandshakeError> {
-    prepare(&stream)?;
-    let peer = handshake::accept(&shared.identity, &mut stream)?;
-    // The order is a promise: a dialer that was accepted knows that the trainer here hears of the link before anything that its peers
-    // say because of it. So the link goes into the inbox before the last word, and the queue is written after it.
+fn accept(shared: &Shared, stream: TcpStream) -> Result<(Peer, TcpStream, Link, Receiver<Outgoing>), HandshakeError> {
+    stream.set_nodelay(true)?;
+    let peer = handshake::accept(&shared.identity, &mut Timed::new(&stream, HANDSHAKE_TIMEOUT))?;
     let (link, outgoing) = make_link(shared, &stream)?;
-    let number = link.number;
-    let _ = shared.inbox.send(Event::Linked(peer, link));
-    handshake::accepted(&mut stream)?;
-    start_writer(shared, peer, &stream, outgoing)?;
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
-    Ok((peer, number, stream))
+    Ok((peer, stream, link, outgoing))
 }
 
-fn dial(shared: &Shared, peer: Peer, address: &str) -> Result<(), handshake::HandshakeError> {
-    let mut stream = open(address)?;
-    prepare(&stream)?;
-    handshake::dial(&shared.identity, peer, &mut stream)?;
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
+/// Connects and is accepted, or gives up.
+fn dial(shared: &Shared, peer: Peer, address: &str) -> Result<(TcpStream, Link, Receiver<Outgoing>), HandshakeError> {
+    let mut attempt = 1;
+    let stream = loop {
+        match dial_once(shared, peer, address) {
+            Ok(stream) => break stream,
+            // A peer that answers, but as a stranger, is one the next time too.
+            Err(HandshakeError::Connection(error)) if attempt < DIAL_ATTEMPTS => {
+                tracing::debug!(%peer, %address, %error, attempt, "not linked yet");
+                attempt += 1;
+                std::thread::sleep(CONNECT_PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    };
     let (link, outgoing) = make_link(shared, &stream)?;
-    let number = link.number;
-    let _ = shared.inbox.send(Event::Linked(peer, link));
-    start_writer(shared, peer, &stream, outgoing)?;
-    read_all(shared, peer, number, stream);
-    Ok(())
+    Ok((stream, link, outgoing))
+}
+
+fn dial_once(shared: &Shared, peer: Peer, address: &str) -> Result<TcpStream, HandshakeError> {
+    let stream = open(address)?;
+    stream.set_nodelay(true)?;
+    handshake::dial(&shared.identity, peer, &mut Timed::new(&stream, HANDSHAKE_TIMEOUT))?;
+    handshake::wait_accepted(&mut Timed::new(&stream, LAST_WORD_TIMEOUT))?;
+    Ok(stream)
 }
 
 fn open(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the address names no host");
-    for attempt in 0..CONNECT_ATTEMPTS {
-        if attempt > 0 {
-            std::thread::sleep(CONNECT_PAUSE);
-        }
-        for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    Ok(())
+/// A link from the news of it to the news of its end; whatever fails in between is its end.
+///
+/// The order is a promise: a dialer that was accepted knows that the trainer here hears of the link before anything that its peers
+/// say because of it. So the link goes into the inbox before the `last_word`, and the queue is written after it.
+fn run_link(
+    shared: &Shared,
+    peer: Peer,
+    mut stream: TcpStream,
+    link: Link,
+    outgoing: Receiver<Outgoing>,
+    last_word: impl FnOnce(&mut TcpStream) -> io::Result<()>,
+) {
+    let number = link.number;
+    if shared.inbox.send(Event::Linked(peer, link)).is_err() {
+        return;
+    }
+    let begun = last_word(&mut stream)
+        .and_then(|()| stream.set_read_timeout(Some(SILENCE_MAX)))
+        .and_then(|()| start_writer(shared, peer, &stream, outgoing));
+    let end = match begun {
+        Ok(()) => read_frames(shared, peer, number, &stream),
+        Err(error) => Err(error.to_string()),
+    };
+    tracing::debug!(%peer, ?end, "link ended");
+    let _ = stream.shutdown(Shutdown::Both);
+    let _ = shared.inbox.send(Event::Lost(peer, number));
 }
 
 fn make_link(shared: &Shared, stream: &TcpStream) -> io::Result<(Link, Receiver<Outgoing>)> {
@@ -340,13 +394,6 @@ fn ping() -> Header {
     }
 }
 
-fn read_all(shared: &Shared, peer: Peer, number: u64, stream: TcpStream) {
-    let end = read_frames(shared, peer, number, &stream);
-    tracing::debug!(%peer, ?end, "link ended");
-    let _ = stream.shutdown(Shutdown::Both);
-    let _ = shared.inbox.send(Event::Lost(peer, number));
-}
-
 /// Reads until the link ends or breaks the format; the text says which, for the log.
 fn read_frames(shared: &Shared, peer: Peer, number: u64, stream: &TcpStream) -> Result<(), String> {
     let mut input = BufReader::with_capacity(64 * 1024, stream);
@@ -365,5 +412,54 @@ fn read_frames(shared: &Shared, peer: Peer, number: u64, stream: &TcpStream) -> 
         if shared.inbox.send(event).is_err() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::inbox::inbox;
+    use events_schema::{Digest, JobId};
+
+    /// Reached only by a failure.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn network(me: u32) -> (Network, Receiver<Event>) {
+        let (sender, events) = inbox();
+        let job = JobId::parse("job-a").unwrap();
+        let identity = Identity { job, me: Peer(me), class: Digest::of(b"x"), key: [1; 32] };
+        (Network::listen("127.0.0.1", identity, sender).unwrap(), events)
+    }
+
+    #[test]
+    fn a_connection_that_breaks_in_the_handshake_is_made_again() {
+        let ((near, near_events), (mut far, far_events)) = (network(0), network(1));
+        let front = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, target) = (front.local_addr().unwrap().to_string(), near.address());
+        std::thread::spawn(move || {
+            drop(front.accept().unwrap());
+            let (one, other) = (front.accept().unwrap().0, TcpStream::connect(target).unwrap());
+            let (mut from, mut to) = (one.try_clone().unwrap(), other.try_clone().unwrap());
+            std::thread::spawn(move || io::copy(&mut from, &mut to));
+            let _ = io::copy(&mut &other, &mut &one);
+        });
+        far.connect(Peer(0), address);
+        let event = far_events.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(event, Event::Linked(Peer(0), _)), "{event:?}");
+        assert!(matches!(near_events.recv_timeout(PATIENCE).unwrap(), Event::Linked(Peer(1), _)));
+    }
+
+    #[test]
+    fn news_of_an_older_link_does_not_end_the_newer_one() {
+        let (mut network, _events) = network(0);
+        let stream = TcpStream::connect(network.address()).unwrap();
+        let link = || make_link(&network.shared, &stream).unwrap().0;
+        let (older, newer, newest) = (link(), link(), link());
+        let number = newer.number;
+        assert_eq!(network.linked(Peer(1), newer), Taken::New);
+        assert_eq!(network.linked(Peer(1), older), Taken::Stale);
+        assert!(network.is_current(Peer(1), number));
+        assert_eq!(network.linked(Peer(1), newest), Taken::Instead);
     }
 }

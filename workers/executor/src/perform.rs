@@ -101,6 +101,7 @@ impl<W: Write> Trainer<W> {
         self.still = None;
         self.ending = Ending::default();
         self.flow.totals = None;
+        self.doubt_missing();
     }
 
     fn send_replica(&mut self, to: &[Peer], index: usize, count: usize) {

@@ -5,6 +5,7 @@
 
 use crate::program::{ProgramError, divide};
 use crate::reduce::{Parcel, Reduction, Unfit};
+use crate::replica::UnfitSupply;
 use crate::trainer::{TrainError, Trainer};
 use crate::wire::{Header, Kind};
 use crate::work::{Partial, Pool, Work};
@@ -132,19 +133,21 @@ impl<W: Write> Trainer<W> {
         let current = self.flow.reduction.as_ref().is_some_and(|r| (r.tag(), r.step()) == at);
         let need = if header.kind == Kind::Gradient { Need::Gradient } else { Need::Replica };
         let fits = match header.kind {
-            Kind::Partial(node) if current => self.on_partial(from, node, header, elements),
+            Kind::Partial(node) if current => {
+                self.on_partial(from, node, header, elements).map_err(|unfit| unfit.to_string())
+            }
             Kind::Reduced if current => {
-                self.flow.reduction.as_mut().map_or(Ok(()), |r| r.on_reduced(from, header.offset, &elements))
+                let reduced = self.flow.reduction.as_mut().map(|r| r.on_reduced(from, header.offset, &elements));
+                reduced.unwrap_or(Ok(())).map_err(|unfit| unfit.to_string())
             }
             Kind::Replica | Kind::Gradient if self.replica.awaits(need, header.tag, header.step) => {
-                self.on_supply(header.offset, &elements);
-                Ok(())
+                self.on_supply(header.offset, &elements).map_err(|unfit| unfit.to_string())
             }
             _ if at >= (tag, self.position) => return self.keep(from, header, elements),
             _ => Ok(()),
         };
         if let Err(error) = fits {
-            tracing::error!(%error, "peer breaks the protocol; its link is cut");
+            tracing::error!(peer = %from, error, "peer breaks the protocol; its link is cut");
             self.network.cut(from);
         }
     }
@@ -162,12 +165,11 @@ impl<W: Write> Trainer<W> {
         Ok(())
     }
 
-    fn on_supply(&mut self, offset: u64, elements: &[f32]) {
-        match self.replica.on_supply(offset, elements, &self.program.update) {
-            Ok(Some(step)) => self.inputs.push_back(Input::Supplied(step)),
-            Ok(None) => {}
-            Err(error) => tracing::error!(%error, "a supplied replica does not fit"),
+    fn on_supply(&mut self, offset: u64, elements: &[f32]) -> Result<(), UnfitSupply> {
+        if let Some(step) = self.replica.on_supply(offset, elements, &self.program.update)? {
+            self.inputs.push_back(Input::Supplied(step));
         }
+        Ok(())
     }
 
     fn keep(&mut self, from: Peer, header: Header, elements: Vec<f32>) {

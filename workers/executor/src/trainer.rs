@@ -5,10 +5,11 @@
 
 use crate::checkpoint::CheckpointWriter;
 use crate::control::{Agent, ControlError};
+use crate::doubt::Doubts;
 use crate::early::Early;
 use crate::inbox::{Event, WriteFailure};
 use crate::meter::Meter;
-use crate::network::Network;
+use crate::network::{Link, Network, Taken};
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
 use crate::step::Flow;
@@ -76,6 +77,7 @@ pub struct Trainer<W: Write> {
     /// The job is broken and reported so; only a stop is awaited.
     pub(crate) broken: bool,
     pub(crate) exit: bool,
+    pub(crate) doubts: Doubts,
     proposed: Option<Generation>,
 }
 
@@ -116,6 +118,7 @@ impl<W: Write> Trainer<W> {
             ending: Ending::default(),
             broken: false,
             exit: false,
+            doubts: Doubts::new(),
             proposed: None,
             program,
         }
@@ -162,14 +165,14 @@ impl<W: Write> Trainer<W> {
                 tracing::info!(within_ms, "asked to leave");
                 self.inputs.push_back(Input::Leave);
             }
-            Event::Linked(peer, link) => {
-                if self.network.linked(peer, link) {
-                    self.inputs.push_back(Input::Lost(peer));
-                }
-                self.inputs.push_back(Input::Linked(peer));
-            }
+            Event::Linked(peer, link) => self.on_linked(peer, link),
             Event::NotLinked(peer) => self.network.not_linked(peer),
-            Event::Lost(peer, number) => self.on_lost(peer, number),
+            Event::Lost(peer, number) => {
+                if self.network.lost(peer, number) {
+                    self.on_lost(peer);
+                }
+            }
+            Event::StillLost(peer, generation) => self.on_still_lost(peer, generation)?,
             Event::Message(peer, number, envelope) => {
                 if self.network.is_current(peer, number) {
                     self.inputs.push_back(Input::Message(peer, envelope));
@@ -181,10 +184,22 @@ impl<W: Write> Trainer<W> {
                 }
             }
             Event::Warmed(generation) => self.inputs.push_back(Input::Warmed(generation)),
+            Event::ShardWritten(_) | Event::ManifestWritten(..) | Event::ModelWritten { .. } | Event::NotWritten(_) => {
+                self.on_written(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The writer is done with a task, so it has room for another.
+    fn on_written(&mut self, event: Event) -> Result<(), TrainError> {
+        self.checkpoints.flush();
+        match event {
             Event::ShardWritten(shard) => self.inputs.push_back(Input::ShardWritten(shard)),
             Event::ManifestWritten(checkpoint, saved) => self.on_manifest(checkpoint, saved)?,
             Event::ModelWritten { key, digest } => self.on_model(key, digest)?,
             Event::NotWritten(failure) => self.on_not_written(failure)?,
+            _ => {}
         }
         Ok(())
     }
@@ -203,14 +218,22 @@ impl<W: Write> Trainer<W> {
         }
     }
 
-    fn on_lost(&mut self, peer: Peer, number: u64) {
-        if self.network.lost(peer, number) {
-            if self.session.membership().is_some_and(|m| m.has(peer)) {
-                tracing::warn!(%peer, "member lost");
-                self.meter.on_loss();
-            }
-            self.inputs.push_back(Input::Lost(peer));
+    fn on_linked(&mut self, peer: Peer, link: Link) {
+        match self.network.linked(peer, link) {
+            Taken::New => {}
+            Taken::Instead => self.on_lost(peer),
+            Taken::Stale => return,
         }
+        self.inputs.push_back(Input::Linked(peer));
+    }
+
+    fn on_lost(&mut self, peer: Peer) {
+        if self.session.membership().is_some_and(|m| m.has(peer)) {
+            tracing::warn!(%peer, "link to a member lost");
+            self.meter.on_loss();
+            self.doubt(peer);
+        }
+        self.inputs.push_back(Input::Lost(peer));
     }
 
     fn on_not_written(&mut self, failure: WriteFailure) -> Result<(), TrainError> {

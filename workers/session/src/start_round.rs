@@ -42,6 +42,7 @@ impl Session {
     fn begin_round(&mut self, proposal: &Proposal, membership: Membership, entry: &Entry, out: &mut Vec<Output>) {
         self.floor = Some(membership.tag);
         self.candidate = None;
+        self.heard = None;
         if matches!(self.phase, Phase::Running(_)) {
             out.push(Output::Abandon);
         }
@@ -60,12 +61,19 @@ impl Session {
     }
 
     /// Links to members that are missing; of two, the higher number connects, so newcomers do.
-    pub(crate) fn connect(&self, proposal: &Proposal, out: &mut Vec<Output>) {
-        for member in &proposal.members {
-            let peer = Peer(member.executor.number);
-            if peer < self.config.me && !self.links.contains(&peer) {
-                out.push(Output::Connect(peer, member.address.clone()));
-            }
+    pub(crate) fn connect(&mut self, proposal: &Proposal, out: &mut Vec<Output>) {
+        let members = proposal.members.iter().map(|member| (Peer(member.executor.number), member.address.clone()));
+        self.addresses = members.filter(|(peer, _)| *peer < self.config.me).collect();
+        for (&peer, address) in self.addresses.iter().filter(|(peer, _)| !self.links.contains(peer)) {
+            out.push(Output::Connect(peer, address.clone()));
+        }
+    }
+
+    /// A link ended on which nothing is under way but the beginning of a generation: it is made anew. Its other end may have seen the
+    /// end, and the proposal that heals it, before this one. (In a running generation only a round makes good what was lost.)
+    pub(crate) fn redial(&self, peer: Peer, out: &mut Vec<Output>) {
+        if let Some(address) = self.addresses.get(&peer) {
+            out.push(Output::Connect(peer, address.clone()));
         }
     }
 
@@ -220,6 +228,10 @@ impl Session {
                 self.phase = Phase::Waiting;
                 self.candidate = Some(Candidate::new(membership));
                 self.connect(proposal, out);
+                // Links of a proposal that came to nothing are still there, and so is what was said on them.
+                if let Some(step) = self.heard {
+                    self.on_position(step, out);
+                }
             }
             Phase::Running(_) | Phase::Joining(_) => {
                 self.candidate = Some(Candidate::new(membership));

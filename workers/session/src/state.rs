@@ -190,6 +190,10 @@ pub struct Session {
     pub(crate) phase: Phase,
     pub(crate) candidate: Option<Candidate>,
     pub(crate) holding: Option<Holding>,
+    /// Where members said they are, before this newcomer was in: said once per link, but needed for every proposal until then.
+    pub(crate) heard: Option<Step>,
+    /// Addresses of the proposal that was linked for last.
+    pub(crate) addresses: BTreeMap<Peer, String>,
     pub(crate) leave: bool,
     pub(crate) park: bool,
     pub(crate) collections: Collections,
@@ -215,6 +219,8 @@ impl Session {
             phase: Phase::Idle,
             candidate: None,
             holding: None,
+            heard: None,
+            addresses: BTreeMap::new(),
             leave: false,
             park: false,
             collections: Collections::default(),
@@ -232,6 +238,12 @@ impl Session {
     #[must_use]
     pub fn leads(&self) -> bool {
         self.membership().is_some_and(|m| m.leader == self.config.me)
+    }
+
+    /// Whether nothing is left that needs the other members: standing still, with everything saved.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        matches!(&self.phase, Phase::Running(Running { stage: Stage::Still { saved: true, .. }, .. }))
     }
 
     /// The whole replica this executor has, as far as the session was told.
@@ -335,7 +347,7 @@ impl Session {
             Message::Join { holding } => self.on_join(from, holding, out),
             Message::Start(start) => self.on_start(from, &start, out),
             Message::Dissolve => self.on_dissolve(from, out),
-            Message::Position { step } => self.on_position(from, step, out),
+            Message::Position { step } => self.on_position(step, out),
             Message::Ready => self.on_ready(from),
             Message::Contribution(contribution) => self.on_contribution(from, contribution, out),
             Message::Welcome { membership, step } => self.on_welcome(from, membership, step, out),
@@ -376,6 +388,9 @@ impl Session {
             Phase::Joining(joining) => {
                 joining.joins.remove(&peer);
                 joining.joined = false;
+                if joining.membership.has(peer) {
+                    self.redial(peer, out);
+                }
             }
             Phase::Running(running) => {
                 running.leaves.remove(&peer);
@@ -384,7 +399,8 @@ impl Session {
                 waiting.remove(&peer);
                 self.exit_if_released(out);
             }
-            Phase::Idle | Phase::Waiting | Phase::Ended => {}
+            Phase::Waiting => self.redial(peer, out),
+            Phase::Idle | Phase::Ended => {}
         }
     }
 

@@ -30,8 +30,9 @@ impl Candidate {
 
 impl Session {
     /// To a newcomer: where the others are. It prefetches from a little later, when it will probably be in.
-    pub(crate) fn on_position(&mut self, _from: Peer, step: Step, out: &mut Vec<Output>) {
+    pub(crate) fn on_position(&mut self, step: Step, out: &mut Vec<Output>) {
         let me = self.config.me;
+        self.heard = Some(step);
         let Some(candidate) = self.candidate.as_mut().filter(|c| !c.warming) else { return };
         candidate.warming = true;
         out.push(Output::Warm(candidate.membership.tag.generation, candidate.membership.ranks(me).to_vec(), step));
@@ -166,6 +167,7 @@ impl Session {
 
     fn enter(&mut self, membership: Membership, step: Step, newcomers: &[Peer], out: &mut Vec<Output>) {
         self.floor = Some(membership.tag);
+        self.heard = None;
         if self.candidate.as_ref().is_some_and(|c| c.membership.tag <= membership.tag) {
             self.candidate = None;
         }

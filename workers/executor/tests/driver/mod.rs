@@ -1,6 +1,8 @@
 //! Agent and controller of one job in a test: starts real executor processes, speaks their frames, proposes memberships, kills.
 //! Decides nothing by itself; every test says what happens when.
 
+mod proxy;
+
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::{Entry, Member, Proposal};
@@ -9,6 +11,7 @@ use events_schema::orders::{JobOrder, Telemetry};
 use events_schema::report::{Outcome, Report};
 use events_schema::tree::place;
 use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
+use proxy::Proxy;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
@@ -164,6 +167,14 @@ impl Driver {
         let wanted = numbers.clone();
         self.until(|d| wanted.iter().all(|n| d.processes.get(n).is_none_or(|p| p.address.is_some())));
         numbers
+    }
+
+    /// Peers reach this executor through a proxy from the next proposal on.
+    pub fn behind_proxy(&mut self, number: u32) -> Proxy {
+        let address = &mut self.processes.get_mut(&number).unwrap().address;
+        let proxy = Proxy::to(address.take().unwrap());
+        *address = Some(proxy.address.clone());
+        proxy
     }
 
     pub fn alive(&self) -> Vec<u32> {

@@ -1,0 +1,499 @@
+//! The simulated network of sessions: shells whose replica is only the number of its step, wires that keep order, losses, proposals.
+//! Asserts what must hold after every event; what a test is about stands in `simulation.rs`.
+
+use events_schema::fact::{Entry, Member, Proposal};
+use events_schema::tree::{Node, place};
+use events_schema::{Digest, ExecutorId, Generation, JobId, Step, TimeMs};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use workers_session::{Config, Envelope, Input, Membership, Need, NodeSums, Output, Peer, Session, ShardWritten, Tag};
+
+/// A small seeded generator; the test's only source of chance.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+    pub fn below(&mut self, n: usize) -> usize {
+        ((self.next() >> 33) as usize) % n.max(1)
+    }
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum Packet {
+    Say(Envelope),
+    Partial(Tag, Step),
+    Reduced(Tag, Step),
+    Replica { tag: Tag, step: Step, count: usize },
+    Gradient(Tag, Step),
+}
+
+/// One executor's shell, with a replica that is only the number of its step.
+pub struct Shell {
+    pub session: Session,
+    pub replica: Option<Step>,
+    pub awaiting: Option<Need>,
+    pub parts: usize,
+    pub membership: Option<Membership>,
+    pub step: Step,
+    pub partials: BTreeSet<(Tag, Step, Peer)>,
+    pub reduced: BTreeSet<(Tag, Step, Peer)>,
+    pub supplies: Vec<Packet>,
+    pub sent_reduced: Option<(Tag, Step)>,
+    pub contributed: Option<Step>,
+    /// Work that ends some time later.
+    pub pending: Vec<Input>,
+    pub orders: VecDeque<Input>,
+    pub last_computed: Option<(Tag, Step)>,
+}
+
+pub struct World {
+    pub chance: Chance,
+    pub workers: u16,
+    pub steps_total: u64,
+    pub shells: BTreeMap<Peer, Shell>,
+    pub links: BTreeSet<(Peer, Peer)>,
+    pub dials: Vec<(Peer, Peer)>,
+    pub wires: BTreeMap<(Peer, Peer), VecDeque<Packet>>,
+    pub memberships: BTreeMap<Tag, Membership>,
+    pub generation: u64,
+    pub left: BTreeSet<Peer>,
+    pub newest: Step,
+    pub completed: u64,
+    pub saved: BTreeSet<Step>,
+    pub dissolved: bool,
+}
+
+impl World {
+    pub fn new(seed: u64, workers: u16, steps_total: u64) -> Self {
+        Self {
+            chance: Chance(seed | 1),
+            workers,
+            steps_total,
+            shells: BTreeMap::new(),
+            links: BTreeSet::new(),
+            dials: Vec::new(),
+            wires: BTreeMap::new(),
+            memberships: BTreeMap::new(),
+            generation: 0,
+            left: BTreeSet::new(),
+            newest: Step(0),
+            completed: 0,
+            saved: BTreeSet::new(),
+            dissolved: false,
+        }
+    }
+
+    pub fn spawn(&mut self) -> Peer {
+        let peer = Peer(self.shells.keys().chain(&self.left).map(|p| p.0 + 1).max().unwrap_or(0));
+        let config = Config { me: peer, workers: self.workers, steps_total: self.steps_total, checkpoint_every: 3 };
+        let shell = Shell {
+            session: Session::new(config),
+            replica: None,
+            awaiting: None,
+            parts: 0,
+            membership: None,
+            step: Step(0),
+            partials: BTreeSet::new(),
+            reduced: BTreeSet::new(),
+            supplies: Vec::new(),
+            sent_reduced: None,
+            contributed: None,
+            pending: Vec::new(),
+            orders: VecDeque::new(),
+            last_computed: None,
+        };
+        self.shells.insert(peer, shell);
+        peer
+    }
+
+    pub fn proposal(&mut self, entry: Entry, peers: &[Peer]) -> Proposal {
+        self.generation += 1;
+        let job = JobId::parse("job-a").unwrap();
+        let id = |p: Peer| ExecutorId { job: job.clone(), number: p.0 };
+        let shares = place(self.workers, peers.len() as u16);
+        let members = peers
+            .iter()
+            .zip(shares)
+            .map(|(&p, ranks)| Member { executor: id(p), address: format!("h:{}", p.0), ranks })
+            .collect();
+        let leader = id(peers[self.chance.below(peers.len())]);
+        Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) }
+    }
+
+    pub fn propose(&mut self, entry: Entry, peers: &[Peer], also_to: &[Peer]) {
+        let proposal = self.proposal(entry, peers);
+        for peer in peers.iter().chain(also_to).copied().collect::<BTreeSet<_>>() {
+            if let Some(shell) = self.shells.get_mut(&peer) {
+                shell.orders.push_back(Input::Proposal(proposal.clone()));
+            }
+        }
+    }
+
+    pub fn alive(&self) -> Vec<Peer> {
+        self.shells.keys().copied().collect()
+    }
+
+    pub fn remove(&mut self, peer: Peer) {
+        self.shells.remove(&peer);
+        self.left.insert(peer);
+        self.dials.retain(|d| d.0 != peer && d.1 != peer);
+        let cut: Vec<(Peer, Peer)> = self.links.iter().copied().filter(|l| l.0 == peer || l.1 == peer).collect();
+        for link in cut {
+            self.links.remove(&link);
+            let other = if link.0 == peer { link.1 } else { link.0 };
+            self.wires.remove(&(other, peer));
+            // What was sent before the end still arrives, then the end itself: kept as an order behind the wire.
+            if let Some(shell) = self.shells.get_mut(&other) {
+                shell.pending.push(Input::Lost(peer));
+            }
+        }
+    }
+
+    /// Ends the link between two that both live. Of what was under way, any end may be lost; each side hears of it some time.
+    pub fn cut(&mut self, one: Peer, other: Peer) {
+        if !self.links.remove(&(one.min(other), one.max(other))) {
+            return;
+        }
+        for (from, to) in [(one, other), (other, one)] {
+            let kept = self.chance.below(4);
+            self.wires.entry((from, to)).or_default().truncate(kept);
+            self.shells.get_mut(&to).unwrap().pending.push(Input::Lost(from));
+        }
+    }
+
+    pub fn feed(&mut self, peer: Peer, input: Input) {
+        let Some(shell) = self.shells.get_mut(&peer) else { return };
+        let outputs = shell.session.handle(input);
+        for output in outputs {
+            self.perform(peer, output);
+        }
+        self.progress(peer);
+    }
+
+    pub fn post(&mut self, from: Peer, to: Peer, packet: Packet) {
+        if self.links.contains(&(from.min(to), from.max(to))) {
+            self.wires.entry((from, to)).or_default().push_back(packet);
+        }
+    }
+
+    pub fn perform(&mut self, me: Peer, output: Output) {
+        let chance_loaded = Step(0);
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        match output {
+            Output::Connect(to, _) => self.dials.push((me, to)),
+            Output::Send(to, envelope) => self.post(me, to, Packet::Say(envelope)),
+            Output::Load(generation, _) => {
+                shell.replica = Some(chance_loaded);
+                shell.awaiting = None;
+                shell.pending.push(Input::Loaded(generation, chance_loaded));
+            }
+            Output::Warm(generation, _, _) => shell.pending.push(Input::Warmed(generation)),
+            Output::Prefetch(_) => {}
+            Output::Abandon => {
+                shell.contributed = None;
+                shell.pending.retain(|i| !matches!(i, Input::Computed(..) | Input::ShardWritten(_)));
+            }
+            Output::Enter(membership, step) => {
+                let known = self.memberships.entry(membership.tag).or_insert_with(|| membership.clone());
+                assert_eq!(*known, membership, "two memberships of one tag");
+                assert!(membership.is_whole(self.workers));
+                let tag = membership.tag;
+                shell.partials.retain(|(t, ..)| *t >= tag);
+                shell.reduced.retain(|(t, ..)| *t >= tag);
+                shell.membership = Some(membership);
+                shell.step = step;
+                shell.contributed = None;
+            }
+            Output::Await(need) => {
+                if need == Need::Replica {
+                    shell.replica = None;
+                }
+                shell.awaiting = Some(need);
+                shell.parts = 0;
+            }
+            Output::SendReplica { to, count, .. } => {
+                let (tag, step) = (shell.membership.as_ref().unwrap().tag, shell.step);
+                assert_eq!(shell.replica, Some(step), "only the replica of the entered step is sent");
+                to.into_iter().for_each(|p| self.post(me, p, Packet::Replica { tag, step, count }));
+            }
+            Output::SendGradient(to) => {
+                let (tag, step) = (shell.membership.as_ref().unwrap().tag, shell.step);
+                assert_eq!(shell.replica, Some(step));
+                to.into_iter().for_each(|p| self.post(me, p, Packet::Gradient(tag, step)));
+            }
+            Output::Compute(step) => {
+                shell.step = step;
+                let membership = shell.membership.clone().unwrap();
+                let key = (membership.tag, step);
+                assert_ne!(shell.last_computed.replace(key), Some(key), "computed twice in one membership");
+                let sums = Node::root(self.workers).cover(membership.ranks(me)).into_iter();
+                let sums = sums.map(|node| NodeSums { node, weight: f64::from(node.count), loss: 0.0 }).collect();
+                shell.pending.push(Input::Computed(step, sums));
+            }
+            Output::Contributed(step, sums) => {
+                let total = NodeSums::total(self.workers, &sums).unwrap();
+                assert_eq!(total.weight, f64::from(self.workers), "a step without every rank");
+                shell.contributed = Some(step);
+            }
+            Output::WriteShard { checkpoint, index, count } => {
+                assert_eq!(shell.replica, Some(checkpoint.step), "a shard of another step");
+                let replica_digest = Digest::of(&checkpoint.step.0.to_le_bytes());
+                let digest = replica_digest;
+                let shard = ShardWritten {
+                    checkpoint,
+                    index,
+                    count,
+                    key: String::new(),
+                    first_element: 0,
+                    elements: 0,
+                    bytes: 0,
+                    digest,
+                    replica_digest,
+                };
+                shell.pending.push(Input::ShardWritten(shard));
+            }
+            Output::WriteManifest(checkpoint, shards) => {
+                assert_eq!(shards.len(), usize::from(shards[0].count));
+                self.saved.insert(checkpoint.step);
+                shell.pending.push(Input::Saved(checkpoint));
+            }
+            Output::Diverged(_) => panic!("replicas cannot differ here"),
+            Output::StandStill(step) => shell.step = step,
+            Output::Active(generation, _) => assert!(generation.0 <= self.generation),
+            Output::Departed(..) | Output::Evaluation(..) | Output::Disconnect(_) => {}
+            Output::Exit => self.remove(me),
+            Output::ExitWithoutReplica => {
+                self.dissolved = true;
+                self.remove(me);
+            }
+        }
+    }
+
+    /// What the trainer does between events: supplies, reduction, update.
+    pub fn progress(&mut self, me: Peer) {
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        let Some(membership) = shell.membership.clone() else { return };
+        if shell.session.membership().map(|m| m.tag) != Some(membership.tag) {
+            return;
+        }
+        let (tag, step) = (membership.tag, shell.step);
+        if let Some(need) = shell.awaiting {
+            let mut whole = false;
+            for packet in std::mem::take(&mut shell.supplies) {
+                match packet {
+                    Packet::Replica { tag: t, step: s, count } if need == Need::Replica && (t, s) == (tag, step) => {
+                        shell.parts += 1;
+                        whole |= shell.parts == count;
+                    }
+                    Packet::Gradient(t, s) if need == Need::Gradient && (t, s) == (tag, step) => {
+                        assert_eq!(shell.replica.map(Step::next), Some(step), "a gradient that does not fit");
+                        whole = true;
+                    }
+                    Packet::Replica { tag: t, .. } | Packet::Gradient(t, _) if t > tag => shell.supplies.push(packet),
+                    _ => {}
+                }
+            }
+            if whole {
+                shell.replica = Some(step);
+                shell.awaiting = None;
+                return self.feed(me, Input::Supplied(step));
+            }
+        }
+        let from_all = |set: &BTreeSet<(Tag, Step, Peer)>| membership.others(me).all(|p| set.contains(&(tag, step, p)));
+        let computed = shell.session.membership().is_some()
+            && !shell.pending.iter().any(|i| matches!(i, Input::Computed(s, _) if *s == step));
+        if computed
+            && from_all(&shell.partials)
+            && shell.last_computed == Some((tag, step))
+            && shell.sent_reduced != Some((tag, step))
+        {
+            shell.sent_reduced = Some((tag, step));
+            membership.others(me).for_each(|p| self.post(me, p, Packet::Reduced(tag, step)));
+        }
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        let whole = from_all(&shell.reduced) && shell.sent_reduced == Some((tag, step)) && shell.awaiting.is_none();
+        if whole && shell.contributed == Some(step) {
+            assert_eq!(shell.replica, Some(step), "an update on another step's replica");
+            shell.replica = Some(step.next());
+            shell.contributed = None;
+            assert!(step.next() <= self.newest.next(), "two steps ahead of everybody");
+            self.newest = self.newest.max(step.next());
+            self.completed += 1;
+            self.feed(me, Input::Completed(step));
+        }
+    }
+
+    /// One random event; `false` when nothing can happen any more.
+    pub fn turn(&mut self) -> bool {
+        let mut choices: Vec<(u8, Peer, Peer)> = Vec::new();
+        for (&peer, shell) in &self.shells {
+            (!shell.pending.is_empty()).then(|| choices.push((0, peer, peer)));
+            (!shell.orders.is_empty()).then(|| choices.push((1, peer, peer)));
+        }
+        self.wires.iter().filter(|(_, wire)| !wire.is_empty()).for_each(|(&(from, to), _)| choices.push((2, from, to)));
+        self.dials.iter().for_each(|&(from, to)| choices.push((3, from, to)));
+        let Some(&(kind, from, to)) = choices.get(self.chance.below(choices.len())) else { return false };
+        match kind {
+            0 => self.finish_pending(from),
+            1 => {
+                let order = self.shells.get_mut(&from).and_then(|s| s.orders.pop_front());
+                order.into_iter().for_each(|o| self.feed(from, o));
+            }
+            2 => {
+                let packet = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+                packet.into_iter().for_each(|p| self.deliver(from, to, p));
+            }
+            _ => self.dial(from, to),
+        }
+        true
+    }
+
+    pub fn finish_pending(&mut self, me: Peer) {
+        let index = self.shells.get(&me).map_or(0, |s| s.pending.len());
+        let index = self.chance.below(index);
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        if let Input::Lost(peer) = shell.pending[index]
+            && self.wires.get(&(peer, me)).is_some_and(|w| !w.is_empty())
+        {
+            return;
+        }
+        // Parameters must be there before anything is computed from them.
+        if matches!(shell.pending[index], Input::Computed(..)) && shell.awaiting.is_some() {
+            return;
+        }
+        let input = shell.pending.remove(index);
+        if let Input::Computed(step, _) = input {
+            let tag = shell.membership.as_ref().unwrap().tag;
+            let others: Vec<Peer> = shell.membership.as_ref().unwrap().others(me).collect();
+            others.into_iter().for_each(|p| self.post(me, p, Packet::Partial(tag, step)));
+        }
+        self.feed(me, input);
+    }
+
+    pub fn deliver(&mut self, from: Peer, to: Peer, packet: Packet) {
+        let Some(shell) = self.shells.get_mut(&to) else { return };
+        match packet {
+            Packet::Say(envelope) => return self.feed(to, Input::Message(from, envelope)),
+            Packet::Partial(tag, step) => drop(shell.partials.insert((tag, step, from))),
+            Packet::Reduced(tag, step) => drop(shell.reduced.insert((tag, step, from))),
+            supply => shell.supplies.push(supply),
+        }
+        self.progress(to);
+    }
+
+    pub fn dial(&mut self, from: Peer, to: Peer) {
+        self.dials.retain(|d| *d != (from, to));
+        let link = (from.min(to), from.max(to));
+        if self.shells.contains_key(&from) && self.shells.contains_key(&to) && self.links.insert(link) {
+            self.wires.remove(&(from, to));
+            self.wires.remove(&(to, from));
+            self.link(to, from);
+            self.link(from, to);
+        }
+    }
+
+    /// A new link tells of the end of the old one, if nothing else has.
+    pub fn link(&mut self, me: Peer, to: Peer) {
+        if let Some(shell) = self.shells.get_mut(&me)
+            && let Some(index) = shell.pending.iter().position(|input| *input == Input::Lost(to))
+        {
+            shell.pending.remove(index);
+            self.feed(me, Input::Lost(to));
+        }
+        self.feed(me, Input::Linked(to));
+    }
+
+    pub fn run(&mut self, turns: usize) -> bool {
+        (0..turns).all(|_| self.turn())
+    }
+
+    /// The newest membership that every one of its living members was told of.
+    pub fn in_force(&self) -> Option<Membership> {
+        self.shells.values().filter_map(|s| s.session.membership()).max_by_key(|m| m.tag).cloned()
+    }
+
+    pub fn disturb(&mut self) {
+        let kind = self.chance.below(6);
+        self.change(kind);
+        self.run_some();
+    }
+
+    pub fn change(&mut self, kind: usize) {
+        let alive = self.alive();
+        let current = self.in_force();
+        match (kind, current) {
+            (0, Some(current)) if alive.len() > 1 => {
+                let victim = alive[self.chance.below(alive.len())];
+                let holders = alive.iter().filter(|p| self.shells[p].replica.is_some()).count();
+                if self.shells[&victim].replica.is_none() || holders > 1 {
+                    self.remove(victim);
+                    self.run_some();
+                    self.recover(&current);
+                }
+            }
+            (1 | 2, Some(current)) => {
+                let mut peers: Vec<Peer> = current.peers().filter(|p| self.shells.contains_key(p)).collect();
+                while peers.len() > 1 && self.chance.one_in(2) {
+                    let index = self.chance.below(peers.len());
+                    peers.remove(index);
+                }
+                while peers.len() < usize::from(self.workers) && self.chance.one_in(2) {
+                    peers.push(self.spawn());
+                }
+                peers.sort_unstable();
+                let from = current.tag.generation;
+                let told: Vec<Peer> = current.peers().collect();
+                if !peers.is_empty() {
+                    self.propose(Entry::Switch { from }, &peers, &told);
+                }
+            }
+            (3, Some(current)) if current.seats.len() > 1 => {
+                let leaver = current.seats[self.chance.below(current.seats.len())].peer;
+                // A newcomer that goes before it knows that it is in is a loss like any other.
+                if let Some(shell) = self.shells.get_mut(&leaver).filter(|s| s.session.membership().is_some()) {
+                    shell.orders.push_back(Input::Leave);
+                }
+            }
+            // As the controller answers to a member that misses another: the same members once more.
+            (4, Some(current)) if alive.len() > 1 => {
+                let one = alive[self.chance.below(alive.len())];
+                let other = alive[self.chance.below(alive.len())];
+                if one != other {
+                    self.cut(one, other);
+                    self.run_some();
+                    self.recover(&current);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn run_some(&mut self) {
+        let turns = self.chance.below(120);
+        self.run(turns);
+    }
+
+    pub fn recover(&mut self, _lost_from: &Membership) {
+        let mut alive: Vec<Peer> = self.alive();
+        alive.truncate(usize::from(self.workers));
+        let told = self.alive();
+        if !alive.is_empty() {
+            self.propose(Entry::Recover, &alive, &told);
+        }
+    }
+}
+
+/// A job's first members, proposed.
+pub fn begin(seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
+    let mut world = World::new(seed, workers, steps_total);
+    let peers: Vec<Peer> = (0..members).map(|_| world.spawn()).collect();
+    world.propose(Entry::Fresh, &peers, &[]);
+    world
+}
