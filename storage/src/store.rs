@@ -1,5 +1,5 @@
-//! One address, one store: `file:///folder`, `s3://bucket/prefix`, `memory:///` and whatever else `object_store` knows. Others hold
-//! a plain `Arc<dyn ObjectStore>` whose keys begin below the address.
+//! One address, one store: `file:///folder`, `s3://bucket/prefix` and whatever else `object_store` knows; `memory:///` for
+//! tests and tools, as only its own process sees it. Others hold a plain `Arc<dyn ObjectStore>` whose keys begin below the address.
 //!
 //! What a store must do for Ebb: a `put` that returned survives a crash (local files and their folders are synced; an S3 server
 //! answers for itself), and `PutMode::Create` lets one writer win. Credentials come from the environment, never from specs or
@@ -19,7 +19,7 @@ use url::Url;
 pub enum OpenStoreError {
     /// Not a URL, or of no kind we know.
     #[error(
-        "`{address}` is not a store address: {problem}; expected file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory:///"
+        "`{address}` is not a store address: {problem}; expected file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
     )]
     Address {
         /// As given, without a password.

@@ -2,14 +2,17 @@
 
 use crate::args::AgentArgs;
 use crate::failure::Failure;
-use crate::output::{Output, line};
-use crate::up::{AgentParts, start_agent};
+use crate::output::{Output, mention};
+use crate::signals::Signals;
+use crate::up::{AgentParts, start_agent, usable_store};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use url::Url;
 use workers_agent::{AgentEnd, AgentToken};
 
 /// Runs the agent.
 pub async fn agent(args: &AgentArgs, output: Output) -> Result<(), Failure> {
+    ensure_http(&args.controller)?;
+    usable_store(&args.store).await?;
     let token = AgentToken::read(&args.token_file).map_err(|e| {
         Failure::local("the token for the controller cannot be read", e)
             .advise("copy DIR/secrets/agent.token of its `ebb up`, with mode 600")
@@ -27,19 +30,16 @@ pub async fn agent(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     let agent = start_agent(parts).await?;
     let address = format!("http://{}", agent.address());
     match output {
-        Output::Json => line(json!({"agent": address, "server": args.server, "slots": args.slots}).to_string()),
-        Output::Table => line(format!(
-            "agent of `{0}` with {1} slots; take-back: {address}\n\nnext: ebb fleet put NAME --server {0} --slots {1}\n\nCtrl-C stops it.",
-            args.server, args.slots
+        Output::Json => mention(json!({"agent": address, "server": args.server, "slots": args.slots}).to_string()),
+        // Whether the controller takes it is not known yet; a refusal comes as a line on standard error.
+        Output::Table => mention(format!(
+            "agent of `{0}` with {1} slots, looking for its controller at {2}; take-back: {address}\n\nnext: ebb slots (lists {0}/0 once the controller has it)\n      ebb fleet put NAME --server {0} --slots {1}\n\nCtrl-C stops it.",
+            args.server, args.slots, args.controller
         )),
     }
-    let mut interrupt =
-        signal(SignalKind::interrupt()).map_err(|e| Failure::local("signals cannot be listened for", e))?;
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|e| Failure::local("signals cannot be listened for", e))?;
+    let mut signals = Signals::listen()?;
     let failed = tokio::select! {
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
+        () = signals.next() => None,
         end = agent.stopped() => Some(end),
     };
     let end = match failed {
@@ -50,4 +50,14 @@ pub async fn agent(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         AgentEnd::Failed(reason) => Err(Failure::plain(format!("the agent ended: {reason}"))),
         AgentEnd::Shutdown => Ok(()),
     }
+}
+
+/// Refuses what would only show as a line in the log when the agent first looks for its controller.
+fn ensure_http(controller: &str) -> Result<(), Failure> {
+    let url = Url::parse(controller).ok().filter(|url| url.scheme() == "http" && url.has_host());
+    url.map(drop).ok_or_else(|| {
+        Failure::Usage(format!(
+            "--controller `{controller}` is no http:// address; its `ebb up` prints the one for agents, for example http://10.0.0.1:7879"
+        ))
+    })
 }

@@ -13,13 +13,13 @@ A first job, in three commands (each in its own terminal or one after the other)
   ebb model get ID -o model.safetensors
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused by the service,
-5 the job that was waited for ended without a model.";
+5 the job that was waited for ended or was suspended without a model.";
 
 /// Elastic training on slots that inference does not need right now.
 #[derive(Debug, Parser)]
-#[command(name = "ebb", version, after_help = AFTER_HELP, max_term_width = 110, disable_help_subcommand = false)]
+#[command(name = "ebb", version, after_help = AFTER_HELP, max_term_width = 110, arg_required_else_help = true)]
 pub struct Cli {
-    /// Where the service listens.
+    /// Service to talk to.
     #[arg(long, global = true, env = "EBB_URL", default_value = "http://127.0.0.1:7878", hide_env_values = true)]
     pub url: String,
     /// How results are printed.
@@ -95,7 +95,7 @@ pub enum Command {
     /// Read events, of one job or of all
     Events(EventsArgs),
     /// Print the completion script of a shell
-    #[command(after_help = "Example: ebb completion bash > ~/.local/share/bash-completion/completions/ebb")]
+    #[command(after_help = COMPLETION_HELP)]
     Completion {
         /// Which shell.
         shell: clap_complete::Shell,
@@ -128,11 +128,12 @@ pub struct UpArgs {
     /// How slots are shared among jobs.
     #[arg(long, value_enum, default_value = "ebb")]
     pub policy: PolicyName,
-    /// Where the log is: kafka://HOST:PORT[,…] or file:///PATH [default: a file under --data].
+    /// Where the log is: kafka+ssl://HOST:PORT[,…] or file:///PATH [default: a file under --data]; kafka:// sends in plaintext
+    /// and needs ?plaintext=allow to reach another machine.
     #[arg(long, value_name = "URL")]
     pub log: Option<String>,
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: Option<String>,
 }
 
@@ -173,7 +174,7 @@ pub struct AgentArgs {
     #[arg(long, value_name = "NAME")]
     pub server: ServerId,
     /// The object store, as the service uses it; must be reachable from here.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: String,
     /// Address of this machine at which executors of other machines reach the ones here.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
@@ -214,7 +215,7 @@ pub enum ModelCommand {
     Get {
         /// Id of the job, or its first characters.
         id: String,
-        /// The file.
+        /// The file; `-` is standard output.
         #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
@@ -293,21 +294,24 @@ pub struct ImportArgs {
     /// What they hold.
     #[arg(long, value_enum)]
     pub format: ImportFormat,
-    /// csv: the label's column, by name (with a header line) or by number from 0.
+    /// csv: the label's column, by name (with a header line) or by number from 0 [default: the last].
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
-    /// Dimensions of one sample, for example 1,8,8.
+    /// csv: dimensions of one sample, for example 1,8,8.
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub shape: Vec<u32>,
-    /// Every feature is multiplied by this, for example 0.0625 for pixels up to 16.
-    #[arg(long, value_name = "F")]
+    /// csv, idx: every feature is multiplied by this, for example 0.0625 for pixels up to 16.
+    #[arg(long, value_name = "F", value_parser = finite_f32, allow_negative_numbers = true)]
     pub scale: Option<f32>,
     /// Keep every K-th row out, in a second dataset NAME-test.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     pub split_every: Option<u32>,
-    /// text: tokens per row.
-    #[arg(long, value_name = "N", default_value_t = 65)]
-    pub length: u32,
+    /// text: tokens per row [default: 65].
+    #[arg(long, value_name = "N")]
+    pub length: Option<u32>,
+    /// text: a token is a byte, not a character; takes any file.
+    #[arg(long)]
+    pub bytes: bool,
 }
 
 /// `ebb fleet …`
@@ -368,13 +372,19 @@ pub struct DemandArgs {
     /// The fleet.
     pub fleet: FleetId,
     /// So many slots.
-    #[arg(long, value_name = "N", required_unless_present = "utilization", conflicts_with = "utilization")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        required_unless_present = "utilization",
+        conflicts_with = "utilization"
+    )]
     pub needed: Option<u32>,
     /// Utilization summed over the fleet's slots, for example 1.7.
-    #[arg(long, value_name = "U")]
+    #[arg(long, value_name = "U", value_parser = finite_f64, allow_negative_numbers = true)]
     pub utilization: Option<f64>,
     /// Wanted utilization of one slot.
-    #[arg(long, value_name = "T", default_value_t = 0.8, requires = "utilization")]
+    #[arg(long, value_name = "T", default_value_t = 0.8, requires = "utilization", value_parser = finite_f64, allow_negative_numbers = true)]
     pub target: f64,
 }
 
@@ -453,11 +463,36 @@ pub struct BenchMemberArgs {
     pub rounds: u64,
 }
 
+/// JSON has no other numbers, so a NaN would reach the service as a missing field.
+fn finite_f64(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "expected a finite number, for example 1.7".to_owned())
+}
+
+fn finite_f32(text: &str) -> Result<f32, String> {
+    let number = text.parse::<f32>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "expected a finite number, for example 0.0625".to_owned())
+}
+
+/// The address of a store that several processes see; whether it is one at all, opening it tells.
+fn shared_store(text: &str) -> Result<String, String> {
+    if text.starts_with("memory:") {
+        return Err("executors are other processes and would not see it; expected s3://BUCKET/PREFIX, file:///PATH, …"
+            .to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+const COMPLETION_HELP: &str = "\
+Example:
+  mkdir -p ~/.local/share/bash-completion/completions
+  ebb completion bash > ~/.local/share/bash-completion/completions/ebb";
+
 const UP_HELP: &str = "\
 Examples:
   ebb up
   ebb up --data /srv/ebb --slots 8 --listen 0.0.0.0:7878
-  ebb up --log kafka://broker-1:9092,broker-2:9092 --store s3://bucket/ebb
+  ebb up --log kafka+ssl://broker-1:9093,broker-2:9093 --store s3://bucket/ebb
 
 Ctrl-C or SIGTERM stops it cleanly, a second one at once. After any end, also kill -9, the next start on the
 same directory goes on where the log ends.";
@@ -524,5 +559,21 @@ mod tests {
         assert!(Cli::try_parse_from(["ebb", "demand", "local", "--needed", "3"]).is_ok());
         assert!(Cli::try_parse_from(["ebb", "demand", "local"]).is_err());
         assert!(Cli::try_parse_from(["ebb", "demand", "local", "--needed", "3", "--utilization", "1"]).is_err());
+    }
+
+    #[test]
+    fn wrong_values_are_told_what_would_be_right() {
+        for (arguments, part) in [
+            ("demand local --utilization nan", "finite number"),
+            ("demand local --utilization 1 --target inf", "finite number"),
+            ("demand local --needed -1", "-1 is not in 0.."),
+            ("dataset import d f --format csv --scale NaN", "finite number"),
+            ("up --store memory:///", "other processes"),
+        ] {
+            let error = Cli::try_parse_from(["ebb"].into_iter().chain(arguments.split(' '))).unwrap_err().to_string();
+            assert!(error.contains(part), "{arguments}: {error}");
+        }
+        let below_zero = "ebb dataset import d f --format csv --scale -1".split(' ');
+        assert!(Cli::try_parse_from(below_zero).is_ok());
     }
 }

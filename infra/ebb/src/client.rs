@@ -2,6 +2,7 @@
 //! idempotency, pages), not its resources; those are in `wire.rs`.
 
 use crate::failure::{Failure, Problem};
+use bytes::Bytes;
 use futures::StreamExt;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
@@ -12,6 +13,8 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer that is not a stream: a submit waits for its fact, which a take-over of the cell delays by seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for the registration of a dataset: above the 120 s that the gateway gives it, so that the gateway's answer is seen.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
 /// Items asked for per page.
 const PAGE_LIMIT: usize = 200;
 /// Pages read at most: 200,000 jobs are more than a terminal is for.
@@ -69,8 +72,9 @@ impl Client {
 
     /// GET, decoded.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        let request = self.http.get(self.url(path)).header("accept", "application/json").timeout(ANSWER_TIMEOUT);
-        self.decode(path, self.answer(path, request).await?).await
+        let request = self.http.get(self.url(path)).header("accept", "application/json");
+        let bytes = self.whole(path, request, ANSWER_TIMEOUT).await?;
+        serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
     }
 
     /// GET, if there is such a thing.
@@ -90,25 +94,40 @@ impl Client {
         body: Option<Body>,
         headers: &[(&'static str, &str)],
     ) -> Result<Value, Failure> {
-        let mut request =
-            self.http.request(method, self.url(path)).header("accept", "application/json").timeout(ANSWER_TIMEOUT);
+        let mut request = self.http.request(method, self.url(path));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        if let Some(body) = body {
-            request = request.header("content-type", body.content_type).body(body.bytes);
-        }
-        let response = self.answer(path, request).await?;
-        let bytes = response.bytes().await.map_err(|e| self.broken(path, &e))?;
-        if bytes.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_slice(&bytes).map_err(|e| Failure::Answer { url: self.url(path), what: e.to_string() })
+        self.change(path, request, body, ANSWER_TIMEOUT).await
     }
 
     /// POST of a JSON body.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.send(Method::POST, path, Some(Body::json(body)), &[]).await
+    }
+
+    /// POST of a dataset's registration, which may read the footers of thousands of files.
+    pub async fn register(&self, body: &Value) -> Result<Value, Failure> {
+        const PATH: &str = "/v1/datasets";
+        self.change(PATH, self.http.post(self.url(PATH)), Some(Body::json(body)), REGISTRATION_TIMEOUT).await
+    }
+
+    async fn change(
+        &self,
+        path: &str,
+        request: RequestBuilder,
+        body: Option<Body>,
+        within: Duration,
+    ) -> Result<Value, Failure> {
+        let mut request = request.header("accept", "application/json");
+        if let Some(body) = body {
+            request = request.header("content-type", body.content_type).body(body.bytes);
+        }
+        let bytes = self.whole(path, request, within).await.map_err(with_effect)?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
     }
 
     /// GET of something that is read as it comes; no limit on its duration.
@@ -117,7 +136,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.answer(path, request).await
+        self.answer(path, request, None).await
     }
 
     /// GET of a body of any size, written to `sink` piece by piece; the number of bytes.
@@ -125,7 +144,7 @@ impl Client {
         let mut pieces = self.stream(path, &[]).await?.bytes_stream();
         let mut total = 0;
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|e| self.broken(path, &e))?;
+            let piece = piece.map_err(|e| self.broken(path, None, e))?;
             sink.write_all(&piece).map_err(|e| Failure::local("the file cannot be written", e))?;
             total += piece.len() as u64;
         }
@@ -156,18 +175,31 @@ impl Client {
         format!("{}{path}", self.base)
     }
 
-    fn broken(&self, path: &str, error: &reqwest::Error) -> Failure {
+    fn not_understood(&self, path: &str, error: &serde_json::Error) -> Failure {
         Failure::Answer { url: self.url(path), what: error.to_string() }
     }
 
-    async fn answer(&self, path: &str, request: RequestBuilder) -> Result<Response, Failure> {
-        let response =
-            request.send().await.map_err(|source| Failure::Unreachable { url: self.base.clone(), source })?;
+    /// What an error of the connection means: without a connection nothing was asked, after that nobody knows.
+    fn broken(&self, path: &str, within: Option<Duration>, source: reqwest::Error) -> Failure {
+        if source.is_connect() {
+            return Failure::Unreachable { url: self.base.clone(), source };
+        }
+        let within = within.filter(|_| source.is_timeout());
+        Failure::NoAnswer { url: self.url(path), within, may_have_effect: false, source }
+    }
+
+    async fn whole(&self, path: &str, request: RequestBuilder, within: Duration) -> Result<Bytes, Failure> {
+        let response = self.answer(path, request.timeout(within), Some(within)).await?;
+        response.bytes().await.map_err(|e| self.broken(path, Some(within), e))
+    }
+
+    async fn answer(&self, path: &str, request: RequestBuilder, within: Option<Duration>) -> Result<Response, Failure> {
+        let response = request.send().await.map_err(|e| self.broken(path, within, e))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let bytes = response.bytes().await.map_err(|e| self.broken(path, &e))?;
+        let bytes = response.bytes().await.map_err(|e| self.broken(path, within, e))?;
         Err(self.refusal(path, status, &bytes))
     }
 
@@ -182,9 +214,50 @@ impl Client {
             }
         }
     }
+}
 
-    async fn decode<T: DeserializeOwned>(&self, path: &str, response: Response) -> Result<T, Failure> {
-        let bytes = response.bytes().await.map_err(|e| self.broken(path, &e))?;
-        serde_json::from_slice(&bytes).map_err(|e| Failure::Answer { url: self.url(path), what: e.to_string() })
+/// The failure of a request that asks for a change.
+fn with_effect(failure: Failure) -> Failure {
+    match failure {
+        Failure::NoAnswer { url, within, source, .. } => {
+            Failure::NoAnswer { url, within, may_have_effect: true, source }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn only_a_connection_that_was_never_there_is_unreachable() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        // Takes what comes and ends without a word.
+        let mute = tokio::spawn(async move {
+            for _ in 0..2 {
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.readable().await.unwrap();
+            }
+        });
+        let read = client.get::<Value>("/v1/jobs").await.unwrap_err();
+        assert!(matches!(read, Failure::NoAnswer { within: None, may_have_effect: false, .. }), "{read}");
+        let changed = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+        assert!(changed.to_string().contains("may still have an effect"), "{changed}");
+        mute.await.unwrap();
+        let nobody = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+        assert!(matches!(nobody, Failure::Unreachable { .. }), "{nobody}");
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_over_says_how_long_it_was() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let request = client.http.get(client.url("/v1/jobs"));
+        let failure = client.whole("/v1/jobs", request, Duration::from_millis(20)).await.unwrap_err();
+        assert!(failure.to_string().contains("within 20ms") && failure.is_of_connection(), "{failure}");
     }
 }

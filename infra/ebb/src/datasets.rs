@@ -5,6 +5,7 @@ use crate::args::{ImportArgs, ImportFormat, RegisterArgs};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, table};
+use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
 use reqwest::Method;
@@ -13,8 +14,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use storage::dataset::{
-    CsvOptions, IdxOptions, Imported, LabelColumn, TextOptions, import_csv, import_idx, import_text,
+    CsvOptions, IdxOptions, Imported, LabelColumn, TextOptions, Vocabulary, import_csv, import_idx, import_text,
 };
+
+/// Tokens per row of a text if nobody says: a context of 64 and the token after it, which fits a small model on a laptop.
+const TEXT_LENGTH: u32 = 65;
 
 /// The type of a store, as `storage` opens it.
 type Store = Arc<dyn object_store::ObjectStore>;
@@ -53,7 +57,7 @@ pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Resu
 
 /// `ebb dataset register NAME URI...`.
 pub async fn register(client: &Client, output: Output, args: &RegisterArgs) -> Result<(), Failure> {
-    let answer = client.post("/v1/datasets", &registration(args)?).await?;
+    let answer = client.register(&registration(args)?).await?;
     print_registered(output, &[answer]);
     Ok(())
 }
@@ -105,6 +109,7 @@ fn absolute(uri: &str) -> Result<String, Failure> {
 
 /// `ebb dataset import NAME FILE...`.
 pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Result<(), Failure> {
+    ensure_of_format(args)?;
     let server: Value = client.get("/v1/server").await?;
     let address = server["store_url"]
         .as_str()
@@ -124,7 +129,28 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
 pub async fn register_metadata(client: &Client, dataset: &DatasetInfo) -> Result<Value, Failure> {
     let body =
         json!({"name": dataset.name, "metadata_key": dataset.metadata_key, "metadata_digest": dataset.metadata_digest});
-    client.post("/v1/datasets", &body).await
+    client.register(&body).await
+}
+
+/// Refuses options of another format by name, instead of doing something else than what was asked.
+fn ensure_of_format(args: &ImportArgs) -> Result<(), Failure> {
+    use ImportFormat::{Csv, Idx, Text};
+    let options: [(&str, bool, &[ImportFormat]); 5] = [
+        ("--label", args.label.is_some(), &[Csv]),
+        ("--shape", !args.shape.is_empty(), &[Csv]),
+        ("--scale", args.scale.is_some(), &[Csv, Idx]),
+        ("--length", args.length.is_some(), &[Text]),
+        ("--bytes", args.bytes, &[Text]),
+    ];
+    let foreign = options.iter().filter(|(_, given, formats)| *given && !formats.contains(&args.format));
+    let foreign: Vec<&str> = foreign.map(|(name, ..)| *name).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    let own = options.iter().filter(|(_, _, formats)| formats.contains(&args.format)).map(|(name, ..)| *name);
+    let own: Vec<&str> = own.chain(["--split-every"]).collect();
+    let format = args.format.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    Err(Failure::Usage(format!("--format {format} has no {}; it takes {}", foreign.join(", "), own.join(", "))))
 }
 
 async fn convert(store: &Store, args: &ImportArgs) -> Result<Imported, Failure> {
@@ -150,7 +176,9 @@ async fn convert(store: &Store, args: &ImportArgs) -> Result<Imported, Failure> 
             import_idx(store, &args.name, open(images)?, open(labels)?, &options).await
         }
         (ImportFormat::Text, [file]) => {
-            let options = TextOptions { length: args.length, test_every: args.split_every, ..TextOptions::default() };
+            let vocabulary = if args.bytes { Vocabulary::Bytes } else { Vocabulary::Characters };
+            let length = args.length.unwrap_or(TEXT_LENGTH);
+            let options = TextOptions { vocabulary, length, test_every: args.split_every };
             import_text(store, &args.name, open(file)?, &options).await
         }
         (ImportFormat::Idx, files) => {
@@ -163,7 +191,8 @@ async fn convert(store: &Store, args: &ImportArgs) -> Result<Imported, Failure> 
             return Err(Failure::Usage(format!("this format takes one file; given {}", files.len())));
         }
     };
-    imported.map_err(|e| Failure::local(format!("`{}` was not imported", args.name), e))
+    let files = args.files.iter().map(|file| format!("`{}`", file.display())).collect::<Vec<_>>().join(" and ");
+    imported.map_err(|e| Failure::local(format!("{files} cannot be imported as `{}`", args.name), e))
 }
 
 fn open(file: &Path) -> Result<File, Failure> {
@@ -174,5 +203,28 @@ fn print_registered(output: Output, datasets: &[Value]) {
     match output {
         Output::Json => json(&json!({ "datasets": datasets })),
         Output::Table => line(table(&["NAME", "ROWS", "SAMPLE"], &datasets.iter().map(row).collect::<Vec<_>>())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::args::{Cli, Command, DatasetCommand};
+    use clap::Parser;
+
+    #[test]
+    fn options_of_another_format_are_refused_by_name() {
+        let checked = |options: &str| {
+            let line = format!("ebb dataset import d f {options}");
+            match Cli::try_parse_from(line.split(' ')).unwrap().command {
+                Command::Dataset { command: DatasetCommand::Import(args) } => ensure_of_format(&args),
+                other => panic!("{other:?}"),
+            }
+        };
+        let refused = checked("--format idx --label x --length 4 --scale 2").unwrap_err().to_string();
+        assert_eq!(refused, "--format idx has no --label, --length; it takes --scale, --split-every");
+        checked("--format csv --label x --shape 2 --scale 2 --split-every 5").unwrap();
+        checked("--format text --length 9 --bytes").unwrap();
     }
 }

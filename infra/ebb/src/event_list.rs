@@ -8,6 +8,8 @@ use crate::sse::Follower;
 use crate::{find, wire};
 use serde_json::Value;
 
+/// The cursor before the first event; a stream without one begins with what happens next.
+const BEGINNING: &str = "0-0";
 /// Events asked for per page.
 const PAGE_LIMIT: usize = 500;
 
@@ -18,7 +20,8 @@ pub async fn events(client: &Client, output: Output, args: &EventsArgs) -> Resul
         None => "/v1/events".to_owned(),
     };
     if args.follow {
-        let mut follower = Follower::new(client.clone(), &path, args.from.clone());
+        let from = args.from.clone().unwrap_or_else(|| BEGINNING.to_owned());
+        let mut follower = Follower::new(client.clone(), &path, Some(from));
         loop {
             print(output, &follower.next().await?.body);
         }

@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use std::error::Error;
 use std::io::Write;
+use std::time::Duration;
 
 /// Exit codes beside 0; shown by `ebb --help`.
 pub mod exit_code {
@@ -16,9 +17,12 @@ pub mod exit_code {
     pub const UNREACHABLE: u8 = 3;
     /// The service refused the request and said why.
     pub const REFUSED: u8 = 4;
-    /// The job that was waited for ended without a model.
+    /// The job that was waited for ended, or was suspended, without a model.
     pub const NO_MODEL: u8 = 5;
 }
+
+/// The phase of a job that waits for its user.
+const SUSPENDED: &str = "suspended";
 
 /// A refusal of the service (RFC 9457).
 #[derive(Debug, Clone, Deserialize)]
@@ -66,6 +70,19 @@ pub enum Failure {
         #[source]
         source: reqwest::Error,
     },
+    /// A request went out, or began to, and no whole answer came back. Look before sending it again.
+    #[error("{}", no_answer_text(.url, *.within, *.may_have_effect))]
+    NoAnswer {
+        /// What was asked.
+        url: String,
+        /// How long it was waited for; nothing if the connection broke.
+        within: Option<Duration>,
+        /// Whether the request asks for a change.
+        may_have_effect: bool,
+        /// What the connection said.
+        #[source]
+        source: reqwest::Error,
+    },
     /// The service refused. Stop; the problem says what would be right.
     #[error("{}", problem_text(.0))]
     Refused(Box<Problem>),
@@ -97,12 +114,12 @@ pub enum Failure {
         /// All that begin with it.
         candidates: Vec<String>,
     },
-    /// A job ended without a model. Stop.
-    #[error("job {job} {phase}{}", .reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    /// A job ended, or was suspended, without a model. Stop.
+    #[error("job {job} {}{phase}{}", if .phase == SUSPENDED { "is " } else { "" }, .reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
     NoModel {
         /// Which.
         job: String,
-        /// `failed` or `cancelled`.
+        /// `failed`, `cancelled` or `suspended`.
         phase: String,
         /// Why it failed.
         reason: Option<String>,
@@ -151,9 +168,11 @@ impl Failure {
             Self::Refused(_) => exit_code::REFUSED,
             Self::NoModel { .. } => exit_code::NO_MODEL,
             Self::Usage(_) => exit_code::USAGE,
-            Self::Answer { .. } | Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Local { .. } => {
-                exit_code::FAILED
-            }
+            Self::NoAnswer { .. }
+            | Self::Answer { .. }
+            | Self::NotFound { .. }
+            | Self::Ambiguous { .. }
+            | Self::Local { .. } => exit_code::FAILED,
         }
     }
 
@@ -167,6 +186,12 @@ impl Failure {
         }
     }
 
+    /// Whether the connection was the trouble, so that a request that can be repeated may be.
+    #[must_use]
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::NoAnswer { .. })
+    }
+
     /// What its user can do next.
     #[must_use]
     pub fn next_step(&self) -> Option<String> {
@@ -174,9 +199,15 @@ impl Failure {
             Self::Unreachable { .. } => {
                 Some("start it with `ebb up`, or say where it runs with --url or EBB_URL".to_owned())
             }
+            Self::NoAnswer { may_have_effect: true, .. } => Some(
+                "look whether it was done (`ebb jobs`, `ebb dataset list`, `ebb fleets`) before sending it again"
+                    .to_owned(),
+            ),
+            Self::NoAnswer { .. } => Some("try again; the service may be busy or just restarting".to_owned()),
             Self::NotFound { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
             Self::NotFound { kind, .. } => Some(format!("`ebb {kind}s` lists what there is")),
             Self::Ambiguous { .. } => Some("type more of it".to_owned()),
+            Self::NoModel { job, phase, .. } if phase == SUSPENDED => Some(format!("go on with `ebb resume {job}`")),
             Self::NoModel { job, .. } => Some(format!("`ebb events {job}` tells its story")),
             Self::Local { next, .. } => next.clone(),
             Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
@@ -211,6 +242,14 @@ fn shown(candidates: &[String]) -> String {
         text.push_str(", …");
     }
     text
+}
+
+fn no_answer_text(url: &str, within: Option<Duration>, may_have_effect: bool) -> String {
+    let what = match within {
+        Some(within) => format!("no answer of {url} within {within:?}"),
+        None => format!("the connection broke before {url} had answered"),
+    };
+    if may_have_effect { format!("{what}; the request may still have an effect") } else { what }
 }
 
 fn problem_text(problem: &Problem) -> String {
@@ -256,5 +295,12 @@ mod tests {
             (no_model.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()),
             (5, 2, 1)
         );
+    }
+
+    #[test]
+    fn a_suspended_job_is_no_ended_one() {
+        let suspended = Failure::NoModel { job: "job-a".into(), phase: "suspended".into(), reason: None };
+        assert_eq!(suspended.to_string(), "job job-a is suspended");
+        assert_eq!(suspended.next_step().as_deref(), Some("go on with `ebb resume job-a`"));
     }
 }

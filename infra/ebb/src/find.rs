@@ -32,7 +32,13 @@ pub fn complete(kind: &'static str, text: &str, known: &[String], optional_prefi
     let candidates: Vec<String> = known.iter().filter(|k| !text.is_empty() && k.starts_with(&full)).cloned().collect();
     match candidates.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(Failure::NotFound { kind, text: text.to_owned(), nearest: nearest(&full, known) }),
+        [] => {
+            // What all names begin with says nothing about which one is meant.
+            let own = |name: &String| name.strip_prefix(optional_prefix).unwrap_or(name).to_owned();
+            let nearest = nearest(&own(&full), &known.iter().map(own).collect::<Vec<_>>());
+            let nearest = nearest.map(|name| format!("{optional_prefix}{name}"));
+            Err(Failure::NotFound { kind, text: text.to_owned(), nearest })
+        }
         _ => Err(Failure::Ambiguous { kind, text: text.to_owned(), candidates }),
     }
 }
@@ -78,5 +84,10 @@ mod tests {
         };
         assert_eq!(nearest.as_deref(), Some("job-zzzz"));
         assert_eq!(super::nearest("qqqq", &known()), None);
+        let nothing_like_it = complete("job", "nope", &known(), "job-");
+        assert!(
+            matches!(nothing_like_it, Err(Failure::NotFound { nearest: None, .. })),
+            "the prefix that all share is no likeness: {nothing_like_it:?}"
+        );
     }
 }

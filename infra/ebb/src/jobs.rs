@@ -3,14 +3,15 @@
 use crate::args::SubmitArgs;
 use crate::client::{Body, Client};
 use crate::failure::Failure;
-use crate::output::{Output, json, line, pairs, table};
+use crate::find;
+use crate::output::{Output, StandardOutput, json, line, pairs, table};
+use crate::watch::{self, Show};
 use crate::wire::{self, Job, Metrics, words};
-use crate::{find, watch};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Times a submit is sent when nobody answers; safe, because every send carries the same idempotency key.
@@ -36,7 +37,8 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     if output == Output::Table {
         line(&id);
     }
-    let ended = watch::until_over(client, &[id], output == Output::Table).await?;
+    let show = if output == Output::Table { Show::Progress } else { Show::Nothing };
+    let ended = watch::until_over(client, &[id], show).await?;
     if output == Output::Json {
         ended.iter().for_each(json);
     }
@@ -48,7 +50,7 @@ pub async fn post_job(client: &Client, body: &Body, key: &str) -> Result<Value, 
     let mut attempt = 1;
     loop {
         match client.send(Method::POST, "/v1/jobs", Some(body.clone()), &[("idempotency-key", key)]).await {
-            Err(Failure::Unreachable { .. }) if attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
+            Err(failure) if failure.is_of_connection() && attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
             answer => return answer,
         }
         tokio::time::sleep(SUBMIT_PAUSE).await;
@@ -238,32 +240,92 @@ pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<()
     Ok(())
 }
 
-/// `ebb model get ID -o FILE`: whole or not at all, as the file appears under its name only when complete.
+/// `ebb model get ID -o FILE`.
 pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path) -> Result<(), Failure> {
+    let target = ModelTarget::of(file)?;
     let id = find::job(client, id).await?;
+    let path = format!("/v1/jobs/{id}/model");
     let job: Job = client.get(&format!("/v1/jobs/{id}")).await?;
-    let mut part = file.as_os_str().to_owned();
-    part.push(".part");
-    let part = std::path::PathBuf::from(part);
-    let cannot = |e: std::io::Error| Failure::local(format!("`{}` cannot be written", file.display()), e);
-    let mut sink = BufWriter::new(File::create(&part).map_err(cannot)?);
-    let fetched = match client.download(&format!("/v1/jobs/{id}/model"), &mut sink).await {
-        Ok(bytes) => sink.flush().map(|()| bytes).map_err(cannot),
-        Err(failure) => Err(failure),
+    let bytes = match target {
+        // The model is all that may stand there.
+        ModelTarget::StandardOutput => return client.download(&path, &mut StandardOutput).await.map(drop),
+        ModelTarget::Direct => fetch(client, &path, file, OpenOptions::new().write(true)).await?,
+        ModelTarget::File => fetch_whole(client, &path, file).await?,
     };
-    let bytes = match fetched {
-        Ok(bytes) => bytes,
-        Err(failure) => {
-            // The unfinished part is of no use; if it cannot be removed, the failure is still the thing to tell.
-            let _ = std::fs::remove_file(&part);
-            return Err(failure);
-        }
-    };
-    std::fs::rename(&part, file).map_err(cannot)?;
     let digest = job.outcome.map(|o| o.model_digest).unwrap_or_default();
     match output {
         Output::Json => json(&json!({"job": id, "file": file, "bytes": bytes, "model_digest": digest})),
         Output::Table => line(format!("{}: {bytes} bytes, parameters {digest}", file.display())),
     }
     Ok(())
+}
+
+/// Where a model goes.
+#[derive(Debug, PartialEq, Eq)]
+enum ModelTarget {
+    /// `-`
+    StandardOutput,
+    /// A device or a pipe: a file in its place would not be what was meant.
+    Direct,
+    /// A file, made or replaced.
+    File,
+}
+
+impl ModelTarget {
+    fn of(file: &Path) -> Result<Self, Failure> {
+        if file.as_os_str() == "-" {
+            return Ok(Self::StandardOutput);
+        }
+        // What cannot be looked at is told when it is written.
+        match std::fs::metadata(file) {
+            Ok(there) if there.is_dir() => Err(Failure::Usage(format!(
+                "`{}` is a folder; name a file, for example {}",
+                file.display(),
+                file.join("model.safetensors").display()
+            ))),
+            Ok(there) if !there.is_file() => Ok(Self::Direct),
+            _ => Ok(Self::File),
+        }
+    }
+}
+
+/// Whole or not at all: the file appears under its name only when complete.
+async fn fetch_whole(client: &Client, path: &str, file: &Path) -> Result<u64, Failure> {
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let fetched = fetch(client, path, &part, OpenOptions::new().write(true).create(true).truncate(true)).await;
+    let named = fetched.and_then(|bytes| std::fs::rename(&part, file).map(|()| bytes).map_err(cannot_write(file)));
+    if named.is_err() {
+        // The unfinished part is of no use; if it cannot be removed, the failure is still the thing to tell.
+        let _ = std::fs::remove_file(&part);
+    }
+    named
+}
+
+async fn fetch(client: &Client, path: &str, file: &Path, how: &OpenOptions) -> Result<u64, Failure> {
+    let mut sink = BufWriter::new(how.open(file).map_err(cannot_write(file))?);
+    let bytes = client.download(path, &mut sink).await?;
+    sink.flush().map_err(cannot_write(file))?;
+    Ok(bytes)
+}
+
+fn cannot_write(file: &Path) -> impl Fn(std::io::Error) -> Failure {
+    move |e| Failure::local(format!("`{}` cannot be written", file.display()), e)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_model_replaces_files_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = ModelTarget::of(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("model.safetensors"), "{refused}");
+        assert_eq!(ModelTarget::of(&folder.path().join("new")).unwrap(), ModelTarget::File);
+        assert_eq!(ModelTarget::of(Path::new("/dev/null")).unwrap(), ModelTarget::Direct);
+        assert_eq!(ModelTarget::of(Path::new("-")).unwrap(), ModelTarget::StandardOutput);
+    }
 }

@@ -20,6 +20,7 @@ mod jobs;
 pub mod output;
 mod release;
 pub mod service;
+mod signals;
 pub mod sse;
 pub mod take_back;
 pub mod up;
@@ -27,6 +28,7 @@ mod watch;
 pub mod wire;
 
 use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use client::Client;
 use failure::Failure;
@@ -39,7 +41,8 @@ use tracing_subscriber::EnvFilter;
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            hide(&mut error);
             // Help and version are errors of clap with code 0.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::exit_code::USAGE));
@@ -54,6 +57,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Takes hidden commands out of the list of those that a bare `ebb` could have been.
+fn hide(error: &mut clap::Error) {
+    if error.kind() != ErrorKind::MissingSubcommand {
+        return;
+    }
+    let command = Cli::command();
+    let hidden = |name: &String| command.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
+    if let Some(ContextValue::Strings(names)) = error.get(ContextKind::ValidSubcommand) {
+        let shown = names.iter().filter(|name| !hidden(name)).cloned().collect();
+        error.insert(ContextKind::ValidSubcommand, ContextValue::Strings(shown));
+    }
+}
+
 fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Executor => {
@@ -64,7 +80,10 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
         }
         Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "ebb", &mut std::io::stdout());
+            // Not straight to standard output: the generator panics when nobody reads to the end.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "ebb", &mut script);
+            output::bytes(&script);
             return Ok(ExitCode::SUCCESS);
         }
         Command::Up(_) | Command::Agent(_) => log_to_stderr("warn"),
@@ -137,4 +156,18 @@ fn log_to_stderr(default: &str) {
         // the reader of this pipe, would lose the thread that was about to end it.
         .log_internal_errors(false)
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_commands_stay_hidden() {
+        // An option (or EBB_URL) is enough for an error instead of the help.
+        let Err(mut error) = Cli::try_parse_from(["ebb", "--output", "json"]) else { panic!("no command is no usage") };
+        hide(&mut error);
+        let text = error.to_string();
+        assert!(text.contains("submit") && !text.contains("executor") && !text.contains("bench-member"), "{text}");
+    }
 }

@@ -1,8 +1,9 @@
 //! What commands print on standard output: a table for people, or the API's JSON for programs. Colours and bars are only for a
-//! terminal, and a closed pipe (`ebb jobs | head`) ends the program quietly.
+//! terminal, and a closed pipe (`ebb jobs | head`) ends the program quietly; any other output that cannot be written is a failure.
 
+use crate::failure::{Failure, exit_code};
 use serde_json::Value;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -13,14 +14,44 @@ pub enum Output {
     Json,
 }
 
-/// Writes one line to standard output.
+/// Writes one line to standard output; ends the program if that fails.
 pub fn line(text: impl AsRef<str>) {
-    let mut out = std::io::stdout().lock();
-    let written =
-        out.write_all(text.as_ref().as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-    if written.is_err() {
+    bytes(format!("{}\n", text.as_ref()).as_bytes());
+}
+
+/// Writes these bytes as they are to standard output; ends the program if that fails.
+pub fn bytes(bytes: &[u8]) {
+    let Err(error) = write(bytes) else { return };
+    if error.kind() == ErrorKind::BrokenPipe {
         // Nobody reads any more; 0, because the work asked for is done.
         std::process::exit(0);
+    }
+    Failure::local("the result cannot be written to standard output", error).print();
+    std::process::exit(exit_code::FAILED.into());
+}
+
+/// Writes one line if anybody reads it: for a service, which goes on (and has to stop cleanly) either way.
+pub fn mention(text: impl AsRef<str>) {
+    // The line only informs; there is nowhere else to say it.
+    let _ = write(format!("{}\n", text.as_ref()).as_bytes());
+}
+
+fn write(bytes: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
+/// Standard output as a file for what comes in pieces; every write is [`bytes`].
+pub struct StandardOutput;
+
+impl Write for StandardOutput {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        bytes(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

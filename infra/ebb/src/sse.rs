@@ -106,7 +106,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows `path` from its beginning, or from after `last`.
+    /// Follows `path` from now on, or from after `last`; `0-0` is the beginning.
     #[must_use]
     pub fn new(client: Client, path: &str, last: Option<String>) -> Self {
         Self { client, path: path.to_owned(), last, open: None, parser: Parser::default(), ready: VecDeque::new() }
@@ -123,8 +123,7 @@ impl Follower {
             let Some(stream) = self.open.as_mut() else {
                 match self.connect().await {
                     Ok(()) => {}
-                    Err(failure @ Failure::Unreachable { .. }) if attempts >= ATTEMPTS_MAX => return Err(failure),
-                    Err(Failure::Unreachable { .. }) => {
+                    Err(failure) if failure.is_of_connection() && attempts < ATTEMPTS_MAX => {
                         attempts += 1;
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }

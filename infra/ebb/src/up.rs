@@ -8,17 +8,19 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::first_start;
 use crate::home::Home;
-use crate::output::{Output, line};
+use crate::output::{Output, mention};
+use crate::signals::Signals;
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::LogUrl;
 use events_schema::{Cell, JobId, ServerId, TenantId};
 use gateway::{Gateway, GatewayConfig};
+use object_store::ObjectStore;
 use serde_json::json;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::net::TcpListener;
 use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, LEASE};
 
 /// Name of the one server of `ebb up`.
@@ -34,26 +36,27 @@ const INTERRUPTED: i32 = 130;
 
 /// `ebb up`: runs until a signal or a fatal error.
 pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
+    if !args.data.exists() {
+        ensure_free(args).await?;
+    }
     let home = Home::open(&args.data)?;
     let service = Running::start(args, &home).await?;
     if let Err(failure) = service.announce(output).await {
         service.stop().await?;
         return Err(failure);
     }
-    let mut interrupt = listen_for(SignalKind::interrupt())?;
-    let mut terminate = listen_for(SignalKind::terminate())?;
+    let mut signals = Signals::listen()?;
     let failed = tokio::select! {
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
+        () = signals.next() => None,
         what = service.failed() => Some(what),
     };
     // Owned by this function: it ends with the process, which is what it is for.
     let second = tokio::spawn(async move {
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        signals.next().await;
         std::process::exit(INTERRUPTED);
     });
     if output == Output::Table {
-        line("stopping; jobs go on from their last checkpoint at the next start");
+        mention("stopping; jobs go on from their last checkpoint at the next start");
     }
     let stopped = service.stop().await;
     second.abort();
@@ -63,8 +66,24 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
-fn listen_for(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
-    signal(kind).map_err(|e| Failure::local("signals cannot be listened for", e))
+/// Refuses a taken address before a data directory is made that nobody asked for. Who has one is told first who else uses it.
+async fn ensure_free(args: &UpArgs) -> Result<(), Failure> {
+    for (name, address) in [("--listen", args.listen), ("--listen-agents", args.listen_agents)] {
+        TcpListener::bind(address).await.map_err(|e| {
+            Failure::local(format!("`ebb up` cannot listen on {address}"), e)
+                .advise(format!("choose another address with {name}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Opens the object store and asks it for something: an error now instead of in the middle of a job.
+pub async fn usable_store(store_url: &str) -> Result<Arc<dyn ObjectStore>, Failure> {
+    let store = storage::open_store(store_url).map_err(|e| Failure::local("the object store cannot be opened", e))?;
+    storage::store::probe(store.as_ref())
+        .await
+        .map_err(|e| Failure::local(format!("the object store {store_url} does not answer"), e))?;
+    Ok(store)
 }
 
 /// The parts, running.
@@ -86,11 +105,7 @@ impl Running {
         };
         let log = events_log::open(&log_url).await.map_err(|e| Failure::local("the log cannot be opened", e))?;
         let store_url = args.store.clone().map_or_else(|| home.store_url(), Ok)?;
-        let store =
-            storage::open_store(&store_url).map_err(|e| Failure::local("the object store cannot be opened", e))?;
-        storage::store::probe(store.as_ref())
-            .await
-            .map_err(|e| Failure::local(format!("the object store {store_url} does not answer"), e))?;
+        let store = usable_store(&store_url).await?;
         let agent_token_file = home.secret("agent.token");
         let token = AgentToken::read_or_create(&agent_token_file)
             .map_err(|e| Failure::local("the agents' token cannot be had", e))?;
@@ -143,15 +158,15 @@ impl Running {
         Ok(Self { gateway, controller, agent, agent_token_file, store_url, slots, server })
     }
 
-    /// Declares what a first start needs, over the API like any client, and says where everything is.
+    /// Declares what a first start needs, over the API like any client, and says where everything is, if anybody reads it.
     async fn announce(&self, output: Output) -> Result<(), Failure> {
         let url = self.gateway.url();
         let client = Client::new(&url)?;
         first_start::prepare(&client, &self.store_url, &self.server, self.slots).await?;
         let agent = format!("http://{}", self.agent.address());
         match output {
-            Output::Json => line(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": self.store_url}).to_string()),
-            Output::Table => line(format!(
+            Output::Json => mention(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": self.store_url}).to_string()),
+            Output::Table => mention(format!(
                 "Ebb listens on {url} with {} slots (agents: {}, take-back: {agent})\n\nnext, in another terminal:\n  ebb submit docs/examples/digits.yaml\n  ebb watch\n  ebb demand local --needed 1\n\nCtrl-C stops it.",
                 self.slots,
                 self.controller.agent_url()

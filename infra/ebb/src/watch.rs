@@ -1,11 +1,12 @@
-//! `ebb watch`: how far jobs are, as bars on a terminal and as a line per change elsewhere, until they are over.
+//! `ebb watch`: how far jobs are, as bars on a terminal and as a line per change elsewhere (for programs: the job's record as
+//! one line of JSON), until they are over.
 //!
 //! Reads the job record a few times a second; events tell what happened, the record tells what is.
 
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
-use crate::output::{Output, json, line, terminal};
+use crate::output::{Output, line, terminal};
 use crate::wire::{self, Job, words};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -26,19 +27,33 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
         Some(id) => vec![find::job(client, id).await?],
         None => find::unfinished(&client.list("/v1/jobs", "jobs").await?),
     };
+    let show = match output {
+        Output::Table => Show::Progress,
+        Output::Json => Show::Records,
+    };
     if ids.is_empty() {
-        line("no unfinished job; `ebb jobs` lists all");
+        // A program reads a stream that has ended.
+        if show == Show::Progress {
+            line("no unfinished job; `ebb jobs` lists all");
+        }
         return Ok(());
     }
-    let ended = until_over(client, &ids[..ids.len().min(BARS_MAX)], output == Output::Table).await?;
-    if output == Output::Json {
-        ended.iter().for_each(json);
-    }
-    Ok(())
+    until_over(client, &ids[..ids.len().min(BARS_MAX)], show).await.map(drop)
+}
+
+/// What is printed while jobs are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// Bars, or lines where there is no terminal.
+    Progress,
+    /// A job's record in one line at every change; the last one is how it ended.
+    Records,
+    /// Nothing.
+    Nothing,
 }
 
 /// Shows jobs until all are over (or suspended, which only their user ends); their last records.
-pub async fn until_over(client: &Client, ids: &[String], show: bool) -> Result<Vec<Value>, Failure> {
+pub async fn until_over(client: &Client, ids: &[String], show: Show) -> Result<Vec<Value>, Failure> {
     let bars = MultiProgress::new();
     let mut views: Vec<View> = ids.iter().map(|id| View::new(id, ids.len() > 1, &bars, show)).collect();
     let mut failed_looks = 0;
@@ -47,11 +62,11 @@ pub async fn until_over(client: &Client, ids: &[String], show: bool) -> Result<V
         for view in &mut views {
             match client.get::<Value>(&format!("/v1/jobs/{}", view.id)).await {
                 Ok(record) => {
-                    view.update(&wire::read(&record)?);
+                    view.update(&record, &wire::read(&record)?);
                     records.push(record);
                     failed_looks = 0;
                 }
-                Err(Failure::Unreachable { .. }) if failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
+                Err(failure) if failure.is_of_connection() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
                 Err(failure) => return Err(failure),
             }
         }
@@ -67,25 +82,25 @@ struct View {
     id: String,
     prefix: String,
     bar: Option<ProgressBar>,
-    lines: bool,
+    show: Show,
     last_line: String,
     ended: bool,
 }
 
 impl View {
-    fn new(id: &str, many: bool, bars: &MultiProgress, show: bool) -> Self {
+    fn new(id: &str, many: bool, bars: &MultiProgress, show: Show) -> Self {
         let prefix = if many { format!("{id}  ") } else { String::new() };
-        let bar = (show && terminal()).then(|| {
+        let bar = (show == Show::Progress && terminal()).then(|| {
             let style =
                 ProgressStyle::with_template("{prefix}{wide_bar:.cyan/blue} {pos}/{len} {elapsed} left {eta}\n  {msg}");
             let bar = bars.add(ProgressBar::new(0)).with_prefix(prefix.clone());
             style.into_iter().for_each(|s| bar.set_style(s));
             bar
         });
-        Self { id: id.to_owned(), prefix, lines: show && bar.is_none(), bar, last_line: String::new(), ended: false }
+        Self { id: id.to_owned(), prefix, show, bar, last_line: String::new(), ended: false }
     }
 
-    fn update(&mut self, job: &Job) {
+    fn update(&mut self, record: &Value, job: &Job) {
         if self.ended {
             return;
         }
@@ -103,12 +118,17 @@ impl View {
                 }
                 bar.abandon();
             }
-        } else if self.lines {
-            let mark = change_mark(job);
-            if mark != self.last_line {
-                line(format!("{}{}", self.prefix, full_line(job)));
-                self.last_line = mark;
-            }
+            return;
+        }
+        let mark = change_mark(job);
+        if mark == self.last_line {
+            return;
+        }
+        self.last_line = mark;
+        match self.show {
+            Show::Progress => line(format!("{}{}", self.prefix, full_line(job))),
+            Show::Records => line(record.to_string()),
+            Show::Nothing => {}
         }
     }
 }

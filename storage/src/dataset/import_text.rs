@@ -98,12 +98,15 @@ fn read_text(
 fn characters(bytes: &[u8]) -> Result<(Vec<u32>, Vec<String>), ImportError> {
     let text = std::str::from_utf8(bytes).map_err(|e| {
         let line = bytes[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count() as u64 + 1;
-        ImportError::Line { line, problem: format!("not UTF-8 text at byte {}; import it as bytes", e.valid_up_to()) }
+        ImportError::Line {
+            line,
+            problem: format!("not UTF-8 text at byte {}; import it as bytes (--bytes)", e.valid_up_to()),
+        }
     })?;
     let mut numbers: BTreeMap<char, u32> = text.chars().map(|c| (c, 0)).collect();
     if numbers.len() > VOCABULARY_MAX {
         return Err(ImportError::Source(format!(
-            "the text has {} different characters, more than {VOCABULARY_MAX}; import it as bytes",
+            "the text has {} different characters, more than {VOCABULARY_MAX}; import it as bytes (--bytes)",
             numbers.len()
         )));
     }

@@ -165,7 +165,7 @@ async fn text_becomes_overlapping_rows() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(error.contains("line 2"), "{error}");
+    assert!(error.contains("line 2") && error.contains("--bytes"), "{error}");
 }
 
 /// Counts of the digits, as the data set's own description gives them.

@@ -1,7 +1,10 @@
 //! The user's way: commands, their answers, their exit codes, and a model that others can read.
 
-use crate::support::{EBB, System, text};
-use std::process::Command;
+use crate::support::{EBB, System, finished, model_job, submit, text};
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::process::{Command, Output, Stdio};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 const JOB: &str = "
 name: first
@@ -76,4 +79,95 @@ async fn the_same_key_is_the_same_job() {
     let again = system.ebb_json(&["submit", "job.yaml", "--idempotency-key", "k"]).await;
     assert_eq!(first["id"], again["id"]);
     assert_eq!(system.ebb_json(&["jobs"]).await["jobs"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_goes_where_it_was_asked_to_and_nowhere_else() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let mut document = model_job("mlp");
+    document["steps"] = 20.into();
+    let id = submit(&client, &document, "models").await;
+    finished(&client, &id).await;
+    let folder = system.path("models");
+    std::fs::create_dir(&folder).unwrap();
+    let refused = system.ebb(&["model", "get", &id, "-o", &text(&folder)]).await;
+    assert!(refused.status.code() == Some(2) && said(&refused).contains("model.safetensors"), "{}", said(&refused));
+    let file = system.path("model.safetensors");
+    system.ebb_json(&["model", "get", &id, "-o", &text(&file)]).await;
+    let piped = system.ebb(&["model", "get", &id, "-o", "-"]).await;
+    assert_eq!(piped.stdout, std::fs::read(&file).unwrap());
+    // A pipe is written into; a file in its place would never reach its reader.
+    let pipe = system.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = tokio::task::spawn_blocking({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).unwrap()
+    });
+    system.ebb_json(&["model", "get", &id, "-o", &text(&pipe)]).await;
+    assert_eq!(reader.await.unwrap(), piped.stdout);
+    let parts = |name: &str| std::fs::read_dir(system.path(name)).unwrap().count();
+    assert!(
+        parts("models") == 0 && !system.path("pipe.part").exists() && !system.path("model.safetensors.part").exists()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_for_programs_are_a_document_a_line() {
+    let system = System::start(1).await;
+    let nothing = system.ebb(&["watch", "--output", "json"]).await;
+    assert!(nothing.status.success() && nothing.stdout.is_empty(), "{nothing:?}");
+    std::fs::write(system.path("job.yaml"), format!("{JOB}suspend: true\n")).unwrap();
+    let waited = system.ebb(&["submit", "job.yaml", "--wait"]).await;
+    assert!(waited.status.code() == Some(5) && said(&waited).contains("ebb resume job-"), "{}", said(&waited));
+    let watched = system.ebb(&["watch", "--output", "json"]).await;
+    let records: Vec<Value> = watched
+        .stdout
+        .split(|b| *b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice(l).unwrap())
+        .collect();
+    assert_eq!(records.last().unwrap()["phase"], "suspended");
+    // What happened before somebody followed is part of the story.
+    let mut following = tokio::process::Command::new(EBB)
+        .args(["events", records[0]["id"].as_str().unwrap(), "--follow", "--output", "json"])
+        .env("EBB_URL", &system.service.ready().url)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let first = BufReader::new(following.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(first["type"], "dev.ebb.job.accepted.v1");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
+    let completion =
+        |out: Stdio| Command::new(EBB).args(["completion", "bash"]).stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = completion(full.into()).wait_with_output().unwrap();
+    assert!(output.status.code() == Some(1) && said(&output).contains("standard output"), "{}", said(&output));
+    let mut child = completion(Stdio::piped());
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+}
+
+#[test]
+fn a_service_that_cannot_begin_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let up = Command::new(EBB).args(["up", "--listen", &address, "--data", &text(&data)]).output().unwrap();
+    assert!(up.status.code() == Some(1) && said(&up).contains("--listen"), "{}", said(&up));
+    let agent = ["agent", "--server", "far", "--slots", "1", "--token-file", "none", "--store", "s3://b", "--data"];
+    let agent = Command::new(EBB).args(agent).arg(&data).args(["--controller", "10.0.0.1:7879"]).output().unwrap();
+    assert!(agent.status.code() == Some(2) && said(&agent).contains("http://"), "{}", said(&agent));
+    assert!(!data.exists());
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }

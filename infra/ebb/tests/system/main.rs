@@ -10,6 +10,7 @@ mod support;
 mod command_line;
 mod crashes;
 mod demo;
+mod exactly_once;
 mod one_directory;
 mod schedules;
 mod suspension;

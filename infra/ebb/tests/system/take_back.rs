@@ -48,10 +48,10 @@ async fn slots_come_back_with_everything_else_dead() {
     system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "4"]).await;
     client.post("/v1/fleets/distant/demand", &json!({"needed": 0})).await.unwrap();
     let document = model_job("cnn");
+    let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "far").await;
     until(&client, &id, "four executors far away", |j| j.progress.is_some_and(|p| p.members == 4 && p.step > 10)).await;
 
-    let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let dead = system.kill().await;
     let victim = agent.slots().await.unwrap().into_iter().find(|s| s.executor.is_some()).unwrap().slot;
     let freed = agent.take_back(std::slice::from_ref(&victim), None).await.unwrap();

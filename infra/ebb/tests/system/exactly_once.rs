@@ -1,0 +1,94 @@
+//! Every sample is delivered exactly once per epoch while the fleet takes and kills executors: counted by the model itself.
+//!
+//! Each sample has a feature that no other has, and the model is one linear layer. With a learning rate so small that
+//! predictions hardly move, a delivery adds a known amount to the weights of that feature, so the trained weights say how often
+//! each sample was used.
+
+use crate::support::{Chance, System, finished, job, steps, submit, text, until};
+use ebb::service::kill_process;
+use events_schema::dataset::SampleShape;
+use events_schema::job::JobSpec;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+const SAMPLES: usize = 240;
+const CLASSES: usize = 10;
+const EPOCHS: usize = 60;
+const LEARNING_RATE: f64 = 1e-4;
+/// Divides the samples, so that every step has the same weight.
+const GLOBAL_BATCH: usize = 12;
+/// Disturbances, alternately a kill and a change of demand.
+const EVENTS: u64 = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
+    let system = System::start(4).await;
+    import_unit_vectors(&system).await;
+    let (client, agent) = (system.client(), system.agent());
+    let document = json!({
+        "name": "counted", "model": {"kind": "mlp", "hidden": []}, "dataset": "unit", "workers": {"min": 1, "max": 4},
+        "batch_size": GLOBAL_BATCH / 4, "epochs": EPOCHS, "seed": 5,
+        "optimizer": {"kind": "sgd", "learning_rate": LEARNING_RATE, "momentum": 0}, "checkpoint": {"every_steps": 40},
+    });
+    let id = submit(&client, &document, "counted").await;
+    let mut chance = Chance::new(8);
+    let mut disturbed = 0;
+    for event in 0..EVENTS {
+        let goal = steps(&job(&client, &id).await) + 1 + chance.below(40);
+        if until(&client, &id, "steps between two events", |j| j.is_over() || steps(j) >= goal).await.is_over() {
+            break;
+        }
+        disturbed += 1;
+        if event % 2 == 0 {
+            let needed = chance.below(4);
+            client.post("/v1/fleets/local/demand", &json!({"needed": needed})).await.unwrap();
+        } else if let Some(pid) = agent.slots().await.unwrap().iter().find_map(|s| s.pid) {
+            // One that ended by itself in between is no failure.
+            drop(kill_process(pid));
+        }
+    }
+    assert!(disturbed >= EVENTS / 2, "the job was over after {disturbed} events");
+    client.post("/v1/fleets/local/demand", &json!({"needed": 0})).await.unwrap();
+    finished(&client, &id).await;
+
+    let file = system.path("counted.safetensors");
+    system.ebb_json(&["model", "get", &id, "-o", &text(&file)]).await;
+    let counts = deliveries(&document, &std::fs::read(&file).unwrap());
+    let wrong: Vec<_> = counts.iter().enumerate().filter(|(_, count)| (**count - EPOCHS as f64).abs() > 0.25).collect();
+    assert!(wrong.is_empty(), "samples not delivered exactly {EPOCHS} times: {wrong:?}");
+}
+
+/// Registers `unit`: sample i is the i-th unit vector, of class i mod 10.
+async fn import_unit_vectors(system: &System) {
+    let mut csv = String::new();
+    for sample in 0..SAMPLES {
+        for feature in 0..SAMPLES {
+            csv.push_str(if feature == sample { "1," } else { "0," });
+        }
+        writeln!(csv, "{}", sample % CLASSES).unwrap();
+    }
+    std::fs::write(system.path("unit.csv"), csv).unwrap();
+    let label = SAMPLES.to_string();
+    system.ebb_json(&["dataset", "import", "unit", "unit.csv", "--format", "csv", "--label", &label]).await;
+}
+
+/// How often each sample was used, from the weights before and after.
+fn deliveries(document: &Value, file: &[u8]) -> Vec<f64> {
+    let shape = SampleShape::Classified { shape: vec![SAMPLES as u32], classes: CLASSES as u32 };
+    let engine = workers_engine::build(&JobSpec::parse(document).unwrap(), &shape).unwrap();
+    let before = engine.initial_parameters();
+    let after = workers_engine::import_model(file, engine.parameter_info()).unwrap();
+    let weight = engine.parameter_info().iter().find(|p| p.name.ends_with("weight")).unwrap();
+    let bias = engine.parameter_info().iter().find(|p| p.name.ends_with("bias")).unwrap();
+    let at = |class: usize, sample: usize| weight.offset + class * SAMPLES + sample;
+    (0..SAMPLES)
+        .map(|sample| {
+            let label = sample % CLASSES;
+            let logits = |class: usize| f64::from(before[at(class, sample)]) + f64::from(before[bias.offset + class]);
+            let whole: f64 = (0..CLASSES).map(|class| logits(class).exp()).sum();
+            let one_delivery = LEARNING_RATE / GLOBAL_BATCH as f64 * (1.0 - logits(label).exp() / whole);
+            let index = at(label, sample);
+            (f64::from(after[index]) - f64::from(before[index])) / one_delivery
+        })
+        .collect()
+}
