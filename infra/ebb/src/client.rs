@@ -258,6 +258,6 @@ mod tests {
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let request = client.http.get(client.url("/v1/jobs"));
         let failure = client.whole("/v1/jobs", request, Duration::from_millis(20)).await.unwrap_err();
-        assert!(failure.to_string().contains("within 20ms") && failure.is_of_connection(), "{failure}");
+        assert!(failure.to_string().contains("within 20ms") && failure.may_pass(), "{failure}");
     }
 }

@@ -21,6 +21,9 @@ pub mod exit_code {
     pub const NO_MODEL: u8 = 5;
 }
 
+/// The status of an answer that may be another one later.
+const UNAVAILABLE: u16 = 503;
+
 /// The phase of a job that waits for its user.
 const SUSPENDED: &str = "suspended";
 
@@ -186,10 +189,15 @@ impl Failure {
         }
     }
 
-    /// Whether the connection was the trouble, so that a request that can be repeated may be.
+    /// Whether the trouble may pass by itself (no connection, or a service that is not ready yet), so that a request that can be
+    /// repeated may be.
     #[must_use]
-    pub fn is_of_connection(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::NoAnswer { .. })
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
+            Self::Refused(problem) => problem.status == UNAVAILABLE,
+            _ => false,
+        }
     }
 
     /// What its user can do next.
@@ -295,6 +303,13 @@ mod tests {
             (no_model.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()),
             (5, 2, 1)
         );
+    }
+
+    #[test]
+    fn a_service_that_is_not_ready_may_be_asked_again() {
+        let refused =
+            |status| Failure::Refused(Box::new(Problem { status, ..serde_json::from_str("{}").expect("a problem") }));
+        assert!(refused(503).may_pass() && !refused(409).may_pass() && !Failure::plain("x").may_pass());
     }
 
     #[test]

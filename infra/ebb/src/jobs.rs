@@ -50,7 +50,7 @@ pub async fn post_job(client: &Client, body: &Body, key: &str) -> Result<Value, 
     let mut attempt = 1;
     loop {
         match client.send(Method::POST, "/v1/jobs", Some(body.clone()), &[("idempotency-key", key)]).await {
-            Err(failure) if failure.is_of_connection() && attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
+            Err(failure) if failure.may_pass() && attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
             answer => return answer,
         }
         tokio::time::sleep(SUBMIT_PAUSE).await;

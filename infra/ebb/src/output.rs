@@ -41,7 +41,7 @@ fn write(bytes: &[u8]) -> std::io::Result<()> {
     out.write_all(bytes).and_then(|()| out.flush())
 }
 
-/// Standard output as a file for what comes in pieces; every write is [`bytes`].
+/// Standard output as a file for what comes in pieces; every write is [`bytes()`].
 pub struct StandardOutput;
 
 impl Write for StandardOutput {

@@ -123,7 +123,7 @@ impl Follower {
             let Some(stream) = self.open.as_mut() else {
                 match self.connect().await {
                     Ok(()) => {}
-                    Err(failure) if failure.is_of_connection() && attempts < ATTEMPTS_MAX => {
+                    Err(failure) if failure.may_pass() && attempts < ATTEMPTS_MAX => {
                         attempts += 1;
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }

@@ -38,6 +38,9 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
         }
         return Ok(());
     }
+    if ids.len() > BARS_MAX && show == Show::Progress {
+        line(format!("{BARS_MAX} of {} unfinished jobs; `ebb watch ID` shows any other", ids.len()));
+    }
     until_over(client, &ids[..ids.len().min(BARS_MAX)], show).await.map(drop)
 }
 
@@ -66,7 +69,7 @@ pub async fn until_over(client: &Client, ids: &[String], show: Show) -> Result<V
                     records.push(record);
                     failed_looks = 0;
                 }
-                Err(failure) if failure.is_of_connection() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
+                Err(failure) if failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
                 Err(failure) => return Err(failure),
             }
         }

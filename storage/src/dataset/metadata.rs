@@ -136,7 +136,7 @@ pub enum FileFormat {
     ArrowIpc,
 }
 
-/// The unit of reading and shuffling: some rows of one group, at most [`BLOCK_BYTES_MAX`] decoded unless one row is larger.
+/// The unit of reading and shuffling: some rows of one group, at most `BLOCK_BYTES_MAX` decoded unless one row is larger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRecord {

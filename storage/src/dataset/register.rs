@@ -60,7 +60,7 @@ pub enum RegisterError {
     /// Nothing to register.
     #[error("no files: give addresses of Parquet or Arrow IPC files, or of a folder of them, ending in `/`")]
     NoFiles,
-    /// More than [`FILES_MAX`].
+    /// More than `FILES_MAX`.
     #[error("{0} files, more than {FILES_MAX}")]
     TooManyFiles(usize),
     /// An address that cannot be opened.

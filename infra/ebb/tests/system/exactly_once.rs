@@ -11,9 +11,10 @@ use events_schema::job::JobSpec;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-const SAMPLES: usize = 240;
+const SAMPLES: usize = 480;
 const CLASSES: usize = 10;
-const EPOCHS: usize = 60;
+/// So many that the job outlives all disturbances.
+const EPOCHS: usize = 240;
 const LEARNING_RATE: f64 = 1e-4;
 /// Divides the samples, so that every step has the same weight.
 const GLOBAL_BATCH: usize = 12;
