@@ -430,6 +430,9 @@ pub struct DemoArgs {
     /// Run on this object store [default: a folder in the demo's own directory].
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+    /// Write slots and loss over time as a picture (SVG).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub plot: Option<PathBuf>,
     /// Keep the demo's directory, to look at.
     #[arg(long)]
     pub keep: bool,

@@ -1,5 +1,5 @@
-//! Loans: from a demand (or a direct take-back) to free slots, and how long the others stand still, again and again while a job
-//! trains. Compared with the undisturbed step of the same job, because a slot is given back at a boundary between steps.
+//! Loans: from a demand (or a direct take-back) to free slots, how long the others stand still, and how soon they train again
+//! after a kill, again and again while a job trains. Compared with the undisturbed step of the same job, because a slot is given back at a boundary between steps.
 
 use super::Effort;
 use super::row::{Row, Times};
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::first_start::LOCAL_FLEET;
 use crate::jobs;
 use crate::release::{occupied, until_free};
-use crate::service::{Service, ServiceOptions};
+use crate::service::{Service, ServiceOptions, kill_process};
 use crate::take_back::AgentClient;
 use crate::wire::{self, Job};
 use serde_json::json;
@@ -51,6 +51,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
     let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20) };
     let by_demand = cycles.by_demand(&mut tide).await?;
     let by_take_back = cycles.by_take_back(&mut tide).await?;
+    let by_kill = cycles.by_kill(&mut tide).await?;
     let (shrinking, growing) = (Times::of_ms(tide.pauses_in_ms()), Times::of_ms(tide.pauses_out_ms()));
     drop(tide);
     client.send(reqwest::Method::DELETE, &format!("/v1/jobs/{}", job.id), None, &[]).await?;
@@ -69,6 +70,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
         against_step("take-back to slot free", &by_take_back, ""),
         against_step("pause at scale in", &shrinking, ""),
         against_step("pause at scale out", &growing, ""),
+        against_step("kill -9 to training again", &by_kill, ""),
     ])
 }
 
@@ -111,7 +113,8 @@ impl Cycles<'_> {
             times_ms.extend(until_free(self.agent, &before, NEEDED as usize, accepted).await?);
             tide.until_members(SLOTS - NEEDED as u16).await?;
             tide.until_steps(STEPS_BETWEEN).await?;
-            self.refill(tide).await?;
+            self.demand(0).await?;
+            until_whole(tide).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
@@ -127,14 +130,32 @@ impl Cycles<'_> {
             times_ms.extend(freed.iter().map(|f| f.elapsed_ms as f64));
             tide.until_members(SLOTS - 1).await?;
             tide.until_steps(STEPS_BETWEEN).await?;
-            self.refill(tide).await?;
+            self.client.post(&format!("/v1/fleets/{LOCAL_FLEET}/offers"), &json!({ "slots": [slot.slot] })).await?;
+            until_whole(tide).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
 
-    async fn refill(&self, tide: &mut Tide<'_>) -> Result<(), Failure> {
-        self.demand(0).await?;
-        tide.until_members(SLOTS).await?;
-        tide.until_steps(STEPS_BETWEEN).await
+    /// From the kill of one of the executors, leader included, to the event that the others train again.
+    async fn by_kill(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
+        let mut times_ms = Vec::new();
+        for round in 0..self.rounds {
+            let processes: Vec<i32> = self.agent.slots().await?.iter().filter_map(|s| s.pid).collect();
+            let Some(victim) = processes.get(round % processes.len().max(1)) else {
+                return Err(Failure::plain("no executor runs"));
+            };
+            tide.disturbed();
+            let killed = Instant::now();
+            kill_process(*victim)?;
+            let recovered = tide.until_recovered().await?;
+            times_ms.push(recovered.duration_since(killed).as_secs_f64() * 1e3);
+            until_whole(tide).await?;
+        }
+        Ok(Times::of_ms(times_ms))
     }
+}
+
+async fn until_whole(tide: &mut Tide<'_>) -> Result<(), Failure> {
+    tide.until_members(SLOTS).await?;
+    tide.until_steps(STEPS_BETWEEN).await
 }

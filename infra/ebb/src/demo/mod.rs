@@ -3,8 +3,9 @@
 //!
 //! The service is a child process, so that kills and take-backs are real. Every event of the story waits for progress that it
 //! sees over the API, never for time. Reading order: [`story`] (what happens), `tide.rs` (what is seen), `screen.rs` (how it
-//! looks), `verdict.rs` (what is concluded).
+//! looks), `plot.rs` (as a picture), `verdict.rs` (what is concluded).
 
+mod plot;
 pub(crate) mod screen;
 pub mod story;
 pub(crate) mod tide;
@@ -44,6 +45,10 @@ pub async fn demo(args: &DemoArgs, output: Output) -> Result<(), Failure> {
         }
     };
     service.stop().await?;
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot::svg(&screen.recording(), SLOTS))
+            .map_err(|e| Failure::local(format!("`{}` cannot be written", file.display()), e))?;
+    }
     let result = verdict::conclude(record, begun.elapsed());
     match output {
         Output::Json => line(result.json().to_string()),

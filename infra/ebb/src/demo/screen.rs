@@ -3,6 +3,7 @@
 //!
 //! Writes to standard error, so that standard output holds the result alone.
 
+use super::plot::{Moment, Recording};
 use crate::output::terminal;
 use crate::wire::Job;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Parts of the steps after which a plain line is printed.
 const PLAIN_PARTS: u64 = 10;
+/// Moments kept for the picture: an hour of them.
+const MOMENTS_MAX: usize = 100_000;
 /// How often the spinner turns.
 const TURN_EVERY: Duration = Duration::from_millis(120);
 
@@ -21,6 +24,7 @@ pub struct Screen {
     begun: Instant,
     demand: Cell<u32>,
     last: RefCell<String>,
+    recording: RefCell<Recording>,
 }
 
 impl Screen {
@@ -32,18 +36,33 @@ impl Screen {
             bar.enable_steady_tick(TURN_EVERY);
             bar
         });
-        Self { bar, slots, begun, demand: Cell::new(0), last: RefCell::default() }
+        Self::with(bar, slots, begun)
     }
 
     /// No display at all.
     pub fn silent(slots: u16) -> Self {
-        let bar = Some(ProgressBar::hidden());
-        Self { bar, slots, begun: Instant::now(), demand: Cell::new(0), last: RefCell::default() }
+        Self::with(Some(ProgressBar::hidden()), slots, Instant::now())
+    }
+
+    fn with(bar: Option<ProgressBar>, slots: u16, begun: Instant) -> Self {
+        Self { bar, slots, begun, demand: Cell::new(0), last: RefCell::default(), recording: RefCell::default() }
     }
 
     /// An event of the story.
     pub fn tell(&self, what: &str) {
-        self.print(&format!("{:6.1} s  {what}", self.begun.elapsed().as_secs_f64()));
+        let at = self.begun.elapsed().as_secs_f64();
+        self.recording.borrow_mut().events.push((at, what.to_owned()));
+        self.print(&format!("{at:6.1} s  {what}"));
+    }
+
+    /// What followed from the last event.
+    pub fn detail(&self, what: &str) {
+        self.print(&format!("{:6.1} s    {what}", self.begun.elapsed().as_secs_f64()));
+    }
+
+    /// Everything told and shown so far.
+    pub fn recording(&self) -> Recording {
+        self.recording.borrow().clone()
     }
 
     /// The fleet's need, from now on.
@@ -54,6 +73,7 @@ impl Screen {
     /// How the job stands.
     pub fn update(&self, job: &Job) {
         let Some(progress) = job.progress else { return };
+        self.record(job, progress.members, progress.loss);
         let now = line(self.demand.get(), self.slots, job);
         if let Some(bar) = &self.bar {
             bar.set_message(now);
@@ -67,8 +87,17 @@ impl Screen {
             PLAIN_PARTS * progress.step / progress.steps_total.max(1)
         );
         if *self.last.borrow() != mark {
-            self.print(&format!("{:6.1} s    {now}", self.begun.elapsed().as_secs_f64()));
+            self.detail(&now);
             *self.last.borrow_mut() = mark;
+        }
+    }
+
+    fn record(&self, job: &Job, training: u16, loss: f64) {
+        let mut recording = self.recording.borrow_mut();
+        if recording.moments.len() < MOMENTS_MAX {
+            let at = self.begun.elapsed().as_secs_f64();
+            let needed = u16::try_from(self.demand.get()).unwrap_or(u16::MAX);
+            recording.moments.push(Moment { at, job: job.id.clone(), training, needed, loss });
         }
     }
 

@@ -119,7 +119,7 @@ impl<'a> Story<'a> {
         let accepted = self.demand(SPIKE_NEEDED).await?;
         let free_after = until_free(&self.agent, &before, SPIKE_NEEDED as usize, accepted).await?;
         for ms in &free_after {
-            self.screen.tell(&format!("  a slot is free {ms:.0} ms after the demand was accepted"));
+            self.screen.detail(&format!("a slot is free {ms:.0} ms after the demand was accepted"));
         }
         self.record.releases.extend(free_after.into_iter().map(|ms| ("demand", ms)));
         tide.until_members(1).await?;
@@ -148,8 +148,8 @@ impl<'a> Story<'a> {
         self.screen.tell(&format!("slot {slot} is taken back directly at its agent, 4 → 3 slots"));
         tide.disturbed();
         for freed in self.agent.take_back(std::slice::from_ref(&slot), None).await? {
-            self.screen.tell(&format!(
-                "  {} is free after {} ms{}",
+            self.screen.detail(&format!(
+                "{} is free after {} ms{}",
                 freed.slot,
                 freed.elapsed_ms,
                 if freed.killed { " (killed)" } else { "" }
@@ -187,7 +187,7 @@ impl<'a> Story<'a> {
         kill_process(victim.0)?;
         let recovered = tide.until_recovered().await?;
         let ms = recovered.duration_since(killed).as_secs_f64() * 1e3;
-        self.screen.tell(&format!("  the others train again after {ms:.0} ms"));
+        self.screen.detail(&format!("the others train again after {ms:.0} ms"));
         self.record.recovery_ms.push(ms);
         tide.until_members(4).await?;
         tide.until_steps(STEPS_BETWEEN).await
