@@ -10,28 +10,18 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+name=kafka.sh
+. "$here/common.sh"
 cache=${EBB_CACHE:-$HOME/.cache/ebb}
 start_tries=3
 answer_wait_s=90
 stop_wait_s=10
 
-say() { printf 'kafka.sh: %s\n' "$*" >&2; }
-die() { say "$@"; exit 1; }
 usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 java_version() { # the major version of the installed Java, or 0
   command -v java >/dev/null || { echo 0; return; }
   java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
-}
-
-install_tools() { # installs $@ as Debian packages, or says what to install
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    die "Java 17 or newer and Maven are needed. Install them, on Debian with: sudo apt-get install -y $*"
-  fi
-  say "installing $*"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >&2 || die "apt-get update failed; install $* by hand"
-  apt-get install -y -qq --no-install-recommends "$@" >&2 || die "apt-get install failed; install $* by hand"
 }
 
 jre_package() {
@@ -40,7 +30,7 @@ jre_package() {
 
 need_java() {
   local version; version=$(java_version)
-  [ "${version:-0}" -ge 17 ] || install_tools "$(command -v apt-cache >/dev/null && jre_package || echo openjdk-17-jre-headless)"
+  [ "${version:-0}" -ge 17 ] || install_packages "$(command -v apt-cache >/dev/null && jre_package || echo openjdk-17-jre-headless)"
   version=$(java_version)
   [ "${version:-0}" -ge 17 ] || die "Java 17 or newer is needed; 'java' is version ${version:-0}"
 }
@@ -53,7 +43,7 @@ fetch_jars() { # prints the folder with the jars
   ( # one at a time; a fetch that was cut off leaves no folder of that name
     flock 9
     [ -d "$libs" ] && exit 0
-    command -v mvn >/dev/null || install_tools maven
+    command -v mvn >/dev/null || install_packages maven
     say "fetching Kafka $version into $libs"
     rm -rf "$libs.part"
     cp -r "$here/kafka" "$libs.part"
@@ -63,15 +53,6 @@ fetch_jars() { # prints the folder with the jars
     mv "$libs.part" "$libs"
   ) 9>"$cache/kafka.lock" || exit 1
   echo "$libs/libs"
-}
-
-free_port() { # a port nobody listens on, below the range the system hands out itself
-  local port
-  for _ in $(seq 50); do
-    port=$((20000 + RANDOM % 12000))
-    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then echo "$port"; return; fi
-  done
-  die "no free port between 20000 and 32000"
 }
 
 ours() { # whether $1 is a running broker whose data is in $2

@@ -6,10 +6,14 @@
 #   infra/servers/s3.sh stop DIR    stops it; DIR stays
 #
 # So a test script says: while read -r line; do export "$line"; done < <(infra/servers/s3.sh start "$dir"); trap 'infra/servers/s3.sh stop "$dir"' EXIT
-# The server is built once into ${EBB_CACHE:-$HOME/.cache/ebb} by `go install`. Needs Go 1.21 or newer for that, and curl.
+# The server is built once into ${EBB_CACHE:-$HOME/.cache/ebb} by `go install`. Needs any Go of Debian 12 or newer for that, and curl.
 set -euo pipefail
 
+name=s3.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
 version=v1.8.0
+toolchain=go1.24.10
 module=github.com/versity/versitygw/cmd/versitygw
 cache=${EBB_CACHE:-$HOME/.cache/ebb}
 bucket=ebb-test
@@ -18,8 +22,6 @@ start_tries=5
 answer_wait_s=30
 stop_wait_s=10
 
-say() { printf 's3.sh: %s\n' "$*" >&2; }
-die() { say "$@"; exit 1; }
 usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 go_minor() { # the minor version of the installed Go 1, or 0
@@ -27,22 +29,16 @@ go_minor() { # the minor version of the installed Go 1, or 0
   GOTOOLCHAIN=local go version | sed -n 's/.*go1\.\([0-9]*\).*/\1/p'
 }
 
-install_tools() { # installs $@ as Debian packages, or says what to install
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    die "missing: $*. Install them, on Debian with: sudo apt-get install -y $*"
-  fi
-  say "installing $*"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >&2 || die "apt-get update failed; install $* by hand"
-  apt-get install -y -qq --no-install-recommends "$@" >&2 || die "apt-get install failed; install $* by hand"
-}
-
-need_go() { # from 1.21 on, go fetches the newer toolchain that the server asks for by itself
-  local minor; minor=$(go_minor)
-  [ "${minor:-0}" -ge 21 ] && return
-  [ "${minor:-0}" -gt 0 ] || install_tools golang-go ca-certificates
-  minor=$(go_minor)
-  [ "${minor:-0}" -ge 21 ] || die "Go 1.21 or newer is needed to build versitygw, here is 1.${minor:-0}. Install one from https://go.dev/dl, or from Debian backports: apt-get install -t bookworm-backports golang-go"
+need_go() { # prints a Go of 1.21 or newer; from there on, go fetches by itself the newer toolchain that the server asks for
+  [ "$(go_minor)" -gt 0 ] || install_packages golang-go ca-certificates
+  if [ "$(go_minor)" -ge 21 ]; then command -v go; return; fi
+  # Debian 12 has an older one, but that can fetch a newer one as a module, checked against Go's sum database.
+  local folder
+  say "fetching $toolchain, as the installed Go is 1.$(go_minor)"
+  folder=$(cd / && go mod download -json "golang.org/toolchain@v0.0.1-$toolchain.linux-$(go env GOARCH)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p') && [ -n "$folder" ] ||
+    die "Go 1.21 or newer is needed to build versitygw, here is 1.$(go_minor), and it could not fetch a newer one. Install one from https://go.dev/dl"
+  chmod -R +x "$folder/bin" "$folder/pkg/tool" # modules hold no modes
+  echo "$folder/bin/go"
 }
 
 build() { # prints the path of the server
@@ -51,22 +47,13 @@ build() { # prints the path of the server
   ( # one at a time; a build that was cut off leaves no folder of that name
     flock 9
     [ -x "$folder/versitygw" ] && exit 0
-    need_go
+    go=$(need_go) || exit 1
     say "building versitygw $version into $folder (about two minutes, once)"
     rm -rf "$folder.part"
-    CGO_ENABLED=0 GOBIN="$folder.part" go install "$module@$version" >&2 || die "go could not build $module@$version; see above, and set GOPROXY if there is no direct way out"
+    CGO_ENABLED=0 GOBIN="$folder.part" "$go" install "$module@$version" >&2 || die "go could not build $module@$version; see above, and set GOPROXY if there is no direct way out"
     mv "$folder.part" "$folder"
   ) 9>"$cache/versitygw.lock" || exit 1
   echo "$folder/versitygw"
-}
-
-free_port() { # a port nobody listens on, below the range the system hands out itself
-  local port
-  for _ in $(seq 50); do
-    port=$((20000 + RANDOM % 12000))
-    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then echo "$port"; return; fi
-  done
-  die "no free port between 20000 and 32000"
 }
 
 ours() { # whether $1 is a running server whose data is in $2
@@ -95,7 +82,7 @@ start() {
     print_environment "$(cat "$directory/port")" "$(cat "$directory/secret")"
     return
   fi
-  command -v curl >/dev/null || install_tools curl
+  command -v curl >/dev/null || install_packages curl
   server=$(build) || exit 1
   [ -s "$directory/secret" ] || (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$directory/secret")
   secret=$(cat "$directory/secret")
