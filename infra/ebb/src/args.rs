@@ -135,6 +135,9 @@ pub struct UpArgs {
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
     #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: Option<String>,
+    /// Stop when standard input, a pipe, ends: with the program that started this one, however that ends.
+    #[arg(long)]
+    pub until_input_ends: bool,
 }
 
 /// Names of the scheduling policies.

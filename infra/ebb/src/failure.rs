@@ -19,6 +19,8 @@ pub mod exit_code {
     pub const REFUSED: u8 = 4;
     /// The job that was waited for ended, or was suspended, without a model.
     pub const NO_MODEL: u8 = 5;
+    /// Ctrl-C or its like; the shell's code for it.
+    pub const INTERRUPTED: u8 = 130;
 }
 
 /// The status of an answer that may be another one later.
@@ -138,6 +140,9 @@ pub enum Failure {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+    /// Ctrl-C or its like. Stop; what ran was stopped too.
+    #[error("interrupted")]
+    Interrupted,
     /// The arguments contradict each other or their values make no sense. Stop.
     #[error("{0}")]
     Usage(String),
@@ -171,6 +176,7 @@ impl Failure {
             Self::Refused(_) => exit_code::REFUSED,
             Self::NoModel { .. } => exit_code::NO_MODEL,
             Self::Usage(_) => exit_code::USAGE,
+            Self::Interrupted => exit_code::INTERRUPTED,
             Self::NoAnswer { .. }
             | Self::Answer { .. }
             | Self::NotFound { .. }
@@ -220,7 +226,7 @@ impl Failure {
             Self::Local { next, .. } => next.clone(),
             Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
             Self::Answer { .. } => Some("check that --url or EBB_URL points to an Ebb of this version".to_owned()),
-            Self::Refused(_) => None,
+            Self::Refused(_) | Self::Interrupted => None,
         }
     }
 

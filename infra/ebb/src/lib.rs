@@ -19,6 +19,7 @@ pub mod home;
 mod jobs;
 pub mod output;
 mod release;
+mod scratch;
 pub mod service;
 mod signals;
 pub mod sse;

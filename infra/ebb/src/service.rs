@@ -84,7 +84,13 @@ impl Service {
         let mut command = Command::new(&options.program);
         command.args(["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots"]).arg(options.slots.to_string());
         command.arg("--data").arg(&options.data).args(&options.arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true);
+        // It must not outlive us, whatever ends us.
+        command
+            .arg("--until-input-ends")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .kill_on_drop(true);
         let mut child = command
             .spawn()
             .map_err(|e| Failure::local(format!("`{}` cannot be started", options.program.display()), e))?;

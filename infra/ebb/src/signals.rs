@@ -1,7 +1,10 @@
 //! The signals that end a service: Ctrl-C, SIGTERM, and SIGHUP when the terminal goes. What is done about them is up to `up.rs`
-//! and `alone.rs`.
+//! and `alone.rs`. Also the end of a standard input that another program holds open for as long as it lives.
 
 use crate::failure::Failure;
+use std::os::fd::AsFd;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Where Linux tells what a process ignores, and the line of it.
@@ -41,6 +44,28 @@ impl Signals {
             _ = hangup => {}
         }
     }
+}
+
+/// Does some work unless a signal comes first: then it is dropped, and with it the processes it owns.
+pub async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Option<Result<T, Failure>> {
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(failure) => return Some(Err(failure)),
+    };
+    tokio::select! {
+        result = work => Some(result),
+        () = signals.next() => None,
+    }
+}
+
+/// Waits until whoever holds the other end of the pipe that is our standard input is gone.
+pub async fn input_ended() -> Result<(), Failure> {
+    let failed = |e| Failure::local("standard input is no pipe that can be watched", e);
+    let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+    let mut pipe = Receiver::from_owned_fd(input).map_err(failed)?;
+    let mut ignored = [0; 64];
+    while pipe.read(&mut ignored).await.map_err(failed)? > 0 {}
+    Ok(())
 }
 
 /// Whether a process with this status file ignores the signal; signals are bits, the first one is 1.

@@ -5,11 +5,11 @@
 
 use crate::args::UpArgs;
 use crate::client::Client;
-use crate::failure::Failure;
+use crate::failure::{Failure, exit_code};
 use crate::first_start;
 use crate::home::Home;
 use crate::output::{Output, mention};
-use crate::signals::Signals;
+use crate::signals::{Signals, input_ended};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::LogUrl;
 use events_schema::{Cell, JobId, ServerId, TenantId};
@@ -31,8 +31,6 @@ pub const LOCAL_TENANT: &str = "local";
 const CELL: Cell = Cell(0);
 /// Slots when nobody says and the system does not tell its cores.
 const SLOTS_FALLBACK: u16 = 2;
-/// A second Ctrl-C ends at once, with the shell's code for it.
-const INTERRUPTED: i32 = 130;
 
 /// `ebb up`: runs until a signal or a fatal error.
 pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
@@ -48,12 +46,13 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let failed = tokio::select! {
         () = signals.next() => None,
+        ended = input_ended(), if args.until_input_ends => ended.err().map(|failure| failure.to_string()),
         what = service.failed() => Some(what),
     };
     // Owned by this function: it ends with the process, which is what it is for.
     let second = tokio::spawn(async move {
         signals.next().await;
-        std::process::exit(INTERRUPTED);
+        std::process::exit(exit_code::INTERRUPTED.into());
     });
     if output == Output::Table {
         mention("stopping; jobs go on from their last checkpoint at the next start");

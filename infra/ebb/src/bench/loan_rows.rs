@@ -23,6 +23,8 @@ const SLOTS: u16 = 4;
 const NEEDED: u32 = 2;
 /// Steps between two disturbances.
 const STEPS_BETWEEN: u64 = 5;
+/// Kills of one job: the controller waits longer and longer before it replaces what keeps failing.
+const KILLS: usize = 3;
 /// How often an undisturbed step is read.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -139,7 +141,7 @@ impl Cycles<'_> {
     /// From the kill of one of the executors, leader included, to the event that the others train again.
     async fn by_kill(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
         let mut times_ms = Vec::new();
-        for round in 0..self.rounds {
+        for round in 0..KILLS {
             let processes: Vec<i32> = self.agent.slots().await?.iter().filter_map(|s| s.pid).collect();
             let Some(victim) = processes.get(round % processes.len().max(1)) else {
                 return Err(Failure::plain("no executor runs"));

@@ -16,6 +16,8 @@ mod store_rows;
 use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::output::{Output, line};
+use crate::scratch::Scratch;
+use crate::signals::unless_interrupted;
 use row::Row;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -65,11 +67,12 @@ pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     if !wanted(&[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS].concat()) {
         return Err(Failure::Usage(format!("no row's name contains `{}`", args.only.as_deref().unwrap_or_default())));
     }
-    let folder = tempfile_folder()?;
+    let folder = Scratch::fresh("ebb-bench")?;
     let mut rows = Vec::new();
     let before = processor::Time::now();
-    let measured = measure(args, effort, folder.path(), &wanted, &mut rows).await;
-    let removed = folder.remove();
+    let measured = unless_interrupted(measure(args, effort, folder.path(), &wanted, &mut rows)).await;
+    let measured = measured.unwrap_or(Err(Failure::Interrupted));
+    let removed = folder.remove().await;
     rows.retain(|row| args.only.as_deref().is_none_or(|only| row.name.contains(only)));
     let stolen = before.zip(processor::Time::now()).and_then(|(before, after)| after.stolen_since(before));
     match output {
@@ -126,25 +129,4 @@ async fn measure(
 
 fn progress(what: &str) {
     eprintln!("measuring: {what}");
-}
-
-/// A directory of our own for what is written.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn remove(self) -> Result<(), Failure> {
-        std::fs::remove_dir_all(&self.0)
-            .map_err(|e| Failure::local(format!("`{}` cannot be removed", self.0.display()), e))
-    }
-}
-
-fn tempfile_folder() -> Result<Folder, Failure> {
-    let random = getrandom::u64().map_err(|e| Failure::local("the system gives no random numbers", e))?;
-    let path = std::env::temp_dir().join(format!("ebb-bench-{random:016x}"));
-    std::fs::create_dir(&path).map_err(|e| Failure::local(format!("`{}` cannot be made", path.display()), e))?;
-    Ok(Folder(path))
 }

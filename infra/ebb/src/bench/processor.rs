@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn stolen_time_is_a_share_of_what_was_wanted() {
-        let at = |line: &str| Time::parse(line).unwrap();
+        let at = |line: &str| Time::parse(line).expect("counts");
         let before = at("cpu  100 10 20 5000 7 1 2 50 0 0\ncpu0 1 1 1 1");
         let after = at("cpu  160 10 30 9000 9 2 6 75 0 0\ncpu0 1 1 1 1");
         assert_eq!(after.stolen_since(before), Some(0.25));

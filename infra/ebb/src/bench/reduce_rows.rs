@@ -68,7 +68,7 @@ async fn between_processes(members: u16, rounds: usize) -> Result<Times, Failure
     }
     let told = format!("{}\n", Value::Array(addresses));
     for (child, _) in &mut running {
-        let Some(mut stdin) = child.stdin.take() else {
+        let Some(stdin) = &mut child.stdin else {
             return Err(Failure::plain("a member of the bench has no standard input"));
         };
         stdin
@@ -82,6 +82,7 @@ async fn between_processes(members: u16, rounds: usize) -> Result<Times, Failure
         times_ms.extend(said["round_ms"].as_array().into_iter().flatten().filter_map(Value::as_f64));
     }
     for (child, _) in &mut running {
+        // All have what they need: the end of its input lets a member go.
         child.wait().await.map_err(|e| Failure::local("a member of the bench was not seen to end", e))?;
     }
     Ok(Times::of_ms(times_ms))
@@ -115,7 +116,8 @@ async fn said((_, lines): &mut Member) -> Result<Value, Failure> {
     serde_json::from_str(&text).map_err(|e| Failure::local("a member of the bench is not understood", e))
 }
 
-/// `ebb bench-member`: says where it listens, is told where the others do, sums, and says how long each round took.
+/// `ebb bench-member`: says where it listens, is told where the others do, sums, says how long each round took, and
+/// waits for the end of its input.
 pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
     let failed = |e: GroupError| Failure::local("the sum failed", e);
     let name = JobId::parse("job-bench").map_err(|e| Failure::local("the bench has no name", e))?;
@@ -140,6 +142,8 @@ pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
         group.recycle(std::hint::black_box(sum));
     }
     line(json!({ "round_ms": round_ms }).to_string());
+    // The others may still need our links.
+    std::io::stdin().read_line(&mut told).map_err(|e| Failure::local("standard input cannot be read", e))?;
     group.flush();
     Ok(())
 }

@@ -14,33 +14,52 @@ pub mod verdict;
 use crate::args::DemoArgs;
 use crate::failure::Failure;
 use crate::output::{Output, line};
+use crate::scratch::Scratch;
 use crate::service::{Service, ServiceOptions, tail};
+use crate::signals::unless_interrupted;
 use screen::Screen;
-use std::path::PathBuf;
 use std::time::Instant;
 use story::Story;
+use verdict::Verdict;
 
 /// Slots of the demo's machine.
 pub const SLOTS: u16 = 4;
 
 /// `ebb demo`.
 pub async fn demo(args: &DemoArgs, output: Output) -> Result<(), Failure> {
+    let folder = Scratch::fresh("ebb-demo")?;
+    let result = match unless_interrupted(run(args, &folder)).await {
+        Some(result) => result?,
+        None => return folder.remove().await.and(Err(Failure::Interrupted)),
+    };
+    match output {
+        Output::Json => line(result.json().to_string()),
+        Output::Table => line(result.table()),
+    }
+    if args.keep {
+        line(format!("kept: {}", folder.path().display()));
+    } else {
+        folder.remove().await?;
+    }
+    result.check()
+}
+
+async fn run(args: &DemoArgs, folder: &Scratch) -> Result<Verdict, Failure> {
     let begun = Instant::now();
-    let folder = Folder::fresh()?;
     // Topics of an earlier demo on the same brokers must not be gone on with: each demo has its own.
     let log = args.log.as_deref().map(|url| fresh_topics(url, &folder.name()));
     let store = args.store.as_deref().map(|url| format!("{}/{}", url.trim_end_matches('/'), folder.name()));
     let options =
-        ServiceOptions::new(&folder.path, SLOTS)?.with("--log", log.as_deref()).with("--store", store.as_deref());
+        ServiceOptions::new(folder.path(), SLOTS)?.with("--log", log.as_deref()).with("--store", store.as_deref());
     let screen = Screen::new(SLOTS, begun);
-    screen.tell(&format!("starting Ebb with {SLOTS} slots in {}", folder.path.display()));
+    screen.tell(&format!("starting Ebb with {SLOTS} slots in {}", folder.path().display()));
     let service = Service::start(options).await?;
     let told = Story::new(&service, &screen)?.tell().await;
     screen.close();
     let record = match told {
         Ok(record) => record,
         Err(failure) => {
-            let last = tail(&folder.path);
+            let last = tail(folder.path());
             return Err(if last.is_empty() { failure } else { Failure::local(failure.to_string(), last) });
         }
     };
@@ -49,17 +68,7 @@ pub async fn demo(args: &DemoArgs, output: Output) -> Result<(), Failure> {
         std::fs::write(file, plot::svg(&screen.recording(), SLOTS))
             .map_err(|e| Failure::local(format!("`{}` cannot be written", file.display()), e))?;
     }
-    let result = verdict::conclude(record, begun.elapsed());
-    match output {
-        Output::Json => line(result.json().to_string()),
-        Output::Table => line(result.table()),
-    }
-    if args.keep {
-        line(format!("kept: {}", folder.path.display()));
-    } else {
-        folder.remove()?;
-    }
-    result.check()
+    Ok(verdict::conclude(record, begun.elapsed()))
 }
 
 /// The same brokers with topics of our own, unless the URL already names some.
@@ -69,31 +78,6 @@ pub(crate) fn fresh_topics(url: &str, name: &str) -> String {
     }
     let joint = if url.contains('?') { '&' } else { '?' };
     format!("{url}{joint}prefix={name}")
-}
-
-/// A directory that nobody else uses.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn fresh() -> Result<Self, Failure> {
-        let mut random = [0u8; 8];
-        getrandom::fill(&mut random).map_err(|e| Failure::local("the system gives no random numbers", e))?;
-        let name: String = random.iter().map(|b| format!("{b:02x}")).collect();
-        let path = std::env::temp_dir().join(format!("ebb-demo-{name}"));
-        std::fs::create_dir(&path).map_err(|e| Failure::local(format!("`{}` cannot be made", path.display()), e))?;
-        Ok(Self { path })
-    }
-
-    fn name(&self) -> String {
-        self.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
-    }
-
-    fn remove(&self) -> Result<(), Failure> {
-        std::fs::remove_dir_all(&self.path)
-            .map_err(|e| Failure::local(format!("`{}` cannot be removed", self.path.display()), e))
-    }
 }
 
 #[cfg(test)]
