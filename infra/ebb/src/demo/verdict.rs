@@ -54,7 +54,7 @@ impl Verdict {
         let same = if self.same_model() { "the same, bit for bit" } else { "DIFFERENT" };
         pairs(&[
             ("model, elastic run", r.elastic.model_digest.clone()),
-            ("model, fixed run", format!("{}\n                      {same}", r.fixed.model_digest)),
+            ("model, fixed run", format!("{}\n                     {same}", r.fixed.model_digest)),
             ("accuracy", format!("{:.2} % of {} held-out digits", 100.0 * self.accuracy(), metrics.count)),
             (
                 "slots free after",
