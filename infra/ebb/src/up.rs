@@ -44,13 +44,17 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
         return Err(failure);
     }
     let mut signals = Signals::listen()?;
-    let failed = tokio::select! {
-        () = signals.next() => None,
-        ended = input_ended(), if args.until_input_ends => ended.err().map(|failure| failure.to_string()),
-        what = service.failed() => Some(what),
+    let (failed, signalled) = tokio::select! {
+        () = signals.next() => (None, true),
+        ended = input_ended(), if args.until_input_ends => (ended.err().map(|failure| failure.to_string()), false),
+        what = service.failed() => (Some(what), false),
     };
     // Owned by this function: it ends with the process, which is what it is for.
     let second = tokio::spawn(async move {
+        // Whoever closed our input may also have sent the signal that asks for a clean end.
+        if !signalled {
+            signals.next().await;
+        }
         signals.next().await;
         std::process::exit(exit_code::INTERRUPTED.into());
     });
