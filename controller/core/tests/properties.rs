@@ -30,6 +30,7 @@ enum Choice {
     Redeclare { fleet: usize, slots: u16 },
     TakeBack { server: usize, index: u16, late: bool },
     Kill { process: usize, exit: u8 },
+    CutOff { process: usize, again: bool },
     LoseAgent { server: usize },
     RestartAgent { server: usize },
     Pass { ms: u64 },
@@ -50,7 +51,8 @@ fn any_choice() -> impl Strategy<Value = Choice> {
         2 => (any::<bool>(), 0..SLOTS, 0usize..2).prop_map(|(offer, index, fleet)| Choice::Slots { offer, index, fleet }),
         1 => (0usize..2, 0u16..=SLOTS).prop_map(|(fleet, slots)| Choice::Redeclare { fleet, slots }),
         2 => (0usize..2, 0..SLOTS, any::<bool>()).prop_map(|(server, index, late)| Choice::TakeBack { server, index, late }),
-        2 => (any::<usize>(), 0u8..4).prop_map(|(process, exit)| Choice::Kill { process, exit }),
+        2 => (any::<usize>(), 0u8..5).prop_map(|(process, exit)| Choice::Kill { process, exit }),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(process, again)| Choice::CutOff { process, again }),
         1 => (0usize..2).prop_map(|server| Choice::LoseAgent { server }),
         1 => (0usize..2).prop_map(|server| Choice::RestartAgent { server }),
         6 => (0u64..4_000).prop_map(|ms| Choice::Pass { ms }),
@@ -121,10 +123,15 @@ fn act(world: &mut World, choice: Choice) {
         Choice::TakeBack { server, index, late } => world.take_back(&slot(SERVERS[server], index), late),
         Choice::Kill { process, exit } => {
             if let Some(process) = pick(&world.processes(), process) {
-                let exit = [ExitCause::Signal(9), ExitCause::Status(1), ExitCause::Left, ExitCause::Killed]
-                    [usize::from(exit)]
-                .clone();
+                let causes =
+                    [ExitCause::Signal(9), ExitCause::Status(1), ExitCause::Left, ExitCause::Killed, ExitCause::Silent];
+                let exit = causes[usize::from(exit)].clone();
                 world.end_process(&process, exit);
+            }
+        }
+        Choice::CutOff { process, again } => {
+            if let Some(process) = pick(&world.processes(), process) {
+                world.cut_off(&process, !again);
             }
         }
         Choice::LoseAgent { server: index } => world.lose_agent(&server(index)),
@@ -164,10 +171,13 @@ fn act(world: &mut World, choice: Choice) {
 }
 
 /// Ends all faults, gives back everything, lets everybody go on.
-fn make_peace(world: &mut World) {
+fn make_peace(world: &mut World, restart_all: bool) {
     for server in SERVERS {
-        world.start_agent(server, SLOTS);
+        if restart_all || !world.is_up(server) {
+            world.start_agent(server, SLOTS);
+        }
     }
+    world.processes().iter().for_each(|process| world.cut_off(process, false));
     world.deliver_all();
     world.run();
     for fleet in SERVERS {
@@ -278,10 +288,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn invariants_hold_replay_equals_live_and_every_job_ends(choices in proptest::collection::vec(any_choice(), 0..250)) {
+    fn invariants_hold_replay_equals_live_and_every_job_ends(
+        choices in proptest::collection::vec(any_choice(), 0..250), restart_all in any::<bool>()
+    ) {
         for policy in POLICY_NAMES {
             let mut world = play(policy, &choices);
-            make_peace(&mut world);
+            make_peace(&mut world, restart_all);
             let ended = world.run_to_end(3_000);
             prop_assert!(world.violations.is_empty(), "{}: {:#?}", policy, world.violations);
             let stuck: Vec<_> = world.state.live_jobs().collect();

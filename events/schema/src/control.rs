@@ -8,6 +8,8 @@ use crate::report::Report;
 use crate::{Digest, ExecutorId, SlotId};
 use minicbor::{Decode, Encode};
 
+/// An executor says that it lives this often, busy or not; its agent takes a silence of several for a hung process.
+pub const ALIVE_INTERVAL_MS: u64 = 500;
 /// Largest frame between agent and executor: a spec and a membership of 256 fit in 1 MiB many times.
 pub const CONTROL_FRAME_LEN_MAX: u32 = 1 << 20;
 
@@ -64,4 +66,7 @@ pub enum FromExecutor {
     /// Progress.
     #[n(1)]
     Telemetry(#[n(0)] Telemetry),
+    /// Nothing new; the process runs. Every [`ALIVE_INTERVAL_MS`].
+    #[n(2)]
+    Alive,
 }

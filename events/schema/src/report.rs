@@ -208,6 +208,9 @@ pub enum ExitCause {
     /// It could not be started.
     #[n(4)]
     NotStarted(#[n(0)] String),
+    /// It ran but said nothing for seconds, and the agent killed it.
+    #[n(5)]
+    Silent,
 }
 
 /// How a job ended.

@@ -4,6 +4,7 @@
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::take_back::AgentClient;
+use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -167,8 +168,16 @@ pub fn tail(data: &Path) -> String {
 
 /// `kill -9` of a process by its number.
 pub fn kill_process(pid: i32) -> Result<(), Failure> {
-    let pid =
-        rustix::process::Pid::from_raw(pid).ok_or_else(|| Failure::plain(format!("{pid} is no process number")))?;
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
-        .map_err(|e| Failure::local("the process cannot be killed", std::io::Error::from(e)))
+    signal(pid, Signal::KILL)
+}
+
+/// Makes a process hang: it lives, but does nothing more.
+pub fn hang_process(pid: i32) -> Result<(), Failure> {
+    signal(pid, Signal::STOP)
+}
+
+fn signal(pid: i32, signal: Signal) -> Result<(), Failure> {
+    let process = Pid::from_raw(pid).ok_or_else(|| Failure::plain(format!("{pid} is no process number")))?;
+    rustix::process::kill_process(process, signal)
+        .map_err(|e| Failure::local("the process cannot be sent a signal", std::io::Error::from(e)))
 }

@@ -11,7 +11,7 @@ use crate::record::{ExecutorRecord, TakenBack};
 use crate::slot::{Claim, Deadlines, Ending, Occupant, Slot, exit_cause};
 use crate::take_back::{SlotReport, TakeBack, Waiting};
 use crate::{AgentConfig, wall_clock};
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ALIVE_INTERVAL_MS, ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::orders::{ExecutorOrder, Orders, Telemetry};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{Epoch, ExecutorId, JobId, Offset, SlotId};
@@ -27,6 +27,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Time from a stop to the kill: an executor that is told to stop has nothing left to save.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// How often the agent looks which executors have said nothing since it last looked: as often as they say something.
+const LOOK_INTERVAL: Duration = Duration::from_millis(ALIVE_INTERVAL_MS);
+
+/// Looks in a row without a word after which an executor is taken for hung: three seconds, so that its job trains again within
+/// five. Looks are counted, not time, because an agent that was itself held up has not listened meanwhile.
+const SILENT_LOOKS_MAX: u32 = 6;
 
 /// Everything that can wake the host.
 #[derive(Debug)]
@@ -82,6 +89,8 @@ pub(crate) struct Host {
     pub(crate) waiting: Vec<Waiting>,
     /// When to write the slots taken back again, after a write that failed.
     pub(crate) keep_again_at: Option<Instant>,
+    /// When to look for silent executors again.
+    next_look: Instant,
     phase: Phase,
     outbox: watch::Sender<Outbox>,
     telemetry: mpsc::Sender<Telemetry>,
@@ -131,6 +140,7 @@ impl Host {
             taken_back,
             waiting: Vec::new(),
             keep_again_at: None,
+            next_look: Instant::now(),
             phase: Phase::Serving,
             outbox,
             telemetry,
@@ -345,6 +355,7 @@ impl Host {
             leave_by: order.leave_by,
             deadlines: Deadlines { order: order_deadline, ..Deadlines::default() },
             ending: Ending::None,
+            silent_looks: None,
         });
     }
 
@@ -388,7 +399,9 @@ impl Host {
     /// When something has to be done by the clock.
     fn alarm(&self) -> Option<Instant> {
         let lease_end = self.heard_at.map(|heard| heard + self.config.lease);
-        [self.next_kill(), lease_end, self.keep_again_at].into_iter().flatten().min()
+        let listens = |slot: &Slot| slot.occupant.as_ref().is_some_and(Occupant::is_listened_to);
+        let next_look = self.slots.iter().any(listens).then_some(self.next_look);
+        [self.next_kill(), lease_end, self.keep_again_at, next_look].into_iter().flatten().min()
     }
 
     /// When the next executor has to be killed, if it is still there then.
@@ -409,9 +422,27 @@ impl Host {
         }
     }
 
+    /// Kills executors that have said nothing for too many looks: hung, and with them their job.
+    fn look_for_silence(&mut self) {
+        for occupant in self.slots.iter_mut().filter_map(|slot| slot.occupant.as_mut()) {
+            if !occupant.is_listened_to() {
+                continue;
+            }
+            occupant.silent_looks = occupant.silent_looks.map(|looks| looks + 1);
+            if occupant.silent_looks > Some(SILENT_LOOKS_MAX) {
+                tracing::warn!(executor = %occupant.executor, "killing an executor that says nothing any more");
+                occupant.kill(Ending::Silent);
+            }
+        }
+    }
+
     async fn pass_time(&mut self) {
         self.kill_overdue();
         let now = Instant::now();
+        if self.next_look <= now {
+            self.look_for_silence();
+            self.next_look = now + LOOK_INTERVAL;
+        }
         if self.keep_again_at.is_some_and(|at| at <= now) {
             // What is still not written is tried again.
             let _ = self.keep_taken_back().await;
@@ -423,9 +454,13 @@ impl Host {
     }
 
     fn frame(&mut self, slot: u16, executor: &ExecutorId, frame: FromExecutor) {
+        if let Some(occupant) = self.occupant(slot).filter(|occupant| occupant.executor == *executor) {
+            occupant.silent_looks = Some(0);
+        }
         let about = match &frame {
             FromExecutor::Report(report) => concerns(report, executor),
             FromExecutor::Telemetry(telemetry) => telemetry.job == executor.job,
+            FromExecutor::Alive => true,
         };
         match frame {
             _ if !about => self.refuse_executor(slot, executor, "it spoke of what is not its own"),
@@ -433,7 +468,7 @@ impl Host {
             FromExecutor::Report(report) if self.phase != Phase::Rejoining => {
                 self.report(report);
             }
-            FromExecutor::Report(_) => {}
+            FromExecutor::Report(_) | FromExecutor::Alive => {}
             FromExecutor::Telemetry(telemetry) => {
                 // Progress that finds no room is stale by the time there is some.
                 let _ = self.telemetry.try_send(telemetry);
@@ -464,7 +499,7 @@ impl Host {
             let slot = self.slots[index].id.clone();
             self.report(Report::ExecutorGone { executor, slot, exit: exit.clone() });
         }
-        self.freed(slot, exit == ExitCause::Killed);
+        self.freed(slot, matches!(exit, ExitCause::Killed | ExitCause::Silent));
         self.follow_orders();
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Occupant {
     pub leave_by: Option<TimeMs>,
     pub deadlines: Deadlines,
     pub ending: Ending,
+    /// Looks of the agent since it last said anything; none before its first word, for which the controller has a deadline.
+    pub silent_looks: Option<u32>,
 }
 
 /// When an executor is killed. Each reason has its own deadline; the earliest counts.
@@ -83,12 +85,27 @@ pub(crate) enum Ending {
     Killed,
     /// It was killed because it broke the protocol.
     Refused,
+    /// It was killed because it said nothing for too long.
+    Silent,
 }
 
 impl Occupant {
+    /// Whether its silence would mean something: it has spoken, and was not killed.
+    pub fn is_listened_to(&self) -> bool {
+        self.silent_looks.is_some() && !self.is_killed()
+    }
+
+    /// Whether it was killed, for whatever reason.
+    pub fn is_killed(&self) -> bool {
+        match self.ending {
+            Ending::Killed | Ending::Refused | Ending::Silent => true,
+            Ending::None | Ending::Stopped => false,
+        }
+    }
+
     /// Kills it now, if that has not been done.
     pub fn kill(&mut self, ending: Ending) {
-        if !matches!(self.ending, Ending::Killed | Ending::Refused) {
+        if !self.is_killed() {
             self.ending = ending;
             self.deadlines = Deadlines::default();
             self.process.kill();
@@ -109,6 +126,7 @@ pub(crate) fn exit_cause(status: io::Result<ExitStatus>, ending: Ending) -> Exit
         (Some(0), _, _) => ExitCause::Left,
         (Some(code), _, _) => ExitCause::Status(code),
         (None, _, Ending::Refused) => ExitCause::Status(EXIT_STATUS_PROTOCOL),
+        (None, _, Ending::Silent) => ExitCause::Silent,
         (None, Some(signal), Ending::None | Ending::Stopped) => ExitCause::Signal(signal),
         (None, _, _) => ExitCause::Killed,
     }
@@ -134,6 +152,7 @@ mod tests {
         assert_eq!(exit_cause(exited(3), Ending::Stopped), ExitCause::Status(3));
         assert_eq!(exit_cause(signalled(9), Ending::Killed), ExitCause::Killed);
         assert_eq!(exit_cause(signalled(9), Ending::Refused), ExitCause::Status(EXIT_STATUS_PROTOCOL));
+        assert_eq!(exit_cause(signalled(9), Ending::Silent), ExitCause::Silent);
         assert_eq!(exit_cause(signalled(11), Ending::None), ExitCause::Signal(11));
         assert_eq!(exit_cause(Err(io::Error::other("lost")), Ending::None), ExitCause::Killed);
     }

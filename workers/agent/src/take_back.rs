@@ -158,7 +158,7 @@ impl Host {
         let deadline = Instant::now() + within;
         let earlier = occupant.deadlines.take_back.is_none_or(|known| deadline < known);
         let told = occupant.ending == Ending::None && earlier;
-        if earlier && !matches!(occupant.ending, Ending::Killed | Ending::Refused) {
+        if earlier && !occupant.is_killed() {
             occupant.deadlines.take_back = Some(deadline);
         }
         self.slots[index].claim = Claim::TakenBack;

@@ -304,6 +304,20 @@ async fn an_executor_that_speaks_garbage_or_crashes_is_reported_as_it_ended() {
     }
 }
 
+/// One that never spoke is only late, and the controller has a deadline for that. ("mute" speaks when it is ready, and never again.)
+#[tokio::test]
+async fn an_executor_that_says_nothing_any_more_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut controller = Controller::start().await;
+    let agent = start(config(folder.path(), &controller, "mute")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    let report = session.take_report().await;
+    assert_eq!(gone(&report), (&order("job-a/e0", "local/0").executor, &ExitCause::Silent));
+    agent.shutdown().await;
+}
+
 #[tokio::test]
 async fn an_agent_that_was_given_up_ends_its_executors_and_joins_as_a_new_process() {
     let folder = tempfile::tempdir().unwrap();

@@ -33,7 +33,7 @@ pub use program::{Program, ProgramError};
 pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
-use control::{Agent, ControlError, listen, read_frame};
+use control::{Agent, ControlError, listen, read_frame, say_alive};
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
@@ -85,6 +85,7 @@ pub fn run() -> Result<(), ExecutorError> {
     let Some(ToExecutor::Start(start)) = read_frame(&mut input)? else { return Err(ExecutorError::NotStarted) };
     drop(input);
     let mut agent = Agent::new(io::stdout());
+    std::thread::Builder::new().name("ebb-alive".to_owned()).spawn(|| say_alive(Agent::new(io::stdout())))?;
     let found = workers_engine::known_answer();
     if found != start.class {
         return Err(ExecutorError::Class { expected: start.class, found });

@@ -50,6 +50,7 @@ pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId
         ExitCause::Left => (!executor.replica).then(|| "it exited with status 0 before it joined".to_owned()),
         ExitCause::Status(status) => Some(format!("it exited with status {status}")),
         ExitCause::Signal(signal) => Some(format!("it was ended by signal {signal}")),
+        ExitCause::Silent => Some("it hung and was killed".to_owned()),
         ExitCause::NotStarted(reason) => Some(format!("it could not be started: {reason}")),
     };
     if let Some(what) = own_fault.filter(|_| executor.leaving.is_none()) {

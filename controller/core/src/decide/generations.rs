@@ -177,7 +177,8 @@ fn replace_lost(draft: &mut Draft<'_>, id: &JobId) -> bool {
     if !any_survivor && !awaited {
         return restart(draft, id);
     }
-    if placement.proposed.is_some() || !any_survivor || !has_lost_members(&draft.state, active, draft.at) {
+    let due = has_lost_members(&draft.state, active, draft.at) || placement.is_broken_off();
+    if placement.proposed.is_some() || !any_survivor || !due {
         return false;
     }
     proposals::recover(draft, id);

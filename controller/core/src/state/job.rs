@@ -10,7 +10,7 @@
 //! ```
 
 use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS};
-use events_schema::fact::{CheckpointInfo, LeaveCause, PlanCause, PlanReason, Proposal};
+use events_schema::fact::{CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
@@ -274,6 +274,12 @@ impl Placement {
     #[must_use]
     pub fn new(slots: BTreeSet<SlotId>) -> Self {
         Self { slots, proposed: None, abandoned: Vec::new(), attempts: 0 }
+    }
+
+    /// Whether members stopped for a recovery that came to nothing: only another one makes them step again.
+    #[must_use]
+    pub fn is_broken_off(&self) -> bool {
+        self.abandoned.iter().any(|proposal| matches!(proposal.entry, Entry::Recover))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Agent, Process, World, name};
 use crate::decide::Input;
 use crate::orders;
+use events_schema::fact::Entry;
 use events_schema::orders::ExecutorOrder;
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{Digest, ExecutorId, ServerId, SlotId, Step};
@@ -37,6 +38,12 @@ impl World {
         let record =
             ReportRecord { server: server.clone(), incarnation, number: 0, at: self.at, report: Report::AgentGone };
         self.input(&Input::Report(record));
+    }
+
+    /// Whether a server's agent runs.
+    #[must_use]
+    pub fn is_up(&self, server: &str) -> bool {
+        self.agents.get(&name(server, ServerId::parse)).is_some_and(|agent| agent.up)
     }
 
     /// The servers, in order.
@@ -83,15 +90,13 @@ impl World {
             match agent.processes.get_mut(&id) {
                 Some(process) => {
                     changed |= process.order != order;
-                    process.order = order;
+                    process.take(order);
                 }
                 None if order.leave_by.is_some() => never_started.push((id, order.slot)),
                 None => {
                     let busy = agent.processes.values().any(|process| process.slot == order.slot);
                     assert!(!busy || !stopped.is_empty(), "two processes on {}", order.slot);
-                    agent
-                        .processes
-                        .insert(id, Process { slot: order.slot.clone(), ready: false, order, replica: false });
+                    agent.processes.insert(id, Process::start(order));
                     changed = true;
                 }
             }
@@ -131,6 +136,16 @@ impl World {
 
     pub(super) fn process(&self, id: &ExecutorId) -> Option<&Process> {
         self.agents.values().find_map(|agent| agent.processes.get(id))
+    }
+
+    /// Peers do not reach a process any more, or again. A group that has lost a link waits for a round.
+    pub fn cut_off(&mut self, id: &ExecutorId, cut_off: bool) {
+        let process = self.agents.values_mut().find_map(|agent| agent.processes.get_mut(id));
+        let Some(process) = process else { return };
+        process.cut_off = cut_off;
+        if let Some(group) = self.groups.get_mut(&id.job).filter(|group| cut_off && group.members.len() > 1) {
+            group.broken |= group.members.contains(id);
+        }
     }
 
     /// A process ends. Whether it existed.
@@ -178,5 +193,17 @@ impl World {
         if let Some(server) = self.host(&leader) {
             self.report(&server, Report::MemberDeparted { job, generation, executor: id.clone(), leader, step });
         }
+    }
+}
+
+impl Process {
+    fn start(order: ExecutorOrder) -> Self {
+        Self { slot: order.slot.clone(), ready: false, order, replica: false, stopped_for: None, cut_off: false }
+    }
+
+    fn take(&mut self, order: ExecutorOrder) {
+        let recovery = order.job.proposal.as_ref().filter(|proposal| matches!(proposal.entry, Entry::Recover));
+        self.stopped_for = self.stopped_for.max(recovery.map(|proposal| proposal.generation));
+        self.order = order;
     }
 }

@@ -3,7 +3,7 @@
 //! What they really do is kept apart from what the brain believes: a generation becomes active when all its members know it,
 //! whether or not the brain has given it up by then.
 
-use super::{Group, STEPS_AT_ONCE, World};
+use super::{Group, Process, STEPS_AT_ONCE, World};
 use events_schema::fact::{Entry, Proposal};
 use events_schema::job::Length;
 use events_schema::report::{ExitCause, Outcome, Report};
@@ -24,9 +24,29 @@ impl World {
         true
     }
 
-    /// Whether every member of a job's real group is alive: only then can it step or switch.
+    /// Whether every member of a job's real group is alive, linked, and has not stopped for a recovery: only then can it step or switch.
     pub(super) fn is_whole(&self, job: &JobId) -> bool {
-        self.groups.get(job).is_some_and(|group| group.members.iter().all(|id| self.process(id).is_some()))
+        self.groups.get(job).is_some_and(|group| {
+            !group.broken && group.members.iter().all(|id| self.process(id).is_some()) && !self.has_stopped(group)
+        })
+    }
+
+    /// Whether a member has heard of a recovery that never came to be.
+    fn has_stopped(&self, group: &Group) -> bool {
+        let stopped_for = |id| self.process(id).and_then(|process| process.stopped_for);
+        group.members.iter().filter_map(stopped_for).any(|generation| generation > group.generation)
+    }
+
+    /// Members whose links are lost say so, if nobody has proposed a round yet.
+    pub(super) fn miss_members(&mut self, job: &JobId) {
+        let Some(group) = self.groups.get(job).filter(|group| group.broken && !self.has_stopped(group)) else { return };
+        let alive: Vec<ExecutorId> = group.members.iter().filter(|id| self.process(id).is_some()).cloned().collect();
+        let generation = group.generation;
+        if let [one, other, ..] = &alive[..]
+            && let Some(server) = self.host(one)
+        {
+            self.report(&server, Report::PeerLost { job: job.clone(), generation, executor: other.clone() });
+        }
     }
 
     /// The proposal all of whose members know it, if it can become active now.
@@ -40,7 +60,8 @@ impl World {
             return None;
         }
         let member = |id| {
-            self.process(id).filter(|process| process.ready && process.order.job.proposal.as_ref() == Some(newest))
+            let known = |process: &&Process| process.ready && process.order.job.proposal.as_ref() == Some(newest);
+            self.process(id).filter(known).filter(|process| !process.cut_off || newest.members.len() == 1)
         };
         let replicas = newest.members.iter().all(|m| member(&m.executor).is_some_and(|process| process.replica));
         let known = newest.members.iter().all(|m| member(&m.executor).is_some());
@@ -74,7 +95,7 @@ impl World {
         let (generation, leader) = (proposal.generation, proposal.leader.clone());
         self.groups.insert(
             job.clone(),
-            Group { generation, members, leader: leader.clone(), step, parked: false, done: false },
+            Group { generation, members, leader: leader.clone(), step, parked: false, done: false, broken: false },
         );
         if let Some(server) = self.host(&leader) {
             self.report(

@@ -60,6 +60,10 @@ struct Process {
     order: ExecutorOrder,
     /// Has held the replica of its group.
     replica: bool,
+    /// The newest recovery it has heard of: it steps in no older generation any more.
+    stopped_for: Option<Generation>,
+    /// Its agent hears it, its peers do not.
+    cut_off: bool,
 }
 
 /// What is really going on among the members of a job, whatever the brain thinks.
@@ -70,6 +74,8 @@ struct Group {
     step: u64,
     parked: bool,
     done: bool,
+    /// A link between members was lost: the step in flight never ends.
+    broken: bool,
 }
 
 impl World {
@@ -159,9 +165,10 @@ impl World {
         self.input(&Input::Demand(signal))
     }
 
-    /// Lets time pass: agents kill what is overdue, then the brain gets a tick.
+    /// Lets time pass: members miss each other, agents kill what is overdue, then the brain gets a tick.
     pub fn pass(&mut self, ms: u64) -> Vec<Fact> {
         self.at = self.at.plus_ms(ms);
+        self.job_ids().iter().for_each(|job| self.miss_members(job));
         let servers: Vec<ServerId> = self.agents.keys().cloned().collect();
         for server in servers {
             self.kill_overdue(&server);

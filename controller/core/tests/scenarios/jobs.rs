@@ -171,6 +171,34 @@ fn members_that_lost_each_other_come_together_in_a_new_round() {
     calm(&world);
 }
 
+/// Found by stopping an executor with a signal: its round was given up, and nobody thought of another.
+#[test]
+fn a_recovery_that_one_member_does_not_answer_is_tried_again_and_goes_on_without_it_once_it_is_killed() {
+    let (mut world, id) = training();
+    let step = world.real_step(&id);
+    let hung = ExecutorId { job: id.clone(), number: 2 };
+    world.cut_off(&hung, true);
+    let mark = world.log.len();
+    for _ in 0..50 {
+        world.pass(1_000);
+        world.run();
+        world.train(&id);
+    }
+    let facts = since(&world, mark);
+    assert!(has(&facts, |f| matches!(f, Fact::GenerationAbandoned { cause: AbandonCause::Deadline, .. })));
+    assert_eq!(
+        proposed(&facts),
+        [&Entry::Recover, &Entry::Recover, &Entry::Recover],
+        "at once, after 15 s and after 30 s more"
+    );
+    world.end_process(&hung, ExitCause::Silent);
+    world.run();
+    assert_eq!((members(&world, &id), world.real_step(&id)), (vec![0, 1, 3], step));
+    assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("running", 0));
+    assert!(job(&world, &id).faults.last.contains("hung"));
+    calm(&world);
+}
+
 #[test]
 fn a_recovery_that_loses_a_member_is_followed_by_another() {
     let (mut world, id) = training();

@@ -64,7 +64,7 @@ kinds! {
     RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded }
     ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
-    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted }
+    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
     MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
     LENGTHS = length_kind of Length { Epochs, Steps }
@@ -75,7 +75,7 @@ kinds! {
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
-    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive }
 }
 
 /// Every name that needs a golden line.
@@ -440,7 +440,7 @@ pub fn all() -> Vec<Sample> {
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded];
         "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
-        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text())];
+        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
@@ -460,7 +460,7 @@ pub fn all() -> Vec<Sample> {
         "AgentMessage", agent_message_kind: agent_messages();
         "ControllerMessage", controller_message_kind: controller_messages();
         "ToExecutor", to_executor_kind: to_executor();
-        "FromExecutor", from_executor_kind: [FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry())];
+        "FromExecutor", from_executor_kind: [FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive];
     }
     let record = CommandRecord {
         id: command_id(),

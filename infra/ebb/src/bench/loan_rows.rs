@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::first_start::LOCAL_FLEET;
 use crate::jobs;
 use crate::release::{occupied, until_free};
-use crate::service::{Service, ServiceOptions, kill_process};
+use crate::service::{Service, ServiceOptions, hang_process, kill_process};
 use crate::take_back::AgentClient;
 use crate::wire::{self, Job};
 use serde_json::json;
@@ -25,6 +25,8 @@ const NEEDED: u32 = 2;
 const STEPS_BETWEEN: u64 = 5;
 /// Kills of one job: the controller waits longer and longer before it replaces what keeps failing.
 const KILLS: usize = 3;
+/// Executors of one job that are made to hang; each is noticed after seconds only.
+const HANGS: usize = 2;
 /// How often an undisturbed step is read.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -53,7 +55,8 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
     let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20) };
     let by_demand = cycles.by_demand(&mut tide).await?;
     let by_take_back = cycles.by_take_back(&mut tide).await?;
-    let by_kill = cycles.by_kill(&mut tide).await?;
+    let by_hang = cycles.by_loss(&mut tide, HANGS, hang_process).await?;
+    let by_kill = cycles.by_loss(&mut tide, KILLS, kill_process).await?;
     let (shrinking, growing) = (Times::of_ms(tide.pauses_in_ms()), Times::of_ms(tide.pauses_out_ms()));
     drop(tide);
     client.send(reqwest::Method::DELETE, &format!("/v1/jobs/{}", job.id), None, &[]).await?;
@@ -73,6 +76,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
         against_step("pause at scale in", &shrinking, ""),
         against_step("pause at scale out", &growing, ""),
         against_step("kill -9 to training again", &by_kill, ""),
+        against_step("hung executor to training again", &by_hang, "SIGSTOP; "),
     ])
 }
 
@@ -138,19 +142,24 @@ impl Cycles<'_> {
         Ok(Times::of_ms(times_ms))
     }
 
-    /// From the kill of one of the executors, leader included, to the event that the others train again.
-    async fn by_kill(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
+    /// From the loss of one of the executors, leader included, to the event that the others train again.
+    async fn by_loss(
+        &self,
+        tide: &mut Tide<'_>,
+        losses: usize,
+        lose: fn(i32) -> Result<(), Failure>,
+    ) -> Result<Times, Failure> {
         let mut times_ms = Vec::new();
-        for round in 0..KILLS {
+        for round in 0..losses {
             let processes: Vec<i32> = self.agent.slots().await?.iter().filter_map(|s| s.pid).collect();
             let Some(victim) = processes.get(round % processes.len().max(1)) else {
                 return Err(Failure::plain("no executor runs"));
             };
             tide.disturbed();
-            let killed = Instant::now();
-            kill_process(*victim)?;
+            let lost = Instant::now();
+            lose(*victim)?;
             let recovered = tide.until_recovered().await?;
-            times_ms.push(recovered.duration_since(killed).as_secs_f64() * 1e3);
+            times_ms.push(recovered.duration_since(lost).as_secs_f64() * 1e3);
             until_whole(tide).await?;
         }
         Ok(Times::of_ms(times_ms))

@@ -55,6 +55,7 @@ const LOAN_ROWS: &[&str] = &[
     "pause at scale in",
     "pause at scale out",
     "kill -9 to training again",
+    "hung executor to training again",
 ];
 
 /// Share of the processor time wanted here, from which on its loss to other machines shows in the figures.

@@ -11,6 +11,7 @@ mod command_line;
 mod crashes;
 mod demo;
 mod exactly_once;
+mod hangs;
 mod one_directory;
 mod schedules;
 mod suspension;

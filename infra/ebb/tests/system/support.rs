@@ -11,8 +11,10 @@ use events_schema::orders::JobOrder;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The program under test.
@@ -75,13 +77,7 @@ impl System {
     /// Runs a command of the program against this service.
     pub async fn ebb(&self, arguments: &[&str]) -> Output {
         let url = self.service.ready().url.clone();
-        tokio::process::Command::new(EBB)
-            .args(arguments)
-            .env("EBB_URL", url)
-            .current_dir(self.folder.path())
-            .output()
-            .await
-            .unwrap()
+        Command::new(EBB).args(arguments).env("EBB_URL", url).current_dir(self.folder.path()).output().await.unwrap()
     }
 
     /// The same with `--output json`, which has to succeed.
@@ -106,6 +102,48 @@ impl Dead {
     pub async fn start(self) -> System {
         let service = Service::start(self.options).await.unwrap_or_else(|e| panic!("{e}"));
         System { service, folder: self.folder, _place: self.place }
+    }
+}
+
+/// An agent in a process of its own, connected to a service.
+pub async fn agent_alone(system: &System, slots: u16) -> (Child, AgentClient) {
+    let ready = system.service.ready();
+    let data = system.path("far");
+    let mut child = Command::new(EBB)
+        .args([
+            "agent",
+            "--output",
+            "json",
+            "--server",
+            "far",
+            "--slots",
+            &slots.to_string(),
+            "--controller",
+            &ready.controller,
+            "--store",
+            &ready.store_url,
+        ])
+        .args(["--data", &text(&data), "--token-file", &text(&ready.agent_token_file)])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["server"], "far");
+    let client = AgentClient::of_directory(&data).unwrap();
+    (child, client)
+}
+
+/// Waits until the service knows a slot.
+pub async fn until_slot(system: &System, slot: &str) {
+    let begun = std::time::Instant::now();
+    loop {
+        let slots = system.ebb_json(&["slots"]).await;
+        if slots["slots"].as_array().unwrap().iter().any(|s| s["slot"] == slot && !s["class"].is_null()) {
+            return;
+        }
+        assert!(begun.elapsed() < crate::support::PATIENCE, "{slot} is unknown: {slots}");
     }
 }
 

@@ -1,41 +1,7 @@
 //! A fleet gets its slot back with gateway, controller and log dead: the agent alone does it, and training loses nothing.
 
-use crate::support::{EBB, System, finished, job, model_job, plain_digest, submit, text, until};
-use ebb::take_back::AgentClient;
-use serde_json::{Value, json};
-use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
-
-/// An agent in a process of its own, connected to a service.
-async fn agent_alone(system: &System, slots: u16) -> (Child, AgentClient) {
-    let ready = system.service.ready();
-    let data = system.path("far");
-    let mut child = Command::new(EBB)
-        .args([
-            "agent",
-            "--output",
-            "json",
-            "--server",
-            "far",
-            "--slots",
-            &slots.to_string(),
-            "--controller",
-            &ready.controller,
-            "--store",
-            &ready.store_url,
-        ])
-        .args(["--data", &text(&data), "--token-file", &text(&ready.agent_token_file)])
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines.next_line().await.unwrap().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["server"], "far");
-    let client = AgentClient::of_directory(&data).unwrap();
-    (child, client)
-}
+use crate::support::{System, agent_alone, finished, job, model_job, plain_digest, submit, until, until_slot};
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_come_back_with_everything_else_dead() {
@@ -68,16 +34,4 @@ async fn slots_come_back_with_everything_else_dead() {
     let client = system.client();
     assert_eq!(finished(&client, &id).await, expected);
     assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
-}
-
-/// Waits until the service knows a slot.
-async fn until_slot(system: &System, slot: &str) {
-    let begun = std::time::Instant::now();
-    loop {
-        let slots = system.ebb_json(&["slots"]).await;
-        if slots["slots"].as_array().unwrap().iter().any(|s| s["slot"] == slot && !s["class"].is_null()) {
-            return;
-        }
-        assert!(begun.elapsed() < crate::support::PATIENCE, "{slot} is unknown: {slots}");
-    }
 }

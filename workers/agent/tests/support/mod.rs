@@ -3,7 +3,7 @@
 
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, AgentToken, serve};
 use events_schema::batch::{from_bytes, to_bytes};
-use events_schema::control::{FromExecutor, ToExecutor};
+use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, ToExecutor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::job::JobSpec;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders};
@@ -32,16 +32,26 @@ pub fn executor_command(behaviour: &str) -> Vec<OsString> {
     vec!["sh".into(), "-c".into(), script.into(), std::env::current_exe().unwrap().into()]
 }
 
+/// One frame to the agent; one write, because two threads speak.
+fn say(frame: &FromExecutor) {
+    let record = to_bytes(frame);
+    let mut bytes = u32::try_from(record.len()).unwrap().to_le_bytes().to_vec();
+    bytes.extend(record);
+    // An agent that is gone is noticed elsewhere.
+    let _ = File::create("/dev/fd/3").unwrap().write_all(&bytes);
+}
+
 /// The body of the executor process; returns at once in an ordinary test run.
 pub fn executor_main() {
     let Ok(behaviour) = std::env::var(BEHAVIOUR) else { return };
-    let mut out = File::create("/dev/fd/3").unwrap();
-    let mut say = |frame: FromExecutor| {
-        let record = to_bytes(&frame);
-        out.write_all(&u32::try_from(record.len()).unwrap().to_le_bytes()).unwrap();
-        out.write_all(&record).unwrap();
-        out.flush().unwrap();
-    };
+    if behaviour != "mute" {
+        std::thread::spawn(|| {
+            loop {
+                say(&FromExecutor::Alive);
+                std::thread::sleep(Duration::from_millis(ALIVE_INTERVAL_MS));
+            }
+        });
+    }
     let mut executor = None;
     while let Some(frame) = read_frame() {
         match frame {
@@ -60,13 +70,13 @@ pub fn executor_main() {
                     _ => {}
                 }
                 executor = Some(start.executor.clone());
-                say(FromExecutor::Report(Report::ExecutorReady {
+                say(&FromExecutor::Report(Report::ExecutorReady {
                     executor: start.executor,
                     address: "127.0.0.1:1".to_owned(),
                 }));
             }
             // Says what it was told, in the one report that has a free number.
-            ToExecutor::Order(order) => say(FromExecutor::Report(Report::Evaluated {
+            ToExecutor::Order(order) => say(&FromExecutor::Report(Report::Evaluated {
                 job: executor.as_ref().unwrap().job.clone(),
                 generation: Generation(0),
                 step: Step(u64::from(order.park)),

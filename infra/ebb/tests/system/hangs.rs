@@ -1,0 +1,104 @@
+//! Processes that hang (SIGSTOP) instead of dying: nobody hears of their end, and their connections stay open. Their job goes on
+//! without them all the same, loses no step, and is the same model.
+
+use crate::support::{System, agent_alone, finished, job, model_job, plain_digest, submit, until, until_slot};
+use ebb::client::Client;
+use ebb::take_back::AgentClient;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A stopped process; it goes on when this is dropped, so that it can end with its agent.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: i32) -> Self {
+        let pid = Pid::from_raw(pid).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// Long enough for what is noticed after seconds only.
+fn long_job() -> Value {
+    let mut document = model_job("cnn");
+    document["steps"] = 2_500.into();
+    document
+}
+
+/// Processes of an agent's executors by the executor's name.
+async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
+    agent.slots().await.unwrap().into_iter().filter_map(|slot| Some((slot.executor?, slot.pid?))).collect()
+}
+
+/// Who leads the newest generation.
+async fn leader(client: &Client, job: &str) -> String {
+    let events =
+        ebb::event_list::all(client, &format!("/v1/jobs/{job}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let proposed = events.iter().rfind(|event| event["type"] == "dev.ebb.generation.proposed.v1").unwrap();
+    proposed["data"]["proposal"]["leader"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_executor_is_killed_and_its_job_goes_on_without_a_lost_step() {
+    let system = System::start(4).await;
+    let (client, agent) = (system.client(), system.agent());
+    let document = long_job();
+    let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
+    let id = submit(&client, &document, "hangs").await;
+    for leads in [false, true] {
+        let before =
+            until(&client, &id, "four members that step", |j| j.progress.is_some_and(|p| p.members == 4)).await;
+        let leader = leader(&client, &id).await;
+        let running = executors(&agent).await;
+        let (name, pid) = running.iter().find(|(name, _)| (**name == leader) == leads).unwrap();
+        let _stopped = Stopped::new(*pid);
+        until(&client, &id, "the others to go on", |j| {
+            assert!(!j.is_over(), "the job was over too soon; make it longer");
+            j.progress.zip(before.progress).is_some_and(|(now, then)| now.step > then.step + 20)
+        })
+        .await;
+        assert!(!executors(&agent).await.contains_key(name), "{name} still has its slot");
+    }
+    assert_eq!(finished(&client, &id).await, expected);
+    assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_falls_silent_with_everything_on_it_is_given_up_and_comes_back() {
+    let system = System::start(2).await;
+    let client = system.client();
+    let (far, agent) = agent_alone(&system, 2).await;
+    until_slot(&system, "far/1").await;
+    system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "2"]).await;
+    client.post("/v1/fleets/distant/demand", &json!({"needed": 0})).await.unwrap();
+    let document = long_job();
+    let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
+    let id = submit(&client, &document, "silent").await;
+    let before = until(&client, &id, "four members", |j| j.progress.is_some_and(|p| p.members == 4)).await;
+
+    // The agent first: it would kill what it sees hang.
+    let running = executors(&agent).await;
+    let mut stopped = vec![Stopped::new(i32::try_from(far.id().unwrap()).unwrap())];
+    stopped.extend(running.into_values().map(Stopped::new));
+    until(&client, &id, "the two others to go on", |j| {
+        assert!(!j.is_over(), "the job was over too soon; make it longer");
+        j.progress.zip(before.progress).is_some_and(|(now, then)| now.members == 2 && now.step > then.step + 20)
+    })
+    .await;
+    drop(stopped);
+    until(&client, &id, "the server to be back", |j| {
+        assert!(!j.is_over(), "the job was over too soon; make it longer");
+        j.progress.is_some_and(|p| p.members == 4)
+    })
+    .await;
+    assert_eq!(finished(&client, &id).await, expected);
+    assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
+}
