@@ -164,7 +164,8 @@ impl<W: Write> Trainer<W> {
     }
 
     fn stand_still(&mut self, step: Step) {
-        tracing::info!(%step, "standing still");
+        let (copies, held_us) = (self.replica.copies, self.replica.held.as_micros());
+        tracing::info!(%step, copies, held_us, "standing still");
         self.position = step;
         self.still = Some(step);
         self.begin_evaluation(step);

@@ -6,6 +6,7 @@ use crate::reduce::chunk;
 use events_schema::Step;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use workers_engine::Update;
 use workers_session::{Need, Tag};
 
@@ -44,6 +45,8 @@ pub struct Replica {
     supply: Option<Supply>,
     /// Updates that had to copy first.
     pub copies: u64,
+    /// How long updates waited for readers, or copied because of them: all that a checkpoint costs the training thread.
+    pub held: Duration,
 }
 
 impl Replica {
@@ -51,7 +54,16 @@ impl Replica {
     #[must_use]
     pub fn new(update: &Update) -> Self {
         let (parameter_count, len) = (update.parameter_count(), update.replica_len());
-        Self { parameter_count, len, data: Arc::default(), step: None, gradient: None, supply: None, copies: 0 }
+        Self {
+            parameter_count,
+            len,
+            data: Arc::default(),
+            step: None,
+            gradient: None,
+            supply: None,
+            copies: 0,
+            held: Duration::ZERO,
+        }
     }
 
     /// The step it is of, when it is whole.
@@ -144,6 +156,7 @@ impl Replica {
     /// Applies the mean gradient of the replica's step; the replica is then at the next. Gives the gradient before, as a buffer.
     pub fn apply(&mut self, update: &Update, mean: Vec<f32>) -> Vec<f32> {
         let Some(step) = self.step else { return mean };
+        let begun = Instant::now();
         // A writer that has just sent the last piece is about to let go.
         for _ in 0..READER_YIELDS {
             if Arc::strong_count(&self.data) == 1 {
@@ -153,6 +166,7 @@ impl Replica {
         }
         self.copies += u64::from(Arc::strong_count(&self.data) > 1);
         let data: &mut Vec<f32> = Arc::make_mut(&mut self.data);
+        self.held += begun.elapsed();
         update.apply(data, &mean, step);
         self.step = Some(step.next());
         let before = self.gradient.replace(Arc::new(mean));
