@@ -40,6 +40,20 @@ pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// far behind gains nothing from a longer queue.
 pub const SEND_QUEUE_LEN: usize = 16;
 
+/// Each end says this often that it lives.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// An agent that hears nothing for this long, four heartbeats, opens its stream anew.
+pub const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// A controller that hears nothing for this long, nine heartbeats, gives an agent up, so that its jobs train again within five seconds.
+pub const AGENT_LEASE: Duration = Duration::from_millis(4_500);
+
+const _: () = assert!(
+    2 * SILENCE_MAX.as_millis() < AGENT_LEASE.as_millis(),
+    "a healthy agent on a dead connection has to be back before it is given up"
+);
+
 /// A connection that carries nothing is probed this often, so that a vanished host is noticed below the messages' own beat.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 

@@ -10,7 +10,9 @@ use crate::recover::append_input;
 use crate::run::{Committed, LogHealth};
 use crate::telemetry::TelemetryBoard;
 use controller_core::orders;
-use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
+use controller_link::{
+    AgentConnection, AgentReceiver, AgentSender, EndCause, HEARTBEAT_INTERVAL, Secret, SecretError, SendError,
+};
 use events_log::{EventLog, Stream};
 use events_schema::batch::to_bytes;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
@@ -24,9 +26,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-
-/// The controller says this often that it and its log live, which renews the loans of the agents' slots.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time for the first message of a stream.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -227,6 +226,7 @@ impl AgentStream<'_> {
     async fn tell(&self, sender: &AgentSender) -> Option<EndCause> {
         let mut committed = self.shared.committed.clone();
         let mut told = Told::default();
+        // That it and its log live, which renews the loans of the agent's slots.
         let mut heartbeat = interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

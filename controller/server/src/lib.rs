@@ -21,7 +21,7 @@ mod run;
 mod telemetry;
 
 pub use agents::CellSecret;
-pub use controller_link::AgentToken;
+pub use controller_link::{AGENT_LEASE, AgentToken};
 pub use failure::ControllerEnd;
 pub use telemetry::TelemetryBoard;
 
@@ -45,9 +45,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Time between two looks at the clock. How often a plan is made the core decides; this bounds how late a deadline is noticed.
 pub const TICK: Duration = Duration::from_millis(200);
-
-/// Silence after which an agent is given up: nine of its heartbeats, so that its jobs train again within five seconds.
-pub const AGENT_LEASE: Duration = Duration::from_millis(4_500);
 
 /// Longest wait for the tasks of a controller that was told to end; all of them look at it within a send's time-out.
 const END_TIMEOUT: Duration = Duration::from_secs(10);

@@ -399,8 +399,8 @@ impl Host {
     /// When something has to be done by the clock.
     fn alarm(&self) -> Option<Instant> {
         let lease_end = self.heard_at.map(|heard| heard + self.config.lease);
-        let listens = |slot: &Slot| slot.occupant.as_ref().is_some_and(Occupant::is_listened_to);
-        let next_look = self.slots.iter().any(listens).then_some(self.next_look);
+        let is_used = self.slots.iter().any(|slot| slot.occupant.is_some());
+        let next_look = is_used.then_some(self.next_look);
         [self.next_kill(), lease_end, self.keep_again_at, next_look].into_iter().flatten().min()
     }
 
@@ -425,11 +425,9 @@ impl Host {
     /// Kills executors that have said nothing for too many looks: hung, and with them their job.
     fn look_for_silence(&mut self) {
         for occupant in self.slots.iter_mut().filter_map(|slot| slot.occupant.as_mut()) {
-            if !occupant.is_listened_to() {
-                continue;
-            }
-            occupant.silent_looks = occupant.silent_looks.map(|looks| looks + 1);
-            if occupant.silent_looks > Some(SILENT_LOOKS_MAX) {
+            let heard = occupant.process.was_heard();
+            occupant.silent_looks = if heard { Some(0) } else { occupant.silent_looks.map(|looks| looks + 1) };
+            if occupant.silent_looks >= Some(SILENT_LOOKS_MAX) && !occupant.is_killed() {
                 tracing::warn!(executor = %occupant.executor, "killing an executor that says nothing any more");
                 occupant.kill(Ending::Silent);
             }
@@ -454,9 +452,6 @@ impl Host {
     }
 
     fn frame(&mut self, slot: u16, executor: &ExecutorId, frame: FromExecutor) {
-        if let Some(occupant) = self.occupant(slot).filter(|occupant| occupant.executor == *executor) {
-            occupant.silent_looks = Some(0);
-        }
         let about = match &frame {
             FromExecutor::Report(report) => concerns(report, executor),
             FromExecutor::Telemetry(telemetry) => telemetry.job == executor.job,

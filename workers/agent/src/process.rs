@@ -16,6 +16,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -46,12 +48,19 @@ pub(crate) struct Process {
     /// Its process, and the number of its group.
     pub pid: i32,
     frames: mpsc::Sender<ToExecutor>,
+    /// Set at every frame it sends. Beside the events, so that hearing it needs no room and no turn in their queue.
+    heard: Arc<AtomicBool>,
 }
 
 impl Process {
     /// Queues a frame; false if the executor reads none.
     pub fn send(&self, frame: ToExecutor) -> bool {
         self.frames.try_send(frame).is_ok()
+    }
+
+    /// Whether it said anything since this was last asked.
+    pub fn was_heard(&self) -> bool {
+        self.heard.swap(false, Ordering::Relaxed)
     }
 
     /// Kills it with everything it started.
@@ -94,10 +103,12 @@ pub(crate) fn launch(
     };
 
     let (frames, frames_waiting) = mpsc::channel(FRAMES_WAITING_MAX);
+    let heard = Arc::new(AtomicBool::new(false));
+    let hears = Arc::clone(&heard);
     let who = Who { slot: launch.start.slot.index, executor: launch.start.executor.clone() };
     let start = ToExecutor::Start(Box::new(launch.start));
     supervisors.spawn(async move {
-        let listen = listen(stdout, who.clone(), events.clone());
+        let listen = listen(stdout, who.clone(), events.clone(), &hears);
         let status = supervise(child, pid, feed(stdin, start, frames_waiting), listen, keep_log(stderr, log)).await;
         if let Err(error) = std::fs::remove_file(&launch.record) {
             tracing::error!(path = %launch.record.display(), %error, "cannot remove an executor record");
@@ -105,7 +116,7 @@ pub(crate) fn launch(
         // Nobody to tell means that the agent is ending and has given this executor up.
         let _ = events.send(HostEvent::Exited { slot: who.slot, executor: who.executor, status }).await;
     });
-    Ok(Process { pid, frames })
+    Ok(Process { pid, frames, heard })
 }
 
 fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> {
@@ -168,10 +179,13 @@ async fn feed(mut stdin: ChildStdin, start: ToExecutor, mut frames: mpsc::Receiv
 }
 
 /// Passes on what the executor says until it closes its standard output or says what is no frame.
-async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Sender<HostEvent>) {
+async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Sender<HostEvent>, heard: &AtomicBool) {
     let Who { slot, executor } = who;
     loop {
-        let event = match read_frame(&mut stdout).await {
+        let frame = read_frame(&mut stdout).await;
+        heard.store(true, Ordering::Relaxed);
+        let event = match frame {
+            Ok(Some(FromExecutor::Alive)) => continue,
             Ok(Some(frame)) => HostEvent::Frame { slot, executor: executor.clone(), frame },
             Ok(None) => return,
             Err(error) => HostEvent::Garbage { slot, executor: executor.clone(), reason: error.to_string() },

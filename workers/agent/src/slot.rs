@@ -5,6 +5,7 @@ use crate::process::Process;
 use events_schema::orders::JobOrder;
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, SlotId, TimeMs};
+use rustix::process::Signal;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -90,11 +91,6 @@ pub(crate) enum Ending {
 }
 
 impl Occupant {
-    /// Whether its silence would mean something: it has spoken, and was not killed.
-    pub fn is_listened_to(&self) -> bool {
-        self.silent_looks.is_some() && !self.is_killed()
-    }
-
     /// Whether it was killed, for whatever reason.
     pub fn is_killed(&self) -> bool {
         match self.ending {
@@ -126,6 +122,8 @@ pub(crate) fn exit_cause(status: io::Result<ExitStatus>, ending: Ending) -> Exit
         (Some(0), _, _) => ExitCause::Left,
         (Some(code), _, _) => ExitCause::Status(code),
         (None, _, Ending::Refused) => ExitCause::Status(EXIT_STATUS_PROTOCOL),
+        // What hung may have been dying of something else, slowly.
+        (None, Some(signal), Ending::Silent) if signal != Signal::KILL.as_raw() => ExitCause::Signal(signal),
         (None, _, Ending::Silent) => ExitCause::Silent,
         (None, Some(signal), Ending::None | Ending::Stopped) => ExitCause::Signal(signal),
         (None, _, _) => ExitCause::Killed,
@@ -153,6 +151,7 @@ mod tests {
         assert_eq!(exit_cause(signalled(9), Ending::Killed), ExitCause::Killed);
         assert_eq!(exit_cause(signalled(9), Ending::Refused), ExitCause::Status(EXIT_STATUS_PROTOCOL));
         assert_eq!(exit_cause(signalled(9), Ending::Silent), ExitCause::Silent);
+        assert_eq!(exit_cause(signalled(11), Ending::Silent), ExitCause::Signal(11));
         assert_eq!(exit_cause(signalled(11), Ending::None), ExitCause::Signal(11));
         assert_eq!(exit_cause(Err(io::Error::other("lost")), Ending::None), ExitCause::Killed);
     }

@@ -5,7 +5,9 @@
 
 use crate::host::HostEvent;
 use crate::outbox::{Numbered, Outbox};
-use controller_link::{AgentToken, ConnectError, ControllerConnection, LinkError, connect};
+use controller_link::{
+    AgentToken, ConnectError, ControllerConnection, HEARTBEAT_INTERVAL, LinkError, SILENCE_MAX, connect,
+};
 use events_schema::ServerId;
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
 use std::time::Duration;
@@ -13,14 +15,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// The agent says that it lives this often; the controller gives it up after a lease of several.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A controller that says nothing for this long, ten of its heartbeats, is tried anew.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-
 /// A message that finds no room for this long means that the stream is stuck.
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = SILENCE_MAX;
 
 /// First and longest pause before another attempt; doubled in between and shortened by chance, so that the agents of a
 /// restarted controller do not come in step.
