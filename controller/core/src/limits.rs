@@ -40,6 +40,9 @@ pub const BACKOFF_MS_MIN: u64 = 1_000;
 pub const BACKOFF_MS_MAX: u64 = 60_000;
 /// Failures further apart than this are not in a row: longer than a start that takes all its time and the longest pause.
 pub const FAULTS_FORGOTTEN_MS: u64 = 300_000;
+/// An executor that lived this long before it failed does not fail in a row: the next one may start after the first pause again.
+/// Longer than a start that takes all its time and the longest pause, so that what keeps failing soon after its start waits longer.
+pub const STEADY_MS: u64 = 180_000;
 /// A reclaimed slot has to be free so long after its deadline: the agent's kill, its report, or the end of its lease.
 pub const RECLAIM_GRACE_MS: u64 = 60_000;
 
@@ -52,7 +55,6 @@ pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
 const _: () =
     assert!(LEFT_GRACE_MS < SWITCH_DEADLINE_MS, "an explained exit must not be taken for a loss by a slower switch");
 const _: () = assert!(BACKOFF_MS_MIN <= BACKOFF_MS_MAX);
-const _: () = assert!(
-    READY_DEADLINE_MS + BACKOFF_MS_MAX < FAULTS_FORGOTTEN_MS,
-    "an executor that never gets ready fails in a row"
-);
+const _: () =
+    assert!(READY_DEADLINE_MS + BACKOFF_MS_MAX < STEADY_MS, "what fails soon after a slow start fails in a row");
+const _: () = assert!(STEADY_MS < FAULTS_FORGOTTEN_MS);

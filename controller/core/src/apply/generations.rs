@@ -33,7 +33,7 @@ pub(super) fn leaving(state: &mut State, at: TimeMs, id: &ExecutorId, deadline: 
     executor.leaving = Some(Leaving { deadline, cause });
     if let Some(job) = state.live.get_mut(&id.job).filter(|_| late) {
         job.faults.since_restart = true;
-        job.faults.note(at, "it was not ready in time".to_owned());
+        job.faults.note(at, 0, "it was not ready in time".to_owned());
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId
     };
     if let Some(what) = own_fault.filter(|_| executor.leaving.is_none()) {
         job.faults.since_restart = true;
-        job.faults.note(at, what);
+        job.faults.note(at, at.since_ms(executor.assigned_at), what);
     }
     if let Some(active) = job.active_mut().filter(|active| *exit == ExitCause::Left && active.members.contains(id)) {
         active.left.insert(id.clone(), at.plus_ms(LEFT_GRACE_MS));
@@ -120,7 +120,7 @@ pub(super) fn abandoned(state: &mut State, at: TimeMs, id: &JobId, generation: G
         placement.attempts += 1;
         let hopeless = placement.attempts >= ATTEMPTS_MAX;
         job.faults.since_restart |= hopeless;
-        job.faults.note(at, "its executors did not come to lock-step in time".to_owned());
+        job.faults.note(at, 0, "its executors did not come to lock-step in time".to_owned());
     }
 }
 

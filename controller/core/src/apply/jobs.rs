@@ -192,6 +192,8 @@ pub(super) fn restarted(state: &mut State, id: &JobId) {
     }
     if let Some(job) = state.live.get_mut(id) {
         job.restarts += 1;
+        // It did come to lock-step; whatever failed since, its next start has all its attempts.
+        job.faults.starts = 0;
         if std::mem::take(&mut job.faults.since_restart) {
             job.faults.restarts += 1;
         }

@@ -14,7 +14,10 @@ use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
 pub(super) fn wake(draft: &mut Draft<'_>) {
     let calm = |job: &Job| match &job.phase {
         JobPhase::Running(placement, active) => {
-            placement.proposed.is_none() && active.left.is_empty() && active.members.len() == placement.slots.len()
+            placement.proposed.is_none()
+                && !placement.is_broken_off()
+                && active.left.is_empty()
+                && active.members.len() == placement.slots.len()
         }
         _ => false,
     };

@@ -9,7 +9,7 @@
 //! Suspended ─┴── resume ── Suspended ◄── all gone ── Suspending          any but the ended ──► Cancelled, Failed
 //! ```
 
-use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS};
+use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
 use events_schema::fact::{CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
@@ -160,7 +160,7 @@ pub struct Active {
     /// Since when.
     #[n(6)]
     pub at: TimeMs,
-    /// How long members stood still for it, in microseconds.
+    /// From the boundary, or a loss, until all members were in lock-step, in microseconds.
     #[n(7)]
     pub pause_us: u64,
 }
@@ -257,10 +257,10 @@ impl Faults {
         }
     }
 
-    /// Notes a failure; several within one pause count as one wave.
-    pub(crate) fn note(&mut self, at: TimeMs, what: String) {
+    /// Notes a failure after so long a life; several within one pause count as one wave.
+    pub(crate) fn note(&mut self, at: TimeMs, lived_ms: u64, what: String) {
         if self.streak == 0 || at >= self.backoff_until() {
-            let in_a_row = at.since_ms(self.at) < FAULTS_FORGOTTEN_MS;
+            let in_a_row = at.since_ms(self.at) < FAULTS_FORGOTTEN_MS && lived_ms < STEADY_MS;
             self.streak = if in_a_row { self.streak.saturating_add(1) } else { 1 };
             self.starts = self.starts.saturating_add(1);
             self.at = at;
@@ -423,14 +423,19 @@ mod tests {
         let mut faults = Faults::default();
         assert_eq!(faults.backoff_until(), TimeMs(0));
         for at in [1_000, 1_010, 1_020] {
-            faults.note(TimeMs(at), "exit status 1".to_owned());
+            faults.note(TimeMs(at), 10, "exit status 1".to_owned());
         }
         assert_eq!((faults.streak, faults.backoff_until()), (1, TimeMs(2_000)));
-        faults.note(TimeMs(2_500), String::new());
+        faults.note(TimeMs(2_500), 500, String::new());
         assert_eq!((faults.streak, faults.backoff_until()), (2, TimeMs(4_500)));
         faults.streak = 40;
         assert_eq!(faults.backoff_until(), TimeMs(2_500 + BACKOFF_MS_MAX));
-        faults.note(TimeMs(2_500 + FAULTS_FORGOTTEN_MS), String::new());
+        let later = 2_500 + FAULTS_FORGOTTEN_MS;
+        faults.note(TimeMs(later), 500, String::new());
         assert_eq!(faults.streak, 1, "long ago is forgotten");
+        faults.note(TimeMs(later + 30_000), 20_000, String::new());
+        assert_eq!(faults.streak, 2);
+        faults.note(TimeMs(later + 250_000), STEADY_MS, String::new());
+        assert_eq!((faults.streak, faults.starts), (1, 5), "who lived long does not fail in a row");
     }
 }

@@ -199,6 +199,24 @@ fn a_recovery_that_one_member_does_not_answer_is_tried_again_and_goes_on_without
     calm(&world);
 }
 
+/// Found by review: every missed deadline counted as a start that failed, so the restart failed the job instead.
+#[test]
+fn a_recovery_that_never_comes_about_ends_in_a_restart_on_new_executors() {
+    let mut world = local(4);
+    let id = world.submit(spec_with(|d| (d["max_restarts"], d["steps"]) = (json!(2), json!(1_000_000))));
+    world.run();
+    world.train(&id);
+    world.cut_off(&ExecutorId { job: id.clone(), number: 2 }, true);
+    for _ in 0..600 {
+        world.pass(1_000);
+        world.run();
+        world.train(&id);
+    }
+    assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("running", 1));
+    assert_eq!(members(&world, &id), [4, 5, 6, 7]);
+    calm(&world);
+}
+
 #[test]
 fn a_recovery_that_loses_a_member_is_followed_by_another() {
     let (mut world, id) = training();
