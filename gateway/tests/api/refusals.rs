@@ -183,7 +183,7 @@ fn fleets_and_datasets() -> Vec<Bad> {
             Method::POST,
             "/v1/fleets/chat/offers",
             Some(json!({"slots": ["local/7"]}).to_string()),
-            (422, "unknown-reference", "slot", "a slot that exists"),
+            (422, "unfit-value", "slots", "slots that fleet `chat` declares"),
         ),
         body("/v1/fleets/chat/reclaims", &json!({"slots": ["local-0"]}), "slots[0]", "SERVER/INDEX"),
         body("/v1/fleets/chat/offers", &json!({"slots": []}), "slots", "a list of 1 to"),

@@ -80,7 +80,11 @@ fn own<'a>(draft: &'a Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Result<&'a F
         });
     };
     match slots.iter().find(|slot| fleet.slots.binary_search(slot).is_err()) {
-        Some(foreign) => Err(Refusal::Unknown { kind: "slot".to_owned(), name: foreign.to_string(), nearest: None }),
+        Some(foreign) => Err(Refusal::Unfit {
+            field: "slots".to_owned(),
+            value: foreign.to_string(),
+            expected: format!("slots that fleet `{id}` declares; GET /v1/slots lists them"),
+        }),
         None => Ok(fleet),
     }
 }

@@ -27,7 +27,7 @@ fn a_fleet_reclaims_slots_by_name_and_offers_them_again() {
     world.run();
     assert_eq!(members(&world, &id).len(), 4);
     let foreign = world.command(Command::ReclaimSlots { fleet, slots: vec![slot("local", 9)] });
-    assert!(matches!(refusal(&foreign), Refusal::Unknown { kind, .. } if kind == "slot"));
+    assert!(matches!(refusal(&foreign), Refusal::Unfit { field, .. } if field == "slots"));
     calm(&world);
 }
 
