@@ -197,7 +197,7 @@ pub enum Fact {
         /// First step it computes.
         #[n(2)]
         step: Step,
-        /// How long members stood still, in microseconds.
+        /// From the boundary, or a loss, until all members were in lock-step, in microseconds.
         #[n(3)]
         pause_us: u64,
     },

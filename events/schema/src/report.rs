@@ -80,7 +80,8 @@ pub enum Report {
         /// First step it computes.
         #[n(2)]
         step: Step,
-        /// How long members stood still for the switch, in microseconds.
+        /// From the boundary (or the loss of a member) until all members were in lock-step, in microseconds. When the job grows, those
+        /// who were there compute meanwhile.
         #[n(3)]
         pause_us: u64,
     },

@@ -25,6 +25,8 @@ pub enum Still {
 /// The clocks.
 #[derive(Debug)]
 pub struct Meter {
+    /// When the input at hand happened, if that was before it came to be handled.
+    pub(crate) now: Option<Instant>,
     still: Still,
     since: Instant,
     lost_at: Option<Instant>,
@@ -40,6 +42,7 @@ impl Default for Meter {
     fn default() -> Self {
         let now = Instant::now();
         Self {
+            now: None,
             still: Still::Beginning,
             since: now,
             lost_at: None,
@@ -71,13 +74,14 @@ impl Meter {
         }
     }
 
-    /// How long members stood still until now, in microseconds.
+    /// From the boundary or the loss until now, in microseconds: until all members are in lock-step, if that is what just happened.
     #[must_use]
     pub fn pause_us(&self) -> u64 {
         if self.still == Still::Beginning {
             0
         } else {
-            u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX)
+            let now = self.now.unwrap_or_else(Instant::now);
+            u64::try_from(now.saturating_duration_since(self.since).as_micros()).unwrap_or(u64::MAX)
         }
     }
 

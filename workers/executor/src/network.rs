@@ -406,7 +406,10 @@ fn read_frames(shared: &Shared, peer: Peer, number: u64, stream: &TcpStream) -> 
         input.read_exact(&mut payload).map_err(|e| e.to_string())?;
         let event = match header.kind {
             Kind::Ping => continue,
-            Kind::Control => Event::Message(peer, number, from_bytes(&payload).map_err(|e| e.to_string())?),
+            Kind::Control => {
+                let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
+                Event::Message(peer, number, envelope, Instant::now())
+            }
             _ => Event::Bulk(peer, number, header, take_elements(&payload)),
         };
         if shared.inbox.send(event).is_err() {

@@ -20,7 +20,8 @@ use events_schema::{Digest, ExecutorId, Generation, Step};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use workers_session::{Config, Input, Membership, Peer, Session};
+use std::time::Instant;
+use workers_session::{Config, Envelope, Input, Membership, Message, Peer, Session};
 
 /// Why an executor stopped by itself. All: the process exits with a status other than 0 and the job goes on without it.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,8 @@ pub struct Trainer<W: Write> {
     pub(crate) exit: bool,
     pub(crate) doubts: Doubts,
     proposed: Option<Generation>,
+    /// When the last message arrived.
+    heard_at: Instant,
 }
 
 impl<W: Write> Trainer<W> {
@@ -120,6 +123,7 @@ impl<W: Write> Trainer<W> {
             exit: false,
             doubts: Doubts::new(),
             proposed: None,
+            heard_at: Instant::now(),
             program,
         }
     }
@@ -152,6 +156,10 @@ impl<W: Write> Trainer<W> {
         loop {
             self.complete_if_whole()?;
             let Some(input) = self.inputs.pop_front() else { return Ok(()) };
+            // A member was whole when its word arrived here, not after the gradient that the word waited for.
+            let settled = |envelope: &Envelope| matches!(envelope.message, Message::Settled { .. });
+            self.meter.now =
+                matches!(&input, Input::Message(_, envelope) if settled(envelope)).then_some(self.heard_at);
             for output in self.session.handle(input) {
                 self.perform(output)?;
             }
@@ -173,9 +181,10 @@ impl<W: Write> Trainer<W> {
                 }
             }
             Event::StillLost(peer, generation) => self.on_still_lost(peer, generation)?,
-            Event::Message(peer, number, envelope) => {
+            Event::Message(peer, number, envelope, arrived) => {
                 if self.network.is_current(peer, number) {
                     self.inputs.push_back(Input::Message(peer, envelope));
+                    self.heard_at = arrived;
                 }
             }
             Event::Bulk(peer, number, header, elements) => {
