@@ -45,7 +45,7 @@ pub struct Replica {
     supply: Option<Supply>,
     /// Updates that had to copy first.
     pub copies: u64,
-    /// How long updates waited for readers, or copied because of them: all that a checkpoint costs the training thread.
+    /// How long updates waited for readers, or copied because of them: how long checkpoints and newcomers made training stand still.
     pub held: Duration,
 }
 
