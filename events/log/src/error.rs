@@ -56,8 +56,8 @@ pub enum AppendError {
         /// How many there are.
         cells: u32,
     },
-    /// Not written; an earlier error closed the log for this process.
-    #[error("the log is closed for writing since an earlier error: restart to recover")]
+    /// Not written; an error of its file ended the log for this process.
+    #[error("the log's file met an error, so it takes nothing more: start ebb again, what was acknowledged is there")]
     Stopped(#[source] Cause),
 }
 
@@ -96,6 +96,9 @@ pub enum ReadError {
         /// How many there are.
         cells: u32,
     },
+    /// An error of its file ended the log for this process.
+    #[error("the log's file met an error, so it gives nothing more: start ebb again, what was acknowledged is there")]
+    Stopped(#[source] Cause),
     /// The log was closed.
     #[error("the log is closed")]
     Closed,
@@ -109,7 +112,7 @@ impl ReadError {
             ReadError::Trimmed { .. } => Advice::Recover,
             ReadError::Unavailable(_) => Advice::Retry,
             ReadError::NoSuchCell { .. } => Advice::Refuse,
-            ReadError::Closed => Advice::Stop,
+            ReadError::Stopped(_) | ReadError::Closed => Advice::Stop,
         }
     }
 }
