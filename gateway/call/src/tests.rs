@@ -211,7 +211,10 @@ fn outcome(question: usize, events: &[(u64, Event)]) -> (u64, Outcome) {
 fn a_log_that_stalls_is_waited_for_and_then_the_outcome_is_unknown() {
     for question in 0..2 {
         assert_eq!(outcome(question, &[(100, Event::Nothing)]), (20, Outcome::Unknown));
-        assert_eq!(outcome(question, &[(19, Event::Appended), (1, Event::Taken)]), (20, Outcome::Decided(Answer::Taken)));
+        assert_eq!(
+            outcome(question, &[(19, Event::Appended), (1, Event::Taken)]),
+            (20, Outcome::Decided(Answer::Taken))
+        );
     }
 }
 
@@ -231,7 +234,10 @@ fn durable_without_a_decision_is_said_as_that() {
 
 #[test]
 fn a_decision_read_before_the_acknowledgement_counts() {
-    assert_eq!(outcome(0, &[(1, Event::Refused), (9, Event::Appended)]), (1, Outcome::Decided(Answer::Refused(refusal()))));
+    assert_eq!(
+        outcome(0, &[(1, Event::Refused), (9, Event::Appended)]),
+        (1, Outcome::Decided(Answer::Refused(refusal())))
+    );
     assert_eq!(outcome(1, &[(1, Event::PassedOver), (2, Event::Appended)]), (3, Outcome::Decided(Answer::Unremarked)));
 }
 
