@@ -190,6 +190,30 @@ pub enum OpenError {
         /// What the cluster says.
         problem: String,
     },
+    /// Some topics of a log are gone while others hold records.
+    #[error(
+        "topic {missing} is missing, while {present} holds records: what was acknowledged there is lost. Restore it from a copy of the cluster, or begin anew with another ?prefix="
+    )]
+    Incomplete {
+        /// Those that are gone.
+        missing: String,
+        /// One of those with records.
+        present: String,
+    },
+    /// A topic was deleted and made anew, or is of another log.
+    #[error(
+        "topic {topic} was not made together with {other} (delete.retention.ms, by which the topics of one log know each other, is {found} instead of {expected}): it was deleted and made anew, or copied from elsewhere, and records that were acknowledged are lost. Restore it from a copy of the cluster, or begin anew with another ?prefix="
+    )]
+    Replaced {
+        /// Which.
+        topic: String,
+        /// The one it is compared with.
+        other: String,
+        /// Its mark.
+        found: String,
+        /// The mark of the other one.
+        expected: String,
+    },
     /// A topic is there, but would lose or refuse records.
     #[error(
         "topic {topic} has {setting}={found}; ebb needs {expected}: change it with kafka-configs, or use another ?prefix="
