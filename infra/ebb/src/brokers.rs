@@ -182,8 +182,9 @@ impl Bare {
         brokers.admin.create_topics([&new], &AdminOptions::new()).await.map_err(cannot)?;
         brokers.until_whole().await?;
         let mut config = quick(&brokers.bootstrap);
-        let consumer = config.clone().set("group.id", "bare").set("fetch.wait.max.ms", "50");
-        let consumer: StreamConsumer = consumer.set("enable.auto.commit", "false").create().map_err(cannot)?;
+        let mut consuming = config.clone();
+        consuming.set("group.id", "bare").set("fetch.wait.max.ms", "50").set("enable.auto.commit", "false");
+        let consumer: StreamConsumer = consuming.create().map_err(cannot)?;
         let mut places = TopicPartitionList::new();
         for partition in 0..NODES {
             places.add_partition_offset(topic, partition, rdkafka::Offset::Beginning).map_err(cannot)?;
