@@ -13,7 +13,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("controller-core", &["events-schema"]),
     ("controller-link", &["events-schema"]),
     ("controller-server", &["events-schema", "events-log", "controller-core", "controller-link", "storage"]),
-    ("gateway", &["events-schema", "events-log", "controller-core", "storage"]),
+    ("gateway-call", &["events-schema", "controller-core"]),
+    ("gateway", &["events-schema", "events-log", "controller-core", "gateway-call", "storage"]),
     ("storage", &["events-schema"]),
     ("workers-session", &["events-schema"]),
     ("workers-engine", &["events-schema"]),
@@ -39,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O, clock or chance, and everything they may pull in, directly or not.
-const PURE: &[&str] = &["events-schema", "controller-core", "workers-session"];
+const PURE: &[&str] = &["events-schema", "controller-core", "gateway-call", "workers-session"];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
 /// Nothing here opens a file or a socket, reads a clock, starts a thread or draws a random number by itself.
