@@ -164,6 +164,7 @@ impl Agent {
         if let Some(next) = self.outbox.after(open.sent) {
             open.sent = next.number;
             let (number, at, report) = (next.number, next.at, next.report.clone());
+            self.outbox.note_sent(number);
             self.send(AgentMessage::Report { number, at, report });
         } else if let Some((_, telemetry)) = self.uplink.telemetry.pop_first() {
             self.send(AgentMessage::Telemetry(telemetry));

@@ -75,6 +75,7 @@ pub struct Agent {
     /// The present happening's time, and what it led to so far.
     pub(crate) now: Moment,
     pub(crate) outs: Vec<Out>,
+    /// When it is to be woken, as last asked for.
     woken_at: Option<u64>,
 }
 
@@ -114,7 +115,7 @@ impl Agent {
         agent
     }
 
-    /// Takes what happened; gives what is to be done about it, in order. Time never goes back: an earlier one counts as the last one.
+    /// Takes what happened; gives what is to be done about it, in order, before it is told anything more. Time never goes back: an earlier one counts as the last one.
     pub fn handle(&mut self, now: Moment, input: In) -> Vec<Out> {
         self.now = Moment { ms: now.ms.max(self.now.ms), wall: now.wall };
         if self.phase == Phase::Ended {
@@ -129,7 +130,10 @@ impl Agent {
             In::Withdrawn { request } => drop(self.waiting.remove(&request)),
             In::Kept { write, durable } => self.kept(write, durable),
             In::Shutdown => self.end_all(Phase::Stopping),
-            In::Wake => self.pass_time(),
+            In::Wake => {
+                self.woken_at = None;
+                self.pass_time();
+            }
         }
         self.settle();
         std::mem::take(&mut self.outs)
@@ -256,7 +260,7 @@ impl Agent {
             self.end();
         }
         let alarm = self.alarm();
-        if let Some(ms) = alarm.filter(|_| alarm != self.woken_at || alarm <= Some(self.now.ms)) {
+        if let Some(ms) = alarm.filter(|_| alarm != self.woken_at) {
             self.outs.push(Out::WakeAt { ms });
         }
         self.woken_at = alarm;

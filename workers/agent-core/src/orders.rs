@@ -1,6 +1,7 @@
 //! From what is wanted to what has to be done. Orders are a server's whole wanted state; the same orders twice do nothing. Next file:
 //! `executors.rs`.
 
+use crate::executors::LOOK_INTERVAL_MS;
 use crate::machine::{Agent, Phase};
 use crate::slot::{Claim, Occupant};
 use crate::words::{Note, Out};
@@ -111,6 +112,10 @@ impl Agent {
         // Whoever is on the slot has to end first; then this is looked at again. Two for one slot: the first wins.
         if place.claim == Claim::Orders && place.occupant.is_none() {
             place.occupant = Some(Occupant::new(executor.clone(), job.clone()));
+            if self.next_look <= self.now.ms {
+                // Nobody was there to look at.
+                self.next_look = self.now.ms.saturating_add(LOOK_INTERVAL_MS);
+            }
             let (executor, order) = (executor.clone(), Box::new(job.clone()));
             self.outs.push(Out::Start { slot: slot.index, executor, order });
         }

@@ -24,12 +24,14 @@ pub(crate) struct Numbered {
 pub(crate) struct Outbox {
     incarnation: u64,
     last: u64,
+    /// The highest number that was ever sent: a controller may know of everything up to it.
+    sent: u64,
     waiting: VecDeque<Numbered>,
 }
 
 impl Outbox {
     pub fn new(incarnation: u64) -> Self {
-        Self { incarnation, last: 0, waiting: VecDeque::new() }
+        Self { incarnation, last: 0, sent: 0, waiting: VecDeque::new() }
     }
 
     pub fn incarnation(&self) -> u64 {
@@ -57,6 +59,16 @@ impl Outbox {
     pub fn after(&self, number: u64) -> Option<&Numbered> {
         let place = self.waiting.partition_point(|waiting| waiting.number <= number);
         self.waiting.get(place)
+    }
+
+    /// This one is on its way.
+    pub fn note_sent(&mut self, number: u64) {
+        self.sent = self.sent.max(number);
+    }
+
+    /// Whether a controller may have acted on the report of this number.
+    pub fn may_be_known(&self, number: u64) -> bool {
+        number <= self.sent
     }
 
     /// Everything up to `through` is taken.

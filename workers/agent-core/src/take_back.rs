@@ -84,7 +84,13 @@ impl Agent {
         let deadline = self.after(within_ms);
         let claim = self.slots[index].claim;
         let Some(occupant) = self.slots[index].occupant.as_mut() else {
-            if !claim.is_unknown_elsewhere() {
+            // A controller that may have acted on the last report may have had the slot offered anew since, and used it.
+            let said_enough = match claim {
+                Claim::Orders | Claim::Taken => false,
+                Claim::TakenBack => true,
+                Claim::Reported { number } => !self.outbox.may_be_known(number),
+            };
+            if !said_enough {
                 self.report_taken_back(index);
             }
             return false;
