@@ -1,7 +1,8 @@
 //! The pure brain of a cell: what is decided, what becomes of the state, what everybody has to do about it.
 //!
-//! `decide(state, at, input, policy) -> facts`, `state.apply(at, fact)`, `orders(state, server)`: nothing else. The live
-//! controller, the gateway's read model and the simulator run this same code.
+//! `decide(state, at, input, policy) -> facts` (`decide_input` and `plan` apart, for who guards against policies),
+//! `state.apply(at, fact)`, `orders(state, server)`: nothing else. The live controller, the gateway's read model and the simulator
+//! run this same code.
 //!
 //! Deliberately absent: I/O, clocks (time is a field of inputs), async, chance, hash order, logging, floats in state. A
 //! policy may compute with floats but gives whole slots.
@@ -23,7 +24,7 @@ pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod world;
 
-pub use decide::{Input, decide};
+pub use decide::{Input, decide, decide_input, plan, plan_due};
 pub use effects::{RetiredObject, retired_objects};
 pub use orders::orders;
 pub use policy::{Policy, policy_by_name};

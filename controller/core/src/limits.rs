@@ -49,6 +49,8 @@ pub const RECLAIM_GRACE_MS: u64 = 60_000;
 /// With at most so many unfinished jobs every input is followed by a plan (well under a millisecond); above, plans follow
 /// ticks. Reclaims never wait for either.
 pub const EAGER_JOBS_MAX: usize = 512;
+/// Pause after a policy that panicked instead of planning: at most so many facts and so much text say so, and nothing else waits.
+pub const PLAN_PAUSE_MS: u64 = 5_000;
 /// A job whose size changed less than this ago neither gives nor takes slots in an exchange.
 pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
 

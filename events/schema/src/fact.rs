@@ -408,6 +408,16 @@ pub enum Fact {
         #[n(2)]
         reason: String,
     },
+    /// The policy gave no plan; what it was asked after stands. It is asked again after a pause. Operators are paged.
+    #[n(50)]
+    PlanFailed {
+        /// Its name.
+        #[n(0)]
+        policy: String,
+        /// What it died of.
+        #[n(1)]
+        reason: String,
+    },
 }
 
 /// Why a command had no effect.

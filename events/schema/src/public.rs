@@ -103,5 +103,6 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         AgentGone { server } => ("dev.ebb.agent.gone.v1", server.to_string()),
         ReportsTaken { server, .. } => ("dev.ebb.agent.reports_taken.v1", server.to_string()),
         InputRefused { stream, .. } => ("dev.ebb.input.refused.v1", stream.clone()),
+        PlanFailed { policy, .. } => ("dev.ebb.plan.failed.v1", policy.clone()),
     }
 }

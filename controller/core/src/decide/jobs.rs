@@ -68,7 +68,7 @@ pub(super) fn suspended(draft: &mut Draft<'_>, job: &JobId) {
 }
 
 fn explain_suspended(draft: &mut Draft<'_>, job: &JobId) {
-    let policy = draft.policy.name().to_owned();
+    let policy = draft.policy.to_owned();
     let reason = PlanReason { policy, cause: PlanCause::Nothing, waits: Some(WaitCause::Resume) };
     draft.emit(Fact::JobExplained { job: job.clone(), reason });
 }

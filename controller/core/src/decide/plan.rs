@@ -5,7 +5,7 @@
 
 use super::Draft;
 use crate::limits::EXCHANGE_SETTLE_MS;
-use crate::policy::{ClassView, JobView, Share, View, Wait, service_order};
+use crate::policy::{ClassView, JobView, Policy, Share, View, Wait, service_order};
 use crate::state::{Job, JobPhase, Server, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::{Digest, JobId, ServerId, SlotId, TimeMs};
@@ -13,14 +13,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Adopts the policy's plan as far as it differs from what is.
-pub(super) fn replan(draft: &mut Draft<'_>) {
+pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) {
     if draft.state.live.is_empty() {
         return;
     }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
     let problem = Problem::of(&state, draft.at);
-    let plan = draft.policy.plan(&problem.view);
+    let plan = policy.plan(&problem.view);
     let order = service_order(&problem.view);
     for &index in &order {
         if plan.shares[index].slots < problem.view.jobs[index].held {
@@ -191,7 +191,7 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
     slots.sort_by_key(|slot| (Reverse(worth(&draft.state, job, slot)), slot.clone()));
     slots.truncate(usize::from(share.slots));
     let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason = PlanReason { policy: draft.policy.name().to_owned(), cause: PlanCause::GaveWay, waits };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause: PlanCause::GaveWay, waits };
     adopt_slots(draft, id, slots.into_iter().collect(), reason);
 }
 
@@ -210,7 +210,7 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
     slots.extend(idle.take(class, wanted, job.slots()));
     let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
     let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason = PlanReason { policy: draft.policy.name().to_owned(), cause, waits };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
     adopt_slots(draft, id, slots, reason);
     true
 }
@@ -259,7 +259,7 @@ fn explain(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sh
     if job.reason.as_ref().is_some_and(|reason| reason.cause == cause && reason.waits == waits) {
         return;
     }
-    let reason = PlanReason { policy: draft.policy.name().to_owned(), cause, waits };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
     draft.emit(Fact::JobExplained { job: id.clone(), reason });
 }
 

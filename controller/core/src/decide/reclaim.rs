@@ -90,7 +90,7 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
         }
         let missing = (if next.is_empty() { min } else { max }).saturating_sub(next.len()) as u32;
         let waits = (missing > 0).then_some(WaitCause::Slots { missing });
-        let reason = PlanReason { policy: draft.policy.name().to_owned(), cause: cause.clone(), waits };
+        let reason = PlanReason { policy: draft.policy.to_owned(), cause: cause.clone(), waits };
         plan::adopt_slots(draft, &id, next, reason);
     }
 }

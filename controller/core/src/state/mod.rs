@@ -58,6 +58,17 @@ pub struct State {
     /// Numbers used so far.
     #[n(13)]
     pub(crate) counters: Counters,
+    /// What is known of the policy.
+    #[n(14)]
+    pub(crate) planning: Planning,
+}
+
+/// How planning goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Planning {
+    /// When the policy last panicked instead of planning.
+    #[n(0)]
+    pub failed_at: Option<TimeMs>,
 }
 
 /// A checkpoint that no longer counts.
@@ -86,6 +97,9 @@ pub struct Counters {
     /// Inputs that could not be read or broke `decide`; each pages an operator.
     #[n(3)]
     pub inputs_refused: u64,
+    /// Plans that the policy did not give; each pages an operator.
+    #[n(4)]
+    pub plans_failed: u64,
 }
 
 /// A slot in Ebb's hands or on its way back, for accounting.
@@ -120,6 +134,7 @@ impl State {
             commands: CommandMemory::default(),
             retired: Table::new(),
             counters: Counters::default(),
+            planning: Planning::default(),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Fleets, servers and what is refused: loans, lost agents, queues.
 
 use crate::stories::*;
+use controller_core::limits::PLAN_PAUSE_MS;
 use controller_core::state::SlotState;
 use controller_core::world::{World, dataset, slot};
-use controller_core::{Input, decide, policy_by_name};
-use events_schema::command::{Command, CommandRecord, OfferMode};
+use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Fact, Refusal, WaitCause};
 use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, TenantId};
@@ -232,6 +233,23 @@ fn fifo_gives_gangs_in_order_and_explains_the_queue() {
     assert_eq!(waits(&world, &jobs[2]), Some(WaitCause::Job(jobs[1].clone())));
     assert!(world.run_to_end(1_000));
     calm(&world);
+}
+
+/// Found by review: a policy's panic took the demand with it that it was asked after.
+#[test]
+fn what_an_input_means_and_what_is_planned_after_it_are_decided_apart() {
+    let (mut world, _) = training();
+    let signal =
+        DemandSignal { fleet: FleetId::parse("local").unwrap(), sequence: 9, at: world.at, demand: Demand::Needed(2) };
+    let input = Input::Demand(signal);
+    let facts = decide_input(&world.state, world.at, &input, "any");
+    assert!(has(&facts, |f| matches!(f, Fact::SlotReclaimed { .. })), "a reclaim needs no plan");
+    facts.iter().for_each(|fact| world.state.apply(world.at, fact));
+    assert!(plan_due(&world.state, world.at, &input, true));
+    world.state.apply(world.at, &Fact::PlanFailed { policy: "any".to_owned(), reason: String::new() });
+    let at = |ms| world.at.plus_ms(ms);
+    assert!(!plan_due(&world.state, at(PLAN_PAUSE_MS - 1), &Input::Tick, true), "who just died is not asked");
+    assert!(plan_due(&world.state, at(PLAN_PAUSE_MS), &Input::Tick, false));
 }
 
 #[test]

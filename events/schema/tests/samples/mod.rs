@@ -44,7 +44,7 @@ kinds! {
         PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
-        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
+        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused, PlanFailed,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -302,6 +302,7 @@ pub fn facts() -> Vec<Fact> {
             offset: Offset(77),
             reason: "not a record of this stream".to_owned(),
         },
+        PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
     ]
 }
 
