@@ -3,7 +3,7 @@
 //! [`check`] looks at one state, [`check_step`] at two in a row. They hold between inputs, not between the facts of one input.
 
 use crate::limits::RECLAIM_GRACE_MS;
-use crate::state::{Job, JobPhase, SlotState, State};
+use crate::state::{Job, JobPhase, Slot, SlotState, State};
 use events_schema::fact::Proposal;
 use events_schema::{Digest, JobId, Rank, SlotId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,10 @@ fn guarantee_is_kept(state: &State, broken: &mut Vec<String>) {
 
 fn lends_what_it_can_spare(state: &State, broken: &mut Vec<String>) {
     for (id, fleet) in state.fleets() {
-        let lent = state.lent(fleet);
+        let lent = fleet.slots.iter().filter(|id| state.slot(id).is_some_and(Slot::is_lent)).count();
+        if lent != fleet.lent {
+            broken.push(format!("{id} lends {lent}, counted are {}", fleet.lent));
+        }
         if fleet.sequence.is_some() && lent > fleet.lendable() {
             broken.push(format!("{id} lends {lent}, needs {} of {}", fleet.needed, fleet.slots.len()));
         }

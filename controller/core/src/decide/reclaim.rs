@@ -18,7 +18,7 @@ pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
     if fleet.sequence.is_none() {
         return;
     }
-    let count = draft.state.lent(fleet).saturating_sub(fleet.lendable());
+    let count = fleet.lent.saturating_sub(fleet.lendable());
     if count > 0 {
         let slots = choose(&draft.state, &fleet.slots, count);
         take_back(draft, id, &slots, ReclaimCause::Demand);

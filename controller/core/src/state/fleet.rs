@@ -33,6 +33,9 @@ pub struct Fleet {
     /// Whether its slots were declared anew since the last demand signal, which then offers like a lower one.
     #[n(5)]
     pub redeclared: bool,
+    /// How many of its slots it lends and does not want back: counted as slots change, because every slot that goes back asks.
+    #[n(6)]
+    pub lent: usize,
 }
 
 impl Fleet {

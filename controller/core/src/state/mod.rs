@@ -283,12 +283,6 @@ impl State {
         self.servers.get(&slot.server).is_some_and(|s| s.connected && slot.index < s.slots)
     }
 
-    /// Slots that a fleet lends and that are not on their way back.
-    #[must_use]
-    pub fn lent(&self, fleet: &Fleet) -> usize {
-        fleet.slots.iter().filter(|id| self.slots.get(id).is_some_and(Slot::is_lent)).count()
-    }
-
     /// Whether every member that still holds the job's replica has to go, so that it has to be written down: the job is to
     /// stand still at the next boundary and write a checkpoint.
     #[must_use]
