@@ -119,7 +119,7 @@ pub enum Fact {
         #[n(2)]
         reason: PlanReason,
     },
-    /// Why a job has what it has changed, though what it has did not.
+    /// Why a job has what it has changed, though what it has did not. Only in old logs: it is worked out when somebody asks.
     #[n(10)]
     JobExplained {
         /// Which.
@@ -417,6 +417,13 @@ pub enum Fact {
         /// What it died of.
         #[n(1)]
         reason: String,
+    },
+    /// Plans are this policy's from now on.
+    #[n(51)]
+    PolicyChosen {
+        /// Its name.
+        #[n(0)]
+        policy: String,
     },
 }
 

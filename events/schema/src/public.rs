@@ -103,6 +103,7 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         AgentGone { server } => ("dev.ebb.agent.gone.v1", server.to_string()),
         ReportsTaken { server, .. } => ("dev.ebb.agent.reports_taken.v1", server.to_string()),
         InputRefused { stream, .. } => ("dev.ebb.input.refused.v1", stream.clone()),
+        PolicyChosen { policy } => ("dev.ebb.policy.chosen.v1", policy.clone()),
         PlanFailed { policy, .. } => ("dev.ebb.plan.failed.v1", policy.clone()),
     }
 }

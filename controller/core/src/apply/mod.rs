@@ -72,6 +72,7 @@ impl State {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
+            Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
             Fact::PlanFailed { .. } => {
                 self.counters.plans_failed += 1;
                 self.planning.failed_at = Some(at);

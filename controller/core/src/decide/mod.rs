@@ -14,7 +14,7 @@ mod fleets;
 mod generations;
 mod jobs;
 mod leaders;
-mod plan;
+pub(crate) mod plan;
 mod proposals;
 mod reclaim;
 
@@ -207,6 +207,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
         | Fact::InputRefused { .. }
-        | Fact::PlanFailed { .. } => None,
+        | Fact::PlanFailed { .. }
+        | Fact::PolicyChosen { .. } => None,
     }
 }

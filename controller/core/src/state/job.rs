@@ -55,7 +55,7 @@ pub struct Job {
     /// The last evaluation.
     #[n(10)]
     pub evaluation: Option<Evaluation>,
-    /// Why it has what it has.
+    /// Why it has what it has, as its last plan said; [`crate::Reasons`] says what it waits for now.
     #[n(11)]
     pub reason: Option<PlanReason>,
     /// The last change of its size.

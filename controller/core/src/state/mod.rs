@@ -69,6 +69,9 @@ pub struct Planning {
     /// When the policy last panicked instead of planning.
     #[n(0)]
     pub failed_at: Option<TimeMs>,
+    /// The policy that planned last; `None` before the first plan.
+    #[n(1)]
+    pub policy: Option<String>,
 }
 
 /// A checkpoint that no longer counts.

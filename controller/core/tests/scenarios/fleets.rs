@@ -227,11 +227,31 @@ fn fifo_gives_gangs_in_order_and_explains_the_queue() {
     let jobs: Vec<JobId> =
         [3, 4, 1].map(|max| world.submit(spec_with(|d| d["workers"] = json!({"min": 1, "max": max})))).into();
     world.run();
-    let waits = |world: &World, id: &JobId| job(world, id).reason.as_ref().unwrap().waits.clone();
+    let waits = |world: &World, id: &JobId| reason(world, id).waits;
     assert_eq!(jobs.iter().map(|id| job(&world, id).slots().len()).collect::<Vec<_>>(), [3, 0, 0]);
     assert_eq!(waits(&world, &jobs[1]), Some(WaitCause::Slots { missing: 3 }));
     assert_eq!(waits(&world, &jobs[2]), Some(WaitCause::Job(jobs[1].clone())));
+    assert_eq!(reason(&world, &jobs[2]).policy, "fifo");
     assert!(world.run_to_end(1_000));
+    calm(&world);
+}
+
+/// Found by review: each change at the head of the queue was a fact for every job behind it.
+#[test]
+fn what_waiting_jobs_wait_for_is_not_in_the_log() {
+    let mut world = local(2);
+    let jobs: Vec<JobId> =
+        (0..50).map(|_| world.submit(spec_with(|d| d["workers"] = json!({"min": 2, "max": 2})))).collect();
+    world.run();
+    assert_eq!(reason(&world, &jobs[1]).waits, Some(WaitCause::Slots { missing: 2 }));
+    assert_eq!(reason(&world, &jobs[49]).waits, Some(WaitCause::Job(jobs[48].clone())));
+    let mark = world.log.len();
+    world.demand("local", 1);
+    world.run();
+    world.pass(1_000);
+    assert_eq!(reason(&world, &jobs[0]).waits, Some(WaitCause::Slots { missing: 1 }));
+    let said = since(&world, mark).len();
+    assert!(said < jobs.len(), "{said} facts for one slot");
     calm(&world);
 }
 

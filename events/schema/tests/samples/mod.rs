@@ -44,7 +44,7 @@ kinds! {
         PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
-        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused, PlanFailed,
+        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused, PlanFailed, PolicyChosen,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -303,6 +303,7 @@ pub fn facts() -> Vec<Fact> {
             reason: "not a record of this stream".to_owned(),
         },
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
+        PolicyChosen { policy: "fifo".to_owned() },
     ]
 }
 
