@@ -18,6 +18,12 @@ pub const RETIRED_MAX: usize = 10_000;
 /// Abandoned generations of a job that may still report themselves active.
 pub const ABANDONED_MAX: usize = 4;
 
+/// How long a server's agent has to be gone before the server is forgotten, if no fleet declares a slot of it: longer than any repair
+/// that ends with the same machine in the same place, and joining again costs it nothing.
+pub const SERVER_FORGOTTEN_MS: u64 = 86_400_000;
+/// Most servers forgotten in one go, so that the end of a large test does not make one large record.
+pub const SERVERS_FORGOTTEN_AT_ONCE_MAX: usize = 64;
+
 /// Longest time a fleet may leave an executor after a reclaim.
 pub const RECLAIM_DEADLINE_MS_MAX: u64 = 3_600_000;
 /// Time an executor has to leave a slot that the plan, not a fleet, takes from it: several boundaries of slow steps.

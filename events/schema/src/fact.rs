@@ -425,6 +425,13 @@ pub enum Fact {
         #[n(0)]
         policy: String,
     },
+    /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
+    #[n(52)]
+    ServerForgotten {
+        /// Which.
+        #[n(0)]
+        server: ServerId,
+    },
 }
 
 /// Why a command had no effect.

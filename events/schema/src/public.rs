@@ -104,6 +104,7 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         ReportsTaken { server, .. } => ("dev.ebb.agent.reports_taken.v1", server.to_string()),
         InputRefused { stream, .. } => ("dev.ebb.input.refused.v1", stream.clone()),
         PolicyChosen { policy } => ("dev.ebb.policy.chosen.v1", policy.clone()),
+        ServerForgotten { server } => ("dev.ebb.server.forgotten.v1", server.to_string()),
         PlanFailed { policy, .. } => ("dev.ebb.plan.failed.v1", policy.clone()),
     }
 }

@@ -93,13 +93,15 @@ pub(super) fn agent_joined(
 ) {
     let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
     let reports_through = known.map_or(0, |server| server.reports_through);
-    let server = Server { incarnation, reports_through, slots, class, address: address.to_owned(), connected: true };
+    let address = address.to_owned();
+    let server = Server { incarnation, reports_through, slots, class, address, connected: true, gone_at: None };
     state.servers.insert(id.clone(), server);
 }
 
-pub(super) fn agent_gone(state: &mut State, id: &ServerId) {
+pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {
     if let Some(server) = state.servers.get_mut(id) {
         server.connected = false;
+        server.gone_at = Some(at);
     }
 }
 

@@ -67,11 +67,14 @@ impl State {
             Fact::AgentJoined { server, incarnation, slots, class, address } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address);
             }
-            Fact::AgentGone { server } => fleets::agent_gone(self, server),
+            Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
             Fact::ReportsTaken { server, incarnation, through } => {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
+            Fact::ServerForgotten { server } => {
+                self.servers.remove(server);
+            }
             Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
             Fact::PlanFailed { .. } => {
                 self.counters.plans_failed += 1;

@@ -117,6 +117,9 @@ pub(super) fn reclaim(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> 
 }
 
 /// A demand signal. One that is not newer than the last, or of an unknown fleet, has no effect.
+///
+/// One that repeats the need is a fact all the same, for its number: it was answered, and a lower need that was published before it
+/// and comes later must not undo it.
 pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let Some(fleet) = draft.state.fleet(&signal.fleet) else { return };
     if fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {

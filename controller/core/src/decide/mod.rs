@@ -17,6 +17,7 @@ mod leaders;
 pub(crate) mod plan;
 mod proposals;
 mod reclaim;
+mod servers;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
@@ -62,7 +63,10 @@ pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> V
         Input::Command(record) => command(&mut draft, record),
         Input::Demand(signal) => fleets::demand(&mut draft, signal),
         Input::Report(record) => agents::report(&mut draft, record),
-        Input::Tick => generations::wake(&mut draft),
+        Input::Tick => {
+            generations::wake(&mut draft);
+            servers::forget(&mut draft);
+        }
     }
     draft.settle();
     draft.facts
@@ -208,6 +212,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::ReportsTaken { .. }
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
-        | Fact::PolicyChosen { .. } => None,
+        | Fact::PolicyChosen { .. }
+        | Fact::ServerForgotten { .. } => None,
     }
 }

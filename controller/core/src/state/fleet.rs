@@ -71,6 +71,9 @@ pub struct Server {
     /// Whether it is there; nothing is started on an absent one.
     #[n(5)]
     pub connected: bool,
+    /// Since when it is not.
+    #[n(6)]
+    pub gone_at: Option<TimeMs>,
 }
 
 /// One slot of a fleet.

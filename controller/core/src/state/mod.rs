@@ -211,7 +211,7 @@ impl State {
         self.fleets.get(fleet)
     }
 
-    /// All servers that ever joined.
+    /// All servers that joined and are not forgotten.
     pub fn servers(&self) -> impl Iterator<Item = (&ServerId, &Server)> {
         self.servers.iter()
     }

@@ -1,7 +1,7 @@
 //! Fleets, servers and what is refused: loans, lost agents, queues.
 
 use crate::stories::*;
-use controller_core::limits::PLAN_PAUSE_MS;
+use controller_core::limits::{PLAN_PAUSE_MS, SERVER_FORGOTTEN_MS};
 use controller_core::state::SlotState;
 use controller_core::world::{World, dataset, slot};
 use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
@@ -233,6 +233,43 @@ fn fifo_gives_gangs_in_order_and_explains_the_queue() {
     assert_eq!(waits(&world, &jobs[2]), Some(WaitCause::Job(jobs[1].clone())));
     assert_eq!(reason(&world, &jobs[2]).policy, "fifo");
     assert!(world.run_to_end(1_000));
+    calm(&world);
+}
+
+/// Why a signal that repeats the need is a fact: without its number the older one would lend a slot that the fleet has kept.
+#[test]
+fn a_repeated_need_is_not_undone_by_an_older_signal_that_comes_late() {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let late = DemandSignal {
+        fleet: FleetId::parse("local").unwrap(),
+        sequence: 100,
+        at: world.at,
+        demand: Demand::Needed(0),
+    };
+    let repeated = DemandSignal { sequence: 101, demand: Demand::Needed(2), ..late.clone() };
+    world.input(&Input::Demand(repeated));
+    assert!(world.input(&Input::Demand(late)).is_empty());
+    assert_eq!(world.state.loans().count(), 2);
+}
+
+#[test]
+fn a_server_that_is_gone_for_long_and_holds_nothing_is_forgotten() {
+    let mut world = local(1);
+    let server = ServerId::parse("b").unwrap();
+    world.start_agent("b", 2);
+    world.put_fleet("b", "b", 2, 2_000);
+    world.deliver_all();
+    world.lose_agent(&server);
+    world.pass(SERVER_FORGOTTEN_MS);
+    assert!(world.state.server(&server).is_some(), "a fleet still counts on it");
+    world.put_fleet("b", "b", 0, 2_000);
+    world.pass(1);
+    assert!(world.state.server(&server).is_none());
+    assert!(world.state.server(&ServerId::parse("local").unwrap()).is_some());
+    world.start_agent("b", 2);
+    world.deliver_all();
+    assert!(world.state.server(&server).is_some_and(|server| server.connected), "it may come back");
     calm(&world);
 }
 

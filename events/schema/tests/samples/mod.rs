@@ -45,6 +45,7 @@ kinds! {
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused, PlanFailed, PolicyChosen,
+        ServerForgotten,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -304,6 +305,7 @@ pub fn facts() -> Vec<Fact> {
         },
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
+        ServerForgotten { server: server() },
     ]
 }
 
