@@ -161,13 +161,18 @@ fn main() {
     };
     show("tick: a plan over a calm cell", ticks(&mut c, 50, 1));
     show("tick: sizes have settled, slots are exchanged", ticks(&mut c, 1, 10_000));
-    let (mut times, mut facts) = (Vec::new(), 0);
+    let (mut times, mut checks, mut facts) = (Vec::new(), Vec::new(), 0);
     for fleet in 0..FLEETS {
+        let before = c.state.clone();
         let (decided, took) = c.demand(fleet, 2, 50);
         facts += decided.len();
         times.push(took);
+        let start = Instant::now();
+        assert_eq!(invariants::check_changes(&before, &c.state, &decided), []);
+        checks.push(start.elapsed());
     }
     show("reclaim of 50 slots of a fleet's 200", times);
+    show("  and its invariants", checks);
     let running = c.state.live_jobs().filter(|(_, j)| j.active().is_some()).count();
     println!(
         "{facts} facts; {running} jobs run, {} wait; {} executors",

@@ -49,8 +49,6 @@ pub const FAULTS_FORGOTTEN_MS: u64 = 300_000;
 /// An executor that lived this long before it failed does not fail in a row: the next one may start after the first pause again.
 /// Longer than a start that takes all its time and the longest pause, so that what keeps failing soon after its start waits longer.
 pub const STEADY_MS: u64 = 180_000;
-/// A reclaimed slot has to be free so long after its deadline: the agent's kill, its report, or the end of its lease.
-pub const RECLAIM_GRACE_MS: u64 = 60_000;
 
 /// With at most so many unfinished jobs every input is followed by a plan (well under a millisecond); above, plans follow
 /// ticks. Reclaims never wait for either.

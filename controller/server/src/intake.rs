@@ -2,7 +2,7 @@
 //! changes the fold; the facts take effect in a copy until the log has them. Next file: `run.rs`, which commits it.
 
 use crate::fold::Fold;
-use controller_core::{Input, Policy, State, decide_input, plan, plan_due};
+use controller_core::{Input, Policy, State, decide_input, invariants, plan, plan_due};
 use events_log::{EventLog, ReadError, Record};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;
@@ -96,6 +96,13 @@ pub(crate) async fn prepare(
     }
     if tick_due {
         draft.tick();
+    }
+    for violation in invariants::check_changes(&fold.state, &draft.state, &draft.facts) {
+        tracing::error!(
+            violation.invariant,
+            violation.detail,
+            "an invariant is broken: this is a defect of ebb, report it"
+        );
     }
     Ok(Prepared { inputs, at, taken, facts: draft.facts })
 }
