@@ -132,7 +132,7 @@ fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> wire::Slot {
     wire::Slot {
         slot: id.clone(),
         fleet: slot.and_then(|slot| slot.fleet.clone()),
-        state: slot.map_or("undeclared", |slot| slot.state.name()),
+        state: state.slot_shown(id),
         job: slot.and_then(|slot| slot.job.clone()),
         executor: slot.and_then(|slot| slot.executor.clone()),
         class: server.map(|server| server.class),

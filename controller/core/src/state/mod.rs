@@ -286,6 +286,21 @@ impl State {
         self.servers.get(&slot.server).is_some_and(|s| s.connected && slot.index < s.slots)
     }
 
+    /// How a slot is shown: its state, or `unknown` when it is to be free and only an agent that cannot be reached could say whether it
+    /// is; `undeclared` when no fleet has it.
+    #[must_use]
+    pub fn slot_shown(&self, id: &SlotId) -> &'static str {
+        match self.slots.get(id) {
+            None => "undeclared",
+            Some(Slot { state: SlotState::Reclaimed { .. }, .. })
+                if self.servers.get(&id.server).is_some_and(|server| !server.connected) =>
+            {
+                "unknown"
+            }
+            Some(slot) => slot.state.name(),
+        }
+    }
+
     /// Whether every member that still holds the job's replica has to go, so that it has to be written down: the job is to
     /// stand still at the next boundary and write a checkpoint.
     #[must_use]

@@ -114,12 +114,13 @@ fn a_lost_server_is_a_lost_member_and_its_reclaimed_slots_are_free_when_its_agen
     world.lose_agent(&ServerId::parse("b").unwrap());
     let state_of = |world: &World| world.state.slot(&slot("b", 1)).unwrap().state;
     assert!(matches!(state_of(&world), SlotState::Reclaimed { .. }), "a process may still be on it");
+    assert_eq!(world.state.slot_shown(&slot("b", 1)), "unknown");
     assert_eq!(job(&world, &id).slots().len(), 2);
     world.run();
     assert_eq!((members(&world, &id).len(), job(&world, &id).restarts), (2, 0));
     world.start_agent("b", 2);
     world.run();
-    assert_eq!(state_of(&world), SlotState::Unoffered);
+    assert_eq!((state_of(&world), world.state.slot_shown(&slot("b", 1))), (SlotState::Unoffered, "unoffered"));
     assert_eq!(job(&world, &id).slots().len(), 2, "three members would be no faster than two");
     calm(&world);
 }
