@@ -183,6 +183,9 @@ pub struct Executor {
     /// Whether it holds a replica: it was a member of an active generation since the job's last (re)start.
     #[n(4)]
     pub replica: bool,
+    /// Whether it left of its own accord, with its leader's consent, and is about to exit: nobody counts on it any more.
+    #[n(5)]
+    pub departed: bool,
 }
 
 /// Why and until when an executor has to go.
@@ -307,10 +310,10 @@ impl Executor {
         self.address.is_none() && self.leaving.is_none()
     }
 
-    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once.
+    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once and did not leave by itself.
     #[must_use]
     pub fn can_recover(&self) -> bool {
-        self.replica && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
+        self.replica && !self.departed && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
     }
 }
 

@@ -7,7 +7,8 @@ use controller_core::world::{World, dataset, slot};
 use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::fact::{Fact, Refusal, WaitCause};
+use events_schema::fact::{Entry, Fact, Refusal, WaitCause};
+use events_schema::report::ExitCause;
 use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, TenantId};
 use serde_json::{Value, json};
 
@@ -122,6 +123,37 @@ fn a_lost_server_is_a_lost_member_and_its_reclaimed_slots_are_free_when_its_agen
     world.run();
     assert_eq!((state_of(&world), world.state.slot_shown(&slot("b", 1))), (SlotState::Unoffered, "unoffered"));
     assert_eq!(job(&world, &id).slots().len(), 2, "three members would be no faster than two");
+    calm(&world);
+}
+
+/// Found by exploration: when the last member that stayed was lost before the departed one was reaped, the job waited for the
+/// departed one to recover.
+#[test]
+fn nobody_counts_on_a_member_that_departed() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    let [a, b] = ["a", "b"].map(|server| {
+        world.start_agent(server, 1);
+        world.put_fleet(server, server, 1, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+        ServerId::parse(server).unwrap()
+    });
+    world.register(dataset("digits"));
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2);
+    let on = |world: &World, server| world.state.slot(&slot(server, 0)).unwrap().executor.clone().unwrap();
+    let (departed, stayed) = (on(&world, "a"), on(&world, "b"));
+    world.take_back(&slot("a", 0), true);
+    world.end_process(&stayed, ExitCause::Killed);
+    let mark = world.log.len();
+    while world.deliver_report(&b, false) {}
+    assert!(world.state.executor(&departed).is_some() && world.state.executor(&stayed).is_none());
+    assert_eq!(proposed(&since(&world, mark)), Vec::<&Entry>::new());
+    assert_eq!(phase(&world, &id), "starting", "from its last checkpoint, on the slot that is left");
+    while world.deliver_report(&a, false) {}
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
     calm(&world);
 }
 
