@@ -1,14 +1,14 @@
 //! What always holds, as named functions of one job, slot, executor or fleet, and of a step from one state to the next.
 //!
 //! [`check`] and [`check_step`] look at everything, after every event of tests and of the simulator. [`check_changes`] looks only at
-//! what the facts of a batch are about and at what that touches: cheap enough to follow every batch in production. All hold between
+//! what differs between two states and at what that is tied to: cheap enough to follow every batch in production. All hold between
 //! inputs, not between the facts of one input.
 //!
 //! None of them knows how long a report may take. That a reclaimed slot really becomes free in time is for whoever watches clocks:
 //! [`overdue`] lists those that did not.
 
 use crate::state::{Executor, Fleet, Job, JobPhase, Slot, SlotState, State};
-use events_schema::fact::{Fact, Proposal};
+use events_schema::fact::Proposal;
 use events_schema::{Digest, ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
@@ -92,11 +92,11 @@ pub fn check_step(before: &State, after: &State) -> Vec<Violation> {
     found.violations
 }
 
-/// The invariants of what these facts, which lead from one state to the other, are about; empty when they hold. The cost is that
-/// of the facts, not of the cell.
+/// The invariants of what differs between a state and the one it grew from; empty when they hold. Costs what differs, not what the
+/// cell has.
 #[must_use]
-pub fn check_changes(before: &State, after: &State, facts: &[Fact]) -> Vec<Violation> {
-    let touched = Touched::by(before, after, facts);
+pub fn check_changes(before: &State, after: &State) -> Vec<Violation> {
+    let touched = Touched::between(before, after);
     let mut found = Found::default();
     for id in &touched.jobs {
         found.step(&STEP_OF_JOB, before, after, id);
@@ -146,7 +146,8 @@ impl Found {
     }
 }
 
-/// What facts are about, and what that is tied to: a job to its slots and executors, a slot to its job, executor and fleet.
+/// What differs between two states, and what that is tied to: a server to its slots, a job to its slots and executors, a slot to its
+/// job, executor and fleet.
 #[derive(Default)]
 struct Touched {
     jobs: BTreeSet<JobId>,
@@ -156,9 +157,17 @@ struct Touched {
 }
 
 impl Touched {
-    fn by(before: &State, after: &State, facts: &[Fact]) -> Self {
-        let mut touched = Self::default();
-        facts.iter().for_each(|fact| touched.add(after, fact));
+    fn between(before: &State, after: &State) -> Self {
+        let jobs = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
+        let mut touched = Self {
+            jobs: jobs.cloned().collect(),
+            slots: after.slots.changed(&before.slots).into_iter().cloned().collect(),
+            executors: after.executors.changed(&before.executors).into_iter().cloned().collect(),
+            fleets: after.fleets.changed(&before.fleets).into_iter().cloned().collect(),
+        };
+        let of_servers = after.servers.changed(&before.servers).into_iter().flat_map(|server| after.slots_of(server));
+        touched.slots.extend(of_servers.map(|(id, _)| id.clone()));
+        touched.jobs.extend(touched.executors.iter().map(|executor| executor.job.clone()));
         for state in [before, after] {
             for id in &touched.jobs {
                 touched.slots.extend(state.job(id).into_iter().flat_map(|job| job.slots().iter().cloned()));
@@ -171,35 +180,6 @@ impl Touched {
             }
         }
         touched
-    }
-
-    fn add(&mut self, after: &State, fact: &Fact) {
-        if let Some(job) = crate::decide::concerned(fact) {
-            self.jobs.insert(job.clone());
-        }
-        match fact {
-            Fact::ExecutorAssigned { executor, slot } | Fact::ExecutorGone { executor, slot, .. } => {
-                self.executors.insert(executor.clone());
-                self.slots.insert(slot.clone());
-            }
-            Fact::CheckpointAccepted { job, .. } | Fact::CheckpointRetired { job, .. } => {
-                self.jobs.insert(job.clone());
-            }
-            Fact::SlotBorrowed { slot } | Fact::SlotReclaimed { slot, .. } | Fact::SlotReturned { slot } => {
-                self.slots.insert(slot.clone());
-            }
-            Fact::FleetDeclared { fleet, slots, .. } | Fact::SlotsOffered { fleet, slots } => {
-                self.fleets.insert(fleet.clone());
-                self.slots.extend(slots.iter().cloned());
-            }
-            Fact::DemandAccepted { fleet, .. } => {
-                self.fleets.insert(fleet.clone());
-            }
-            Fact::AgentJoined { server, .. } | Fact::AgentGone { server } => {
-                self.slots.extend(after.slots_of(server).map(|(id, _)| id.clone()));
-            }
-            _ => {}
-        }
     }
 }
 

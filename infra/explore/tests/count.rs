@@ -1,8 +1,8 @@
-//! The rule of what counts (`events/log/src/count.rs`) under two controllers that claim, append batches whole and in parts, lose
+//! The rule of what counts (`events/rule/src/count.rs`) under two controllers that claim, append batches whole and in parts, lose
 //! acknowledgements, forget everything, and whose records arrive late, never, or twice.
 #![allow(clippy::unwrap_used)]
 
-use events_log::count::{Counter, Verdict};
+use events_rule::count::{Counter, Verdict};
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken};
 use events_schema::fact::Fact;
 use events_schema::{Epoch, Offset, Sequence, TimeMs};

@@ -174,7 +174,7 @@ impl<'a> Draft<'a> {
 }
 
 /// The job that a fact gives a reason to look at.
-pub(crate) fn concerned(fact: &Fact) -> Option<&JobId> {
+fn concerned(fact: &Fact) -> Option<&JobId> {
     match fact {
         Fact::JobAccepted { job, .. }
         | Fact::JobSuspending { job }

@@ -117,7 +117,7 @@ impl World {
         }
         self.violations.extend(invariants::check(&self.state));
         self.violations.extend(invariants::check_step(&before, &self.state));
-        self.violations.extend(invariants::check_changes(&before, &self.state, &facts));
+        self.violations.extend(invariants::check_changes(&before, &self.state));
         if !facts.is_empty() {
             self.log.push((self.at, facts.clone()));
         }

@@ -74,7 +74,7 @@ kinds! {
     OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
-    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive }
 }
@@ -109,7 +109,8 @@ pub fn names_wanted() -> Vec<String> {
         ("ToExecutor", TO_EXECUTOR),
         ("FromExecutor", FROM_EXECUTOR),
     ];
-    let structs = ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part"];
+    let structs =
+        ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
     variants.chain(structs.map(str::to_owned)).collect()
@@ -390,12 +391,24 @@ fn agent_messages() -> Vec<AgentMessage> {
     ]
 }
 
+fn orders() -> Orders {
+    let leave_by = Some(TimeMs(9));
+    let executor = ExecutorOrder { executor: executor(), slot: slot(1), leave_by, job: order(), leave_in_ms: None };
+    Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }
+}
+
+fn orders_with_time_left() -> Orders {
+    let mut orders = orders();
+    orders.count_down(TimeMs(2));
+    orders
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
-    let executor = ExecutorOrder { executor: executor(), slot: slot(1), leave_by: Some(TimeMs(9)), job: order() };
     vec![
-        ControllerMessage::Orders(Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }),
+        ControllerMessage::Orders(orders()),
         ControllerMessage::ReportsTaken { through: 99 },
         ControllerMessage::Heartbeat { epoch: Epoch(40) },
+        ControllerMessage::Alive,
     ]
 }
 
@@ -485,5 +498,6 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("ReportRecord", &report));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
+    samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples
 }
