@@ -1,8 +1,8 @@
 //! One batch: inputs that are there now, the facts that follow from them, and the places they were taken from. Nothing here
 //! changes the fold; the facts take effect in a copy until the log has them. Next file: `run.rs`, which commits it.
 
-use crate::fold::Fold;
-use controller_core::{Input, Policy, State, decide};
+use controller_cell::Fold;
+use controller_core::{Input, Policy, State, decide_input, invariants, plan, plan_due};
 use events_log::{EventLog, ReadError, Record};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;
@@ -17,6 +17,9 @@ const INPUTS_MAX: usize = 256;
 
 /// Bytes read of each stream for one batch: 256 submits with specs of a few kilobytes.
 const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes kept of a panic's text: it goes into a fact, and a fact has to fit a record whatever a program says when it dies.
+const PANIC_TEXT_LEN_MAX: usize = 1_000;
 
 /// What a batch may hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +97,13 @@ pub(crate) async fn prepare(
     if tick_due {
         draft.tick();
     }
+    for violation in invariants::check_changes(&fold.state, &draft.state) {
+        tracing::error!(
+            violation.invariant,
+            violation.detail,
+            "an invariant is broken: this is a defect of ebb, report it"
+        );
+    }
     Ok(Prepared { inputs, at, taken, facts: draft.facts })
 }
 
@@ -132,24 +142,51 @@ impl Draft<'_> {
         }
     }
 
-    /// Decides and folds; after a panic everything is as before.
+    /// Decides about an input, then plans if it is time to. What follows from the input stands whatever becomes of the plan.
     fn decide(&mut self, input: &Input) -> Result<(), String> {
-        let (state, at, policy) = (&mut self.state, self.at, self.policy);
+        let name = self.policy.name();
+        let changed = self
+            .guarded(|state, at| decide_input(state, at, input, name))
+            .map_err(|panic| format!("deciding about it panicked: {panic}"))?;
+        if plan_due(&self.state, self.at, input, changed) {
+            self.plan();
+        }
+        Ok(())
+    }
+
+    /// A policy that panics costs its plan only, and is asked again after a pause.
+    fn plan(&mut self) {
+        let policy = self.policy;
+        let Err(reason) = self.guarded(|state, at| plan(state, at, policy)) else { return };
+        tracing::error!(
+            policy = policy.name(),
+            reason,
+            "the policy panicked; sizes of jobs stay as they are: look at it"
+        );
+        let failed = Fact::PlanFailed { policy: policy.name().to_owned(), reason };
+        self.state.apply(self.at, &failed);
+        self.facts.push(failed);
+    }
+
+    /// Decides and folds; whether anything was decided. After a panic everything is as before.
+    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> Vec<Fact>) -> Result<bool, String> {
+        let (state, at) = (&mut self.state, self.at);
         // What a panic may leave half done is `state`, which is then built anew.
         let decided = catch_unwind(AssertUnwindSafe(|| {
-            let facts = decide(state, at, input, policy);
+            let facts = decide(state, at);
             facts.iter().for_each(|fact| state.apply(at, fact));
             facts
         }));
         match decided {
             Ok(mut facts) => {
+                let changed = !facts.is_empty();
                 self.facts.append(&mut facts);
-                Ok(())
+                Ok(changed)
             }
             Err(panic) => {
                 self.state = self.committed.clone();
                 self.facts.iter().for_each(|fact| self.state.apply(self.at, fact));
-                Err(format!("deciding about it panicked: {}", panic_text(&*panic)))
+                Err(panic_text(&*panic).to_owned())
             }
         }
     }
@@ -165,5 +202,6 @@ fn decode(stream: InputStream, bytes: &[u8]) -> Result<Input, DecodeError> {
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
+    &text[..text.floor_char_boundary(PANIC_TEXT_LEN_MAX)]
 }

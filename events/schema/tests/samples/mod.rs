@@ -45,7 +45,8 @@ kinds! {
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
-        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused,
+        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
+        ServerForgotten,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -78,7 +79,7 @@ kinds! {
     OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
-    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive }
 }
@@ -336,6 +337,9 @@ pub fn facts() -> Vec<Fact> {
         },
         SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
         GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
+        PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
+        PolicyChosen { policy: "fifo".to_owned() },
+        ServerForgotten { server: server() },
     ]
 }
 
@@ -460,6 +464,7 @@ fn controller_messages() -> Vec<ControllerMessage> {
         ControllerMessage::Orders(orders()),
         ControllerMessage::ReportsTaken { through: 99 },
         ControllerMessage::Heartbeat { epoch: Epoch(40) },
+        ControllerMessage::Alive,
     ]
 }
 
