@@ -3,6 +3,7 @@
 //! Orders are the whole wanted state of a server, derived from the controller's state and sent again at every change, so that
 //! each is idempotent and a lost one costs nothing. They carry the epoch; an agent refuses one lower than it has seen.
 
+use crate::control::Progress;
 use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
@@ -43,6 +44,16 @@ pub enum AgentMessage {
     /// Nothing new; the agent lives.
     #[n(3)]
     Heartbeat,
+    /// What an executor is at, at most twice a second; never logged.
+    #[n(4)]
+    Progress {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// By its own word.
+        #[n(1)]
+        progress: Progress,
+    },
 }
 
 /// From controller to agent.
