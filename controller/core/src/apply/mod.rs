@@ -80,6 +80,18 @@ impl State {
                 self.counters.plans_failed += 1;
                 self.planning.failed_at = Some(at);
             }
+            Fact::PeersMissing { job, generation, by, peers, .. } => {
+                generations::peers_missing(self, at, job, *generation, by, peers);
+            }
+            Fact::ReplicaHeld { executor, .. } => generations::replica_held(self, executor),
+            Fact::GenerationStepped { job, first_step_us, usual_step_us, .. } => {
+                generations::stepped(self, job, usual_step_us.unwrap_or(*first_step_us));
+            }
+            Fact::JobStalled { job, step, cause, blamed, remedy } => {
+                generations::stalled(self, at, job, *step, *cause, blamed, *remedy);
+            }
+            Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
+            Fact::GrowthPaused { job, until, .. } => generations::growth_paused(self, job, *until),
         }
     }
 }

@@ -14,10 +14,12 @@ mod fleets;
 mod generations;
 mod jobs;
 mod leaders;
+mod links;
 pub(crate) mod plan;
 mod proposals;
 mod reclaim;
 mod servers;
+mod stalls;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
@@ -188,10 +190,15 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::GenerationActive { job, .. }
         | Fact::GenerationAbandoned { job, .. }
         | Fact::MemberDeparted { job, .. }
+        | Fact::PeersMissing { job, .. }
+        | Fact::JobStalled { job, .. }
+        | Fact::SlotAvoided { job, .. }
+        | Fact::GrowthPaused { job, .. }
         | Fact::JobRestarted { job, .. } => Some(job),
         Fact::ExecutorAssigned { executor, .. }
         | Fact::ExecutorReady { executor, .. }
         | Fact::ExecutorLeaving { executor, .. }
+        | Fact::ReplicaHeld { executor, .. }
         | Fact::ExecutorGone { executor, .. } => Some(&executor.job),
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
@@ -210,6 +217,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentJoined { .. }
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
+        | Fact::GenerationStepped { .. }
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }
