@@ -167,7 +167,7 @@ impl CellMachine {
             In::Start { wall } => {
                 if matches!(self.phase, Phase::Idle) {
                     self.clock = Clock::new(wall, now_ms);
-                    self.phase = Phase::TakingOver(Box::new(TakeOver::first(now_ms)));
+                    self.phase = Phase::TakingOver(Box::new(TakeOver::first(self.config.cell, now_ms)));
                 }
             }
             In::Wake => self.wake_ms = None,
@@ -309,7 +309,7 @@ impl CellMachine {
         match step(take_over, around) {
             Progress::Waiting => {}
             Progress::Recovered(recovered) => self.begin(*recovered),
-            Progress::Failed(failure) => self.fail(failure),
+            Progress::End(end) => self.end(end),
         }
     }
 
@@ -347,13 +347,13 @@ impl CellMachine {
             }
             Step::Recover(reason) => {
                 let led_ms = self.now_ms.saturating_sub(lead.since_ms);
-                let known = lead.fold.known;
+                // What it knows was read or acknowledged; what was decided since is dropped. What was published stays true.
+                let fold = lead.fold.clone();
                 if led_ms > STEADY_MS {
                     self.recover_backoff = Backoff::new(RECOVER_PAUSE_MAX_MS);
                 }
                 let at_ms = self.now_ms + self.recover_backoff.pause_ms();
-                // The state is dropped with the leader; what was published stays true, it had counted.
-                self.phase = Phase::TakingOver(Box::new(TakeOver::again(known, at_ms)));
+                self.phase = Phase::TakingOver(Box::new(TakeOver::again(fold, at_ms)));
                 self.health.forget_looks();
                 self.out.note(Note::Recovering { reason });
             }

@@ -4,7 +4,7 @@
 //! Before the first claim of a process it looks whether the log can be that of a cell at all; after reading, whether the inputs
 //! are those that the facts came from. There are no snapshots yet: all of `events` is read. Next file: `lead.rs`.
 
-use crate::end::CellFailure;
+use crate::end::{CellEnd, CellFailure};
 use crate::fold::{Fold, Positions};
 use crate::health::Health;
 use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
@@ -12,7 +12,7 @@ use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use events_rule::{Record, Stream};
 use events_schema::batch::{EventRecord, InputStream, to_bytes};
-use events_schema::{Epoch, Offset};
+use events_schema::{Cell, Epoch, Offset};
 use std::collections::BTreeMap;
 
 /// Attempts to take a cell over while a person waits for the start: about half a minute with the pauses between them.
@@ -31,13 +31,13 @@ const SHORT_LOOKS_MAX: u32 = 8;
 #[derive(Debug, Clone)]
 pub(crate) struct TakeOver {
     stage: Stage,
+    /// What was read so far. All of it stood in the log, so another attempt goes on behind it.
+    fold: Box<Fold>,
     /// When the stage's requests are made, again or for the first time.
     again_ms: Option<u64>,
     attempts: u32,
     attempts_max: Option<u32>,
     backoff: Backoff,
-    /// What this process once knew to be in `events`.
-    known: Offset,
     short_looks: u32,
 }
 
@@ -45,12 +45,14 @@ pub(crate) struct TakeOver {
 enum Stage {
     /// Asks where all streams end.
     Looking(Ends),
+    /// Reads whether somebody else has claimed meanwhile: who was replaced does not take the cell back.
+    Checking(Option<Ticket>),
     /// Appends the claim.
     Claiming(Option<Ticket>),
     /// Reads up to the claim.
-    Reading { claim: Offset, fold: Box<Fold>, read: Option<Ticket> },
+    Reading { claim: Offset, read: Option<Ticket> },
     /// Asks where the inputs end.
-    Ending { fold: Box<Fold>, epoch: Epoch, ends: Ends },
+    Ending { epoch: Epoch, ends: Ends },
 }
 
 /// Where streams end, as far as it is known.
@@ -70,7 +72,13 @@ pub(crate) struct Recovered {
 pub(crate) enum Progress {
     Waiting,
     Recovered(Box<Recovered>),
-    Failed(CellFailure),
+    End(CellEnd),
+}
+
+impl From<CellFailure> for Progress {
+    fn from(failure: CellFailure) -> Self {
+        Progress::End(CellEnd::Failed(failure))
+    }
 }
 
 /// What a take-over needs of its surroundings.
@@ -83,18 +91,18 @@ pub(crate) struct Surroundings<'a> {
 
 impl TakeOver {
     /// The first one of a process: a person waits.
-    pub fn first(now_ms: u64) -> Self {
-        Self::new(Stage::Looking(Ends::new()), Some(START_ATTEMPTS_MAX), Offset(0), now_ms)
+    pub fn first(cell: Cell, now_ms: u64) -> Self {
+        Self::new(Stage::Looking(Ends::new()), Fold::new(cell), Some(START_ATTEMPTS_MAX), now_ms)
     }
 
-    /// One more, after `known` records were known to be in `events`.
-    pub fn again(known: Offset, at_ms: u64) -> Self {
-        Self::new(Stage::Claiming(None), None, known, at_ms)
+    /// One more, from what was read or acknowledged so far; what stands behind it is not known.
+    pub fn again(fold: Fold, at_ms: u64) -> Self {
+        Self::new(Stage::Checking(None), fold, None, at_ms)
     }
 
-    fn new(stage: Stage, attempts_max: Option<u32>, known: Offset, at_ms: u64) -> Self {
-        let backoff = Backoff::new(PAUSE_MAX_MS);
-        Self { stage, again_ms: Some(at_ms), attempts: 0, attempts_max, backoff, known, short_looks: 0 }
+    fn new(stage: Stage, fold: Fold, attempts_max: Option<u32>, at_ms: u64) -> Self {
+        let (fold, backoff) = (Box::new(fold), Backoff::new(PAUSE_MAX_MS));
+        Self { stage, fold, again_ms: Some(at_ms), attempts: 0, attempts_max, backoff, short_looks: 0 }
     }
 
     /// When something is due.
@@ -119,8 +127,8 @@ impl TakeOver {
                 around.health.append_begun(ticket, Stream::Events, around.now_ms);
                 *append = Some(ticket);
             }
-            Stage::Reading { fold, read, .. } => {
-                *read = Some(around.out.read(Stream::Events, fold.known, PIECE_BYTES_MAX));
+            Stage::Checking(read) | Stage::Reading { read, .. } => {
+                *read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
             }
             Stage::Ending { ends, .. } => {
                 let streams = InputStream::ALL.map(Stream::from);
@@ -134,11 +142,10 @@ impl TakeOver {
         if !matches!(self.stage, Stage::Claiming(Some(claim)) if claim == ticket) {
             return Progress::Waiting;
         }
-        if offset < self.known {
-            return Progress::Failed(CellFailure::EventsShortened { end: offset, known: self.known });
+        if offset < self.fold.known {
+            return CellFailure::EventsShortened { end: offset, known: self.fold.known }.into();
         }
-        let fold = Box::new(Fold::new(around.config.cell));
-        self.stage = Stage::Reading { claim: offset, fold, read: None };
+        self.stage = Stage::Reading { claim: offset, read: None };
         self.request(around)
     }
 
@@ -147,48 +154,77 @@ impl TakeOver {
             return Progress::Waiting;
         }
         match failure {
-            // A claim that may be there is claimed over.
-            AppendFailure::Unknown(reason) | AppendFailure::Unavailable(reason) => self.fail(reason, around),
-            AppendFailure::TooLarge(reason) | AppendFailure::Stopped(reason) => {
-                Progress::Failed(CellFailure::Append { reason })
+            // A claim that may be there is claimed over, unless somebody else has claimed since.
+            AppendFailure::Unknown(reason) | AppendFailure::Unavailable(reason) => {
+                self.stage = self.before_claim();
+                self.fail(reason, around)
             }
+            AppendFailure::TooLarge(reason) | AppendFailure::Stopped(reason) => CellFailure::Append { reason }.into(),
         }
     }
 
     pub fn read(&mut self, ticket: Ticket, records: &[Record], around: &mut Surroundings<'_>) -> Progress {
-        let Stage::Reading { claim, fold, read } = &mut self.stage else { return Progress::Waiting };
-        if *read != Some(ticket) {
+        let (until, read) = match &self.stage {
+            Stage::Checking(read) => (None, *read),
+            Stage::Reading { claim, read } => (Some(*claim), *read),
+            _ => return Progress::Waiting,
+        };
+        if read != Some(ticket) {
             return Progress::Waiting;
         }
-        let claim = *claim;
-        for record in records.iter().take_while(|record| record.offset <= claim) {
-            if let Err(unreadable) = fold.take(record) {
-                return Progress::Failed(CellFailure::Unreadable(unreadable));
+        for record in records.iter().take_while(|record| until.is_none_or(|claim| record.offset <= claim)) {
+            if let Err(unreadable) = self.fold.take(record) {
+                return CellFailure::Unreadable(unreadable).into();
             }
         }
-        let epoch = Epoch::of_claim(claim);
-        if fold.known <= claim && !records.is_empty() {
-            return self.request(around);
+        match until {
+            None if records.is_empty() => self.checked(around),
+            Some(claim) if self.fold.known > claim || records.is_empty() => self.has_read(claim, around),
+            _ => self.request(around),
         }
-        if fold.epoch() != Some(epoch) {
+    }
+
+    /// All of `events` is known, without a claim of ours at its end.
+    fn checked(&mut self, around: &mut Surroundings<'_>) -> Progress {
+        match &self.fold.claimant {
+            Some(claimant) if claimant.incarnation != around.config.incarnation => {
+                let (by, epoch) = (claimant.controller.clone(), self.fold.epoch().unwrap_or_default());
+                Progress::End(CellEnd::Superseded { by, epoch })
+            }
+            _ => {
+                self.stage = Stage::Claiming(None);
+                self.request(around)
+            }
+        }
+    }
+
+    /// Whoever led the cell before looks first; who comes to take it over does not ask.
+    fn before_claim(&self) -> Stage {
+        if self.attempts_max.is_none() { Stage::Checking(None) } else { Stage::Claiming(None) }
+    }
+
+    /// Everything up to the claim was read.
+    fn has_read(&mut self, claim: Offset, around: &mut Surroundings<'_>) -> Progress {
+        let epoch = Epoch::of_claim(claim);
+        if self.fold.epoch() != Some(epoch) {
             // The log acknowledged what it does not show: its copy is behind. Claim and read again.
-            self.stage = Stage::Claiming(None);
+            self.stage = self.before_claim();
             return self.fail("it does not show the claim that it acknowledged".to_owned(), around);
         }
-        let fold = std::mem::replace(fold, Box::new(Fold::new(around.config.cell)));
-        self.stage = Stage::Ending { fold, epoch, ends: Ends::new() };
+        self.stage = Stage::Ending { epoch, ends: Ends::new() };
         self.request(around)
     }
 
     pub fn read_failed(&mut self, ticket: Ticket, failure: ReadFailure, around: &mut Surroundings<'_>) -> Progress {
-        if !matches!(self.stage, Stage::Reading { read: Some(read), .. } if read == ticket) {
+        let (Stage::Checking(read) | Stage::Reading { read, .. }) = &self.stage else { return Progress::Waiting };
+        if *read != Some(ticket) {
             return Progress::Waiting;
         }
         match failure {
-            ReadFailure::Trimmed { first } => Progress::Failed(CellFailure::EventsTrimmed { first }),
+            ReadFailure::Trimmed { first } => CellFailure::EventsTrimmed { first }.into(),
             // The claim stands: reading goes on where it was.
             ReadFailure::Unavailable(reason) => self.fail(reason, around),
-            ReadFailure::Stopped(reason) => Progress::Failed(CellFailure::Read { stream: Stream::Events, reason }),
+            ReadFailure::Stopped(reason) => CellFailure::Read { stream: Stream::Events, reason }.into(),
         }
     }
 
@@ -210,10 +246,10 @@ impl TakeOver {
             }
             Err(ReadFailure::Trimmed { first }) => {
                 let reason = format!("its records below {first} were removed");
-                return Progress::Failed(CellFailure::Read { stream: *stream, reason });
+                return CellFailure::Read { stream: *stream, reason }.into();
             }
             Err(ReadFailure::Stopped(reason)) => {
-                return Progress::Failed(CellFailure::Read { stream: *stream, reason });
+                return CellFailure::Read { stream: *stream, reason }.into();
             }
         }
         let found: Option<BTreeMap<Stream, Offset>> = ends.iter().map(|(s, (_, end))| Some((*s, (*end)?))).collect();
@@ -231,7 +267,7 @@ impl TakeOver {
         if ends.get(&Stream::Events) == Some(&empty)
             && let Some((stream, end)) = ends.iter().find(|(_, end)| **end > empty)
         {
-            return Progress::Failed(CellFailure::EventsMissing { stream: *stream, end: *end });
+            return CellFailure::EventsMissing { stream: *stream, end: *end }.into();
         }
         self.stage = Stage::Claiming(None);
         self.request(around)
@@ -239,11 +275,11 @@ impl TakeOver {
 
     /// The inputs have to reach at least as far as they were taken.
     fn ended(&mut self, ends: &BTreeMap<Stream, Offset>, around: &mut Surroundings<'_>) -> Progress {
-        let Stage::Ending { fold, epoch, .. } = &mut self.stage else { return Progress::Waiting };
+        let Stage::Ending { epoch, .. } = &self.stage else { return Progress::Waiting };
         let mut inputs_end = Positions::default();
         let mut short = None;
         for stream in InputStream::ALL {
-            let (end, taken) = (ends.get(&stream.into()).copied().unwrap_or_default(), fold.positions.of(stream));
+            let (end, taken) = (ends.get(&stream.into()).copied().unwrap_or_default(), self.fold.positions.of(stream));
             inputs_end.set(stream, end);
             if end < taken {
                 short = Some(CellFailure::InputShortened { stream: stream.into(), end, taken });
@@ -252,12 +288,13 @@ impl TakeOver {
         if let Some(failure) = short {
             self.short_looks += 1;
             if self.short_looks >= SHORT_LOOKS_MAX {
-                return Progress::Failed(failure);
+                return failure.into();
             }
             return self.fail(failure.to_string(), around);
         }
-        let fold = std::mem::replace(&mut **fold, Fold::new(around.config.cell));
-        Progress::Recovered(Box::new(Recovered { fold, epoch: *epoch, inputs_end }))
+        let epoch = *epoch;
+        let fold = std::mem::replace(&mut *self.fold, Fold::new(around.config.cell));
+        Progress::Recovered(Box::new(Recovered { fold, epoch, inputs_end }))
     }
 
     /// Goes on at once.
@@ -271,7 +308,7 @@ impl TakeOver {
     fn fail(&mut self, reason: String, around: &mut Surroundings<'_>) -> Progress {
         self.attempts += 1;
         if self.attempts_max.is_some_and(|max| self.attempts >= max) {
-            return Progress::Failed(CellFailure::Attempts { attempts: self.attempts, last: reason });
+            return CellFailure::Attempts { attempts: self.attempts, last: reason }.into();
         }
         self.again_ms = Some(around.now_ms + self.backoff.pause_ms());
         around.out.note(Note::TakeOverAgain { attempts: self.attempts, reason });

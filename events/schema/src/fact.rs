@@ -508,7 +508,7 @@ pub enum Fact {
         cause: GrowthFailure,
     },
     /// The policy gave no plan; what it was asked after stands. It is asked again after a pause. Operators are paged.
-    #[n(50)]
+    #[n(41)]
     PlanFailed {
         /// Its name.
         #[n(0)]
@@ -518,14 +518,14 @@ pub enum Fact {
         reason: String,
     },
     /// Plans are this policy's from now on.
-    #[n(51)]
+    #[n(42)]
     PolicyChosen {
         /// Its name.
         #[n(0)]
         policy: String,
     },
     /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
-    #[n(52)]
+    #[n(43)]
     ServerForgotten {
         /// Which.
         #[n(0)]

@@ -72,14 +72,6 @@ impl State {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
-            Fact::ServerForgotten { server } => {
-                self.servers.remove(server);
-            }
-            Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
-            Fact::PlanFailed { .. } => {
-                self.counters.plans_failed += 1;
-                self.planning.failed_at = Some(at);
-            }
             Fact::PeersMissing { job, generation, by, peers, .. } => {
                 generations::peers_missing(self, at, job, *generation, by, peers);
             }
@@ -92,6 +84,14 @@ impl State {
             }
             Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
             Fact::GrowthPaused { job, until, .. } => generations::growth_paused(self, job, *until),
+            Fact::ServerForgotten { server } => {
+                self.servers.remove(server);
+            }
+            Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
+            Fact::PlanFailed { .. } => {
+                self.counters.plans_failed += 1;
+                self.planning.failed_at = Some(at);
+            }
         }
     }
 }
