@@ -58,9 +58,9 @@ pub struct State {
     /// Numbers used so far.
     #[n(13)]
     pub(crate) counters: Counters,
-    /// What is known of the policy.
+    /// What is known of the policy; boxed, because it is seldom looked at and a state is handed on by value.
     #[n(14)]
-    pub(crate) planning: Planning,
+    pub(crate) planning: Box<Planning>,
 }
 
 /// How planning goes.
@@ -137,7 +137,7 @@ impl State {
             commands: CommandMemory::default(),
             retired: Table::new(),
             counters: Counters::default(),
-            planning: Planning::default(),
+            planning: Box::default(),
         }
     }
 
