@@ -72,6 +72,18 @@ impl State {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
+            Fact::PeersMissing { job, generation, by, peers, .. } => {
+                generations::peers_missing(self, at, job, *generation, by, peers);
+            }
+            Fact::ReplicaHeld { executor, .. } => generations::replica_held(self, executor),
+            Fact::GenerationStepped { job, first_step_us, usual_step_us, .. } => {
+                generations::stepped(self, job, usual_step_us.unwrap_or(*first_step_us));
+            }
+            Fact::JobStalled { job, step, cause, blamed, remedy } => {
+                generations::stalled(self, at, job, *step, *cause, blamed, *remedy);
+            }
+            Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
+            Fact::GrowthPaused { job, until, .. } => generations::growth_paused(self, job, *until),
         }
     }
 }

@@ -13,9 +13,11 @@ mod fleets;
 mod generations;
 mod jobs;
 mod leaders;
+mod links;
 mod plan;
 mod proposals;
 mod reclaim;
+mod stalls;
 
 use crate::limits::EAGER_JOBS_MAX;
 use crate::policy::Policy;
@@ -156,10 +158,15 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::GenerationActive { job, .. }
         | Fact::GenerationAbandoned { job, .. }
         | Fact::MemberDeparted { job, .. }
+        | Fact::PeersMissing { job, .. }
+        | Fact::JobStalled { job, .. }
+        | Fact::SlotAvoided { job, .. }
+        | Fact::GrowthPaused { job, .. }
         | Fact::JobRestarted { job, .. } => Some(job),
         Fact::ExecutorAssigned { executor, .. }
         | Fact::ExecutorReady { executor, .. }
         | Fact::ExecutorLeaving { executor, .. }
+        | Fact::ReplicaHeld { executor, .. }
         | Fact::ExecutorGone { executor, .. } => Some(&executor.job),
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
@@ -178,6 +185,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentJoined { .. }
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
+        | Fact::GenerationStepped { .. }
         | Fact::InputRefused { .. } => None,
     }
 }

@@ -42,6 +42,8 @@ pub struct World {
     store: BTreeMap<String, u64>,
     commands: u64,
     sequence: u64,
+    /// The next newcomer dies while it is sent the replica.
+    pub lose_next_newcomer: bool,
 }
 
 #[derive(Default)]
@@ -64,6 +66,8 @@ struct Process {
     stopped_for: Option<Generation>,
     /// Its agent hears it, its peers do not.
     cut_off: bool,
+    /// It is cut off by its links, and the others know: they name it when a round cannot link it.
+    unlinked: bool,
 }
 
 /// What is really going on among the members of a job, whatever the brain thinks.
@@ -93,6 +97,7 @@ impl World {
             store: BTreeMap::new(),
             commands: 0,
             sequence: 0,
+            lose_next_newcomer: false,
         }
     }
 
@@ -196,6 +201,8 @@ impl World {
             }
             for job in self.job_ids() {
                 changed |= self.activate(&job);
+                self.lose_newcomer(&job);
+                changed |= self.supply(&job);
                 let parks = self.groups.get(&job).is_some_and(|group| !group.parked)
                     && self.process(&self.groups[&job].leader).is_some_and(|process| process.order.job.park);
                 changed |= parks && self.train(&job);
