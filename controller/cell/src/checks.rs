@@ -1,40 +1,29 @@
-//! The core's invariants in production: looked at after batches, counted by name, never acted on. A broken one is a defect of
-//! Ebb that a person has to hear of.
-//!
-//! Bounded in cost: a small cell is looked at whole after every batch; of a large one, one invariant now and then.
+//! The core's invariants in production: those of what a batch changed are looked at after it, counted by name, never acted on. A broken
+//! one is a defect of Ebb that a person has to hear of.
 
 use crate::note::Note;
 use crate::outbox::Outbox;
 use controller_core::State;
-use controller_core::invariants::{INVARIANTS, STEP_INVARIANTS};
+use controller_core::invariants::check_changes;
 use std::collections::BTreeMap;
-
-/// Up to so many jobs, executors and slots everything is checked after every batch: some tens of microseconds.
-const SIZE_SMALL: usize = 256;
-
-/// In a larger cell one invariant is checked after so much time, and longer with the size: a look at 100,000 things takes tens of
-/// milliseconds, so it costs less than a hundredth of the controller's time.
-const INTERVAL_MS: u64 = 1_000;
-const THINGS_PER_MS: u64 = 20;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checks {
     /// Which invariants were found broken, and how often.
     counts: BTreeMap<&'static str, u64>,
-    turn: usize,
-    next_ms: u64,
 }
 
 impl Checks {
-    /// Looks at what a batch has come to.
-    pub fn look(&mut self, before: &State, after: &State, now_ms: u64, out: &mut Outbox) {
-        let size = after.size();
-        if size <= SIZE_SMALL {
-            (0..INVARIANTS.len() + STEP_INVARIANTS.len()).for_each(|turn| self.check(turn, before, after, out));
-        } else if now_ms >= self.next_ms {
-            self.next_ms = now_ms + INTERVAL_MS.max(size as u64 / THINGS_PER_MS);
-            self.check(self.turn, before, after, out);
-            self.turn = (self.turn + 1) % (INVARIANTS.len() + STEP_INVARIANTS.len());
+    /// Looks at what a batch has changed.
+    pub fn look(&mut self, before: &State, after: &State, out: &mut Outbox) {
+        for violation in check_changes(before, after) {
+            let count = self.counts.entry(violation.invariant).or_default();
+            *count += 1;
+            // What keeps breaking is said at the first, second, fourth, … time.
+            if count.is_power_of_two() {
+                let (invariant, detail) = (violation.invariant, violation.detail);
+                out.note(Note::Violation { invariant, detail, count: *count });
+            }
         }
     }
 
@@ -42,26 +31,42 @@ impl Checks {
     pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.counts
     }
+}
 
-    fn check(&mut self, turn: usize, before: &State, after: &State, out: &mut Outbox) {
-        let mut details = Vec::new();
-        let invariant = match INVARIANTS.get(turn) {
-            Some((name, check)) => {
-                check(after, &mut details);
-                *name
-            }
-            None => {
-                let (name, check) = STEP_INVARIANTS[turn - INVARIANTS.len()];
-                check(before, after, &mut details);
-                name
-            }
-        };
-        let Some(detail) = details.into_iter().next() else { return };
-        let count = self.counts.entry(invariant).or_default();
-        *count += 1;
-        // What stays broken is broken after every batch: said at the first, second, fourth, … time.
-        if count.is_power_of_two() {
-            out.note(Note::Violation { invariant, detail, count: *count });
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::message::Out;
+    use events_schema::command::OfferMode;
+    use events_schema::fact::Fact;
+    use events_schema::{Cell, FleetId, SlotId, TimeMs};
+
+    /// Invariants were said to be counted in production, and nobody called them.
+    #[test]
+    fn a_broken_invariant_is_counted_and_said_by_name() {
+        let (fleet, slots) = (FleetId::parse("local").unwrap(), vec!["s1/0".parse::<SlotId>().unwrap()]);
+        let before = State::new(Cell(0));
+        let mut after = before.clone();
+        for fact in [
+            Fact::FleetDeclared {
+                fleet: fleet.clone(),
+                slots: slots.clone(),
+                offers: OfferMode::ByDemand,
+                reclaim_deadline_ms: 1,
+            },
+            Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed: 1 },
+            Fact::SlotsOffered { fleet, slots },
+        ] {
+            after.apply(TimeMs(1), &fact);
         }
+        let (mut checks, mut out) = (Checks::default(), Outbox::default());
+        (0..4).for_each(|_| checks.look(&before, &after, &mut out));
+        let name = "a fleet lends no more than it can spare";
+        assert_eq!(checks.counts().get(name), Some(&4), "{:?}", checks.counts());
+        let said = |out: &Out| matches!(out, Out::Note(Note::Violation { invariant, .. }) if *invariant == name);
+        assert_eq!(out.take().iter().filter(|out| said(out)).count(), 3, "at the first, second and fourth time");
+        checks.look(&after, &after, &mut out);
+        assert!(out.take().is_empty(), "nothing has changed");
     }
 }

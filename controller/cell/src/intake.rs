@@ -7,7 +7,7 @@ use crate::fold::{Fold, Positions};
 use crate::message::Ticket;
 use crate::note::Note;
 use crate::outbox::Outbox;
-use controller_core::{Input, Policy, State, decide};
+use controller_core::{Input, Policy, State, decide_input, plan, plan_due};
 use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;
@@ -30,6 +30,9 @@ const READ_PAUSE_MS: u64 = 200;
 /// So often nothing is found where a stream was seen to reach beyond, before that is taken for a gap at its end: on Kafka the
 /// last offsets may belong to no record.
 const EMPTY_READS_MAX: u32 = 25;
+
+/// Most bytes kept of a panic's text: it goes into a fact, and a fact has to fit a record whatever a program says when it dies.
+const PANIC_TEXT_LEN_MAX: usize = 1_000;
 
 /// Places in a list of one entry per input stream, in the order of [`InputStream::ALL`].
 const STREAMS: usize = InputStream::ALL.len();
@@ -289,24 +292,47 @@ impl Draft<'_> {
         }
     }
 
-    /// Decides and folds; after a panic everything is as before.
+    /// Decides about an input, then plans if it is time to. What follows from the input stands whatever becomes of the plan.
     fn decide(&mut self, input: &Input) -> Result<(), String> {
-        let (state, at, policy) = (&mut self.state, self.at, self.policy);
+        let name = self.policy.name();
+        let changed = self
+            .guarded(|state, at| decide_input(state, at, input, name))
+            .map_err(|panic| format!("deciding about it panicked: {panic}"))?;
+        if plan_due(&self.state, self.at, input, changed) {
+            self.plan();
+        }
+        Ok(())
+    }
+
+    /// A policy that panics costs its plan only, and is asked again after a pause.
+    fn plan(&mut self) {
+        let policy = self.policy;
+        let Err(reason) = self.guarded(|state, at| plan(state, at, policy)) else { return };
+        self.out.note(Note::PlanFailed { policy: policy.name(), reason: reason.clone() });
+        let failed = Fact::PlanFailed { policy: policy.name().to_owned(), reason };
+        self.state.apply(self.at, &failed);
+        self.facts.push(failed);
+    }
+
+    /// Decides and folds; whether anything was decided. After a panic everything is as before.
+    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> Vec<Fact>) -> Result<bool, String> {
+        let (state, at) = (&mut self.state, self.at);
         // What a panic may leave half done is `state`, which is then built anew.
         let decided = catch_unwind(AssertUnwindSafe(|| {
-            let facts = decide(state, at, input, policy);
+            let facts = decide(state, at);
             facts.iter().for_each(|fact| state.apply(at, fact));
             facts
         }));
         match decided {
             Ok(mut facts) => {
+                let changed = !facts.is_empty();
                 self.facts.append(&mut facts);
-                Ok(())
+                Ok(changed)
             }
             Err(panic) => {
                 self.state = self.committed.clone();
                 self.facts.iter().for_each(|fact| self.state.apply(self.at, fact));
-                Err(format!("deciding about it panicked: {}", panic_text(&*panic)))
+                Err(panic_text(&*panic).to_owned())
             }
         }
     }
@@ -322,5 +348,6 @@ fn decode(stream: InputStream, bytes: &[u8]) -> Result<Input, DecodeError> {
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
+    &text[..text.floor_char_boundary(PANIC_TEXT_LEN_MAX)]
 }

@@ -369,7 +369,7 @@ impl CellMachine {
         self.out.push(Out::Committed(committed.clone()));
         self.links.publish(&committed, &touched, self.clock.at(self.now_ms), &mut self.out);
         if let Some(before) = before {
-            self.checks.look(&before, &committed.state, self.now_ms, &mut self.out);
+            self.checks.look(&before, &committed.state, &mut self.out);
         }
         self.committed = Some(committed);
     }

@@ -74,6 +74,13 @@ pub enum Note {
         /// Why.
         reason: String,
     },
+    /// The policy panicked instead of planning; it is asked again after a pause.
+    PlanFailed {
+        /// Its name.
+        policy: &'static str,
+        /// Its last words.
+        reason: String,
+    },
     /// Deciding about the time failed.
     TickFailed {
         /// Why.
@@ -167,6 +174,7 @@ impl Note {
             | Note::DeletionWaits { .. } => Urgency::Warning,
             Note::AppendWaits { .. }
             | Note::InputRefused { .. }
+            | Note::PlanFailed { .. }
             | Note::TickFailed { .. }
             | Note::TooManyAgents { .. }
             | Note::ReportDropped { .. }
@@ -201,6 +209,9 @@ impl fmt::Display for Note {
             }
             Note::InputRefused { stream, offset, reason } => {
                 write!(f, "the input at offset {offset} of `{}` was refused, look at it: {reason}", stream.name())
+            }
+            Note::PlanFailed { policy, reason } => {
+                write!(f, "the policy `{policy}` panicked, and jobs keep their sizes until it plans again; look at it: {reason}")
             }
             Note::TickFailed { reason } => {
                 write!(f, "deciding about the time failed, and nothing follows from it: {reason}")

@@ -18,6 +18,12 @@ pub const RETIRED_MAX: usize = 10_000;
 /// Abandoned generations of a job that may still report themselves active.
 pub const ABANDONED_MAX: usize = 4;
 
+/// How long a server's agent has to be gone before the server is forgotten, if no fleet declares a slot of it: longer than any repair
+/// that ends with the same machine in the same place, and joining again costs it nothing.
+pub const SERVER_FORGOTTEN_MS: u64 = 86_400_000;
+/// Most servers forgotten in one go, so that the end of a large test does not make one large record.
+pub const SERVERS_FORGOTTEN_AT_ONCE_MAX: usize = 64;
+
 /// Longest time a fleet may leave an executor after a reclaim.
 pub const RECLAIM_DEADLINE_MS_MAX: u64 = 3_600_000;
 /// Time an executor has to leave a slot that the plan, not a fleet, takes from it: several boundaries of slow steps.
@@ -57,12 +63,12 @@ pub const FAULTS_FORGOTTEN_MS: u64 = 900_000;
 /// An executor that was ready and lived this long before it failed does not fail in a row: the next one may start after the first
 /// pause again. Longer than the longest pause, so that what keeps failing soon after its start waits longer.
 pub const STEADY_MS: u64 = 180_000;
-/// A reclaimed slot has to be free so long after its deadline: the agent's kill, its report, or the end of its lease.
-pub const RECLAIM_GRACE_MS: u64 = 60_000;
 
 /// With at most so many unfinished jobs every input is followed by a plan (well under a millisecond); above, plans follow
 /// ticks. Reclaims never wait for either.
 pub const EAGER_JOBS_MAX: usize = 512;
+/// Pause after a policy that panicked instead of planning: at most so many facts and so much text say so, and nothing else waits.
+pub const PLAN_PAUSE_MS: u64 = 5_000;
 /// A job whose size changed less than this ago neither gives nor takes slots in an exchange.
 pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
 

@@ -119,7 +119,7 @@ pub enum Fact {
         #[n(2)]
         reason: PlanReason,
     },
-    /// Why a job has what it has changed, though what it has did not.
+    /// Why a job has what it has changed, though what it has did not. Only in old logs: it is worked out when somebody asks.
     #[n(10)]
     JobExplained {
         /// Which.
@@ -506,6 +506,30 @@ pub enum Fact {
         /// Why.
         #[n(3)]
         cause: GrowthFailure,
+    },
+    /// The policy gave no plan; what it was asked after stands. It is asked again after a pause. Operators are paged.
+    #[n(41)]
+    PlanFailed {
+        /// Its name.
+        #[n(0)]
+        policy: String,
+        /// What it died of.
+        #[n(1)]
+        reason: String,
+    },
+    /// Plans are this policy's from now on.
+    #[n(42)]
+    PolicyChosen {
+        /// Its name.
+        #[n(0)]
+        policy: String,
+    },
+    /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
+    #[n(43)]
+    ServerForgotten {
+        /// Which.
+        #[n(0)]
+        server: ServerId,
     },
 }
 

@@ -109,5 +109,8 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         SlotAvoided { job, .. } => ("dev.ebb.job.slot_avoided.v1", job.to_string()),
         GrowthPaused { job, .. } => ("dev.ebb.job.growth_paused.v1", job.to_string()),
         InputRefused { stream, .. } => ("dev.ebb.input.refused.v1", stream.clone()),
+        PolicyChosen { policy } => ("dev.ebb.policy.chosen.v1", policy.clone()),
+        ServerForgotten { server } => ("dev.ebb.server.forgotten.v1", server.to_string()),
+        PlanFailed { policy, .. } => ("dev.ebb.plan.failed.v1", policy.clone()),
     }
 }

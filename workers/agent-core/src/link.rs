@@ -94,7 +94,6 @@ impl Agent {
             ControllerMessage::Orders(orders) => self.take_orders(orders),
             ControllerMessage::ReportsTaken { through } => self.reports_taken(through),
             ControllerMessage::Heartbeat { epoch } => self.heard_controller(epoch),
-            // That it came keeps the stream; no loan is renewed by it.
             ControllerMessage::Alive => {}
         }
     }

@@ -13,7 +13,8 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
     if let Some(job) = state.live.get_mut(&id.job) {
         job.executors_numbered = job.executors_numbered.max(id.number.saturating_add(1));
     }
-    let executor = Executor { slot: slot.clone(), assigned_at: at, address: None, leaving: None, replica: false };
+    let executor =
+        Executor { slot: slot.clone(), assigned_at: at, address: None, leaving: None, replica: false, departed: false };
     state.executors.insert(id.clone(), executor);
     if let Some(slot) = state.slots.get_mut(slot) {
         slot.executor = Some(id.clone());
@@ -207,6 +208,9 @@ pub(super) fn growth_paused(state: &mut State, id: &JobId, until: TimeMs) {
 }
 
 pub(super) fn departed(state: &mut State, id: &JobId, executor: &ExecutorId, leader: &ExecutorId, step: Step) {
+    if let Some(executor) = state.executors.get_mut(executor) {
+        executor.departed = true;
+    }
     let Some(active) = state.live.get_mut(id).and_then(|job| job.active_mut()) else { return };
     active.members.remove(executor);
     active.left.remove(executor);

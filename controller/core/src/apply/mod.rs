@@ -67,7 +67,7 @@ impl State {
             Fact::AgentJoined { server, incarnation, slots, class, address } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address);
             }
-            Fact::AgentGone { server } => fleets::agent_gone(self, server),
+            Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
             Fact::ReportsTaken { server, incarnation, through } => {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
@@ -84,6 +84,14 @@ impl State {
             }
             Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
             Fact::GrowthPaused { job, until, .. } => generations::growth_paused(self, job, *until),
+            Fact::ServerForgotten { server } => {
+                self.servers.remove(server);
+            }
+            Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
+            Fact::PlanFailed { .. } => {
+                self.counters.plans_failed += 1;
+                self.planning.failed_at = Some(at);
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct Job {
     /// The last evaluation.
     #[n(10)]
     pub evaluation: Option<Evaluation>,
-    /// Why it has what it has.
+    /// Why it has what it has, as its last plan said; [`crate::Reasons`] says what it waits for now.
     #[n(11)]
     pub reason: Option<PlanReason>,
     /// The last change of its size.
@@ -252,6 +252,9 @@ pub struct Executor {
     /// Whether it holds a replica: it began one since the job's last (re)start, or has been sent one.
     #[n(4)]
     pub replica: bool,
+    /// Whether it left of its own accord, with its leader's consent, and is about to exit: nobody counts on it any more.
+    #[n(5)]
+    pub departed: bool,
 }
 
 /// Why and until when an executor has to go.
@@ -394,10 +397,10 @@ impl Executor {
         self.address.is_none() && self.leaving.is_none()
     }
 
-    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once.
+    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once and did not leave by itself.
     #[must_use]
     pub fn can_recover(&self) -> bool {
-        self.replica && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
+        self.replica && !self.departed && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
     }
 }
 

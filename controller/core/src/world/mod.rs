@@ -122,6 +122,7 @@ impl World {
         }
         self.violations.extend(invariants::check(&self.state));
         self.violations.extend(invariants::check_step(&before, &self.state));
+        self.violations.extend(invariants::check_changes(&before, &self.state));
         if !facts.is_empty() {
             self.log.push((self.at, facts.clone()));
         }
@@ -195,6 +196,7 @@ impl World {
             let mut changed = false;
             for server in &servers {
                 changed |= self.deliver_orders(server);
+                self.kill_overdue(server);
             }
             for id in self.processes() {
                 changed |= self.get_ready(&id);
@@ -213,6 +215,11 @@ impl World {
                 }
             }
             if !changed {
+                assert_eq!(
+                    invariants::overdue(&self.state, self.at, 0).next(),
+                    None,
+                    "all agents have said what they know"
+                );
                 return;
             }
         }

@@ -21,7 +21,7 @@ fn a_submitted_job_starts_fresh_trains_and_finishes() {
         &since(&world, 0),
         |f| matches!(f, Fact::GenerationProposed { proposal, .. } if proposal.entry == Entry::Fresh)
     ));
-    let reason = job(&world, &id).reason.clone().unwrap();
+    let reason = reason(&world, &id);
     assert_eq!((reason.policy.as_str(), reason.cause, reason.waits), ("ebb", PlanCause::Gain, None));
     assert!(world.run_to_end(200));
     assert_eq!(phase(&world, &id), "finished");
@@ -601,7 +601,7 @@ fn suspend_writes_a_checkpoint_and_resume_goes_on_from_it() {
     world.run();
     assert_eq!(phase(&world, &id), "suspended");
     assert_eq!(job(&world, &id).last_checkpoint().unwrap().step, Step(step));
-    assert_eq!(job(&world, &id).reason.as_ref().unwrap().waits, Some(WaitCause::Resume));
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Resume));
     assert!(world.state.executors().next().is_none() && world.state.slots().all(|(_, slot)| slot.is_idle()));
     world.command(Command::ResumeJob { job: id.clone() });
     world.run();
@@ -626,7 +626,7 @@ fn a_job_whose_slots_all_go_back_is_written_down_and_waits() {
     assert_eq!(phase(&world, &id), "queued");
     assert_eq!(job(&world, &id).last_checkpoint().unwrap().step, Step(step));
     assert_eq!(world.state.loans().count(), 0);
-    assert_eq!(job(&world, &id).reason.as_ref().unwrap().waits, Some(WaitCause::Offers));
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Offers));
     world.demand("local", 0);
     world.run();
     assert_eq!((phase(&world, &id), world.real_step(&id)), ("running", Some(step)));

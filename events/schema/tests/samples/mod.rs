@@ -45,7 +45,8 @@ kinds! {
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
-        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused,
+        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
+        ServerForgotten,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -336,6 +337,9 @@ pub fn facts() -> Vec<Fact> {
         },
         SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
         GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
+        PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
+        PolicyChosen { policy: "fifo".to_owned() },
+        ServerForgotten { server: server() },
     ]
 }
 
