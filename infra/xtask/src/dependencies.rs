@@ -16,15 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("controller-link", &["events-schema"]),
     (
         "controller-server",
-        &[
-            "events-schema",
-            "events-rule",
-            "events-log",
-            "controller-core",
-            "controller-cell",
-            "controller-link",
-            "storage",
-        ],
+        &["events-schema", "events-log", "controller-core", "controller-cell", "controller-link", "storage"],
     ),
     ("gateway-call", &["events-schema", "controller-core"]),
     ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage"]),
