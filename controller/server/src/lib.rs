@@ -7,7 +7,7 @@
 //! log gives the live state.
 //!
 //! Reading order: `fold.rs` (the state as the log tells it), `recover.rs` (taking a cell over), `run.rs` (the loop), `intake.rs`
-//! (one batch), `agents.rs` (streams), `presence.rs`, `telemetry.rs`, `deletions.rs`, `failure.rs`. Next on a job's path:
+//! (one batch), `agents.rs` (streams), `presence.rs`, `telemetry.rs`, `deletions.rs`, `sweep.rs`, `failure.rs`. Next on a job's path:
 //! `workers/agent/src/lib.rs`.
 
 mod agents;
@@ -18,6 +18,7 @@ mod intake;
 mod presence;
 mod recover;
 mod run;
+mod sweep;
 mod telemetry;
 
 pub use agents::CellSecret;
@@ -38,6 +39,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use sweep::Sweep;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -215,6 +217,15 @@ fn spawn(
     let mut rest = JoinSet::new();
     let streams = agents::run(Arc::new(shared), accepted, ending.clone());
     rest.spawn(async move { streams.await.map_err(|reason| format!("agents: {reason}")) });
+    let sweep = Sweep {
+        store: Arc::clone(&store),
+        log: Arc::clone(&log),
+        cell,
+        committed: committed.clone(),
+        health: health.clone(),
+    };
+    let sweep = sweep.run(ending.clone());
+    rest.spawn(async move { sweep.await.map_err(|reason| format!("sweep of the store: {reason}")) });
     let watch = presence::watch(log, cell, presence, committed.clone(), health, ending.clone());
     rest.spawn(async move { watch.await.map_err(|reason| format!("presence of agents: {reason}")) });
     let deletions = deletions::run(store, committed, ending.clone());

@@ -7,7 +7,7 @@ use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
 use crate::report::Report;
-use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs};
+use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,9 @@ pub struct JobOrder {
     /// Write a checkpoint at the next boundary and stand still after it (suspension).
     #[n(5)]
     pub park: bool,
+    /// What names the objects that the generation of `proposal` writes; like `key`, the controller's server fills it in.
+    #[n(6)]
+    pub writer: Option<WriterToken>,
 }
 
 /// How far a job is, as its leader last said.

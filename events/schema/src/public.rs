@@ -88,6 +88,8 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         GenerationAbandoned { job, .. } => ("dev.ebb.generation.abandoned.v1", job.to_string()),
         MemberDeparted { job, .. } => ("dev.ebb.generation.departed.v1", job.to_string()),
         CheckpointAccepted { job, .. } => ("dev.ebb.checkpoint.accepted.v1", job.to_string()),
+        CheckpointDamaged { job, .. } => ("dev.ebb.checkpoint.damaged.v1", job.to_string()),
+        CheckpointUnreadable { job, .. } => ("dev.ebb.checkpoint.unreadable.v1", job.to_string()),
         CheckpointRetired { job, .. } => ("dev.ebb.checkpoint.retired.v1", job.to_string()),
         JobRestarted { job, .. } => ("dev.ebb.job.restarted.v1", job.to_string()),
         Evaluated { job, .. } => ("dev.ebb.job.evaluated.v1", job.to_string()),
@@ -102,6 +104,7 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         AgentJoined { server, .. } => ("dev.ebb.agent.joined.v1", server.to_string()),
         AgentGone { server } => ("dev.ebb.agent.gone.v1", server.to_string()),
         ReportsTaken { server, .. } => ("dev.ebb.agent.reports_taken.v1", server.to_string()),
+        ObjectsSwept { .. } => ("dev.ebb.store.swept.v1", "store".to_owned()),
         InputRefused { stream, .. } => ("dev.ebb.input.refused.v1", stream.clone()),
     }
 }

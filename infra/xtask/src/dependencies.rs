@@ -10,11 +10,12 @@ use std::process::Command;
 const EDGES: &[(&str, &[&str])] = &[
     ("events-schema", &[]),
     ("events-log", &["events-schema"]),
-    ("controller-core", &["events-schema"]),
+    ("storage-keys", &["events-schema"]),
+    ("controller-core", &["events-schema", "storage-keys"]),
     ("controller-link", &["events-schema"]),
     ("controller-server", &["events-schema", "events-log", "controller-core", "controller-link", "storage"]),
     ("gateway", &["events-schema", "events-log", "controller-core", "storage"]),
-    ("storage", &["events-schema"]),
+    ("storage", &["events-schema", "storage-keys"]),
     ("workers-session", &["events-schema"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-engine"]),
@@ -39,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O, clock or chance, and everything they may pull in, directly or not.
-const PURE: &[&str] = &["events-schema", "controller-core", "workers-session"];
+const PURE: &[&str] = &["events-schema", "storage-keys", "controller-core", "workers-session"];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
 /// Nothing here opens a file or a socket, reads a clock, starts a thread or draws a random number by itself.

@@ -519,13 +519,18 @@ fn view(slot: &Slot) -> SlotView<'_> {
 fn concerns(report: &Report, executor: &ExecutorId) -> bool {
     let own_job = |job: &JobId| *job == executor.job;
     match report {
-        Report::AgentJoined { .. } | Report::AgentGone | Report::ExecutorGone { .. } | Report::SlotTakenBack { .. } => {
-            false
-        }
+        Report::AgentJoined { .. }
+        | Report::AgentGone
+        | Report::ExecutorGone { .. }
+        | Report::SlotTakenBack { .. }
+        | Report::ObjectsSwept { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,
         Report::GenerationActive { job, .. }
         | Report::MemberDeparted { job, .. }
         | Report::CheckpointWritten { job, .. }
+        | Report::CheckpointSaved { job, .. }
+        | Report::CheckpointDamaged { job, .. }
+        | Report::CheckpointUnreadable { job, .. }
         | Report::JobCompleted { job, .. }
         | Report::JobBroken { job, .. }
         | Report::Evaluated { job, .. }

@@ -1,7 +1,7 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
-use crate::limits::{JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::Evaluation;
+use crate::limits::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
+use crate::state::job::{Damage, Evaluation, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
@@ -38,6 +38,8 @@ pub(super) fn accepted(
         restarts: 0,
         faults: Faults::default(),
         class: None,
+        damaged: Vec::new(),
+        unreadable: None,
     };
     state.live.insert(id.clone(), job);
 }
@@ -105,6 +107,7 @@ pub(super) fn resumed(state: &mut State, id: &JobId) {
     });
     if let Some(job) = state.live.get_mut(id) {
         (job.faults.streak, job.faults.starts) = (0, 0);
+        job.unreadable = None;
     }
 }
 
@@ -165,6 +168,23 @@ pub(super) fn explained(state: &mut State, id: &JobId, reason: &PlanReason) {
 pub(super) fn checkpoint_accepted(state: &mut State, id: &JobId, checkpoint: &CheckpointInfo) {
     if let Some(job) = state.live.get_mut(id) {
         job.checkpoints.push(checkpoint.clone());
+    }
+}
+
+pub(super) fn checkpoint_damaged(state: &mut State, id: &JobId, damage: Damage) {
+    let Some(job) = state.live.get_mut(id) else { return };
+    if let Some(key) = job.checkpoint(damage.generation, damage.step).map(|found| found.manifest_key.clone()) {
+        job.checkpoints.retain(|checkpoint| checkpoint.manifest_key != key);
+    }
+    job.damaged.push(damage);
+    if job.damaged.len() > DAMAGED_MAX {
+        job.damaged.remove(0);
+    }
+}
+
+pub(super) fn checkpoint_unreadable(state: &mut State, id: &JobId, unreadable: Unreadable) {
+    if let Some(job) = state.live.get_mut(id) {
+        job.unreadable = Some(unreadable);
     }
 }
 

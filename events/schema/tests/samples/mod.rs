@@ -44,14 +44,14 @@ kinds! {
         PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
-        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
+        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
     }
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
-        JobBroken, SlotTakenBack, Evaluated, PeerLost,
+        JobBroken, SlotTakenBack, Evaluated, PeerLost, CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
@@ -211,6 +211,7 @@ fn order() -> JobOrder {
         key: [0x44; 32],
         proposal: Some(proposal()),
         park: true,
+        writer: None,
     }
 }
 
@@ -302,6 +303,16 @@ pub fn facts() -> Vec<Fact> {
             offset: Offset(77),
             reason: "not a record of this stream".to_owned(),
         },
+        CheckpointDamaged {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            object: "k".to_owned(),
+            reason: "gone".to_owned(),
+            instead: Step(50),
+        },
+        ObjectsSwept { objects: 3, bytes: 4_096 },
+        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
     ]
 }
 
@@ -353,6 +364,24 @@ fn reports() -> Vec<Report> {
         SlotTakenBack { slot: slot(1) },
         Evaluated { job: job(), generation: Generation(4), step: Step(150), metrics: metrics() },
         PeerLost { job: job(), generation: Generation(4), executor: executor() },
+        CheckpointDamaged {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            object: "k".to_owned(),
+            reason: "gone".to_owned(),
+        },
+        CheckpointSaved {
+            job: job(),
+            generation: Generation(5),
+            step: Step(100),
+            written_in: Generation(4),
+            writer: WriterToken([0x77; 16]),
+            replica_digest: Digest([0x33; 32]),
+            bytes: 4_096,
+        },
+        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
+        ObjectsSwept { objects: 3, bytes: 4_096 },
     ]
 }
 
@@ -439,7 +468,7 @@ pub fn all() -> Vec<Sample> {
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded];
-        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
+        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text(), earlier: Vec::new() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
@@ -479,6 +508,9 @@ pub fn all() -> Vec<Sample> {
     let report =
         ReportRecord { server: server(), incarnation: 12, number: 3, at: TimeMs(5), report: Report::AgentGone };
     samples.push(sample("ReportRecord", &report));
+    let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
+    samples.push(sample("Entry with earlier checkpoints", &named));
+    samples.push(sample("JobOrder with writer", &JobOrder { writer: Some(WriterToken([0x77; 16])), ..order() }));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples

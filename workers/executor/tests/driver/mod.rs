@@ -10,7 +10,7 @@ use events_schema::job::JobSpec;
 use events_schema::orders::{JobOrder, Telemetry};
 use events_schema::report::{Outcome, Report};
 use events_schema::tree::place;
-use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
+use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
 use proxy::Proxy;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use storage::dataset::{TextOptions, Vocabulary, import_text};
+use storage::keys::CheckpointName;
 use workers_executor::control::{read_frame, write_frame};
 
 /// Nothing in these tests takes this long; a test that waits longer has hung.
@@ -53,6 +54,11 @@ pub struct Driver {
     park: bool,
     next: u32,
     generation: u64,
+}
+
+/// What the controller issues to a generation.
+pub fn writer(generation: Generation) -> WriterToken {
+    WriterToken([generation.0 as u8; 16])
 }
 
 fn class() -> Digest {
@@ -118,6 +124,7 @@ impl Driver {
             key: [7; 32],
             proposal: self.proposal.clone(),
             park: self.park,
+            writer: self.proposal.as_ref().map(|p| writer(p.generation)),
         }
     }
 
@@ -345,7 +352,11 @@ impl Driver {
     /// Manifests written so far, with their steps.
     pub fn checkpoints(&self) -> Vec<(Step, String)> {
         let written = |report: &Report| match report {
-            Report::CheckpointWritten { step, manifest_key, .. } => Some((*step, manifest_key.clone())),
+            Report::CheckpointSaved { job, step, written_in, writer, .. } => {
+                let (generation, writer) = (*written_in, Some(*writer));
+                let name = CheckpointName { job: job.clone(), generation, step: *step, writer };
+                Some((*step, name.manifest()))
+            }
             _ => None,
         };
         self.reports.iter().filter_map(|(_, r)| written(r)).collect()
