@@ -10,8 +10,8 @@ use events_schema::fact::Proposal;
 use events_schema::orders::{ExecutorOrder, JobOrder};
 use events_schema::{ExecutorId, ServerId};
 
-/// Everything this server is to run, by slot. The key of each job is left zero and its writer's
-/// token out: they never pass through here, the controller's server fills them in.
+/// Everything this server is to run, by slot. The key of each job is left zero: it never passes through here, the
+/// controller's server fills it in.
 #[must_use]
 pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
     let executors = state.slots_of(server).filter_map(|(_, slot)| slot.executor.as_ref());
@@ -36,7 +36,6 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         proposal: proposal(job, number).cloned(),
         // Not a newcomer's business: it may have to go on from what the others leave.
         park: executor.replica && state.is_parking(&number.job),
-        writer: None,
     };
     Some(ExecutorOrder { executor: number.clone(), slot: executor.slot.clone(), leave_by, job: order })
 }

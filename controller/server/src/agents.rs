@@ -17,7 +17,7 @@ use events_log::{EventLog, Stream};
 use events_schema::batch::to_bytes;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Cell, Generation, JobId, ServerId, WriterToken};
+use events_schema::{Cell, JobId, ServerId};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,15 +49,6 @@ impl CellSecret {
     /// Reads it from a file that nobody else may read, or writes a new one there first.
     pub fn read_or_create(path: &Path) -> Result<Self, SecretError> {
         Secret::read_or_create(path).map(Self)
-    }
-
-    /// What a generation of a job names its objects by: the same on every controller of the cell, and useless to any other generation.
-    #[must_use]
-    pub fn writer_token(&self, job: &JobId, generation: Generation) -> WriterToken {
-        // No job id holds a zero, so this is no other derivation's input.
-        let input = [b"writer\0", job.as_str().as_bytes(), b"\0", &generation.0.to_le_bytes()].concat();
-        let derived = blake3::keyed_hash(self.0.bytes(), &input);
-        WriterToken(std::array::from_fn(|i| derived.as_bytes()[i]))
     }
 
     /// The key of one job: the same on every controller of the cell, and useless for any other job.
@@ -295,9 +286,7 @@ impl AgentStream<'_> {
     fn orders(&self, now: &Committed) -> Vec<ExecutorOrder> {
         let mut executors = orders(&now.state, self.server);
         for order in &mut executors {
-            let (secret, job) = (&self.shared.secret, &order.executor.job);
-            order.job.key = secret.job_key(job);
-            order.job.writer = order.job.proposal.as_ref().map(|p| secret.writer_token(job, p.generation));
+            order.job.key = self.shared.secret.job_key(&order.executor.job);
         }
         executors
     }
@@ -328,10 +317,5 @@ mod tests {
         assert_eq!(one.job_key(&a), one.clone().job_key(&a));
         assert_ne!(one.job_key(&a), one.job_key(&b));
         assert_ne!(one.job_key(&a), other.job_key(&a));
-        let token = one.writer_token(&a, Generation(1));
-        assert_eq!(token, one.clone().writer_token(&a, Generation(1)));
-        assert_ne!(token, one.writer_token(&a, Generation(2)));
-        assert_ne!(token, one.writer_token(&b, Generation(1)));
-        assert_ne!(token, other.writer_token(&a, Generation(1)));
     }
 }

@@ -268,10 +268,19 @@ impl From<Digest> for String {
 }
 
 /// What the objects of one generation's checkpoints are named by beside job, generation and step; 32 hexadecimal characters as text.
-/// The controller issues it to the generation's members, so whoever can name such an object was one of them, or was told by one.
+/// It derives from the key that the controller gives to the job's executors alone, so nobody else can name what they write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(transparent)]
 pub struct WriterToken(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
+
+impl WriterToken {
+    /// The token of a generation of the job with this key.
+    #[must_use]
+    pub fn of(job_key: &[u8; 32], generation: Generation) -> Self {
+        let derived = blake3::keyed_hash(job_key, &[&b"writer"[..], &generation.0.to_le_bytes()].concat());
+        Self(std::array::from_fn(|i| derived.as_bytes()[i]))
+    }
+}
 
 impl fmt::Display for WriterToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -351,6 +360,9 @@ mod tests {
         assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
         let token = WriterToken([0x0f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff]);
         assert_eq!(token.to_string().parse::<WriterToken>().unwrap(), token);
+        let (one, other) = (WriterToken::of(&[1; 32], Generation(1)), WriterToken::of(&[2; 32], Generation(1)));
+        assert!(one == WriterToken::of(&[1; 32], Generation(1)) && one != other);
+        assert_ne!(one, WriterToken::of(&[1; 32], Generation(2)));
         for wrong in ["", "0f", &"0F".repeat(16), &"0g".repeat(16), &"é".repeat(16)] {
             assert!(wrong.parse::<WriterToken>().is_err(), "{wrong}");
         }

@@ -7,7 +7,7 @@ use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
 use crate::report::Report;
-use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs, WriterToken};
+use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +110,8 @@ pub struct JobOrder {
     /// The evaluation dataset.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
-    /// Secret shared by the job's executors; derived by the controller's server, never in the log.
+    /// Secret shared by the job's executors; derived by the controller's server, never in the log. They know each other by it, and by
+    /// [`WriterToken::of`](crate::WriterToken::of) it names what they write.
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub key: [u8; 32],
@@ -120,9 +121,6 @@ pub struct JobOrder {
     /// Write a checkpoint at the next boundary and stand still after it (suspension).
     #[n(5)]
     pub park: bool,
-    /// What names the objects that the generation of `proposal` writes; like `key`, the controller's server fills it in.
-    #[n(6)]
-    pub writer: Option<WriterToken>,
 }
 
 /// How far a job is, as its leader last said.

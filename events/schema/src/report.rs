@@ -222,7 +222,7 @@ pub enum Report {
         /// The generation that its objects are named by: the one that began it.
         #[n(3)]
         written_in: Generation,
-        /// What the controller issued to that generation: together with job, generation and step this names every object.
+        /// The token of that generation: together with job, generation and step it names every object.
         #[n(4)]
         writer: WriterToken,
         /// Digest of the whole replica.

@@ -8,8 +8,8 @@
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |
 //!
-//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is what the controller issued to the
-//! generation's members, so only they can name what they write; earlier builds wrote `gG-sS` alone, which is still read and deleted.
+//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN derives from the key that
+//! the controller gives to the job's executors, so only they can name what they write; earlier builds wrote `gG-sS` alone, which is still read and deleted.
 //! The controller deletes a checkpoint when it retires it, and sweeps up what can never count any more.
 //!
 //! Pure: nothing here reads or writes a store. No key is a folder of another key (some S3 servers keep keys as files). Generation and
@@ -55,7 +55,7 @@ pub struct CheckpointName {
     pub generation: Generation,
     /// The replica's step.
     pub step: Step,
-    /// What that generation was issued; none in what earlier builds wrote.
+    /// The token of that generation; none in what earlier builds wrote.
     pub writer: Option<WriterToken>,
 }
 

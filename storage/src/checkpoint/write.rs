@@ -5,7 +5,7 @@ use crate::keys::CheckpointName;
 use crate::object::Object;
 use crate::retry::StoreFault;
 use bytes::Bytes;
-use events_schema::{Digest, Generation};
+use events_schema::Digest;
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -41,9 +41,6 @@ pub enum CheckpointWriteError {
         /// Elements of the replica.
         replica_len: usize,
     },
-    /// The controller has not said by what this generation names what it writes. The job goes on; a later generation is told.
-    #[error("the controller issued no writer's token for generation {0}, so its checkpoint has no name")]
-    Nameless(Generation),
 }
 
 /// Writes one shard as a safetensors file with the tensor `replica` of shape `[elements]`. `elements` are the shard's own,

@@ -17,6 +17,6 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
         metadata_digest: Digest::of(b""),
     };
     let spec = Box::new(JobSpec::parse(&document).unwrap());
-    let job = JobOrder { spec, dataset, evaluation: None, key: [7; 32], proposal: None, park: false, writer: None };
+    let job = JobOrder { spec, dataset, evaluation: None, key: [7; 32], proposal: None, park: false };
     ExecutorOrder { executor: executor.parse().unwrap(), slot: slot.parse().unwrap(), leave_by: None, job }
 }

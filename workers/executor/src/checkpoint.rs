@@ -6,13 +6,12 @@
 
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
-use events_schema::orders::JobOrder;
-use events_schema::{Digest, Generation, JobId, WriterToken};
+use events_schema::{Digest, JobId, WriterToken};
 use object_store::ObjectStore;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use storage::checkpoint::{
     CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
     write_manifest, write_model, write_shard,
@@ -22,9 +21,6 @@ use workers_session::{CheckpointId, ShardWritten};
 
 /// Tasks waiting: a shard, and a manifest of the one before.
 const TASKS_MAX: usize = 2;
-/// Generations whose writer's token is kept. What is on its way is of this one or the one before; a few more cost nothing.
-const ISSUED_MAX: usize = 8;
-
 /// What there is to write.
 pub enum Task {
     /// A part of the replica.
@@ -59,25 +55,6 @@ pub struct CheckpointWriter {
     tasks: SyncSender<Task>,
     /// What may not be left out and found no room. At most a shard, a manifest and the model: of other checkpoints nothing is kept.
     backlog: VecDeque<Task>,
-    issued: Issued,
-}
-
-/// What the generations that this executor knows of name their objects by. Clones share it.
-#[derive(Debug, Clone, Default)]
-struct Issued(Arc<Mutex<BTreeMap<Generation, WriterToken>>>);
-
-impl Issued {
-    fn note(&self, generation: Generation, writer: WriterToken) {
-        let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        issued.entry(generation).or_insert(writer);
-        if issued.len() > ISSUED_MAX {
-            issued.pop_first();
-        }
-    }
-
-    fn of(&self, generation: Generation) -> Option<WriterToken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&generation).copied()
-    }
 }
 
 struct Writer {
@@ -88,14 +65,14 @@ struct Writer {
     class: Digest,
     replica_len: u64,
     inbox: SyncSender<Event>,
-    issued: Issued,
+    /// The job's: what its executors write is named by it.
+    key: [u8; 32],
 }
 
 impl CheckpointWriter {
     /// Starts the thread for a job.
-    pub fn start(program: &Program, class: Digest, inbox: SyncSender<Event>) -> io::Result<Self> {
+    pub fn start(program: &Program, class: Digest, key: [u8; 32], inbox: SyncSender<Event>) -> io::Result<Self> {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let issued = Issued::default();
         let writer = Writer {
             runtime: Arc::clone(&program.runtime),
             store: Arc::clone(&program.store),
@@ -104,17 +81,10 @@ impl CheckpointWriter {
             class,
             replica_len: program.update.replica_len() as u64,
             inbox,
-            issued: issued.clone(),
+            key,
         };
         std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Self { tasks, backlog: VecDeque::new(), issued })
-    }
-
-    /// Remembers what an order says of the generation it proposes.
-    pub fn told(&self, order: &JobOrder) {
-        if let (Some(proposal), Some(writer)) = (&order.proposal, order.writer) {
-            self.issued.note(proposal.generation, writer);
-        }
+        Ok(Self { tasks, backlog: VecDeque::new() })
     }
 
     /// Queues a task unless the store is too slow for the interval. Then this checkpoint stays incomplete, and the next one may do better.
@@ -166,10 +136,10 @@ impl Writer {
         }
     }
 
-    fn name(&self, checkpoint: CheckpointId) -> Result<(CheckpointName, WriterToken), CheckpointWriteError> {
+    fn name(&self, checkpoint: CheckpointId) -> (CheckpointName, WriterToken) {
         let (step, generation) = (checkpoint.step, checkpoint.tag.generation);
-        let writer = self.issued.of(generation).ok_or(CheckpointWriteError::Nameless(generation))?;
-        Ok((CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }, writer))
+        let writer = WriterToken::of(&self.key, generation);
+        (CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }, writer)
     }
 
     fn write_shard(
@@ -179,7 +149,7 @@ impl Writer {
         count: u16,
         replica: Arc<Vec<f32>>,
     ) -> Result<Event, CheckpointWriteError> {
-        let (name, _) = self.name(checkpoint)?;
+        let (name, _) = self.name(checkpoint);
         let shards = cut_shards(replica.len() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
@@ -200,7 +170,7 @@ impl Writer {
     }
 
     fn write_manifest(&self, checkpoint: CheckpointId, shards: &[ShardWritten]) -> Result<Event, CheckpointWriteError> {
-        let (name, writer) = self.name(checkpoint)?;
+        let (name, writer) = self.name(checkpoint);
         let record = |s: &ShardWritten| ShardRecord {
             key: name.shard(u32::from(s.index)),
             first_element: s.first_element,
@@ -238,17 +208,6 @@ mod tests {
         Task::Shard { checkpoint: CheckpointId { step: Step(3), tag }, index: 0, count: 1, replica: Arc::default() }
     }
 
-    #[test]
-    fn a_generation_keeps_the_token_it_was_issued_first_and_few_are_kept() {
-        let issued = Issued::default();
-        let token = |n: u64| WriterToken([n as u8; 16]);
-        for n in 1..=ISSUED_MAX as u64 + 1 {
-            issued.note(Generation(n), token(n));
-            issued.note(Generation(n), token(0));
-        }
-        assert_eq!((issued.of(Generation(1)), issued.of(Generation(2))), (None, Some(token(2))));
-    }
-
     fn generation(task: &Task) -> Option<u64> {
         task.checkpoint().map(|checkpoint| checkpoint.tag.generation.0)
     }
@@ -256,7 +215,7 @@ mod tests {
     #[test]
     fn a_full_queue_keeps_nobody_waiting_and_loses_nothing_that_counts() {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), issued: Issued::default() };
+        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new() };
         assert!((1..=2).all(|of| writer.offer(shard(of))));
         writer.put(shard(3));
         writer.put(shard(4));

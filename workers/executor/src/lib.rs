@@ -111,7 +111,7 @@ pub fn run() -> Result<(), ExecutorError> {
     let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, key: order.key };
     let network = Network::listen(&listen_host, identity, inbox.clone())?;
     let address = network.address().to_string();
-    let checkpoints = CheckpointWriter::start(&program, found, inbox.clone())?;
+    let checkpoints = CheckpointWriter::start(&program, found, order.key, inbox.clone())?;
     agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
     let mut trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox);
     trainer.on_order(&order);

@@ -215,7 +215,6 @@ impl<W: Write> Trainer<W> {
 
     /// A newer order: only what it adds matters here.
     pub fn on_order(&mut self, order: &JobOrder) {
-        self.checkpoints.told(order);
         if let Some(proposal) =
             order.proposal.as_ref().filter(|p| self.proposed.is_none_or(|newest| p.generation > newest))
         {

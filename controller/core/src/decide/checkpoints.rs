@@ -13,31 +13,27 @@ use events_schema::{ExecutorId, Generation, JobId, ServerId, Step};
 use storage_keys::CheckpointName;
 
 pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
+    let server = &record.server;
     match &record.report {
-        Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes } => {
-            // Nobody writes for a generation that is still to come.
-            if written_in <= generation {
-                let (job, writer) = (job.clone(), Some(*writer));
-                let name = CheckpointName { job: job.clone(), generation: *written_in, step: *step, writer };
-                let checkpoint = CheckpointInfo {
-                    step: *step,
-                    generation: *written_in,
-                    manifest_key: name.manifest(),
-                    replica_digest: *replica_digest,
-                    bytes: *bytes,
-                };
-                saved(draft, &record.server, &job, *generation, checkpoint);
-            }
+        // Nobody writes for a generation that is still to come.
+        Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes }
+            if written_in <= generation =>
+        {
+            let (writer, step, replica_digest, bytes) = (Some(*writer), *step, *replica_digest, *bytes);
+            let name = CheckpointName { job: job.clone(), generation: *written_in, step, writer };
+            let manifest_key = name.manifest();
+            let checkpoint = CheckpointInfo { step, generation: *written_in, manifest_key, replica_digest, bytes };
+            saved(draft, server, job, *generation, checkpoint);
         }
-        Report::CheckpointDamaged { job, generation, step, object, reason } => {
-            if is_loading(draft, &record.server, job, *generation, *step) {
-                damaged(draft, job, *generation, *step, object, reason);
-            }
+        Report::CheckpointDamaged { job, generation, step, object, reason }
+            if is_loading(draft, server, job, *generation, *step) =>
+        {
+            damaged(draft, job, *generation, *step, object, reason);
         }
-        Report::CheckpointUnreadable { job, generation, step, reason } => {
-            if is_loading(draft, &record.server, job, *generation, *step) {
-                unreadable(draft, job, *generation, *step, reason);
-            }
+        Report::CheckpointUnreadable { job, generation, step, reason }
+            if is_loading(draft, server, job, *generation, *step) =>
+        {
+            unreadable(draft, job, *generation, *step, reason);
         }
         _ => {}
     }

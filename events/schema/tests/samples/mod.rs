@@ -211,7 +211,6 @@ fn order() -> JobOrder {
         key: [0x44; 32],
         proposal: Some(proposal()),
         park: true,
-        writer: None,
     }
 }
 
@@ -510,7 +509,6 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("ReportRecord", &report));
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
-    samples.push(sample("JobOrder with writer", &JobOrder { writer: Some(WriterToken([0x77; 16])), ..order() }));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples

@@ -10,7 +10,7 @@ use events_schema::job::JobSpec;
 use events_schema::orders::{JobOrder, Telemetry};
 use events_schema::report::{Outcome, Report};
 use events_schema::tree::place;
-use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
+use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
 use proxy::Proxy;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
@@ -54,11 +54,6 @@ pub struct Driver {
     park: bool,
     next: u32,
     generation: u64,
-}
-
-/// What the controller issues to a generation.
-pub fn writer(generation: Generation) -> WriterToken {
-    WriterToken([generation.0 as u8; 16])
 }
 
 fn class() -> Digest {
@@ -124,7 +119,6 @@ impl Driver {
             key: [7; 32],
             proposal: self.proposal.clone(),
             park: self.park,
-            writer: self.proposal.as_ref().map(|p| writer(p.generation)),
         }
     }
 
