@@ -4,8 +4,8 @@
 //! Goes round the jobs by id and rests when it has seen all; a restart begins at the first. Next file: `storage/src/stored.rs`.
 
 use crate::failure::Chain;
-use crate::recover::append_input;
-use crate::run::{Committed, LogHealth, wall_clock};
+use crate::run::wall_clock;
+use controller_cell::Committed;
 use controller_core::Orphans;
 use events_log::{EventLog, Stream};
 use events_schema::batch::to_bytes;
@@ -37,10 +37,9 @@ pub(crate) struct Sweep {
     pub log: Arc<dyn EventLog>,
     pub cell: Cell,
     pub committed: watch::Receiver<Option<Committed>>,
-    pub health: LogHealth,
 }
 
-/// What a round deleted.
+/// What was deleted and is not on record yet.
 #[derive(Debug, Default, Clone, Copy)]
 struct Swept {
     objects: u64,
@@ -49,49 +48,46 @@ struct Swept {
 
 impl Sweep {
     /// Sweeps until told to end.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), String> {
+    pub async fn run(mut self, shutdown: CancellationToken) {
         tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            known = self.committed.wait_for(Option::is_some) => if known.is_err() { return Ok(()) },
-        }
-        let mut last = None;
-        loop {
-            let (swept, pause) = tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                round = self.round(&mut last) => round,
-            };
-            if swept.objects > 0 {
-                tracing::info!(objects = swept.objects, bytes = swept.bytes, "swept objects that nothing counts");
-                self.say(swept, &shutdown).await?;
-            }
-            tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                () = tokio::time::sleep(pause) => {}
-            }
+            () = shutdown.cancelled() => {}
+            () = self.sweep() => {}
         }
     }
 
-    /// The next few jobs; what was deleted and how long to wait.
-    async fn round(&self, last: &mut Option<JobId>) -> (Swept, Duration) {
-        let mut swept = Swept::default();
+    /// Goes round until nothing counts any more.
+    async fn sweep(&mut self) {
+        if self.committed.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        let (mut last, mut swept) = (None, Swept::default());
+        loop {
+            let pause = self.round(&mut last, &mut swept).await;
+            if swept.objects > 0 {
+                self.say(&mut swept).await;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// The next few jobs; how long to wait then.
+    async fn round(&self, last: &mut Option<JobId>, swept: &mut Swept) -> Duration {
         for _ in 0..JOBS_PER_ROUND {
-            let next = self.committed.borrow().as_ref().map(|now| now.state.job_after(last.as_ref()).cloned());
-            match next {
-                None => return (swept, ROUND_PAUSE),
-                Some(None) => {
-                    *last = None;
-                    return (swept, REST);
-                }
-                Some(Some(job)) => {
-                    if let Err(fault) = self.sweep_job(&job, &mut swept).await {
-                        tracing::warn!(%job, error = %Chain(&fault), "the store cannot be swept now");
-                        return (swept, ROUND_PAUSE);
-                    }
-                    *last = Some(job);
-                }
+            let next = self.committed.borrow().as_ref().and_then(|now| now.state.job_after(last.as_ref()).cloned());
+            let Some(job) = next else {
+                *last = None;
+                return REST;
+            };
+            let done = self.sweep_job(&job, swept).await;
+            if let Err(fault) = &done {
+                tracing::warn!(%job, error = %Chain(fault), "what the job left in the store is not swept up this time round");
+            }
+            *last = Some(job);
+            if done.is_err() {
+                return ROUND_PAUSE;
             }
         }
-        (swept, ROUND_PAUSE)
+        ROUND_PAUSE
     }
 
     async fn sweep_job(&self, job: &JobId, swept: &mut Swept) -> Result<(), StoreFault> {
@@ -100,23 +96,22 @@ impl Sweep {
         let is_orphan = |object: &storage::stored::StoredObject| orphans.has(&object.key, object.written_at);
         for object in objects_of_job(&self.store, job, is_orphan, OBJECTS_PER_JOB_MAX).await? {
             delete_object(&self.store, &object).await?;
-            tracing::info!(key = object.key, bytes = object.bytes, "deleted an object that nothing counts");
+            tracing::info!(key = object.key, bytes = object.bytes, "swept up an object that nothing counts");
             swept.objects += 1;
             swept.bytes += object.bytes;
         }
         Ok(())
     }
 
-    /// Puts on record what is gone.
-    async fn say(&self, swept: Swept, shutdown: &CancellationToken) -> Result<(), String> {
-        let server = ServerId::parse(SWEEPER).map_err(|error| error.to_string())?;
+    /// Puts on record what is gone. A log that does not take it has it with the next round; one that took it without saying so
+    /// has it twice, which is a number too large and no more.
+    async fn say(&self, swept: &mut Swept) {
+        let Ok(server) = ServerId::parse(SWEEPER) else { return };
         let report = Report::ObjectsSwept { objects: swept.objects, bytes: swept.bytes };
         let record = ReportRecord { server, incarnation: 0, number: 0, at: wall_clock(), report };
-        let bytes = to_bytes(&record);
-        match append_input(&*self.log, Stream::Reports, self.cell, &bytes, &self.health, shutdown).await {
-            Ok(()) => Ok(()),
-            Err(_) if shutdown.is_cancelled() => Ok(()),
-            Err(error) => Err(Chain(&error).to_string()),
+        match self.log.append(Stream::Reports, self.cell, to_bytes(&record)).await {
+            Ok(_) => *swept = Swept::default(),
+            Err(error) => tracing::warn!(error = %Chain(&error), "what was swept up is not on record yet"),
         }
     }
 }

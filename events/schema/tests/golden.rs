@@ -80,7 +80,7 @@ fn variant_number(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn no_variant_s_number_is_used_twice() {
+fn no_number_of_a_variant_is_used_twice() {
     let samples: BTreeMap<String, Vec<u8>> =
         samples::all().into_iter().map(|sample| (sample.name, sample.bytes)).collect();
     let mut numbers: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -91,7 +91,7 @@ fn no_variant_s_number_is_used_twice() {
     }
     for (kind, mut found) in numbers {
         found.sort_unstable();
-        assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{kind}: {found:?}");
+        assert!(found.is_sorted_by(|a, b| a < b), "{kind}: {found:?}");
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod support;
 
+mod brokers;
 mod checkpoints;
 mod command_line;
 mod crashes;
