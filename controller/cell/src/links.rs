@@ -113,7 +113,8 @@ impl Links {
                 Some(Word::Progress(server.clone(), executor, progress))
             }
             (Some(incarnation), AgentMessage::Report { number, at, report })
-                if number > 0 && !matches!(report, Report::AgentGone | Report::JobStalled { .. }) =>
+                if number > 0
+                    && !matches!(report, Report::AgentGone | Report::JobStalled { .. } | Report::ObjectsSwept { .. }) =>
             {
                 Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report }))
             }

@@ -138,7 +138,8 @@ pub struct JobOrder {
     /// The evaluation dataset.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
-    /// Secret shared by the job's executors; derived by the controller's server, never in the log.
+    /// Secret shared by the job's executors; derived by the controller's server, never in the log. They know each other by it, and by
+    /// [`WriterToken::of`](crate::WriterToken::of) it names what they write.
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub key: [u8; 32],

@@ -11,8 +11,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("events-schema", &[]),
     ("events-rule", &["events-schema"]),
     ("events-log", &["events-schema", "events-rule"]),
-    ("controller-core", &["events-schema"]),
-    ("controller-cell", &["events-schema", "events-rule", "controller-core"]),
+    ("storage-keys", &["events-schema"]),
+    ("controller-core", &["events-schema", "storage-keys"]),
+    ("controller-cell", &["events-schema", "events-rule", "controller-core", "storage-keys"]),
     ("controller-link", &["events-schema"]),
     (
         "controller-server",
@@ -20,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("gateway-call", &["events-schema", "controller-core"]),
     ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage"]),
-    ("storage", &["events-schema"]),
+    ("storage", &["events-schema", "storage-keys"]),
     ("workers-session", &["events-schema"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-engine"]),
@@ -49,6 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const PURE: &[&str] = &[
     "events-schema",
     "events-rule",
+    "storage-keys",
     "controller-core",
     "controller-cell",
     "gateway-call",

@@ -7,7 +7,7 @@
 use crate::network::Link;
 use crate::wire::Header;
 use events_schema::orders::JobOrder;
-use events_schema::{Digest, Generation};
+use events_schema::{Digest, Generation, WriterToken};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
 
@@ -44,13 +44,8 @@ pub enum Event {
     ShardWritten(ShardWritten),
     /// A checkpoint's manifest is in the store.
     ManifestWritten(CheckpointId, Saved),
-    /// The final model is in the store.
-    ModelWritten {
-        /// Its key.
-        key: String,
-        /// Digest of its parameters.
-        digest: Digest,
-    },
+    /// The final model is in the store; the digest of its parameters.
+    ModelWritten(Digest),
     /// Something could not be written; the store was retried.
     NotWritten(WriteFailure),
 }
@@ -58,8 +53,8 @@ pub enum Event {
 /// A complete checkpoint.
 #[derive(Debug, Clone)]
 pub struct Saved {
-    /// Key of the manifest.
-    pub manifest_key: String,
+    /// What its objects are named by, beside the checkpoint's generation and step.
+    pub writer: WriterToken,
     /// Digest of the whole replica.
     pub replica_digest: Digest,
     /// Bytes of all shards.

@@ -5,7 +5,7 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the session's outputs do), `step.rs` (one step), `doubt.rs` (lost links), [`work`] and
 //! [`reduce`] (pure: the canonical sum on one and on several executors), `replica.rs`, `network.rs` with `handshake.rs` and
-//! [`wire`], `checkpoint.rs`, [`program`] (what a job computes) and [`plain`] (the same job without any of this).
+//! [`wire`], `checkpoint.rs`, `restore.rs`, [`program`] (what a job computes) and [`plain`] (the same job without any of this).
 //! On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod collective;
@@ -25,6 +25,7 @@ mod meter;
 mod network;
 mod perform;
 mod replica;
+mod restore;
 mod step;
 mod trainer;
 
@@ -110,7 +111,7 @@ pub fn run() -> Result<(), ExecutorError> {
     let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, key: order.key };
     let network = Network::listen(&listen_host, identity, inbox.clone())?;
     let address = network.address().to_string();
-    let checkpoints = CheckpointWriter::start(&program, found, inbox.clone())?;
+    let checkpoints = CheckpointWriter::start(&program, found, order.key, inbox.clone())?;
     agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
     let mut trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox);
     trainer.on_order(&order);

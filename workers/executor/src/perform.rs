@@ -1,8 +1,9 @@
 //! What the session's outputs do: one arm per output, in its order.
 
-use crate::checkpoint::{RestoreProblem, Task, restore};
+use crate::checkpoint::Task;
 use crate::inbox::{Event, Saved};
 use crate::reduce::Parcel;
+use crate::restore::{Restored, restore};
 use crate::trainer::{Ending, TrainError, Trainer};
 use crate::wire::Kind;
 use events_schema::fact::Entry;
@@ -71,17 +72,24 @@ impl<W: Write> Trainer<W> {
     }
 
     fn load(&mut self, generation: Generation, entry: &Entry) -> Result<(), TrainError> {
-        let loaded = match entry {
-            Entry::Checkpoint { manifest_key } => restore(&self.program, self.class, manifest_key),
-            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => Ok((self.program.initial_replica(), Step(0))),
+        let restored = match entry {
+            Entry::Checkpoint { manifest_key, earlier } => {
+                restore(&self.program, self.class, std::iter::once(manifest_key).chain(earlier))
+            }
+            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => Restored::beginning(&self.program),
         };
-        match loaded {
-            Ok((data, step)) => {
+        for report in restored.reports {
+            self.report(report)?;
+        }
+        match restored.end {
+            Ok(Some((data, step))) => {
                 self.replica.load(data, step);
                 self.inputs.push_back(Input::Loaded(generation, step));
                 Ok(())
             }
-            Err(problem @ RestoreProblem::Other { .. }) => self.break_job(problem.to_string()),
+            // The controller was told why, and says how it goes on.
+            Ok(None) => Ok(()),
+            Err(problem) if problem.is_broken() => self.break_job(problem.to_string()),
             Err(problem) => Err(problem.into()),
         }
     }
@@ -155,10 +163,11 @@ impl<W: Write> Trainer<W> {
     }
 
     pub(crate) fn on_manifest(&mut self, checkpoint: CheckpointId, saved: Saved) -> Result<(), TrainError> {
-        let Saved { manifest_key, replica_digest, bytes } = saved;
+        let Saved { writer, replica_digest, bytes } = saved;
         // Counted by the controller only if it comes from the generation in force, which may have changed since the shards were copied.
-        let (job, generation, step) = (self.program.job.clone(), self.generation(), checkpoint.step);
-        self.report(Report::CheckpointWritten { job, generation, step, manifest_key, replica_digest, bytes })?;
+        let (job, generation, written_in) = (self.program.job.clone(), self.generation(), checkpoint.tag.generation);
+        let step = checkpoint.step;
+        self.report(Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes })?;
         self.inputs.push_back(Input::Saved(checkpoint));
         if step.0 == self.program.steps_total && self.still == Some(step) {
             self.ending.saved = true;
@@ -188,8 +197,8 @@ impl<W: Write> Trainer<W> {
         }
     }
 
-    pub(crate) fn on_model(&mut self, model_key: String, model_digest: Digest) -> Result<(), TrainError> {
-        let step = Step(self.program.steps_total);
+    pub(crate) fn on_model(&mut self, model_digest: Digest) -> Result<(), TrainError> {
+        let (step, model_key) = (Step(self.program.steps_total), storage::keys::model(&self.program.job));
         let train_loss_micro = (self.meter.loss() * 1e6).round() as i64;
         let outcome = Outcome { step, model_key, model_digest, train_loss_micro, metrics: self.ending.metrics };
         let (job, generation) = (self.program.job.clone(), self.generation());

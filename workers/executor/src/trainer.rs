@@ -34,7 +34,7 @@ pub enum TrainError {
     Program(#[from] ProgramError),
     /// A checkpoint cannot be read at all.
     #[error("the job cannot be restored here")]
-    Restore(#[from] crate::checkpoint::RestoreProblem),
+    Restore(#[from] crate::restore::RestoreProblem),
     /// The checkpoint that the job stands still for, or its model, cannot be written.
     #[error("the job's state cannot be saved")]
     Save(#[source] storage::checkpoint::CheckpointWriteError),
@@ -186,7 +186,7 @@ impl<W: Write> Trainer<W> {
                 }
             }
             Event::Warmed(generation) => self.inputs.push_back(Input::Warmed(generation)),
-            Event::ShardWritten(_) | Event::ManifestWritten(..) | Event::ModelWritten { .. } | Event::NotWritten(_) => {
+            Event::ShardWritten(_) | Event::ManifestWritten(..) | Event::ModelWritten(_) | Event::NotWritten(_) => {
                 self.on_written(event)?;
             }
         }
@@ -199,7 +199,7 @@ impl<W: Write> Trainer<W> {
         match event {
             Event::ShardWritten(shard) => self.inputs.push_back(Input::ShardWritten(shard)),
             Event::ManifestWritten(checkpoint, saved) => self.on_manifest(checkpoint, saved)?,
-            Event::ModelWritten { key, digest } => self.on_model(key, digest)?,
+            Event::ModelWritten(digest) => self.on_model(digest)?,
             Event::NotWritten(failure) => self.on_not_written(failure)?,
             _ => {}
         }

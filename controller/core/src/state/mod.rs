@@ -170,6 +170,14 @@ impl State {
         self.live.get(job).or_else(|| self.ended.get(job))
     }
 
+    /// The first job remembered, unfinished or ended, whose id comes after another one's.
+    #[must_use]
+    pub fn job_after(&self, last: Option<&JobId>) -> Option<&JobId> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let (live, ended) = (self.live.range_from(after).next(), self.ended.range_from(after).next());
+        live.into_iter().chain(ended).map(|(id, _)| id).min()
+    }
+
     /// Unfinished jobs in the order of their arrival.
     pub fn live_jobs(&self) -> impl Iterator<Item = (&JobId, &Job)> {
         let mut jobs: Vec<(&JobId, &Job)> = self.live.iter().collect();

@@ -46,7 +46,7 @@ kinds! {
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
-        ServerForgotten,
+        ServerForgotten, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -54,6 +54,7 @@ kinds! {
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
+        CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
@@ -340,6 +341,16 @@ pub fn facts() -> Vec<Fact> {
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
         ServerForgotten { server: server() },
+        CheckpointDamaged {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            object: "k".to_owned(),
+            reason: "gone".to_owned(),
+            instead: Step(50),
+        },
+        ObjectsSwept { objects: 3, bytes: 4_096 },
+        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
     ]
 }
 
@@ -414,6 +425,24 @@ fn reports() -> Vec<Report> {
             cause: StallCause::Peers,
             blamed: vec![Blamed { executor: executor(), rank: None }],
         },
+        CheckpointDamaged {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            object: "k".to_owned(),
+            reason: "gone".to_owned(),
+        },
+        CheckpointSaved {
+            job: job(),
+            generation: Generation(5),
+            step: Step(100),
+            written_in: Generation(4),
+            writer: WriterToken([0x77; 16]),
+            replica_digest: Digest([0x33; 32]),
+            bytes: 4_096,
+        },
+        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
+        ObjectsSwept { objects: 3, bytes: 4_096 },
     ]
 }
 
@@ -512,7 +541,7 @@ pub fn all() -> Vec<Sample> {
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
-        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
+        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text(), earlier: Vec::new() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
         "StallCause", stall_cause_kind: [StallCause::Peers, StallCause::Unit, StallCause::Bytes, StallCause::Store];
         "StallRemedy", stall_remedy_kind: [
             StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart, StallRemedy::Suspend, StallRemedy::Fail, StallRemedy::Wait
@@ -558,6 +587,8 @@ pub fn all() -> Vec<Sample> {
     let report =
         ReportRecord { server: server(), incarnation: 12, number: 3, at: TimeMs(5), report: Report::AgentGone };
     samples.push(sample("ReportRecord", &report));
+    let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
+    samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));

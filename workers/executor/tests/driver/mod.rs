@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use storage::dataset::{TextOptions, Vocabulary, import_text};
+use storage::keys::CheckpointName;
 use workers_executor::control::{read_frame, write_frame};
 
 /// Nothing in these tests takes this long; a test that waits longer has hung.
@@ -345,7 +346,11 @@ impl Driver {
     /// Manifests written so far, with their steps.
     pub fn checkpoints(&self) -> Vec<(Step, String)> {
         let written = |report: &Report| match report {
-            Report::CheckpointWritten { step, manifest_key, .. } => Some((*step, manifest_key.clone())),
+            Report::CheckpointSaved { job, step, written_in, writer, .. } => {
+                let (generation, writer) = (*written_in, Some(*writer));
+                let name = CheckpointName { job: job.clone(), generation, step: *step, writer };
+                Some((*step, name.manifest()))
+            }
             _ => None,
         };
         self.reports.iter().filter_map(|(_, r)| written(r)).collect()
