@@ -16,8 +16,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gateway", &["events-schema", "events-log", "controller-core", "storage"]),
     ("storage", &["events-schema"]),
     ("workers-session", &["events-schema"]),
+    ("workers-member", &["events-schema", "workers-session"]),
     ("workers-engine", &["events-schema"]),
-    ("workers-executor", &["events-schema", "storage", "workers-session", "workers-engine"]),
+    ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine"]),
     ("workers-agent", &["events-schema", "controller-link"]),
     (
         "ebb",
@@ -39,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O, clock or chance, and everything they may pull in, directly or not.
-const PURE: &[&str] = &["events-schema", "controller-core", "workers-session"];
+const PURE: &[&str] = &["events-schema", "controller-core", "workers-session", "workers-member"];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
 /// Nothing here opens a file or a socket, reads a clock, starts a thread or draws a random number by itself.

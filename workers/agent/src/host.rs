@@ -455,7 +455,7 @@ impl Host {
         let about = match &frame {
             FromExecutor::Report(report) => concerns(report, executor),
             FromExecutor::Telemetry(telemetry) => telemetry.job == executor.job,
-            FromExecutor::Alive => true,
+            FromExecutor::Alive | FromExecutor::Progress(_) => true,
         };
         match frame {
             _ if !about => self.refuse_executor(slot, executor, "it spoke of what is not its own"),
@@ -463,7 +463,7 @@ impl Host {
             FromExecutor::Report(report) if self.phase != Phase::Rejoining => {
                 self.report(report);
             }
-            FromExecutor::Report(_) | FromExecutor::Alive => {}
+            FromExecutor::Report(_) | FromExecutor::Alive | FromExecutor::Progress(_) => {}
             FromExecutor::Telemetry(telemetry) => {
                 // Progress that finds no room is stale by the time there is some.
                 let _ = self.telemetry.try_send(telemetry);

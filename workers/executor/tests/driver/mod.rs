@@ -252,7 +252,7 @@ impl Driver {
                     self.reports.push((number, report));
                 }
                 Heard::Said(FromExecutor::Telemetry(telemetry)) => self.telemetry = Some(telemetry),
-                Heard::Said(FromExecutor::Alive) => {}
+                Heard::Said(FromExecutor::Alive | FromExecutor::Progress(_)) => {}
                 Heard::Ended => {
                     if let Some(mut process) = self.processes.remove(&number) {
                         let status = process.child.wait().unwrap();
