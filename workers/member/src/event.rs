@@ -149,9 +149,14 @@ pub enum In<P> {
     Done(Done),
     /// [`Out::Write`] is done.
     Written(Written),
-    /// [`Out::Write`] failed for as long as the store is retried. The checkpoint; none for the final model.
-    NotWritten(Option<CheckpointId>),
-    /// Nobody can compute this job, for this reason.
+    /// [`Out::Write`] failed, the store's own retries included.
+    NotWritten {
+        /// The checkpoint; none for the final model.
+        checkpoint: Option<CheckpointId>,
+        /// Whether the store may take it later; otherwise it never will.
+        later: bool,
+    },
+    /// Nobody can compute this job, for this reason. Also in the place of [`In::Done`] or [`In::Loaded`].
     Broken(String),
     /// The time of [`Out::WakeAt`] has come.
     Wake,

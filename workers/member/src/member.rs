@@ -115,7 +115,7 @@ impl<P> Member<P> {
     /// Takes one input; returns what to do, in order. `now` is the time since any fixed moment, on a clock that never goes back.
     pub fn handle(&mut self, now: Duration, input: In<P>) -> Vec<Out<P>> {
         self.now = self.now.max(now);
-        if self.unit.is_some() && !matches!(input, In::Done(_)) {
+        if self.unit.is_some() && !matches!(input, In::Done(_) | In::Broken(_)) {
             self.deferred.push_back(input);
             return Vec::new();
         }
@@ -172,7 +172,7 @@ impl<P> Member<P> {
             In::Warmed(generation) => self.inputs.push_back(Input::Warmed(generation)),
             In::Done(done) => self.on_done(done),
             In::Written(written) => self.on_written(written),
-            In::NotWritten(checkpoint) => self.on_not_written(checkpoint),
+            In::NotWritten { checkpoint, later } => self.on_not_written(checkpoint, later),
             In::Broken(reason) => self.break_job(reason),
             In::Wake => {}
             In::Free => self.on_free(),
@@ -281,7 +281,7 @@ impl<P> Member<P> {
         if self.session.membership().is_some_and(|m| m.has(peer)) {
             self.meter.on_loss(self.now);
         }
-        self.doubt_unlinked();
+        self.doubt(|_, of| of == peer);
         self.inputs.push_back(Input::Lost(peer));
     }
 
@@ -291,16 +291,20 @@ impl<P> Member<P> {
         beginning.or(self.session.membership()).map(|m| m.tag)
     }
 
-    /// Doubts every member without a link: of the membership in force, or of the one that begins. A link may have gone before that,
-    /// when it was nobody's loss.
+    /// Doubts every member without a link. A link may have gone before the membership was in force, when it was nobody's loss.
     fn doubt_unlinked(&mut self) {
+        self.doubt(|links, peer| !links.has(peer));
+    }
+
+    /// Doubts some members of the membership in force, or of the one that begins.
+    fn doubt(&mut self, whom: impl Fn(&Links, Peer) -> bool) {
         let (me, step) = (self.config.me, self.position);
         let (membership, grace) = match (&self.round, self.session.membership()) {
             (Some(round), _) => (&round.membership, LINKING_GRACE),
             (None, Some(membership)) => (membership, GRACE),
             (None, None) => return,
         };
-        for peer in membership.others(me).filter(|peer| !self.links.has(*peer)) {
+        for peer in membership.others(me).filter(|peer| whom(&self.links, *peer)) {
             let generation = membership.tag.generation;
             self.suspicion.doubt(Doubt { peer, generation, step }, self.now + grace);
         }
@@ -402,6 +406,7 @@ impl<P> Member<P> {
     /// Tells the job's user why it cannot go on.
     pub(crate) fn break_job(&mut self, reason: String) {
         self.broken = true;
+        self.unit = None;
         self.flow = Flow::default();
         let (job, generation) = (self.config.job.clone(), self.generation());
         self.report(Report::JobBroken { job, generation, reason });

@@ -211,8 +211,13 @@ impl<P> Reduction<P> {
     ) -> Result<(), Unfit> {
         let unfit = Unfit { from, what: "a reduced piece", step: self.step };
         let Some(other) = self.others.iter_mut().find(|other| other.peer == from) else { return Err(unfit) };
-        if offset != other.chunk.start as u64 || elements == 0 || elements > other.chunk.len() {
+        let end = offset.checked_add(elements as u64).filter(|end| *end <= other.chunk.end as u64);
+        if offset < other.chunk.start as u64 || elements == 0 || end.is_none() {
             return Err(unfit);
+        }
+        // What came before it went with a link that was lost, so this sum will not be whole: a round makes it good.
+        if offset > other.chunk.start as u64 {
+            return Ok(());
         }
         actions.push(Action::Place { offset: other.chunk.start, payload });
         other.chunk.start += elements;
@@ -411,7 +416,10 @@ mod tests {
         assert!(r.on_partial(Peer(1), theirs, 0, 5, (), out).is_err(), "twice");
         assert!(r.on_reduced(Peer(1), 0, 5, (), out).is_err(), "not its chunk");
         assert!(r.on_reduced(Peer(1), 5, 6, (), out).is_err(), "too long");
-        assert!(r.on_reduced(Peer(1), 5, 5, (), out).is_ok());
+        out.clear();
+        assert!(r.on_reduced(Peer(1), 7, 3, (), out).is_ok() && out.is_empty(), "its beginning was lost with a link");
+        assert!(r.on_reduced(Peer(1), u64::MAX, 5, (), out).is_err(), "nowhere");
+        assert!(r.on_reduced(Peer(1), 5, 5, (), out).is_ok() && out.len() == 1);
         assert!(r.on_reduced(Peer(1), 10, 1, (), out).is_err(), "twice");
         assert!(r.on_reduced(Peer(9), 5, 5, (), out).is_err(), "a stranger");
         assert_eq!(r.owing().count(), 0);

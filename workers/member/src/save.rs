@@ -79,13 +79,13 @@ impl<P> Member<P> {
         }
     }
 
-    /// The store was retried and still refuses.
-    pub(crate) fn on_not_written(&mut self, checkpoint: Option<CheckpointId>) {
+    /// The store was retried and still refuses; if not even later will do, nor will waiting.
+    pub(crate) fn on_not_written(&mut self, checkpoint: Option<CheckpointId>, later: bool) {
         let now = self.now;
         for needed in self.saving.needed.iter_mut().filter(|needed| needed.task.checkpoint() == checkpoint) {
             let failed = *needed.failed.get_or_insert(now);
             needed.again = Some(now + AGAIN_AFTER);
-            if now.saturating_sub(failed) >= STORE_PATIENCE {
+            if !later || now.saturating_sub(failed) >= STORE_PATIENCE {
                 self.out.push(Out::Exit(Exit::NotSaved));
                 self.ended = true;
                 return;

@@ -84,6 +84,10 @@ impl<P> Member<P> {
         // Alone, the whole sum is made out of this member's own, so that one is gone.
         let own = std::mem::take(&mut self.flow.sums);
         let own = if alone { Vec::new() } else { own };
+        // Nothing was computed since the last time, but the step may be another.
+        if self.flow.kept_step != self.position {
+            self.out.extend(std::mem::take(&mut self.flow.kept).into_keys().map(Out::Release));
+        }
         let kept = own.into_iter().chain(work.into_iter().flat_map(Work::into_sums));
         self.flow.kept.extend(kept.map(|sums| (sums.node, sums)));
         self.flow.kept_step = self.position;

@@ -3,11 +3,14 @@
 //!
 //! Asserts what must hold after every event; what a test is about stands in `generations.rs`.
 
+mod numbers;
+
 use events_schema::control::WaitsFor;
 use events_schema::fact::{Entry, Member as Seated, Proposal};
 use events_schema::report::Report;
-use events_schema::tree::{Node, fold, place};
+use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs};
+use numbers::{Chance, Element, PARAMETERS, REPLICA, Reference, add, gradient, initial, update};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use workers_member::{
@@ -16,76 +19,9 @@ use workers_member::{
 };
 use workers_session::{Membership, Peer, RankMetrics, ShardWritten, Tag};
 
-pub const PARAMETERS: usize = 23;
-const REPLICA: usize = 50;
 const PIECE: usize = 4;
 /// Size of any control message, as the machine is told.
 const MESSAGE_BYTES: usize = 200;
-
-type Element = u64;
-
-/// A small seeded generator; the test's only source of chance.
-pub struct Chance(pub u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        ((self.next() >> 33) as usize) % n.max(1)
-    }
-    pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
-fn mix(values: &[u64]) -> u64 {
-    values.iter().fold(0x9E37_79B9_7F4A_7C15, |hash, value| {
-        (hash ^ value).wrapping_mul(0xFF51_AFD7_ED55_8CCD).rotate_left(29).wrapping_add(*value >> 7)
-    })
-}
-
-fn gradient(step: Step, rank: Rank, replica: &[Element]) -> Vec<Element> {
-    (0..PARAMETERS).map(|i| mix(&[step.0, u64::from(rank.0), i as u64, replica[i]])).collect()
-}
-
-fn add(left: &[Element], right: &[Element]) -> Vec<Element> {
-    left.iter().zip(right).map(|(l, r)| mix(&[*l, *r])).collect()
-}
-
-fn update(replica: &mut [Element], mean: &[Element], step: Step) {
-    for (i, element) in replica.iter_mut().enumerate() {
-        *element = mix(&[*element, mean[i % PARAMETERS], step.0]);
-    }
-}
-
-fn initial() -> Vec<Element> {
-    (0..REPLICA as u64).map(|i| mix(&[i])).collect()
-}
-
-/// What one process computing everything gives.
-pub struct Reference {
-    replicas: Vec<Vec<Element>>,
-    sums: Vec<Vec<Element>>,
-}
-
-impl Reference {
-    fn new(workers: u16, steps: u64) -> Self {
-        let (mut replicas, mut sums) = (vec![initial()], Vec::new());
-        for step in (0..steps).map(Step) {
-            let mut replica = replicas[step.0 as usize].clone();
-            let mut leaf = |node: Node| (node.count == 1).then(|| gradient(step, Rank(node.first), &replica));
-            let sum = fold(Node::root(workers), &mut leaf, &mut |l, r| add(&l, &r)).unwrap();
-            update(&mut replica, &sum, step);
-            sums.push(sum);
-            replicas.push(replica);
-        }
-        Self { replicas, sums }
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Packet {
@@ -535,7 +471,7 @@ impl World {
         let shell = self.shells.get_mut(&me).unwrap();
         let digest = Digest::of(&shell.step.unwrap_or(Step(0)).0.to_le_bytes());
         let input = match task {
-            _ if fails => In::NotWritten(task.checkpoint()),
+            _ if fails => In::NotWritten { checkpoint: task.checkpoint(), later: true },
             Task::Shard { checkpoint, index, count } => {
                 assert_eq!(shell.step, Some(checkpoint.step), "a shard of another step");
                 In::Written(Written::Shard(ShardWritten {
