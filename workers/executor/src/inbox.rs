@@ -8,7 +8,6 @@ use crate::network::Link;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Instant;
 pub use workers_member::Saved;
 use workers_member::{Bulk, LinkId};
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
@@ -40,8 +39,6 @@ pub enum Event {
         envelope: Envelope,
         /// Size of it on the wire.
         bytes: usize,
-        /// When it was here, which may be a gradient before it is read.
-        arrived: Instant,
     },
     /// A stretch of bulk data.
     Bulk(LinkId, Bulk, Vec<f32>),

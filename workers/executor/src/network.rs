@@ -385,7 +385,7 @@ fn read_frames(shared: &Shared, link: LinkId, stream: &TcpStream) -> Result<(), 
             Frame::Ping => continue,
             Frame::Control => {
                 let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
-                Event::Message { link, envelope, bytes: payload.len(), arrived: Instant::now() }
+                Event::Message { link, envelope, bytes: payload.len() }
             }
             Frame::Bulk(kind) => Event::Bulk(link, header.bulk(kind), take_elements(&payload)),
         };

@@ -172,9 +172,7 @@ impl<W: Write> Trainer<W> {
                 self.network.cut(id);
                 In::Lost(id)
             }
-            Event::Message { link, envelope, bytes, arrived } => {
-                In::Message { link, envelope, bytes, arrived: arrived.saturating_duration_since(self.started) }
-            }
+            Event::Message { link, envelope, bytes } => In::Message { link, envelope, bytes },
             Event::Bulk(link, bulk, payload) => In::Bulk { link, bulk, payload },
             Event::Warmed(generation) => In::Warmed(generation),
             Event::ShardWritten(shard) => self.written(Written::Shard(shard)),

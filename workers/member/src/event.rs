@@ -129,8 +129,6 @@ pub enum In<P> {
         envelope: Envelope,
         /// Size of it on the wire.
         bytes: usize,
-        /// When it was here, which may be a unit before it is handled.
-        arrived: Duration,
     },
     /// A stretch of bulk data.
     Bulk {

@@ -16,7 +16,7 @@ use events_schema::report::Report;
 use events_schema::{ExecutorId, Generation, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use workers_session::{CheckpointId, Envelope, Input, Membership, Message, Output, Peer, Session, Tag};
+use workers_session::{CheckpointId, Envelope, Input, Membership, Message, Output, Peer, Session};
 
 /// Of every element on the wire.
 const ELEMENT_BYTES: u64 = 4;
@@ -64,8 +64,6 @@ pub struct Member<P> {
     pub(crate) ended: bool,
     pub(crate) units_done: u64,
     pub(crate) bytes_done: u64,
-    /// When what the session hears now was here.
-    heard_at: Duration,
     /// The wake that was asked for last.
     wake: Option<Duration>,
 }
@@ -106,7 +104,6 @@ impl<P> Member<P> {
             ended: false,
             units_done: 0,
             bytes_done: 0,
-            heard_at: Duration::ZERO,
             wake: None,
             config,
         }
@@ -158,7 +155,7 @@ impl<P> Member<P> {
                     self.on_lost(link.peer);
                 }
             }
-            In::Message { link, envelope, bytes, arrived } => self.on_message(link, envelope, bytes, arrived),
+            In::Message { link, envelope, bytes } => self.on_message(link, envelope, bytes),
             In::Bulk { link, bulk, payload } => {
                 let legal = (1..=self.config.piece_elements).contains(&bulk.elements);
                 if self.links.is_current(link) && !legal {
@@ -185,10 +182,6 @@ impl<P> Member<P> {
     fn settle(&mut self) {
         while !self.ended && self.unit.is_none() && !self.take_supply() && !self.update_if_whole() {
             let Some(input) = self.inputs.pop_front() else { return };
-            // A member was whole when its word arrived here, not after the gradient that the word waited for.
-            let settled = |envelope: &Envelope| matches!(envelope.message, Message::Settled { .. });
-            let early = matches!(&input, Input::Message(_, envelope) if settled(envelope));
-            self.heard_at = if early { self.heard_at } else { self.now };
             for output in self.session.handle(input) {
                 self.perform(output);
             }
@@ -200,7 +193,6 @@ impl<P> Member<P> {
             return;
         }
         self.proposed = Some(proposal.generation);
-        self.admission.caught_up();
         let (membership, me) = (Membership::of(&proposal), self.config.me);
         if !matches!(proposal.entry, Entry::Switch { .. }) && membership.is_whole(self.config.workers) {
             self.loading = None;
@@ -225,17 +217,15 @@ impl<P> Member<P> {
         self.inputs.push_back(Input::Linked(link.peer));
     }
 
-    fn on_message(&mut self, link: LinkId, envelope: Envelope, bytes: usize, arrived: Duration) {
+    fn on_message(&mut self, link: LinkId, envelope: Envelope, bytes: usize) {
         if !self.links.is_current(link) {
             return;
         }
         let peer = link.peer;
-        let current = self.current();
-        if let Err(cause) = self.admission.admit(&self.config, current, peer, &envelope, bytes) {
-            return self.cut(peer, cause);
+        if !self.admission.admits(&self.config, &envelope, bytes) {
+            return self.cut(peer, Cause::Breach);
         }
         self.note(peer, &envelope);
-        self.heard_at = arrived.min(self.now);
         self.inputs.push_back(Input::Message(peer, envelope));
     }
 
@@ -277,18 +267,11 @@ impl<P> Member<P> {
 
     fn on_lost(&mut self, peer: Peer) {
         self.early.forget(peer);
-        self.admission.forget(peer);
         if self.session.membership().is_some_and(|m| m.has(peer)) {
             self.meter.on_loss(self.now);
         }
         self.doubt(|_, of| of == peer);
         self.inputs.push_back(Input::Lost(peer));
-    }
-
-    /// The membership in force, or the one that begins.
-    fn current(&self) -> Option<Tag> {
-        let beginning = self.round.as_ref().map(|round| &round.membership);
-        beginning.or(self.session.membership()).map(|m| m.tag)
     }
 
     /// Doubts every member without a link. A link may have gone before the membership was in force, when it was nobody's loss.
@@ -316,28 +299,46 @@ impl<P> Member<P> {
             // The session knows whether it is still wanted, and where it is.
             self.inputs.push_back(Input::Lost(peer));
         }
-        for doubt in self.suspicion.due(self.now) {
-            self.look_at(doubt);
+        let due = self.suspicion.due(self.now);
+        let missed: Vec<Doubt> = due.into_iter().filter(|doubt| self.is_missed(doubt)).collect();
+        if !self.broken && !missed.is_empty() {
+            missed.iter().for_each(|doubt| self.suspicion.doubt(*doubt, self.now + REPEAT));
+            self.report_missing(&missed);
         }
         self.write_again();
     }
 
     /// The grace is over. In a membership in force a link that is back makes nothing good by itself: what was under way on the old
     /// one is lost, so it is the step that has to have gone on.
-    fn look_at(&mut self, doubt: Doubt) {
-        let Doubt { peer, generation, step } = doubt;
+    fn is_missed(&self, doubt: &Doubt) -> bool {
+        let Doubt { peer, generation, step } = *doubt;
         let in_it = |m: &Membership| m.tag.generation == generation && m.has(peer);
-        let running = self.round.is_none() && self.session.membership().is_some_and(in_it);
-        let beginning = self.round.as_ref().is_some_and(|round| in_it(&round.membership));
         let linked = self.links.has(peer);
-        let missed =
-            (running && !(linked && self.position > step) && !self.session.is_at_rest()) || (beginning && !linked);
-        if !missed || self.broken {
-            return;
+        match &self.round {
+            Some(round) => in_it(&round.membership) && !linked,
+            None => {
+                let running = self.session.membership().is_some_and(in_it);
+                running && !(linked && self.position > step) && !self.session.is_at_rest()
+            }
         }
-        self.suspicion.doubt(doubt, self.now + REPEAT);
-        let job = self.config.job.clone();
-        self.report(Report::PeerLost { job: job.clone(), generation, executor: ExecutorId { job, number: peer.0 } });
+    }
+
+    fn report_missing(&mut self, missed: &[Doubt]) {
+        let begun = self.round.is_none();
+        let beginning = self.round.as_ref().map(|round| &round.membership);
+        let Some(tag) = beginning.or(self.session.membership()).map(|m| m.tag) else { return };
+        let step = if begun { missed.iter().map(|doubt| doubt.step).min() } else { None };
+        let executor = |peer: Peer| ExecutorId { job: self.config.job.clone(), number: peer.0 };
+        let report = Report::PeersMissing {
+            job: self.config.job.clone(),
+            generation: tag.generation,
+            revision: tag.revision,
+            step: step.unwrap_or(self.position),
+            by: executor(self.config.me),
+            peers: missed.iter().map(|doubt| executor(doubt.peer)).collect(),
+            begun,
+        };
+        self.report(report);
     }
 
     fn ask_to_be_woken(&mut self) {
@@ -379,8 +380,12 @@ impl<P> Member<P> {
                 self.begin_evaluation(step);
             }
             Output::Active(generation, step) => {
-                let (job, pause_us) = (self.config.job.clone(), self.meter.pause_us(self.heard_at));
+                let (job, pause_us) = (self.config.job.clone(), self.meter.pause_us(self.now));
                 self.report(Report::GenerationActive { job, generation, step, pause_us });
+            }
+            Output::Held(generation, step) => {
+                let executor = ExecutorId { job: self.config.job.clone(), number: self.config.me.0 };
+                self.report(Report::ReplicaHeld { executor, generation, step });
             }
             Output::Departed(peer, generation, step) => self.report_departure(peer, generation, step),
             Output::Evaluation(step, metrics) => self.on_evaluation(step, metrics),
@@ -422,7 +427,6 @@ impl<P> Member<P> {
         self.membership = Some(membership);
         (self.position, self.still) = (step, None);
         self.contributed.clear();
-        self.admission.caught_up();
         self.forget_saving();
         self.flow.totals = None;
         self.doubt_unlinked();

@@ -7,7 +7,7 @@ use events_schema::JobId;
 use events_schema::fact::Member as Seated;
 use events_schema::tree::place;
 use events_schema::{Rank, TimeMs};
-use workers_session::Seat;
+use workers_session::{Seat, Tag};
 
 pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
     Config {
@@ -57,13 +57,15 @@ fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Who is reported lost in an answer, and in which generation.
+/// Who is reported missing in an answer, and in which generation.
 fn lost(out: &[Out<()>]) -> Vec<(u32, u64)> {
     let of = |o: &Out<()>| match o {
-        Out::Report(Report::PeerLost { generation, executor, .. }) => Some((executor.number, generation.0)),
-        _ => None,
+        Out::Report(Report::PeersMissing { generation, peers, .. }) => {
+            peers.iter().map(|peer| (peer.number, generation.0)).collect()
+        }
+        _ => Vec::new(),
     };
-    out.iter().filter_map(of).collect()
+    out.iter().flat_map(of).collect()
 }
 
 /// Two members of which the other has joined; this one, `Peer(0)`, leads and computes.
@@ -74,7 +76,7 @@ fn running() -> Member<()> {
     member.handle(at(2), In::Loaded(Generation(1), Step(0)));
     let holding = Some(workers_session::Holding { step: Step(0), gradient: false });
     let envelope = Envelope { tag: Tag { generation: Generation(1), revision: 0 }, message: Message::Join { holding } };
-    member.handle(at(3), In::Message { link: link(1, 7), envelope, bytes: 50, arrived: at(3) });
+    member.handle(at(3), In::Message { link: link(1, 7), envelope, bytes: 50 });
     assert!(member.session().leads());
     member
 }
@@ -341,7 +343,6 @@ mod anything {
             Just(Message::Ready),
             Just(Message::LeaveRequest),
             at(|step| Message::Position { step }),
-            at(|step| Message::Settled { step }),
             at(|step| Message::Done { step }),
             at(|step| Message::Saved { step }),
             contribution.prop_map(Message::Contribution),
@@ -419,7 +420,7 @@ mod anything {
                 let input = match said {
                     Said::Message(tag, message, bytes) => {
                         let tag = tag.unwrap_or(current);
-                        In::Message { link, envelope: Envelope { tag, message }, bytes, arrived: at(5) }
+                        In::Message { link, envelope: Envelope { tag, message }, bytes }
                     }
                     Said::Bulk(bulk) => In::Bulk { link, bulk, payload: () },
                     Said::Work => In::Free,

@@ -3,6 +3,7 @@
 use crate::event::Config;
 use events_schema::Step;
 use events_schema::orders::Telemetry;
+use std::collections::VecDeque;
 use std::time::Duration;
 use workers_session::Membership;
 
@@ -10,6 +11,9 @@ use workers_session::Membership;
 const TELEMETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Rates are averaged over about this long.
 const RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Steps of which the usual one is the median: enough that a stray one does not count, few enough to follow a change of size.
+const USUAL_STEPS: usize = 9;
 
 /// Why members may have stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +26,24 @@ enum Still {
     Loss,
 }
 
+/// How long the first step of a membership took, beside the steps before the change: the difference is what the change cost, whatever
+/// it was spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FirstStep {
+    /// From the boundary, the loss or the beginning to the end of the step, in microseconds.
+    pub first_step_us: u64,
+    /// The median of the last few steps before, in microseconds.
+    pub usual_step_us: Option<u64>,
+}
+
 /// The clocks. All times are those of the machine's inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
     still: Still,
+    /// No step was completed since a membership was entered.
+    first: bool,
+    /// The last few steps that no change disturbed, in microseconds.
+    usual: VecDeque<u64>,
     since: Duration,
     lost_at: Option<Duration>,
     step_ended: Duration,
@@ -41,6 +59,8 @@ impl Default for Meter {
         let zero = Duration::ZERO;
         Self {
             still: Still::Beginning,
+            first: false,
+            usual: VecDeque::new(),
             since: zero,
             lost_at: None,
             step_ended: zero,
@@ -69,16 +89,27 @@ impl Meter {
         if self.still == Still::Beginning {
             self.step_ended = now;
         }
+        self.first = true;
     }
 
-    /// From the boundary or the loss until `now`, in microseconds.
+    /// From the boundary or the loss until `now`, in microseconds: until the generation was in force, if that is what just happened.
     pub fn pause_us(&self, now: Duration) -> u64 {
         if self.still == Still::Beginning { 0 } else { micros(now.saturating_sub(self.since)) }
     }
 
-    /// A step is complete.
-    pub fn on_step(&mut self, samples: u64, loss: f64, now: Duration) {
+    /// A step is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
+    pub fn on_step(&mut self, samples: u64, loss: f64, now: Duration) -> Option<FirstStep> {
         self.step_us = micros(now.saturating_sub(self.step_ended));
+        let first = std::mem::take(&mut self.first).then(|| FirstStep {
+            first_step_us: micros(now.saturating_sub(self.since)),
+            usual_step_us: self.usual_step_us(),
+        });
+        if first.is_none() {
+            if self.usual.len() == USUAL_STEPS {
+                self.usual.pop_front();
+            }
+            self.usual.push_back(self.step_us);
+        }
         self.step_ended = now;
         self.loss = loss;
         self.window.1 += samples;
@@ -89,6 +120,14 @@ impl Meter {
         } else if self.samples_per_second == 0.0 {
             self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64().max(1e-6);
         }
+        first
+    }
+
+    /// The median of the last few undisturbed steps, in microseconds.
+    fn usual_step_us(&self) -> Option<u64> {
+        let mut steps: Vec<u64> = self.usual.iter().copied().collect();
+        steps.sort_unstable();
+        steps.get(steps.len() / 2).copied()
     }
 
     /// Mean loss of the last step completed here.
@@ -145,5 +184,16 @@ mod tests {
         assert_eq!(meter.pause_us(at(61)), 21_000, "the first loss counts");
         meter.on_enter(true, at(70));
         assert_eq!(meter.pause_us(at(71)), 51_000, "the boundary before");
+    }
+
+    #[test]
+    fn the_first_step_of_a_membership_is_told_beside_the_usual_one() {
+        let (mut meter, at) = (Meter::default(), Duration::from_millis);
+        let mut step = |ms| meter.on_step(8, 1.0, at(ms));
+        assert_eq!([step(10), step(20), step(31)], [None; 3]);
+        meter.on_enter(true, at(32));
+        let first = FirstStep { first_step_us: 69_000, usual_step_us: Some(10_000) };
+        assert_eq!(meter.on_step(8, 1.0, at(100)), Some(first));
+        assert_eq!(meter.on_step(8, 1.0, at(110)), None);
     }
 }

@@ -5,8 +5,10 @@
 
 use crate::event::{Bulk, Cause, Done, GradientFrom, Kind, Need, Out, Unit};
 use crate::member::Member;
+use crate::meter::FirstStep;
 use crate::reduce::Reduction;
 use crate::work::{Followed, Work};
+use events_schema::report::Report;
 use events_schema::tree::Node;
 use events_schema::{Rank, Step};
 use std::collections::{BTreeMap, VecDeque};
@@ -301,13 +303,23 @@ impl<P> Member<P> {
         }
         if let Some(totals) = self.flow.totals.take() {
             let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);
-            self.meter.on_step(self.config.samples_of(step), loss, self.now);
+            let first = self.meter.on_step(self.config.samples_of(step), loss, self.now);
+            self.report_first_step(first, step.next());
         }
         self.inputs.push_front(Input::Completed(step));
         let done = step.next();
         if let Some(membership) = self.membership.as_ref().filter(|m| m.leader == self.config.me) {
             let telemetry = self.meter.telemetry(&self.config, membership, done, self.now);
             self.out.extend(telemetry.map(Out::Telemetry));
+        }
+    }
+
+    /// The leader: members of this generation train.
+    fn report_first_step(&mut self, first: Option<FirstStep>, step: Step) {
+        let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
+        if let Some(FirstStep { first_step_us, usual_step_us }) = first.filter(|_| leads) {
+            let (job, generation) = (self.config.job.clone(), self.generation());
+            self.report(Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us });
         }
     }
 }

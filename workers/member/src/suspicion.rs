@@ -10,8 +10,8 @@ use workers_session::Peer;
 
 /// Time for somebody else to explain the loss: the agent of a killed process reports it within milliseconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// Time for the members of a beginning generation to link up: several attempts to connect fit in.
-pub(crate) const LINKING_GRACE: Duration = Duration::from_secs(5);
+/// Time for the members of a beginning generation to link up: a dial that is refused is tried again for about as long.
+pub(crate) const LINKING_GRACE: Duration = Duration::from_secs(6);
 /// Time to the next report of the same: the controller may have been in the middle of another proposal, which has to run out first.
 pub(crate) const REPEAT: Duration = Duration::from_secs(10);
 

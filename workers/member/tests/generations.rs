@@ -149,7 +149,7 @@ fn a_silent_member_is_named_by_the_others() {
 fn a_member_that_died_before_the_round_is_named_in_it() {
     let mut world = begin(3, 4, 3, 20);
     world.kill(Peer(1));
-    let until = world.now + Duration::from_secs(6);
+    let until = world.now + Duration::from_secs(7);
     while world.settle(TURNS_MAX) && world.sleep(until) {}
     let named: Vec<Peer> = world.lost.iter().map(|(_, of, _)| *of).collect();
     assert_eq!(named, [Peer(1), Peer(1)], "by both survivors");

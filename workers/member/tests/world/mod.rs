@@ -153,7 +153,13 @@ impl World {
         let shares = place(self.workers, peers.len() as u16);
         let seat = |(p, ranks): (&Peer, Vec<Rank>)| Seated { executor: id(*p), address: format!("h:{}", p.0), ranks };
         let members = peers.iter().zip(shares).map(seat).collect();
-        let leader = id(peers[self.chance.below(peers.len())]);
+        // As the controller does: at a boundary somebody leads who holds the replica.
+        let here: Vec<Peer> = match (&entry, self.in_force()) {
+            (Entry::Switch { .. }, Some(current)) => peers.iter().copied().filter(|peer| current.has(*peer)).collect(),
+            _ => Vec::new(),
+        };
+        let leaders = if here.is_empty() { peers } else { &here };
+        let leader = id(leaders[self.chance.below(leaders.len())]);
         let proposal =
             Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) };
         for peer in peers.iter().chain(also_to).copied().collect::<BTreeSet<_>>() {
@@ -255,10 +261,9 @@ impl World {
     fn deliver(&mut self, from: Peer, to: Peer, number: u64) {
         let link = LinkId { peer: from, number };
         let packet = self.wires.get_mut(&(from, to, number)).and_then(VecDeque::pop_front);
-        let arrived = self.now;
         // One queue into each process, as in production: whoever said something because of a link comes after the news of it.
         let input = match packet {
-            Some(Packet::Say(envelope)) => In::Message { link, envelope, bytes: MESSAGE_BYTES, arrived },
+            Some(Packet::Say(envelope)) => In::Message { link, envelope, bytes: MESSAGE_BYTES },
             Some(Packet::Bulk(bulk, payload)) => In::Bulk { link, bulk, payload },
             None => {
                 self.wires.remove(&(from, to, number));
@@ -498,7 +503,9 @@ impl World {
 
     fn hear(&mut self, me: Peer, report: Report) {
         match report {
-            Report::PeerLost { generation, executor, .. } => self.lost.push((me, Peer(executor.number), generation)),
+            Report::PeersMissing { generation, peers, .. } => {
+                self.lost.extend(peers.iter().map(|peer| (me, Peer(peer.number), generation)));
+            }
             Report::JobCompleted { outcome, .. } => self.completed = Some(outcome.step),
             Report::JobBroken { reason, .. } => panic!("{reason}"),
             _ => {}

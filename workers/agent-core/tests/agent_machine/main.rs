@@ -1,0 +1,7 @@
+//! The agent's decisions: scenarios one by one, and properties over random weather.
+#![allow(clippy::unwrap_used)]
+
+mod properties;
+mod scenarios;
+mod support;
+mod world;

@@ -1,0 +1,322 @@
+//! What the agent does about one thing after the other.
+
+use crate::support::{LEASE_MS, Play, killed, leaving, order, reports, started, told};
+use events_schema::Epoch;
+use events_schema::control::ToExecutor;
+use events_schema::orders::ControllerMessage;
+use events_schema::report::{ExitCause, Report};
+use std::collections::BTreeSet;
+use workers_agent_core::{
+    Answer, ExecutorWord, In, KEEP_AGAIN_AFTER_MS, KillCause, LOOK_INTERVAL_MS, LinkEnd, LinkWord, Note, Out,
+    ProcessEnd, REAP_TIMEOUT_MS, SILENT_LOOKS_MAX, STOP_GRACE_MS, SlotState,
+};
+
+fn gone(outs: &[Out]) -> Vec<ExitCause> {
+    let exit =
+        |(_, report): (u64, Report)| if let Report::ExecutorGone { exit, .. } = report { Some(exit) } else { None };
+    reports(outs).into_iter().filter_map(exit).collect()
+}
+
+fn answers(outs: &[Out]) -> Vec<(u64, Answer)> {
+    let answer = |out: &Out| match out {
+        Out::Reply { request, answer } => Some((*request, answer.clone())),
+        _ => None,
+    };
+    outs.iter().filter_map(answer).collect()
+}
+
+fn is_freed(outs: &[Out], request: u64) -> bool {
+    matches!(answers(outs).as_slice(), [(answered, Answer::Freed(_))] if *answered == request)
+}
+
+#[test]
+fn wanted_executors_are_started_told_and_stopped_once() {
+    let mut play = Play::joined(2);
+    let mut wanted = order("job-a/e0", "local/0");
+    assert_eq!(started(&play.orders(std::slice::from_ref(&wanted))), ["job-a/e0"]);
+    assert_eq!(play.orders(std::slice::from_ref(&wanted)), [], "the same again needs nothing");
+    wanted.job.park = true;
+    assert_eq!(told(&play.orders(std::slice::from_ref(&wanted))), [ToExecutor::Order(Box::new(wanted.job.clone()))]);
+    assert_eq!(told(&play.orders(&[])), [ToExecutor::Stop]);
+    assert_eq!(told(&play.orders(&[])), []);
+    assert_eq!(play.states()[0], SlotState::Leaving);
+    assert_eq!(killed(&play.passes(STOP_GRACE_MS)), [0]);
+    assert_eq!(gone(&play.executor(&wanted, ExecutorWord::Ended(ProcessEnd::Signalled(9)))), [ExitCause::Killed]);
+}
+
+#[test]
+fn an_executor_waits_for_its_slot_and_is_never_started_twice() {
+    let mut play = Play::joined(2);
+    let (first, next) = (order("job-a/e0", "local/0"), order("job-b/e0", "local/0"));
+    play.orders(std::slice::from_ref(&first));
+    let wanted = [next.clone(), order("job-b/e1", "local/1"), order("job-c/e0", "local/1")];
+    assert_eq!(started(&play.orders(&wanted)), ["job-b/e1"], "slot 0 is taken, and of two for slot 1 the first wins");
+    assert_eq!(started(&play.exits(&first)), ["job-b/e0"]);
+    assert_eq!(started(&play.exits(&next)), [""; 0]);
+    assert_eq!(started(&play.orders(&wanted)), [""; 0], "these come from a state that has not heard of its end");
+}
+
+#[test]
+fn what_has_to_leave_is_never_started_however_far_its_deadline_is() {
+    let mut play = Play::joined(1);
+    let wanted = [leaving(order("job-a/e0", "local/0"), u64::MAX, u64::MAX)];
+    let outs = play.orders(&wanted);
+    assert_eq!((started(&outs), gone(&outs)), (vec![], vec![ExitCause::Killed]));
+    assert_eq!(gone(&play.orders(&wanted)), [], "said once");
+}
+
+#[test]
+fn what_cannot_run_here_is_said_once() {
+    let mut play = Play::joined(1);
+    let wanted = [order("job-a/e0", "local/7"), order("job-a/e1", "elsewhere/0")];
+    let exits = gone(&play.orders(&wanted));
+    assert!(matches!(exits.as_slice(), [ExitCause::NotStarted(_), ExitCause::NotStarted(_)]), "{exits:?}");
+    assert_eq!(gone(&play.orders(&wanted)), []);
+}
+
+#[test]
+fn a_resent_order_shortens_a_deadline_and_extends_none() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    let by = 5; // of a clock that is decades behind: its name only
+    play.orders(&[leaving(wanted.clone(), by, 5_000)]);
+    play.now += 1_000;
+    play.orders(&[leaving(wanted.clone(), by, 8_000)]);
+    play.orders(&[leaving(wanted.clone(), by, 3_000)]);
+    assert_eq!(killed(&play.passes(2_999)), [0; 0]);
+    assert_eq!(killed(&play.passes(1)), [0]);
+}
+
+#[test]
+fn a_deadline_that_is_withdrawn_kills_nobody() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    play.orders(&[leaving(wanted.clone(), 9, 1_000)]);
+    play.orders(std::slice::from_ref(&wanted));
+    assert_eq!(killed(&play.passes(2_000)), [0; 0]);
+}
+
+#[test]
+fn orders_of_a_replaced_controller_and_older_ones_do_nothing() {
+    let mut play = Play::joined(2);
+    play.epoch = 9;
+    play.orders(&[order("job-a/e0", "local/0")]);
+    play.epoch = 8;
+    let outs = play.orders(&[]);
+    assert_eq!(outs, [Out::Note(Note::Replaced { epoch: Epoch(8), newest: Epoch(9) })]);
+    (play.epoch, play.position) = (9, play.position - 3);
+    assert_eq!(play.orders(&[]), []);
+    assert_eq!(play.states(), [SlotState::Running, SlotState::Free]);
+}
+
+#[test]
+fn orders_from_before_the_controller_knew_of_this_process_do_nothing() {
+    let mut play = Play::new(1);
+    play.connect();
+    assert_eq!(started(&play.orders(&[order("job-old/e0", "local/0")])), [""; 0]);
+    play.taken(1);
+    assert_eq!(started(&play.orders(&[order("job-new/e0", "local/0")])), ["job-new/e0"]);
+}
+
+#[test]
+fn a_slot_taken_back_is_used_again_only_by_orders_that_know_of_it() {
+    let mut play = Play::joined(1);
+    let outs = play.take_back(1, &[0], 1_000);
+    assert!(is_freed(&outs, 1), "{outs:?}");
+    let (number, report) = reports(&outs).remove(0);
+    assert!(matches!(report, Report::SlotTakenBack { .. }));
+    let wanted = [order("job-a/e0", "local/0")];
+    assert_eq!(started(&play.orders(&wanted)), [""; 0], "from a state that does not know");
+    assert_eq!(started(&play.taken(number)), [""; 0]);
+    assert_eq!(started(&play.orders(&wanted)), ["job-a/e0"]);
+}
+
+#[test]
+fn a_slot_taken_back_again_is_not_used_by_orders_that_know_only_of_the_first_time() {
+    let mut play = Play::joined(1);
+    let (first, _) = reports(&play.take_back(1, &[0], 1_000)).remove(0);
+    // The controller has heard of it, and the fleet has offered the slot anew; no word of that is here yet.
+    let outs = play.take_back(2, &[0], 1_000);
+    assert!(is_freed(&outs, 2), "{outs:?}");
+    let (second, _) = reports(&outs).remove(0);
+    play.taken(first);
+    let wanted = [order("job-a/e0", "local/0")];
+    assert_eq!(started(&play.orders(&wanted)), [""; 0]);
+    play.taken(second);
+    assert_eq!(started(&play.orders(&wanted)), ["job-a/e0"]);
+}
+
+#[test]
+fn asking_again_and_again_without_a_controller_piles_up_no_reports() {
+    let mut play = Play::new(1);
+    for request in 1..100 {
+        assert!(is_freed(&play.take_back(request, &[0], 1_000), request));
+    }
+    assert_eq!(reports(&play.connect()).len(), 2, "that it joined, and that the slot was taken back");
+}
+
+#[test]
+fn a_take_back_tells_kills_and_answers_when_the_slot_is_free() {
+    let mut play = Play::joined(2);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    let outs = play.take_back(4, &[0, 1], 500);
+    assert_eq!((told(&outs), answers(&outs)), (vec![ToExecutor::Leave { within_ms: 500 }], vec![]));
+    assert_eq!(killed(&play.passes(499)), [0; 0]);
+    assert_eq!(killed(&play.passes(1)), [0]);
+    play.now += 7;
+    let outs = play.executor(&wanted, ExecutorWord::Ended(ProcessEnd::Signalled(9)));
+    let Some((4, Answer::Freed(freed))) = answers(&outs).first().cloned() else { panic!("{outs:?}") };
+    let told: Vec<(u16, u64, bool)> =
+        freed.iter().map(|slot| (slot.slot.index, slot.elapsed_ms, slot.killed)).collect();
+    assert_eq!(told, [(0, 507, true), (1, 0, false)]);
+    let kinds: Vec<bool> =
+        reports(&outs).iter().map(|(_, report)| matches!(report, Report::SlotTakenBack { .. })).collect();
+    assert_eq!(kinds, [true, false], "first whose the slot is, then that it is free");
+}
+
+#[test]
+fn a_full_disk_answers_that_it_was_not_written_and_is_tried_again() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    let outs = play.alone(In::TakeBack { request: 1, slots: BTreeSet::from([0]), within_ms: 50 });
+    let write =
+        outs.iter().find_map(|out| if let Out::Keep { write, .. } = out { Some(*write) } else { None }).unwrap();
+    play.now += 50;
+    assert_eq!(killed(&play.alone(In::Wake)), [0], "the kill does not wait for the disk");
+    assert_eq!(answers(&play.exits(&wanted)), [], "nor is the slot called free before it is written");
+    let outs = play.alone(In::Kept { write, durable: false });
+    assert_eq!(answers(&outs), [(1, Answer::NotKept)]);
+    let outs = play.passes(KEEP_AGAIN_AFTER_MS);
+    assert!(outs.iter().any(|out| matches!(out, Out::Keep { slots, .. } if *slots == BTreeSet::from([0]))), "{outs:?}");
+    assert!(is_freed(&play.take_back(2, &[0], 50), 2), "asked again, on a disk that works");
+}
+
+#[test]
+fn what_was_written_down_is_reported_again_by_the_next_process() {
+    let mut play = Play::restarted(2, &BTreeSet::from([1]));
+    let sent = reports(&play.connect());
+    assert!(matches!(&sent[0], (1, Report::AgentJoined { .. })));
+    assert!(matches!(&sent[1], (2, Report::SlotTakenBack { slot }) if slot.index == 1));
+    assert_eq!(play.states(), [SlotState::Free, SlotState::TakenBack]);
+}
+
+#[test]
+fn an_executor_that_never_ends_leaves_its_caller_with_an_answer() {
+    let mut play = Play::joined(1);
+    play.orders(&[order("job-a/e0", "local/0")]);
+    play.take_back(1, &[0], 50);
+    play.passes(50);
+    assert_eq!(answers(&play.passes(REAP_TIMEOUT_MS)), [(1, Answer::Stuck)]);
+    assert_eq!(play.states(), [SlotState::Leaving]);
+}
+
+#[test]
+fn a_slot_is_not_used_again_while_its_fleet_waits_for_another() {
+    let mut play = Play::joined(2);
+    let slow = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&slow));
+    let outs = play.take_back(1, &[0, 1], 5_000);
+    let (number, _) = reports(&outs).remove(0);
+    play.taken(number);
+    let wanted = [slow.clone(), order("job-b/e0", "local/1")];
+    assert_eq!(started(&play.orders(&wanted)), [""; 0], "or the answer would call a used slot free");
+    assert!(is_freed(&play.exits(&slow), 1));
+    assert_eq!(started(&play.orders(&wanted[1..])), ["job-b/e0"]);
+}
+
+#[test]
+fn silence_is_counted_in_looks_and_kills_once() {
+    let mut play = Play::joined(2);
+    let (mute, late) = (order("job-a/e0", "local/0"), order("job-a/e1", "local/1"));
+    play.orders(&[mute.clone(), late]);
+    play.executor(&mute, ExecutorWord::Heard);
+    play.passes(0);
+    play.passes(60_000);
+    assert_eq!(play.states()[0], SlotState::Running, "an agent that was held up has not listened");
+    let mut kills = Vec::new();
+    for _ in 0..2 * SILENT_LOOKS_MAX {
+        kills.extend(play.passes(LOOK_INTERVAL_MS).into_iter().filter(|out| matches!(out, Out::Kill { .. })));
+    }
+    let expected = Out::Kill { slot: 0, executor: mute.executor.clone(), cause: KillCause::Silent };
+    assert_eq!(kills, [expected], "one that never spoke is only late");
+    assert_eq!(gone(&play.executor(&mute, ExecutorWord::Ended(ProcessEnd::Signalled(9)))), [ExitCause::Silent]);
+}
+
+#[test]
+fn one_that_speaks_of_what_is_not_its_own_is_killed() {
+    use events_schema::control::FromExecutor;
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    let foreign = Report::ExecutorReady { executor: "job-a/e1".parse().unwrap(), address: "x".to_owned() };
+    let outs = play.executor(&wanted, ExecutorWord::Said(FromExecutor::Report(foreign)));
+    assert_eq!((killed(&outs), reports(&outs)), (vec![0], vec![]));
+}
+
+#[test]
+fn one_that_was_given_up_ends_all_and_joins_as_another() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    let old = play.agent.incarnation();
+    assert_eq!(told(&play.link(LinkWord::Down(LinkEnd::GivenUp))), [ToExecutor::Stop]);
+    play.exits(&wanted);
+    assert_ne!(play.agent.incarnation(), old);
+    play.now += 5_000;
+    let sent = reports(&play.connect());
+    assert!(matches!(sent.as_slice(), [(1, Report::AgentJoined { .. })]), "{sent:?}");
+}
+
+#[test]
+fn without_any_controller_slots_go_back_at_the_end_of_the_lease() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    play.now += LEASE_MS - 1;
+    play.link(LinkWord::Said(ControllerMessage::Heartbeat { epoch: Epoch(1) }));
+    assert_eq!(told(&play.passes(LEASE_MS - 1)), []);
+    assert!(matches!(told(&play.passes(1)).as_slice(), [ToExecutor::Leave { .. }]));
+    play.exits(&wanted);
+    assert_eq!(play.states(), [SlotState::TakenBack]);
+}
+
+#[test]
+fn reports_are_repeated_on_a_new_link_until_taken() {
+    let mut play = Play::new(1);
+    let first = reports(&play.connect());
+    play.link(LinkWord::Down(LinkEnd::Broken));
+    play.now += 2_000;
+    assert_eq!(reports(&play.connect()), first);
+    play.taken(1);
+    play.link(LinkWord::Down(LinkEnd::Broken));
+    play.now += 2_000;
+    assert_eq!(reports(&play.connect()), []);
+}
+
+#[test]
+fn the_last_reports_go_up_before_the_end() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    assert_eq!(told(&play.happens(In::Shutdown)), [ToExecutor::Stop]);
+    let outs = play.exits(&wanted);
+    let (number, _) = reports(&outs).remove(0);
+    assert!(!outs.contains(&Out::Ended));
+    assert!(play.taken(number).contains(&Out::Ended));
+    assert_eq!(play.orders(&[wanted]), []);
+}
+
+#[test]
+fn a_clock_that_goes_back_moves_nothing() {
+    let mut play = Play::joined(1);
+    let wanted = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&wanted));
+    play.orders(&[leaving(wanted, 9, 1_000)]);
+    play.now -= 500;
+    assert_eq!(killed(&play.passes(1_499)), [0; 0]);
+    assert_eq!(killed(&play.passes(1)), [0]);
+}
