@@ -231,18 +231,14 @@ impl<P> Member<P> {
 
     /// Remembers who has done its part, for the word of life.
     fn note(&mut self, peer: Peer, envelope: &Envelope) {
-        match &envelope.message {
-            Message::Join { .. } => {
-                if let Some(round) = self.round.as_mut().filter(|round| round.membership.tag == envelope.tag) {
-                    round.joined.insert(peer);
-                }
-            }
-            Message::Contribution(contribution) => {
-                if self.membership.as_ref().is_some_and(|m| m.tag == envelope.tag && m.has(peer)) {
-                    self.contributed.insert(peer, contribution.step);
-                }
-            }
-            _ => {}
+        let (tag, message) = (envelope.tag, &envelope.message);
+        let round = self.round.as_mut().filter(|round| round.membership.tag == tag);
+        if let (Message::Join { .. }, Some(round)) = (message, round) {
+            round.joined.insert(peer);
+        }
+        let in_force = self.membership.as_ref().is_some_and(|m| m.tag == tag && m.has(peer));
+        if let (Message::Contribution(contribution), true) = (message, in_force) {
+            self.contributed.insert(peer, contribution.step);
         }
     }
 
