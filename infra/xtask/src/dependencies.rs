@@ -23,8 +23,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage"]),
     ("storage", &["events-schema", "storage-keys"]),
     ("workers-session", &["events-schema"]),
+    ("workers-member", &["events-schema", "storage-keys", "workers-session"]),
     ("workers-engine", &["events-schema"]),
-    ("workers-executor", &["events-schema", "storage", "workers-session", "workers-engine"]),
+    ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine"]),
     ("workers-agent-core", &["events-schema"]),
     ("workers-agent", &["events-schema", "controller-link", "workers-agent-core"]),
     (
@@ -55,6 +56,7 @@ const PURE: &[&str] = &[
     "controller-cell",
     "gateway-call",
     "workers-session",
+    "workers-member",
     "workers-agent-core",
 ];
 

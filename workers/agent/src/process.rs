@@ -185,7 +185,7 @@ async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Send
         let frame = read_frame(&mut stdout).await;
         heard.store(true, Ordering::Relaxed);
         let event = match frame {
-            Ok(Some(FromExecutor::Alive)) => continue,
+            Ok(Some(FromExecutor::Alive | FromExecutor::Progress(_))) => continue,
             Ok(Some(frame)) => HostEvent::Frame { slot, executor: executor.clone(), frame },
             Ok(None) => return,
             Err(error) => HostEvent::Garbage { slot, executor: executor.clone(), reason: error.to_string() },

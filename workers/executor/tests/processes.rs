@@ -4,6 +4,7 @@
 mod driver;
 
 use driver::Driver;
+use events_schema::control::{Phase, WaitsFor};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
 use events_schema::{Generation, Step};
@@ -52,6 +53,26 @@ fn one_executor_trains_the_plain_loop_s_model() {
     let driver = finish(driver);
     assert_eq!(driver.checkpoints().iter().map(|c| c.0.0).collect::<Vec<_>>(), vec![90, 180, 200]);
     assert!(driver.exits.values().all(|status| status.success()));
+}
+
+/// From this a watchdog sees that a process lives while its training thread hangs: only the totals stand still.
+#[test]
+fn an_executor_says_what_it_is_at() {
+    let mut driver = Driver::digits(long(21));
+    let members = driver.ready(2);
+    driver.until(|d| members.iter().all(|n| d.progress.get(n).is_some_and(|p| p.phase == Phase::Idle)));
+    assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.generation.0 == 0));
+    driver.propose(Entry::Fresh, &members[..1], 0, &[]);
+    driver.until_step(1);
+    driver.until(|d| d.progress[&0].units_done > 4 && d.progress[&0].generation.0 == 1);
+    let from = driver.active_generation();
+    let both = driver.propose(Entry::Switch { from }, &members, 0, &[]);
+    driver.until_active(both);
+    driver.until(|d| members.iter().all(|n| d.progress[n].bytes_done > 0 && d.progress[n].processor_ms > 0));
+    driver.until_completed();
+    driver.until(|d| members.iter().all(|n| d.progress[n].phase == Phase::Still));
+    assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.step.0 == 600));
+    finish(driver);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ExecutorStart, FromExecutor, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
@@ -82,12 +82,16 @@ kinds! {
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
-    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
+    PHASES = phase_kind of Phase {
+        Building, Idle, Loading, Linking, Joining, Copying, Computing, Reducing, Updating, Evaluating, Saving, Still, Broken
+    }
+    WAITS_FOR = waits_for_kind of WaitsFor { Nothing, Peers, Store, Controller }
 }
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 30] = [
+    let enums: [(&str, &[&str]); 32] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -118,12 +122,27 @@ pub fn names_wanted() -> Vec<String> {
         ("ControllerMessage", CONTROLLER_MESSAGES),
         ("ToExecutor", TO_EXECUTOR),
         ("FromExecutor", FROM_EXECUTOR),
+        ("Phase", PHASES),
+        ("WaitsFor", WAITS_FOR),
     ];
     let structs =
         ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
     variants.chain(structs.map(str::to_owned)).collect()
+}
+
+fn progress() -> Progress {
+    Progress {
+        generation: Generation(4),
+        revision: 1,
+        step: Step(1 << 40),
+        phase: Phase::Computing(Rank(3)),
+        units_done: 70_000,
+        bytes_done: 1 << 33,
+        waits_for: WaitsFor::Peers(vec![2]),
+        processor_ms: 90_000,
+    }
 }
 
 pub fn job() -> JobId {
@@ -568,7 +587,14 @@ pub fn all() -> Vec<Sample> {
         "AgentMessage", agent_message_kind: agent_messages();
         "ControllerMessage", controller_message_kind: controller_messages();
         "ToExecutor", to_executor_kind: to_executor();
-        "FromExecutor", from_executor_kind: [FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive];
+        "FromExecutor", from_executor_kind: [
+            FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress())
+        ];
+        "Phase", phase_kind: [
+            Phase::Building, Phase::Idle, Phase::Loading, Phase::Linking, Phase::Joining, Phase::Copying, Phase::Computing(Rank(3)), Phase::Reducing,
+            Phase::Updating, Phase::Evaluating(Rank(4)), Phase::Saving, Phase::Still, Phase::Broken
+        ];
+        "WaitsFor", waits_for_kind: [WaitsFor::Nothing, WaitsFor::Peers(vec![1, 300]), WaitsFor::Store, WaitsFor::Controller];
     }
     let record = CommandRecord {
         id: command_id(),
