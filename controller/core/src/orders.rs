@@ -2,7 +2,8 @@
 //!
 //! An executor is listed from its assignment on. It is listed with `leave_by` while it leaves at a boundary. One that is to
 //! stop at once is listed no more, except one that was not ready yet: its agent may not know of it, so it is listed as overdue
-//! (`leave_by` in the past) until the agent reports it gone, started or not.
+//! (`leave_by` in the past) until the agent reports it gone, started or not. How much is left of a deadline is filled in when the
+//! orders are sent.
 //! Next on the path: `controller/link`, then `workers/agent`.
 
 use crate::state::{Executor, Job, State};
@@ -37,7 +38,13 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         // Not a newcomer's business: it may have to go on from what the others leave.
         park: executor.replica && state.is_parking(&number.job),
     };
-    Some(ExecutorOrder { executor: number.clone(), slot: executor.slot.clone(), leave_by, job: order })
+    Some(ExecutorOrder {
+        executor: number.clone(),
+        slot: executor.slot.clone(),
+        leave_by,
+        job: order,
+        leave_in_ms: None,
+    })
 }
 
 /// The newest membership that concerns an executor: it is a member, or a member of the one before, which has to learn that it

@@ -276,7 +276,8 @@ impl AgentStream<'_> {
         }
         let executors = self.orders(now);
         if told.executors.as_ref() != Some(&executors) {
-            let orders = Orders { epoch: now.epoch, position: now.position, executors: executors.clone() };
+            let mut orders = Orders { epoch: now.epoch, position: now.position, executors: executors.clone() };
+            orders.count_down(now.now());
             sender.send(ControllerMessage::Orders(orders)).await.map_err(|error| self.unsent(&error))?;
             told.executors = Some(executors);
         }

@@ -58,6 +58,16 @@ pub(crate) struct Committed {
     pub epoch: Epoch,
     /// First offset of `events` that is not in it.
     pub position: Offset,
+    /// Time of its last batch, and when that was published.
+    pub at: (TimeMs, Instant),
+}
+
+impl Committed {
+    /// The time by which deadlines in the state are meant. It never stands behind the decisions that made them.
+    pub fn now(&self) -> TimeMs {
+        let (at, published) = self.at;
+        wall_clock().max(at.plus_ms(u64::try_from(published.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// The loop and what it needs.
@@ -168,7 +178,8 @@ impl Runner {
     }
 
     fn publish(&self, fold: &Fold, epoch: Epoch) {
-        self.committed.send_replace(Some(Committed { state: fold.state.clone(), epoch, position: fold.known }));
+        let at = (fold.at, Instant::now());
+        self.committed.send_replace(Some(Committed { state: fold.state.clone(), epoch, position: fold.known, at }));
     }
 
     /// Waits for an input beyond what was taken, or for time to pass (`None`: not for time).

@@ -81,6 +81,15 @@ pub struct Orders {
     pub executors: Vec<ExecutorOrder>,
 }
 
+impl Orders {
+    /// Says of every deadline how much of it is left at `now`, by the clock that made the deadlines. To be called when they are sent.
+    pub fn count_down(&mut self, now: TimeMs) {
+        for order in &mut self.executors {
+            order.leave_in_ms = order.leave_by.map(|by| by.since_ms(now));
+        }
+    }
+}
+
 /// One executor that is to exist.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct ExecutorOrder {
@@ -90,12 +99,16 @@ pub struct ExecutorOrder {
     /// On which slot.
     #[n(1)]
     pub slot: SlotId,
-    /// Set when it has to leave: killed then.
+    /// Set when it has to leave, by the controller's clock. To an agent only the deadline's name: its own clock may differ. One that
+    /// has it is never started.
     #[n(2)]
     pub leave_by: Option<TimeMs>,
     /// What it trains.
     #[n(3)]
     pub job: JobOrder,
+    /// What is left until `leave_by` when this is sent; the executor is killed then. Not there, nothing is left.
+    #[n(4)]
+    pub leave_in_ms: Option<u64>,
 }
 
 /// What an executor has to know of its job.

@@ -19,7 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-member", &["events-schema", "workers-session"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine"]),
-    ("workers-agent", &["events-schema", "controller-link"]),
+    ("workers-agent-core", &["events-schema"]),
+    ("workers-agent", &["events-schema", "controller-link", "workers-agent-core"]),
     (
         "ebb",
         &[
@@ -40,7 +41,8 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O, clock or chance, and everything they may pull in, directly or not.
-const PURE: &[&str] = &["events-schema", "controller-core", "workers-session", "workers-member"];
+const PURE: &[&str] =
+    &["events-schema", "controller-core", "workers-session", "workers-member", "workers-agent-core"];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
 /// Nothing here opens a file or a socket, reads a clock, starts a thread or draws a random number by itself.

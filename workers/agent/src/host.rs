@@ -35,6 +35,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(ALIVE_INTERVAL_MS);
 /// five. Looks are counted, not time, because an agent that was itself held up has not listened meanwhile.
 const SILENT_LOOKS_MAX: u32 = 6;
 
+/// Longest time to a deadline that is believed: far beyond any, and a number that can be added to a clock.
+const LEAVE_IN_MS_MAX: u64 = 24 * 3_600_000;
+
 /// Everything that can wake the host.
 #[derive(Debug)]
 pub(crate) enum HostEvent {
@@ -293,7 +296,7 @@ impl Host {
         }
         let wanted = std::mem::take(&mut self.wanted);
         let views: Vec<SlotView<'_>> = self.slots.iter().map(view).collect();
-        let steps = reconcile(&wanted, &views, &self.ended, wall_clock());
+        let steps = reconcile(&wanted, &views, &self.ended);
         for step in steps {
             match step {
                 Step::Start(order) => self.start(order),
@@ -306,11 +309,9 @@ impl Host {
                     occupant.order = order.clone();
                     self.tell(slot, ToExecutor::Order(Box::new(order.clone())));
                 }
-                Step::Deadline { slot, leave_by } => {
+                Step::Deadline { slot, leave_by, leave_in_ms } => {
                     let Some(occupant) = self.occupant(slot) else { continue };
-                    occupant.leave_by = leave_by;
-                    occupant.deadlines.order =
-                        leave_by.map(|by| Instant::now() + Duration::from_millis(by.since_ms(wall_clock())));
+                    occupant.leave(leave_by, Instant::now() + Duration::from_millis(leave_in_ms.min(LEAVE_IN_MS_MAX)));
                 }
                 Step::Stop { slot } => self.stop(slot),
             }
@@ -347,13 +348,12 @@ impl Host {
     }
 
     fn occupy(&mut self, order: &ExecutorOrder, process: Process) {
-        let order_deadline = order.leave_by.map(|by| Instant::now() + Duration::from_millis(by.since_ms(wall_clock())));
         self.slots[usize::from(order.slot.index)].occupant = Some(Occupant {
             executor: order.executor.clone(),
             process,
             order: order.job.clone(),
-            leave_by: order.leave_by,
-            deadlines: Deadlines { order: order_deadline, ..Deadlines::default() },
+            leave_by: None,
+            deadlines: Deadlines::default(),
             ending: Ending::None,
             silent_looks: None,
         });

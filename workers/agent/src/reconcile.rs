@@ -31,24 +31,23 @@ pub(crate) enum Step<'a> {
     Start(&'a ExecutorOrder),
     /// This executor cannot exist here: there is no such slot.
     Refuse(&'a ExecutorOrder),
-    /// This executor was never started here and its time is over: it is gone without having been.
+    /// This executor was never started here and is to leave already: it is gone without having been.
     Skip(&'a ExecutorOrder),
     /// Tell the executor on this slot its new order.
     Tell { slot: u16, order: &'a JobOrder },
-    /// The executor on this slot has another deadline now.
-    Deadline { slot: u16, leave_by: Option<TimeMs> },
+    /// The executor on this slot has this deadline now, which it may have had before.
+    Deadline { slot: u16, leave_by: Option<TimeMs>, leave_in_ms: u64 },
     /// The executor on this slot is not wanted any more.
     Stop { slot: u16 },
 }
 
 /// Steps from the slots as they are to the wanted executors. `ended` are executors that ran here and ended: their numbers are
-/// never used again, so an order that still lists one only comes from a state that has not heard of its end. `now` is only
-/// compared with deadlines of executors that are not there: a controller lists one it has given up until it hears of its end.
+/// never used again, so an order that still lists one only comes from a state that has not heard of its end. One that has to leave is
+/// never started, however far its deadline is: its fleet may have been told already that the slot is free.
 pub(crate) fn reconcile<'a>(
     wanted: &'a [ExecutorOrder],
     slots: &[SlotView<'_>],
     ended: &BTreeSet<ExecutorId>,
-    now: TimeMs,
 ) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for slot in slots {
@@ -58,8 +57,9 @@ pub(crate) fn reconcile<'a>(
             steps.push(Step::Stop { slot: index });
             continue;
         };
-        if order.leave_by != occupant.leave_by {
-            steps.push(Step::Deadline { slot: index, leave_by: order.leave_by });
+        if order.leave_by.is_some() || occupant.leave_by.is_some() {
+            let leave_in_ms = order.leave_in_ms.unwrap_or_default();
+            steps.push(Step::Deadline { slot: index, leave_by: order.leave_by, leave_in_ms });
         }
         if order.job != *occupant.order {
             steps.push(Step::Tell { slot: index, order: &order.job });
@@ -72,7 +72,7 @@ pub(crate) fn reconcile<'a>(
     for order in wanted.iter().filter(|order| !ended.contains(&order.executor) && !runs(&order.executor)) {
         match slots.iter().find(|slot| *slot.id == order.slot) {
             None => steps.push(Step::Refuse(order)),
-            Some(_) if order.leave_by.is_some_and(|by| by <= now) => steps.push(Step::Skip(order)),
+            Some(_) if order.leave_by.is_some() => steps.push(Step::Skip(order)),
             // Whoever is on the slot has to end first; then this is looked at again. Two for one slot: the first wins.
             Some(slot) if slot.usable && slot.occupant.is_none() && started.insert(&order.slot) => {
                 steps.push(Step::Start(order));
@@ -115,14 +115,14 @@ mod tests {
     #[test]
     fn what_is_as_wanted_needs_nothing() {
         let case = case();
-        assert_eq!(reconcile(std::slice::from_ref(&case.running), &case.views(false), &BTreeSet::new(), TimeMs(5)), []);
+        assert_eq!(reconcile(std::slice::from_ref(&case.running), &case.views(false), &BTreeSet::new()), []);
     }
 
     #[test]
     fn what_is_not_wanted_stops_once() {
         let case = case();
-        assert_eq!(reconcile(&[], &case.views(false), &BTreeSet::new(), TimeMs(5)), [Step::Stop { slot: 0 }]);
-        assert_eq!(reconcile(&[], &case.views(true), &BTreeSet::new(), TimeMs(5)), []);
+        assert_eq!(reconcile(&[], &case.views(false), &BTreeSet::new()), [Step::Stop { slot: 0 }]);
+        assert_eq!(reconcile(&[], &case.views(true), &BTreeSet::new()), []);
     }
 
     #[test]
@@ -130,13 +130,11 @@ mod tests {
         let case = case();
         let mut changed = case.running.clone();
         changed.job.park = true;
-        changed.leave_by = Some(TimeMs(9));
+        (changed.leave_by, changed.leave_in_ms) = (Some(TimeMs(9)), Some(4));
         let wanted = [changed];
-        let steps = reconcile(&wanted, &case.views(false), &BTreeSet::new(), TimeMs(5));
-        assert_eq!(
-            steps,
-            [Step::Deadline { slot: 0, leave_by: Some(TimeMs(9)) }, Step::Tell { slot: 0, order: &wanted[0].job }]
-        );
+        let steps = reconcile(&wanted, &case.views(false), &BTreeSet::new());
+        let deadline = Step::Deadline { slot: 0, leave_by: Some(TimeMs(9)), leave_in_ms: 4 };
+        assert_eq!(steps, [deadline, Step::Tell { slot: 0, order: &wanted[0].job }]);
     }
 
     #[test]
@@ -147,20 +145,19 @@ mod tests {
             fixtures::order("job-b/e1", "local/1"),
             fixtures::order("job-c/e0", "local/1"),
         ];
-        let steps = reconcile(&wanted, &case.views(true), &BTreeSet::new(), TimeMs(5));
+        let steps = reconcile(&wanted, &case.views(true), &BTreeSet::new());
         assert_eq!(steps, [Step::Start(&wanted[1])], "slot 0 is taken, and of two for slot 1 the first wins");
         let ended = BTreeSet::from([wanted[1].executor.clone()]);
-        assert_eq!(reconcile(&wanted[..2], &case.views(true), &ended, TimeMs(5)), []);
+        assert_eq!(reconcile(&wanted[..2], &case.views(true), &ended), []);
     }
 
     #[test]
-    fn one_that_is_overdue_before_it_began_is_not_started() {
+    fn one_that_has_to_leave_before_it_began_is_not_started_however_far_its_deadline_is() {
         let case = case();
-        let mut overdue = fixtures::order("job-b/e1", "local/1");
-        overdue.leave_by = Some(TimeMs(5));
-        let wanted = [case.running.clone(), overdue];
-        assert_eq!(reconcile(&wanted, &case.views(false), &BTreeSet::new(), TimeMs(5)), [Step::Skip(&wanted[1])]);
-        assert_eq!(reconcile(&wanted, &case.views(false), &BTreeSet::new(), TimeMs(4)), [Step::Start(&wanted[1])]);
+        let mut leaving = fixtures::order("job-b/e1", "local/1");
+        (leaving.leave_by, leaving.leave_in_ms) = (Some(TimeMs(u64::MAX)), Some(u64::MAX));
+        let wanted = [case.running.clone(), leaving];
+        assert_eq!(reconcile(&wanted, &case.views(false), &BTreeSet::new()), [Step::Skip(&wanted[1])]);
     }
 
     #[test]
@@ -168,7 +165,7 @@ mod tests {
         let case = case();
         let mut views = case.views(true);
         views[1].usable = false;
-        assert_eq!(reconcile(&[fixtures::order("job-b/e1", "local/1")], &views, &BTreeSet::new(), TimeMs(5)), []);
+        assert_eq!(reconcile(&[fixtures::order("job-b/e1", "local/1")], &views, &BTreeSet::new()), []);
     }
 
     #[test]
@@ -176,7 +173,7 @@ mod tests {
         let case = case();
         for slot in ["local/7", "elsewhere/1"] {
             let wanted = [case.running.clone(), fixtures::order("job-b/e1", slot)];
-            assert_eq!(reconcile(&wanted, &case.views(false), &BTreeSet::new(), TimeMs(5)), [Step::Refuse(&wanted[1])]);
+            assert_eq!(reconcile(&wanted, &case.views(false), &BTreeSet::new()), [Step::Refuse(&wanted[1])]);
         }
     }
 }

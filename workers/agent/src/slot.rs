@@ -50,7 +50,7 @@ pub(crate) struct Occupant {
     pub process: Process,
     /// What it was last told of its job.
     pub order: JobOrder,
-    /// Deadline in its order, as received; converted once, when it is new, so that a step of the wall clock moves nothing.
+    /// Name of the deadline in its order. Never compared with a clock here: the controller's may be another one.
     pub leave_by: Option<TimeMs>,
     pub deadlines: Deadlines,
     pub ending: Ending,
@@ -97,6 +97,19 @@ impl Occupant {
             Ending::Killed | Ending::Refused | Ending::Silent => true,
             Ending::None | Ending::Stopped => false,
         }
+    }
+
+    /// Takes the deadline of an order that came now. Said again, one comes nearer if it can, because the first word may have been late
+    /// on its way; it never goes further away.
+    pub fn leave(&mut self, leave_by: Option<TimeMs>, at: Instant) {
+        let again = leave_by == self.leave_by;
+        self.leave_by = leave_by;
+        self.deadlines.order = match self.deadlines.order {
+            _ if leave_by.is_none() => None,
+            Some(known) if again => Some(known.min(at)),
+            _ if self.is_killed() => None,
+            _ => Some(at),
+        };
     }
 
     /// Kills it now, if that has not been done.

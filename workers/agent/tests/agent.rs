@@ -8,7 +8,7 @@ use events_schema::orders::ControllerMessage;
 use events_schema::report::{ExitCause, Report};
 use events_schema::{Epoch, ExecutorId, TimeMs};
 use serde_json::json;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use support::{Controller, PATIENCE, config, http, members, order, take_back};
 use workers_agent::{AgentEnd, EXIT_STATUS_PROTOCOL, StartError, start};
 
@@ -23,11 +23,6 @@ fn gone(report: &Report) -> (&ExecutorId, &ExitCause) {
         Report::ExecutorGone { executor, exit, .. } => (executor, exit),
         other => panic!("an end was expected: {other:?}"),
     }
-}
-
-fn in_ms(ms: u64) -> TimeMs {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    TimeMs(u64::try_from(now.as_millis()).unwrap() + ms)
 }
 
 #[tokio::test]
@@ -161,7 +156,7 @@ async fn a_deadline_kills_the_whole_group() {
     );
     assert_eq!(gone(&session.take_report().await).1, &ExitCause::Killed);
 
-    second.leave_by = Some(in_ms(50));
+    (second.leave_by, second.leave_in_ms) = (Some(TimeMs(u64::MAX)), Some(50));
     session.order(&[order("job-a/e0", "local/0"), second.clone()]).await;
     let report = session.take_report().await;
     assert_eq!(gone(&report), (&second.executor, &ExitCause::Killed));
@@ -283,9 +278,9 @@ async fn what_cannot_run_is_reported_and_not_tried_again() {
     let report = session.take_report().await;
     assert!(matches!(gone(&report).1, ExitCause::NotStarted(reason) if reason.contains("no such slot")), "{report:?}");
     session.order(&wanted).await;
-    let mut overdue = order("job-a/e2", "local/0");
-    overdue.leave_by = Some(TimeMs(1));
-    session.order(&[overdue]).await;
+    let mut leaving = order("job-a/e2", "local/0");
+    (leaving.leave_by, leaving.leave_in_ms) = (Some(TimeMs(u64::MAX)), Some(u64::MAX));
+    session.order(&[leaving]).await;
     assert_eq!(gone(&session.take_report().await).1, &ExitCause::Killed, "the two before are not reported twice");
     agent.shutdown().await;
 }

@@ -114,7 +114,8 @@ pub fn names_wanted() -> Vec<String> {
         ("Phase", PHASES),
         ("WaitsFor", WAITS_FOR),
     ];
-    let structs = ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part"];
+    let structs =
+        ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
     variants.chain(structs.map(str::to_owned)).collect()
@@ -405,10 +406,21 @@ fn agent_messages() -> Vec<AgentMessage> {
     ]
 }
 
+fn orders() -> Orders {
+    let leave_by = Some(TimeMs(9));
+    let executor = ExecutorOrder { executor: executor(), slot: slot(1), leave_by, job: order(), leave_in_ms: None };
+    Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }
+}
+
+fn orders_with_time_left() -> Orders {
+    let mut orders = orders();
+    orders.count_down(TimeMs(2));
+    orders
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
-    let executor = ExecutorOrder { executor: executor(), slot: slot(1), leave_by: Some(TimeMs(9)), job: order() };
     vec![
-        ControllerMessage::Orders(Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }),
+        ControllerMessage::Orders(orders()),
         ControllerMessage::ReportsTaken { through: 99 },
         ControllerMessage::Heartbeat { epoch: Epoch(40) },
     ]
@@ -507,5 +519,6 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("ReportRecord", &report));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
+    samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples
 }

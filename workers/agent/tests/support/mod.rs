@@ -118,7 +118,13 @@ pub fn order(executor: &str, slot: &str) -> ExecutorOrder {
     };
     let spec = Box::new(JobSpec::parse(&document).unwrap());
     let job = JobOrder { spec, dataset, evaluation: None, key: [7; 32], proposal: None, park: false };
-    ExecutorOrder { executor: executor.parse().unwrap(), slot: slot.parse().unwrap(), leave_by: None, job }
+    ExecutorOrder {
+        executor: executor.parse().unwrap(),
+        slot: slot.parse().unwrap(),
+        leave_by: None,
+        job,
+        leave_in_ms: None,
+    }
 }
 
 pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> AgentConfig {

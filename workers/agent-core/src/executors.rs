@@ -1,0 +1,94 @@
+//! What executors say, when their silence ends them, and what their end leads to. Next file: `take_back.rs`.
+
+use crate::machine::{Agent, Phase};
+use crate::slot::{Claim, exit_cause};
+use crate::words::{ExecutorWord, KillCause, ProcessEnd};
+use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor};
+use events_schema::report::{ExitCause, Report};
+use events_schema::{ExecutorId, JobId};
+
+/// How often the agent looks which executors have said nothing since it last looked: as often as they say something.
+pub const LOOK_INTERVAL_MS: u64 = ALIVE_INTERVAL_MS;
+
+/// Looks in a row without a word after which an executor is taken for hung: three seconds, so that its job trains again within five. Looks
+/// are counted, not time, because an agent that was itself held up has not listened meanwhile.
+pub const SILENT_LOOKS_MAX: u32 = 6;
+
+impl Agent {
+    pub(crate) fn executor(&mut self, slot: u16, executor: &ExecutorId, word: ExecutorWord) {
+        let Some(occupant) = self.occupant(slot).filter(|occupant| occupant.executor == *executor) else { return };
+        match word {
+            ExecutorWord::Heard => occupant.heard = true,
+            ExecutorWord::Said(frame) => self.said(slot, executor, frame),
+            ExecutorWord::Garbage(_) | ExecutorWord::Deaf => self.kill(slot, KillCause::Protocol),
+            ExecutorWord::Ended(end) => self.ended(slot, end),
+        }
+    }
+
+    fn said(&mut self, slot: u16, executor: &ExecutorId, frame: FromExecutor) {
+        match frame {
+            FromExecutor::Report(report) if !concerns(&report, executor) => self.kill(slot, KillCause::Protocol),
+            // What a killed executor reported still counts: it was true when it said so.
+            FromExecutor::Report(report) => {
+                if self.phase != Phase::Rejoining {
+                    self.report(report);
+                }
+            }
+            FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
+            FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
+            FromExecutor::Alive => {}
+        }
+    }
+
+    /// Kills executors that have said nothing for too many looks: hung, and with them their job.
+    pub(crate) fn look_for_silence(&mut self) {
+        if self.next_look > self.now.ms {
+            return;
+        }
+        self.next_look = self.after(LOOK_INTERVAL_MS);
+        for slot in 0..self.config.slots {
+            let Some(occupant) = self.occupant(slot) else { continue };
+            let heard = std::mem::take(&mut occupant.heard);
+            occupant.silent_looks = if heard { Some(0) } else { occupant.silent_looks.map(|looks| looks + 1) };
+            if occupant.silent_looks >= Some(SILENT_LOOKS_MAX) {
+                self.kill(slot, KillCause::Silent);
+            }
+        }
+    }
+
+    fn ended(&mut self, slot: u16, end: ProcessEnd) {
+        let index = usize::from(slot);
+        let Some(occupant) = self.slots[index].occupant.take() else { return };
+        let exit = exit_cause(end, occupant.ending);
+        let killed = matches!(exit, ExitCause::Killed | ExitCause::Silent);
+        self.ended.insert(occupant.executor.clone());
+        if self.phase != Phase::Rejoining {
+            // First whose the slot is, then that it is free: the other way round it could be used in between.
+            if self.slots[index].claim == Claim::TakenBack {
+                self.report_taken_back(index);
+            }
+            let slot = self.slots[index].id.clone();
+            self.report(Report::ExecutorGone { executor: occupant.executor, slot, exit });
+        }
+        self.freed(slot, killed);
+        self.start_missing();
+    }
+}
+
+/// Whether an executor may report this: its own readiness and its own job, never the agent's matters.
+fn concerns(report: &Report, executor: &ExecutorId) -> bool {
+    let own_job = |job: &JobId| *job == executor.job;
+    match report {
+        Report::AgentJoined { .. } | Report::AgentGone | Report::ExecutorGone { .. } | Report::SlotTakenBack { .. } => {
+            false
+        }
+        Report::ExecutorReady { executor: ready, .. } => ready == executor,
+        Report::GenerationActive { job, .. }
+        | Report::MemberDeparted { job, .. }
+        | Report::CheckpointWritten { job, .. }
+        | Report::JobCompleted { job, .. }
+        | Report::JobBroken { job, .. }
+        | Report::Evaluated { job, .. }
+        | Report::PeerLost { job, .. } => own_job(job),
+    }
+}

@@ -1,0 +1,128 @@
+//! From what is wanted to what has to be done. Orders are a server's whole wanted state; the same orders twice do nothing. Next file:
+//! `executors.rs`.
+
+use crate::machine::{Agent, Phase};
+use crate::slot::{Claim, Occupant};
+use crate::words::{Note, Out};
+use events_schema::control::ToExecutor;
+use events_schema::orders::{ExecutorOrder, Orders};
+use events_schema::report::{ExitCause, Report};
+use events_schema::{Epoch, ExecutorId, Offset};
+
+impl Agent {
+    /// A controller lives and can decide; one of an older epoch renews nothing.
+    pub(crate) fn heard_controller(&mut self, epoch: Epoch) {
+        if self.is_newest(epoch) {
+            self.heard_at = Some(self.now.ms);
+        }
+    }
+
+    /// Whether no controller of a higher epoch was heard.
+    fn is_newest(&mut self, epoch: Epoch) -> bool {
+        if epoch > self.newest.0 {
+            self.newest = (epoch, Offset(0));
+        }
+        epoch == self.newest.0
+    }
+
+    pub(crate) fn take_orders(&mut self, orders: Orders) {
+        if !self.is_newest(orders.epoch) {
+            self.outs.push(Out::Note(Note::Replaced { epoch: orders.epoch, newest: self.newest.0 }));
+            return;
+        }
+        if orders.position < self.newest.1 || self.phase != Phase::Serving {
+            return;
+        }
+        self.newest.1 = orders.position;
+        if !self.joined {
+            return;
+        }
+        for slot in self.slots.iter_mut().filter(|slot| slot.claim == Claim::Taken) {
+            // A fleet that still waits for its answer is not told "free" of a slot that is in use again.
+            if !self.waiting.values().any(|waiting| waiting.covers(slot.id.index)) {
+                slot.claim = Claim::Orders;
+            }
+        }
+        self.ended.retain(|ended| orders.executors.iter().any(|order| order.executor == *ended));
+        self.wanted = orders.executors;
+        self.follow_orders();
+        self.start_missing();
+    }
+
+    /// Reports up to `through` have had their effect.
+    pub(crate) fn reports_taken(&mut self, through: u64) {
+        self.outbox.taken(through);
+        self.joined |= through >= 1;
+        for index in 0..self.slots.len() {
+            if matches!(self.slots[index].claim, Claim::Reported { number } if number <= through) {
+                self.set_claim(index, Claim::Taken);
+            }
+        }
+    }
+
+    /// Tells executors what is new to them, and ends those that are not wanted any more.
+    fn follow_orders(&mut self) {
+        let now = self.now.ms;
+        for slot in 0..self.config.slots {
+            let index = usize::from(slot);
+            let Some(occupant) = self.slots[index].occupant.as_mut().filter(|occupant| !occupant.is_ending()) else {
+                continue;
+            };
+            let Some(order) = self.wanted.iter().find(|order| order.executor == occupant.executor) else {
+                self.stop(slot);
+                continue;
+            };
+            occupant.leave(order.leave_by, now.saturating_add(order.leave_in_ms.unwrap_or_default()));
+            if order.job != occupant.order {
+                occupant.order = order.job.clone();
+                self.outs.push(Out::Tell { slot, frame: ToExecutor::Order(Box::new(order.job.clone())) });
+            }
+        }
+    }
+
+    /// Starts wanted executors whose slots are free. Those that ended are never started again: their numbers are used once, so orders that
+    /// still list one only come from a state that has not heard of its end.
+    pub(crate) fn start_missing(&mut self) {
+        if self.phase != Phase::Serving {
+            return;
+        }
+        let wanted = std::mem::take(&mut self.wanted);
+        for order in &wanted {
+            if !self.ended.contains(&order.executor) && !self.runs(&order.executor) {
+                self.start(order);
+            }
+            if self.phase != Phase::Serving {
+                break;
+            }
+        }
+        self.wanted = wanted;
+    }
+
+    fn start(&mut self, order: &ExecutorOrder) {
+        let ExecutorOrder { executor, slot, job, leave_by, .. } = order;
+        let Some(place) = self.slots.get_mut(usize::from(slot.index)).filter(|place| place.id == *slot) else {
+            return self.not_there(order, ExitCause::NotStarted("this server has no such slot".to_owned()));
+        };
+        // However far its deadline is: its fleet may have been told already that the slot is free. A controller also lists one that it has
+        // given up until it hears of its end.
+        if leave_by.is_some() {
+            return self.not_there(order, ExitCause::Killed);
+        }
+        // Whoever is on the slot has to end first; then this is looked at again. Two for one slot: the first wins.
+        if place.claim == Claim::Orders && place.occupant.is_none() {
+            place.occupant = Some(Occupant::new(executor.clone(), job.clone()));
+            let (executor, order) = (executor.clone(), Box::new(job.clone()));
+            self.outs.push(Out::Start { slot: slot.index, executor, order });
+        }
+    }
+
+    /// Reports the end of an executor that never ran here.
+    fn not_there(&mut self, order: &ExecutorOrder, exit: ExitCause) {
+        self.ended.insert(order.executor.clone());
+        self.report(Report::ExecutorGone { executor: order.executor.clone(), slot: order.slot.clone(), exit });
+    }
+
+    fn runs(&self, executor: &ExecutorId) -> bool {
+        self.slots.iter().filter_map(|slot| slot.occupant.as_ref()).any(|occupant| occupant.executor == *executor)
+    }
+}
