@@ -7,7 +7,7 @@ use crate::answers::Answers;
 use crate::feed::{BEGINNING, CountedBatch, Feed, end_of_record};
 use crate::job_index::JobIndex;
 use controller_core::State;
-use events_log::count::Counter;
+use events_rule::count::Counter;
 use events_schema::batch::Batch;
 use events_schema::public::FactPosition;
 use events_schema::{Cell, Offset};

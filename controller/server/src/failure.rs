@@ -1,7 +1,7 @@
 //! What ends or interrupts a controller, and how an error reads with its causes. Next file: `recover.rs`.
 
-use crate::fold::UnreadableEvent;
 use events_log::{Advice, AppendError, ReadError};
+use events_rule::count::UnreadableEvent;
 use events_schema::Epoch;
 use std::fmt;
 

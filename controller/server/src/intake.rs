@@ -1,7 +1,7 @@
 //! One batch: inputs that are there now, the facts that follow from them, and the places they were taken from. Nothing here
 //! changes the fold; the facts take effect in a copy until the log has them. Next file: `run.rs`, which commits it.
 
-use crate::fold::Fold;
+use controller_cell::Fold;
 use controller_core::{Input, Policy, State, decide};
 use events_log::{EventLog, ReadError, Record};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};

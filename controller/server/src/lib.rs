@@ -6,14 +6,13 @@
 //! by reading, never guessed. An input that cannot be read or breaks the state is put on record and passed over. Replaying the
 //! log gives the live state.
 //!
-//! Reading order: `fold.rs` (the state as the log tells it), `recover.rs` (taking a cell over), `run.rs` (the loop), `intake.rs`
+//! Reading order: `controller/cell` (the state as the log tells it), `recover.rs` (taking a cell over), `run.rs` (the loop), `intake.rs`
 //! (one batch), `agents.rs` (streams), `presence.rs`, `telemetry.rs`, `deletions.rs`, `failure.rs`. Next on a job's path:
 //! `workers/agent/src/lib.rs`.
 
 mod agents;
 mod deletions;
 mod failure;
-mod fold;
 mod intake;
 mod presence;
 mod recover;

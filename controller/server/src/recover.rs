@@ -4,8 +4,8 @@
 //! There are no snapshots yet: recovery reads the whole `events` stream. Next file: `run.rs`.
 
 use crate::failure::{Chain, Interrupt};
-use crate::fold::{Fold, Positions};
-use crate::run::LogHealth;
+use crate::run::{LogHealth, take};
+use controller_cell::{Fold, Positions};
 use events_log::{Advice, AppendError, EventLog, Stream, read_range};
 use events_schema::batch::{EventRecord, InputStream, to_bytes};
 use events_schema::{Cell, Epoch, Offset};
@@ -95,11 +95,7 @@ async fn claim_and_read(log: &dyn EventLog, cell: Cell, identity: &Identity) -> 
     let claim = EventRecord::Claim { controller: identity.name.clone(), incarnation: identity.incarnation };
     let offset = log.append(Stream::Events, cell, to_bytes(&claim)).await?;
     let mut fold = Fold::new(cell);
-    read_range(log, Stream::Events, cell, Offset(0), offset.next(), |record| {
-        fold.take(&record)?;
-        Ok::<(), Interrupt>(())
-    })
-    .await?;
+    read_range(log, Stream::Events, cell, Offset(0), offset.next(), |record| take(&mut fold, &record)).await?;
     let epoch = Epoch::of_claim(offset);
     if fold.epoch() != Some(epoch) {
         // The log acknowledged what it does not show: its copy is behind. Claim and read again.

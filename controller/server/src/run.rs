@@ -4,12 +4,12 @@
 //! It sends nothing itself. Next files: `intake.rs` (one batch), `agents.rs` (what becomes of it).
 
 use crate::failure::{Chain, Interrupt};
-use crate::fold::Fold;
 use crate::intake::{Limits, Prepared, prepare};
 use crate::recover::{Backoff, Identity, Recovered, append, recover};
+use controller_cell::Fold;
 use controller_core::{Policy, State};
-use events_log::count::split;
 use events_log::{Advice, EventLog, RECORD_LEN_MAX, ReadError, Record, Stream, read_range};
+use events_rule::count::split;
 use events_schema::batch::InputStream;
 use events_schema::{Cell, Epoch, Offset, TimeMs};
 use futures::future::select_all;
@@ -216,7 +216,7 @@ impl Runner {
             let offset = append(&*self.log, Stream::Events, self.cell, &bytes, &self.health, shutdown).await?;
             if offset == fold.known {
                 // Nobody came between: the record is the next one, and its bytes are in our hands.
-                fold.take(&Record { offset, bytes: bytes.into() })?;
+                take(fold, &Record { offset, bytes: bytes.into() })?;
             } else {
                 self.read_gap(fold, offset).await?;
             }
@@ -248,16 +248,13 @@ impl Runner {
     /// Folds everything up to and with `offset`.
     async fn read_gap(&self, fold: &mut Fold, offset: Offset) -> Result<(), Interrupt> {
         let from = fold.known;
-        read_range(&*self.log, Stream::Events, self.cell, from, offset.next(), |record| {
-            fold.take(&record)?;
-            Ok::<(), Interrupt>(())
-        })
-        .await
-        .map_err(|interrupt| match interrupt {
-            // The batch is in the log, so its outcome is not known to us.
-            Interrupt::Read(ReadError::Unavailable(_)) => Interrupt::Recover(None),
-            other => other,
-        })
+        read_range(&*self.log, Stream::Events, self.cell, from, offset.next(), |record| take(fold, &record))
+            .await
+            .map_err(|interrupt| match interrupt {
+                // The batch is in the log, so its outcome is not known to us.
+                Interrupt::Read(ReadError::Unavailable(_)) => Interrupt::Recover(None),
+                other => other,
+            })
     }
 
     /// Who claimed the cell over us: another one, or a late claim of our own whose outcome had stayed unknown.
@@ -270,6 +267,14 @@ impl Runner {
             }
         }
     }
+}
+
+/// Folds a record, and says so if it has no effect.
+pub(crate) fn take(fold: &mut Fold, record: &Record) -> Result<(), Interrupt> {
+    if let Some(cause) = fold.take(record)? {
+        tracing::info!(offset = %record.offset, cause = cause.name(), "a record without effect");
+    }
+    Ok(())
 }
 
 /// The wall clock; enters decisions only as the time of a batch.

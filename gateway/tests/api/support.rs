@@ -1,8 +1,8 @@
 //! What the tests share: a gateway on a memory log, a small controller made of the real core, and a writer of scripted logs.
 
 use controller_core::{Input, Policy, State, decide, policy_by_name};
-use events_log::count::{Counter, Verdict};
 use events_log::{EventLog, MemoryLog, Stream};
+use events_rule::count::{Counter, Verdict};
 use events_schema::batch::{Batch, EventRecord, InputStream, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord};
 use events_schema::dataset::{DatasetInfo, SampleShape};

@@ -172,6 +172,8 @@ impl Uplink {
             ControllerMessage::Orders(orders) => HostEvent::Orders { incarnation, orders },
             ControllerMessage::ReportsTaken { through } => HostEvent::Taken { incarnation, through },
             ControllerMessage::Heartbeat { epoch } => HostEvent::Heard { epoch },
+            // That it came keeps the stream; no loan is renewed by it.
+            ControllerMessage::Alive => return,
         };
         // A host that is gone ends the agent, which ends this task.
         let _ = self.host.send(event).await;

@@ -165,6 +165,12 @@ impl State {
         self.live.len()
     }
 
+    /// How much there is to look through: jobs, executors and slots.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.live.len() + self.ended.len() + self.executors.len() + self.slots.len()
+    }
+
     /// All executors, by job and number.
     pub fn executors(&self) -> impl Iterator<Item = (&ExecutorId, &Executor)> {
         self.executors.iter()

@@ -73,7 +73,7 @@ kinds! {
     OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
-    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
     PHASES = phase_kind of Phase {
@@ -423,6 +423,7 @@ fn controller_messages() -> Vec<ControllerMessage> {
         ControllerMessage::Orders(orders()),
         ControllerMessage::ReportsTaken { through: 99 },
         ControllerMessage::Heartbeat { epoch: Epoch(40) },
+        ControllerMessage::Alive,
     ]
 }
 
