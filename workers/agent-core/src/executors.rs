@@ -36,7 +36,7 @@ impl Agent {
             }
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
-            FromExecutor::Alive => {}
+            FromExecutor::Alive | FromExecutor::Progress(_) => {}
         }
     }
 
