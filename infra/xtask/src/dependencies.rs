@@ -41,6 +41,20 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-engine",
             "workers-executor",
             "workers-agent",
+            "loadtest-world",
+        ],
+    ),
+    (
+        "loadtest-world",
+        &[
+            "events-schema",
+            "events-rule",
+            "controller-core",
+            "controller-cell",
+            "gateway-call",
+            "workers-session",
+            "workers-member",
+            "workers-agent-core",
         ],
     ),
     ("xtask", &[]),
@@ -58,6 +72,7 @@ const PURE: &[&str] = &[
     "workers-session",
     "workers-member",
     "workers-agent-core",
+    "loadtest-world",
 ];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
