@@ -447,7 +447,8 @@ impl CellMachine {
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
             let Report::JobStalled { job, .. } = &report else { continue };
             let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
-            let slot = leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
+            let slot =
+                leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
             let Some(server) = slot.map(|slot| slot.server) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);

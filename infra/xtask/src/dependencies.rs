@@ -49,6 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "events-schema",
             "events-rule",
+            "storage-keys",
             "controller-core",
             "controller-cell",
             "gateway-call",

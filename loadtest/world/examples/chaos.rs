@@ -19,15 +19,24 @@ fn main() {
         }
         if let Some(finding) = &outcome.finding {
             failed += 1;
-            println!("{seed}: {} [{} ms, {} events] {}", finding.property, finding.at_ms, outcome.events, finding.detail);
+            println!(
+                "{seed}: {} [{} ms, {} events] {}",
+                finding.property, finding.at_ms, outcome.events, finding.detail
+            );
             if shrinks {
                 let small = loadtest_world::shrink(&schedule, &mutants);
                 println!("{}", serde_json::to_string(&small).unwrap_or_default());
             }
         } else if arguments.get(3).is_some() {
-            println!("{seed}: ok {} ms, {} events, {} steps, {} generations", outcome.time_ms, outcome.events, outcome.steps, outcome.generations);
+            println!(
+                "{seed}: ok {} ms, {} events, {} steps, {} generations",
+                outcome.time_ms, outcome.events, outcome.steps, outcome.generations
+            );
         }
     }
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{count} schedules, {failed} failed, {events} events, {seconds:.1} s, {:.0} events/s", events as f64 / seconds);
+    println!(
+        "{count} schedules, {failed} failed, {events} events, {seconds:.1} s, {:.0} events/s",
+        events as f64 / seconds
+    );
 }

@@ -92,7 +92,7 @@ impl World {
                     self.close(conn, 1, cause, true);
                 }
             }
-            Out::Delete { number, manifest_key } => self.delete(pid, number, &manifest_key),
+            Out::Delete { number, name } => self.delete(pid, number, &name),
             Out::StandDown(end) => self.stand_down(pid, &end),
             Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
             Out::Telemetry(_) | Out::Committed(_) | Out::Note(_) => {}
@@ -121,7 +121,9 @@ impl World {
             return false;
         }
         let nobody = workers_session::Peer(0);
-        let Some(conn) = self.connect(Kind::Stream(number), (agent, nobody), (controller, nobody)) else { return false };
+        let Some(conn) = self.connect(Kind::Stream(number), (agent, nobody), (controller, nobody)) else {
+            return false;
+        };
         let link = LinkId(conn.0);
         let Some(cell) = self.cell(controller) else { return false };
         cell.streams.insert(link, conn);

@@ -279,7 +279,9 @@ impl World {
         let (now, patience_ms) = (self.now(), patience_ms(&self.schedule.setup));
         let truth = &self.log.truth;
         let ended = |id: &JobId| {
-            truth.job(id).is_none_or(|job| job.phase.is_terminal() || matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended))
+            truth.job(id).is_none_or(|job| {
+                job.phase.is_terminal() || matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended)
+            })
         };
         self.checks.watched.retain(|id, _| !ended(id));
         let stuck = self.checks.watched.iter().find(|(_, watched)| now > watched.rose_at.plus_ms(patience_ms));

@@ -216,8 +216,7 @@ impl World {
             let (one, other) = (conn.ends[0].place, conn.ends[1].place);
             conn.kind == Kind::Link && ((one, other) == (from, to) || (one, other) == (to, from))
         };
-        let links: Vec<ConnId> =
-            self.net.conns.iter().filter(|(_, conn)| between(conn)).map(|(id, _)| *id).collect();
+        let links: Vec<ConnId> = self.net.conns.iter().filter(|(_, conn)| between(conn)).map(|(id, _)| *id).collect();
         for id in links {
             // Of what is under way, any end may be lost.
             for direction in 0..2 {
@@ -254,7 +253,6 @@ impl World {
         let (kind, pid, other) = (conn.kind, conn.ends[end].pid, conn.ends[1 - end].peer);
         let sender = conn.ends[1 - end].pid;
         let link = LinkId { peer: other, number: id.0 };
-        let arrived = std::time::Duration::from_micros(self.clock(pid).us(self.now()));
         let input = match packet {
             Packet::Up(message) => {
                 self.tell_sent(sender, kind);
@@ -262,7 +260,7 @@ impl World {
                 return;
             }
             Packet::Down(message) => return self.hear_controller(pid, kind, message),
-            Packet::Say(envelope) => In::Message { link, envelope, bytes: MESSAGE_BYTES as usize, arrived },
+            Packet::Say(envelope) => In::Message { link, envelope, bytes: MESSAGE_BYTES as usize },
             Packet::Bulk(bulk, payload) => In::Bulk { link, bulk, payload },
             Packet::Close(cause) => {
                 self.close(id, end, None, true);

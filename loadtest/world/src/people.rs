@@ -154,14 +154,17 @@ impl World {
             fleet.hands.clear();
         }
         (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
-        let signal = DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
+        let signal =
+            DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
         self.ask(Wish::Signal { place, signal });
     }
 
     /// A fleet that needs nothing lends what it took back, one question at a time.
     pub fn lend_again(&mut self, place: Place) {
         let waits = self.people.asked.values().any(|asked| asked.place == place);
-        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else { return };
+        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else {
+            return;
+        };
         if fleet.needed > 0 {
             return self.demand(place, 0);
         }
@@ -239,7 +242,10 @@ impl World {
         let Answer::Freed(freed) = answer else { return };
         for slot in freed {
             if let Some(other) = self.executor_on(asked.place, slot.slot.index) {
-                self.found("a slot that its fleet was told is free is free", format!("{} of {pid:?}: {other:?}", slot.slot));
+                self.found(
+                    "a slot that its fleet was told is free is free",
+                    format!("{} of {pid:?}: {other:?}", slot.slot),
+                );
             }
             if let Some(fleet) = self.people.fleets.get_mut(&asked.place) {
                 fleet.hands.insert(slot.slot.index);
