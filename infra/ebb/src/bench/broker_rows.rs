@@ -35,6 +35,7 @@ const LED: [&str; 4] = ["demand", "events", "reports", "commands"];
 /// Adds the rows, each as soon as it is whole.
 pub async fn rows(folder: &Path, brokers: &Path, effort: Effort, rows: &mut Vec<Row>) -> Result<(), Failure> {
     let brokers = Brokers::of_folder(brokers)?;
+    brokers.until_whole().await?;
     let prefix = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let data = folder.join("broker-service");
     let log = brokers.log_url(&prefix);
