@@ -21,11 +21,21 @@ pub enum ControllerEnd {
     Failed(String),
 }
 
+impl fmt::Display for ControllerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shutdown => f.write_str("it was told to end"),
+            Self::Superseded { by, epoch } => write!(f, "`{by}` took the cell over at epoch {epoch}"),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
 /// Why the loop cannot simply go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupt {
     /// Told to end.
-    #[error("told to end")]
+    #[error("the controller was told to end")]
     Shutdown,
     /// What is in the log is not known any more: drop the state, claim, and read.
     #[error("the outcome of an append is unknown")]

@@ -71,6 +71,8 @@ pub struct ControllerConfig {
     pub tick: Duration,
     /// [`AGENT_LEASE`] outside tests.
     pub agent_lease: Duration,
+    /// Connections of agents at once, a file descriptor each.
+    pub connections_max: usize,
 }
 
 /// Why a controller could not start.
@@ -89,7 +91,7 @@ pub enum StartError {
     #[error("no random bytes from the operating system: {0}")]
     Random(String),
     /// It ended before the cell was taken over. The text says whether trying again helps.
-    #[error("the cell was not taken over: {0:?}")]
+    #[error("the controller ended before it had taken its cell over: {0}")]
     Ended(ControllerEnd),
 }
 
@@ -187,7 +189,8 @@ fn spawn(
     committed: watch::Receiver<Option<Committed>>,
     telemetry: TelemetryBoard,
 ) -> Tasks {
-    let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, .. } = config;
+    let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, connections_max, .. } =
+        config;
     let presence = Presence::new(agent_lease);
     let (accepted_sender, accepted) = mpsc::channel(ACCEPTED_QUEUE_LEN);
     let (ending, health) = (CancellationToken::new(), LogHealth::new());
@@ -219,7 +222,7 @@ fn spawn(
     rest.spawn(async move { watch.await.map_err(|reason| format!("presence of agents: {reason}")) });
     let deletions = deletions::run(store, committed, ending.clone());
     rest.spawn(async move { deletions.await.map_err(|reason| format!("deletions: {reason}")) });
-    let serve = controller_link::serve(listener, token, accepted_sender, ending.clone());
+    let serve = controller_link::serve(listener, connections_max, token, accepted_sender, ending.clone());
     rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
 
     let mut main = JoinSet::new();

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod doors;
 mod events;
 mod fleets;
 mod jobs;

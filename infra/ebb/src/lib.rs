@@ -10,6 +10,7 @@ pub mod bench;
 pub mod client;
 mod datasets;
 pub mod demo;
+mod descriptors;
 pub mod event_list;
 pub mod failure;
 mod find;
@@ -77,7 +78,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
             log_to_stderr("info");
             return workers_executor::run()
                 .map(|()| ExitCode::SUCCESS)
-                .map_err(|e| Failure::local("the executor ended", e));
+                .map_err(|e| Failure::local("the executor ended before its job", e));
         }
         Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {

@@ -13,12 +13,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("controller-core", &["events-schema"]),
     ("controller-link", &["events-schema"]),
     ("controller-server", &["events-schema", "events-log", "controller-core", "controller-link", "storage"]),
-    ("gateway", &["events-schema", "events-log", "controller-core", "storage"]),
+    ("gateway", &["events-schema", "events-log", "controller-core", "storage", "http-listener"]),
     ("storage", &["events-schema"]),
     ("workers-session", &["events-schema"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-engine"]),
-    ("workers-agent", &["events-schema", "controller-link"]),
+    ("workers-agent", &["events-schema", "controller-link", "http-listener"]),
     (
         "ebb",
         &[
@@ -34,6 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-agent",
         ],
     ),
+    ("http-listener", &[]),
     ("xtask", &[]),
     ("loadtest", &["events-schema"]),
 ];

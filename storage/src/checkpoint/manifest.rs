@@ -87,7 +87,7 @@ pub struct Manifest {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON of this shape.
-    #[error("not a manifest")]
+    #[error("this is no manifest of a checkpoint")]
     Malformed(#[source] serde_json::Error),
     /// Written by another release.
     #[error("manifest of format version {0}; this release reads {FORMAT_VERSION}")]

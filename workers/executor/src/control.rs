@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The pipe broke or ended within a frame.
-    #[error("control pipe failed")]
+    #[error("the control pipe to the agent failed")]
     Pipe(#[from] io::Error),
     /// Longer than both sides agreed on.
     #[error("control frame of {0} bytes, at most {CONTROL_FRAME_LEN_MAX} are legal")]
