@@ -3,7 +3,7 @@
 //!
 //! The flat gradient is cut into one chunk per member. A member sends its partial sums of every other member's chunk to that
 //! member, which adds them in tree order, piece by piece as they become whole, and sends the sum to all. With m partials on member
-//! i of p it sends (m + 1)·N·(p − 1)/p elements. (`training.md` section 2, "Canonical order".)
+//! i of p it sends (m + 1)·N·(p − 1)/p elements.
 
 use crate::wire::{Kind, PIECE_ELEMENTS};
 use crate::work::{Partial, add};
