@@ -20,14 +20,14 @@ const EDGES: &[(&str, &[&str])] = &[
         &["events-schema", "events-log", "controller-core", "controller-cell", "controller-link", "storage"],
     ),
     ("gateway-call", &["events-schema", "controller-core"]),
-    ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage"]),
+    ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage", "http-listener"]),
     ("storage", &["events-schema", "storage-keys"]),
     ("workers-session", &["events-schema"]),
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine"]),
     ("workers-agent-core", &["events-schema"]),
-    ("workers-agent", &["events-schema", "controller-link", "workers-agent-core"]),
+    ("workers-agent", &["events-schema", "controller-link", "workers-agent-core", "http-listener"]),
     (
         "ebb",
         &[
@@ -58,6 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-agent-core",
         ],
     ),
+    ("http-listener", &[]),
     ("xtask", &[]),
     ("loadtest", &["events-schema"]),
 ];

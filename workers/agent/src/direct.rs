@@ -14,6 +14,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use controller_link::AgentToken;
 use events_schema::{ServerId, SlotId};
+use http_listener::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
@@ -34,6 +35,18 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Requests that wait at the same time; a server has fewer fleets than this.
 const REQUESTS_MAX: usize = 64;
+
+/// Connections at the same time: every request that may wait, and as many that only look. Whoever is silent makes room.
+pub const CONNECTIONS_MAX: usize = 2 * REQUESTS_MAX;
+
+/// Fleets are programs on a fast network.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+
+/// An answer is a few kilobytes: who takes in none of it for so long is gone.
+const WRITE_STALL: Duration = Duration::from_secs(10);
+
+/// Time that open requests get when the agent ends; its slots are free by then.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Room for the names of 1,024 slots.
 const BODY_BYTES_MAX: usize = 128 << 10;
@@ -63,7 +76,14 @@ impl Direct {
             .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(self);
-        axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+        let bounds = Bounds {
+            connections_max: CONNECTIONS_MAX,
+            head_time: HEAD_TIME,
+            write_stall: WRITE_STALL,
+            shutdown_grace: SHUTDOWN_GRACE,
+        };
+        http_listener::serve(listener, router, bounds, shutdown).await;
+        Ok(())
     }
 
     /// The number of a slot named `SERVER/INDEX` or `INDEX`.

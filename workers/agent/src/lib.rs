@@ -27,7 +27,7 @@ mod uplink;
 
 pub use access::{Access, AccessError};
 pub use controller_link::AgentToken;
-pub use direct::{TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
+pub use direct::{CONNECTIONS_MAX, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
 pub use host::STOP_GRACE;
 pub use slot::EXIT_STATUS_PROTOCOL;
 
