@@ -163,8 +163,17 @@ impl World {
                 let bytes = self.schedule.setup.element_bytes * (REPLICA / usize::from(count).max(1)) as u64;
                 let (first_element, elements) = (0, (REPLICA / usize::from(count).max(1)) as u64);
                 let digest = replica_digest;
-                let shard =
-                    ShardWritten { checkpoint, index, count, key, first_element, elements, bytes, digest, replica_digest };
+                let shard = ShardWritten {
+                    checkpoint,
+                    index,
+                    count,
+                    key,
+                    first_element,
+                    elements,
+                    bytes,
+                    digest,
+                    replica_digest,
+                };
                 Written::Shard(shard)
             }
             Task::Manifest(checkpoint, shards) => {
@@ -211,7 +220,8 @@ impl World {
                 self.store.objects.remove(&shard);
             }
         }
-        let input = if away { controller_cell::In::DeleteFailed { number } } else { controller_cell::In::Deleted { number } };
+        let input =
+            if away { controller_cell::In::DeleteFailed { number } } else { controller_cell::In::Deleted { number } };
         self.send_in(REQUEST_US, pid, Input::Cell(input));
     }
 }
