@@ -1,12 +1,12 @@
 //! Commands by id: what became of one that was answered with 202, because nobody had decided about it yet.
 
 use super::{Id, NoQuery, Shared};
-use gateway_call::Answer;
 use crate::problem::{ApiError, Kind, Target, refused};
 use crate::wire::CommandStatus;
 use axum::Json;
 use axum::extract::State;
 use events_schema::CommandId;
+use gateway_call::Answer;
 
 /// `GET /v1/commands/{id}`.
 pub async fn get(State(app): Shared, Id(command): Id<CommandId>, _: NoQuery) -> Json<CommandStatus> {

@@ -20,7 +20,10 @@ const EDGES: &[(&str, &[&str])] = &[
         &["events-schema", "events-log", "controller-core", "controller-cell", "controller-link", "storage"],
     ),
     ("gateway-call", &["events-schema", "controller-core"]),
-    ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage", "http-listener"]),
+    (
+        "gateway",
+        &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage", "http-listener"],
+    ),
     ("storage", &["events-schema", "storage-keys"]),
     ("workers-session", &["events-schema"]),
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),

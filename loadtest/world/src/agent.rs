@@ -128,7 +128,8 @@ impl World {
                     self.send_in(PIPE_US, child, Input::Frame(frame));
                 }
             }
-            Out::Kill { slot, .. } => {
+            Out::Kill { slot, executor, cause } => {
+                self.check_kill(pid, slot, &executor, cause);
                 if let Some(child) = self.agent(pid).and_then(|agent| agent.slots.get(&slot).copied()) {
                     self.kill(child);
                 }

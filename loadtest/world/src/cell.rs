@@ -82,7 +82,7 @@ impl World {
         match out {
             Out::Append { .. } | Out::Read { .. } | Out::Follow { .. } | Out::AskEnd { .. } => self.ask_log(pid, out),
             Out::Tell { link, message } => {
-                let message = self.mutants.orders(message, &self.log.truth, &self.hosts, self.bus.now());
+                let message = self.mutants.orders(message, &self.hosts, self.bus.now());
                 if let Some(conn) = self.cell(pid).and_then(|cell| cell.streams.get(&link).copied()) {
                     self.post(conn, 1, Packet::Down(message));
                 }
@@ -134,7 +134,7 @@ impl World {
 
     /// An agent says something to a controller.
     pub fn hear_agent(&mut self, pid: Pid, conn: ConnId, message: AgentMessage) {
-        if let Some(message) = self.mutants.heard(message, &self.log.truth) {
+        if let Some(message) = self.mutants.heard(message, &self.log, self.bus.now()) {
             self.send_in(0, pid, Input::Cell(In::Said { link: LinkId(conn.0), message }));
         }
     }

@@ -112,6 +112,7 @@ impl World {
     /// Cuts a direction between hosts.
     pub fn cut(&mut self, from: Place, to: Place) {
         *self.net.cuts.entry((from, to)).or_default() += 1;
+        self.disturb([from, to]);
     }
 
     /// One fault less cuts a direction: what was stuck goes on.
@@ -122,6 +123,7 @@ impl World {
             return;
         }
         self.net.cuts.remove(&(from, to));
+        self.disturb([from, to]);
         let at = self.bus.now().plus_us(self.schedule.setup.latency_us);
         for (id, conn) in &mut self.net.conns {
             for wire in 0..2 {
@@ -131,6 +133,12 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    fn disturb(&mut self, places: [Place; 2]) {
+        for place in places {
+            self.hosts[usize::from(place)].disturbed_at = self.bus.now();
         }
     }
 

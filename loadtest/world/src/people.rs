@@ -69,6 +69,8 @@ pub struct People {
     commands: u64,
     requests: u64,
     pub asked: BTreeMap<u64, Asked>,
+    /// Slots that were ever taken back directly.
+    pub taken: BTreeSet<(Place, u16)>,
 }
 
 impl People {
@@ -82,6 +84,7 @@ impl People {
             commands: 0,
             requests: 0,
             asked: BTreeMap::new(),
+            taken: BTreeSet::new(),
         }
     }
 }
@@ -174,7 +177,7 @@ impl World {
             return;
         }
         if let Some(fleet) = self.people.fleets.get_mut(&place) {
-            slots.iter().for_each(|slot| drop(fleet.hands.remove(&slot.index)));
+            fleet.hands.retain(|index| !slots.iter().any(|slot| slot.index == *index));
         }
         self.command(Command::OfferSlots { fleet: fleet_name(place), slots });
     }
@@ -230,6 +233,7 @@ impl World {
         let request = self.people.requests;
         self.people.requests += 1;
         let until = now.plus_ms(within_ms + TAKE_BACK_GRACE_MS);
+        self.people.taken.extend(slots.iter().map(|slot| (place, *slot)));
         let host = &self.hosts[usize::from(place)];
         let excused = now < host.disk_full_until || !self.runs(agent);
         self.people.asked.insert(request, Asked { agent, place, until, excused });
