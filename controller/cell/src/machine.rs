@@ -430,7 +430,7 @@ impl CellMachine {
                 self.unwell_since_ms = None;
                 if self.now_ms.saturating_sub(since_ms) + USUAL_MS >= self.presence.lease_ms() / 2 {
                     self.presence.forgive(self.now_ms, 0);
-                self.watch.forgive(self.now_ms);
+                    self.watch.forgive(self.now_ms);
                 }
             }
             (None, true) | (Some(_), false) => return,
