@@ -108,6 +108,9 @@ const PURE_ALLOWED: &[&str] = &[
     "humantime",
     "strsim",
     "bytes",
+    // what `bytes` would count references with on platforms without atomics
+    "portable-atomic",
+    "critical-section",
     // the keyed generator and arithmetic
     "rand_chacha",
     "rand_core",
