@@ -82,11 +82,10 @@ impl Agent {
     fn claim_for_fleet(&mut self, slot: u16, within_ms: u64) -> bool {
         let index = usize::from(slot);
         let deadline = self.after(within_ms);
-        let claim = self.slots[index].claim;
         let Some(occupant) = self.slots[index].occupant.as_mut() else {
-            if !claim.is_unknown_elsewhere() {
-                self.report_taken_back(index);
-            }
+            // Also while an earlier report of it waits to be taken: the fleet may have lent the slot since, and orders that know of that
+            // report know nothing of this request.
+            self.report_taken_back(index);
             return false;
         };
         let earlier = occupant.deadlines.take_back.is_none_or(|known| deadline < known);
