@@ -227,7 +227,8 @@ impl World {
 
     /// A fleet takes slots back at the agent. Not while a signal of its own is undecided: that one may lend them.
     pub fn take_back(&mut self, place: Place, slots: BTreeSet<u16>, within_ms: u64) {
-        let open = self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
+        let lends = self.healed_at.is_some();
+        let open = lends || self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
         let Some(agent) = self.hosts[usize::from(place)].agent.filter(|_| !open) else { return };
         let now = self.now();
         let request = self.people.requests;

@@ -23,7 +23,12 @@ fn schedule(seed: u64) -> Schedule {
 }
 
 /// Every schedule that was ever found to break a property, made as small as it goes; whether its defect is mended.
-const FOUND: [(&str, &str, bool); 6] = [
+const FOUND: [(&str, &str, bool); 7] = [
+    (
+        "a-slot-is-taken-back-lent-and-taken-back-again",
+        include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
+        true,
+    ),
     ("a-newcomer-is-lost-after-the-boundary", include_str!("found/a-newcomer-is-lost-after-the-boundary.json"), false),
     (
         "a-fleet-takes-slots-back-while-newcomers-come",
