@@ -82,6 +82,7 @@ impl Agent {
     fn claim_for_fleet(&mut self, slot: u16, within_ms: u64) -> bool {
         let index = usize::from(slot);
         let deadline = self.after(within_ms);
+        let claim = self.slots[index].claim;
         let Some(occupant) = self.slots[index].occupant.as_mut() else {
             // A controller that may have acted on the last report may have had the slot offered anew since, and used it.
             let said_enough = match claim {
