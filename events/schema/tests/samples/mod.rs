@@ -79,7 +79,7 @@ kinds! {
     TAILS = tail_kind of Tail { Short, Drop }
     OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
-    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
+    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
@@ -492,6 +492,7 @@ fn agent_messages() -> Vec<AgentMessage> {
         AgentMessage::Report { number: 3, at: TimeMs(5), report: Report::SlotTakenBack { slot: slot(1) } },
         AgentMessage::Telemetry(telemetry()),
         AgentMessage::Heartbeat,
+        AgentMessage::Progress { executor: executor(), progress: progress() },
     ]
 }
 
