@@ -1,5 +1,5 @@
 //! An executor's standard error in a file that never grows beyond a bound: when full it becomes `….log.1`, replacing an older
-//! one, and a new one begins. Next file: `slot.rs`.
+//! one, and a new one begins. Next file: `direct.rs`.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! What the agent does about one thing after the other.
 
 use crate::support::{LEASE_MS, Play, killed, leaving, order, reports, started, told};
+use events_schema::Epoch;
 use events_schema::control::ToExecutor;
 use events_schema::orders::ControllerMessage;
 use events_schema::report::{ExitCause, Report};
-use events_schema::Epoch;
 use std::collections::BTreeSet;
 use workers_agent_core::{
     Answer, ExecutorWord, In, KEEP_AGAIN_AFTER_MS, KillCause, LOOK_INTERVAL_MS, LinkEnd, LinkWord, Note, Out,
