@@ -2,14 +2,17 @@
 //!
 //! The agent answers when the slots are free; what training then does about it is not this command's business.
 
-use crate::args::TakeBackArgs;
+use crate::args::{FleetTokenArgs, TakeBackArgs};
 use crate::failure::{Failure, Problem};
 use crate::output::{Output, json, line, table};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use workers_agent::{Access, AgentToken, TAKE_BACK_DEADLINE_MS};
+use workers_agent::{Access, AgentToken, FleetToken, TAKE_BACK_DEADLINE_MS, TakeBackToken};
 
 /// What an answer may take beyond the deadline: the agent waits up to 15 s for a killed process to be reaped.
 const ANSWER_SLACK: Duration = Duration::from_secs(20);
@@ -49,19 +52,14 @@ pub struct FreedSlot {
 impl AgentClient {
     /// The agent that runs on a data directory of `ebb up` or `ebb agent`.
     pub fn of_directory(data: &Path) -> Result<Self, Failure> {
-        let places = [data.join(crate::home::AGENT_FOLDER), data.to_path_buf()];
-        let found = places.iter().find_map(|place| Access::read(place).ok());
-        let access = found.ok_or_else(|| {
-            Failure::plain(format!("no agent is known in `{}`", data.display())).advise(
-                "name the data directory of its `ebb up` with --data, or the agent with --agent and --token-file",
-            )
-        })?;
+        let access = access(data)?;
         Self::new(&access.url, &access.token_file)
     }
 
     /// The agent at an address.
     pub fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
-        let token = AgentToken::read(token_file).map_err(|e| Failure::local("the agent's token cannot be read", e))?;
+        let token =
+            TakeBackToken::read(token_file).map_err(|e| Failure::local("the agent's token cannot be read", e))?;
         let http = reqwest::Client::builder()
             .no_proxy()
             .build()
@@ -110,6 +108,46 @@ impl AgentClient {
     fn strange(&self, error: &serde_json::Error) -> Failure {
         Failure::Answer { url: self.url.clone(), what: error.to_string() }
     }
+}
+
+/// As the agent of this data directory, or of an `ebb up` on it, last wrote it.
+fn access(data: &Path) -> Result<Access, Failure> {
+    let places = [data.join(crate::home::AGENT_FOLDER), data.to_path_buf()];
+    let found = places.iter().find_map(|place| Access::read(place).ok());
+    found.ok_or_else(|| {
+        Failure::plain(format!("no agent is known in `{}`", data.display()))
+            .advise("name the data directory of its `ebb up` with --data, or the agent with --agent and --token-file")
+    })
+}
+
+/// `ebb fleet token`.
+pub fn fleet_token(output: Output, args: &FleetTokenArgs) -> Result<(), Failure> {
+    let access = access(&args.data)?;
+    let operator = AgentToken::read(&access.token_file).map_err(|e| {
+        Failure::local("the agent's token cannot be read", e).advise("run this as the user who runs the agent")
+    })?;
+    let token = FleetToken::derive(&operator, &access.server, args.name.clone(), args.slots.iter().copied().collect());
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&args.to)
+        .map_err(|e| Failure::local(format!("`{}` cannot be made", args.to.display()), e))?;
+    writeln!(file, "{}", token.expose())
+        .map_err(|e| Failure::local(format!("`{}` cannot be written", args.to.display()), e))?;
+    match output {
+        Output::Json => {
+            json(&json!({"fleet": args.name, "server": access.server, "slots": args.slots, "token_file": args.to}))
+        }
+        Output::Table => line(format!(
+            "`{}` may take back {} with --agent {} --token-file {}",
+            args.name,
+            args.slots.iter().map(|slot| format!("{}/{slot}", access.server)).collect::<Vec<_>>().join(", "),
+            access.url,
+            args.to.display()
+        )),
+    }
+    Ok(())
 }
 
 /// `ebb take-back`.

@@ -1,9 +1,10 @@
 //! The agent's own listener, with which a fleet takes slots back when controller, gateway and log are all gone.
 //!
 //! `POST /v1/take-back {slots, deadline_ms?}` answers when the slots are free; `GET /v1/slots` shows what is on them;
-//! `GET /healthz` says that the agent lives. All but the last ask for the bearer token of the agent's data directory. It
-//! decides nothing; requests go to `host.rs`.
+//! `GET /healthz` says that the agent lives. All but the last ask for a bearer token: the one in the agent's data directory, or
+//! a fleet's, which takes back that fleet's slots only. It decides nothing; requests go to `host.rs`.
 
+use crate::holder::Holder;
 use crate::host::HostEvent;
 use crate::host::TakeBack;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -11,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use controller_link::AgentToken;
 use events_schema::{ServerId, SlotId};
 use serde::{Deserialize, Serialize};
@@ -139,17 +140,25 @@ struct Slots {
     slots: Vec<SlotReport>,
 }
 
-async fn guard(State(direct): State<Direct>, request: Request, next: Next) -> Response {
+async fn guard(State(direct): State<Direct>, mut request: Request, next: Next) -> Response {
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if direct.token.accepts(shown) { next.run(request).await } else { Problem::NoToken.into_response() }
+    let Some(holder) = Holder::of(&direct.token, &direct.server, shown) else {
+        return Problem::NoToken.into_response();
+    };
+    request.extensions_mut().insert(holder);
+    next.run(request).await
 }
 
 async fn take_back(
     State(direct): State<Direct>,
+    Extension(holder): Extension<Holder>,
     body: Result<Json<TakeBackBody>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Json<Freed>, Problem> {
     let Json(body) = body.map_err(|rejection| Problem::Body(rejection.body_text()))?;
     let slots = body.slots.iter().map(|name| direct.slot(name)).collect::<Result<BTreeSet<u16>, Problem>>()?;
+    if let Some(slot) = slots.iter().find(|slot| !holder.may_take(**slot)) {
+        return Err(Problem::NotYours { slot: format!("{}/{slot}", direct.server), holder });
+    }
     if slots.is_empty() {
         return Err(Problem::Body("`slots` is empty: expected at least one slot".to_owned()));
     }
@@ -189,6 +198,10 @@ enum Problem {
     Body(String),
     #[error("`{value}` is not a slot of this agent: expected {expected}")]
     NoSlot { value: String, expected: String },
+    #[error(
+        "`{slot}` is not this token's: it belongs to {holder}; ask for slots of that fleet only, or have the agent's operator make another token with `ebb fleet token`"
+    )]
+    NotYours { slot: String, holder: Holder },
     #[error("{REQUESTS_MAX} take-backs are waiting already: try again")]
     Busy,
     #[error("this agent is ending, and its executors with it: look again in a moment")]
@@ -207,6 +220,7 @@ impl IntoResponse for Problem {
             Problem::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
             Problem::Body(_) => (StatusCode::BAD_REQUEST, "bad-request"),
             Problem::NoSlot { .. } => (StatusCode::NOT_FOUND, "no-such-slot"),
+            Problem::NotYours { .. } => (StatusCode::FORBIDDEN, "not-your-slot"),
             Problem::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
             Problem::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
             Problem::NotKept => (StatusCode::INSUFFICIENT_STORAGE, "not-written-down"),

@@ -6,20 +6,24 @@
 //! nothing of training.
 //!
 //! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs` (executors),
-//! `direct.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way). Next on a job's path: `workers/executor/src/lib.rs`.
+//! `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way). Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
 mod direct;
+mod environment;
 mod group;
+mod holder;
 mod host;
 mod log_file;
+mod private;
 mod process;
 mod record;
 mod uplink;
 
 pub use access::{Access, AccessError};
-pub use controller_link::AgentToken;
+pub use controller_link::{AgentToken, SecretError};
 pub use direct::{TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
+pub use holder::{FleetToken, TakeBackToken};
 pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 
 use direct::Direct;
@@ -27,7 +31,7 @@ use events_schema::{Digest, ServerId, TimeMs};
 use host::{Host, HostEvent};
 use record::TakenBack;
 use std::ffi::OsString;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -197,8 +201,10 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
 /// Makes the folders and takes the lock that keeps a second agent from killing this one's executors.
 fn prepare(data_dir: &Path) -> Result<File, StartError> {
     let data_error = |what| move |source| StartError::Data { path: data_dir.to_owned(), what, source };
-    fs::create_dir_all(host::executors_folder(data_dir)).map_err(data_error("making its folders"))?;
-    let lock = File::create(data_dir.join("agent.lock")).map_err(data_error("making its lock file"))?;
+    for folder in [data_dir.to_owned(), host::executors_folder(data_dir), data_dir.join("logs")] {
+        private::make_folder(&folder).map_err(data_error("making its folders"))?;
+    }
+    let lock = private::open(&data_dir.join("agent.lock"), false).map_err(data_error("making its lock file"))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(StartError::Locked(data_dir.to_owned())),

@@ -2,6 +2,7 @@
 //! error kept in a bounded log, reaped. It decides nothing; every happening goes to `host.rs` as a [`HostEvent`]. Next file:
 //! `group.rs`.
 
+use crate::environment;
 use crate::group::{Stat, clear_group, kill_group};
 use crate::host::HostEvent;
 use crate::log_file::LogFile;
@@ -86,6 +87,8 @@ pub(crate) fn launch(
     let nonce = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let mut child = Command::new(program)
         .args(arguments)
+        .env_clear()
+        .envs(environment::for_executors(std::env::vars_os()))
         .env(NONCE_VARIABLE, &nonce)
         .process_group(0)
         .stdin(Stdio::piped())
