@@ -64,16 +64,23 @@ impl App {
     /// Waits until the model holds everything that was in the log when this was called, so that "there is no such job" is said
     /// only if it is true.
     pub async fn catch_up(&self) -> Result<(), ApiError> {
-        let end = self.log.end(Stream::Events, self.cell).await?;
-        let mut bell = self.model.subscribe();
-        let reached = bell.wait_for(|progress| match progress {
-            Progress::Following(next) | Progress::Disturbed(next) => *next >= end,
-            Progress::CatchingUp => false,
-            Progress::Stopped => true,
-        });
-        match tokio::time::timeout(self.limits.decision_wait, reached).await {
-            Ok(Ok(progress)) if *progress != Progress::Stopped => Ok(()),
-            _ => Err(ApiError::new(Kind::NotReady, "the log is ahead of what is known here; try again in a moment")),
+        let reached = async {
+            let end = self.log.end(Stream::Events, self.cell).await?;
+            let mut bell = self.model.subscribe();
+            let progress = bell.wait_for(|progress| match progress {
+                Progress::Following(next) | Progress::Disturbed(next) => *next >= end,
+                Progress::CatchingUp => false,
+                Progress::Stopped => true,
+            });
+            Ok::<bool, ApiError>(progress.await.is_ok_and(|progress| *progress != Progress::Stopped))
+        };
+        match tokio::time::timeout(self.limits.catch_up, reached).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(false)) | Err(_) => {
+                let detail = "the log does not answer, or is ahead of what is known here; try again in a moment";
+                Err(ApiError::new(Kind::NotReady, detail))
+            }
         }
     }
 }

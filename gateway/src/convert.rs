@@ -1,8 +1,8 @@
 //! From the controller's state to what the API shows. The only file that knows both. Pure.
 
 use crate::wire;
-use controller_core::State;
 use controller_core::state::{Fleet, Job, JobPhase, Slot};
+use controller_core::{Reasons, State};
 use events_schema::job::JobSpec;
 use events_schema::orders::Telemetry;
 use events_schema::public::rfc3339;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// A job as the API shows it.
 #[must_use]
-pub fn job(id: &JobId, job: &Job, telemetry: Option<Telemetry>) -> wire::Job {
+pub fn job(id: &JobId, job: &Job, reasons: &Reasons<'_>, telemetry: Option<Telemetry>) -> wire::Job {
     let (outcome, failure) = match &job.phase {
         JobPhase::Finished { outcome, .. } => (Some(self::outcome(outcome)), None),
         JobPhase::Failed { reason, .. } => (None, Some(reason.clone())),
@@ -30,7 +30,7 @@ pub fn job(id: &JobId, job: &Job, telemetry: Option<Telemetry>) -> wire::Job {
         workers: job.spec.workers,
         generation: job.active().map(|active| active.proposal.generation.0),
         progress: telemetry.map(progress),
-        reason: job.reason.clone(),
+        reason: reasons.of_job(id, job),
         last_scaling: job.scaling.as_ref().map(|scaling| wire::Scaling {
             at: rfc3339(scaling.at),
             from: scaling.from as usize,
@@ -132,7 +132,7 @@ fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> wire::Slot {
     wire::Slot {
         slot: id.clone(),
         fleet: slot.and_then(|slot| slot.fleet.clone()),
-        state: slot.map_or("undeclared", |slot| slot.state.name()),
+        state: state.slot_shown(id),
         job: slot.and_then(|slot| slot.job.clone()),
         executor: slot.and_then(|slot| slot.executor.clone()),
         class: server.map(|server| server.class),

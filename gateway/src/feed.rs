@@ -6,9 +6,9 @@
 
 use crate::problem::{ApiError, Kind};
 use crate::read_model::ReadModel;
-use events_log::count::{Counter, Verdict};
-use events_log::{EventLog, ReadError, Stream};
-use events_schema::batch::{Batch, DecodeError, EventRecord, from_bytes};
+use events_log::{EventLog, ReadError, Record, Stream};
+use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
+use events_schema::batch::Batch;
 use events_schema::fact::Fact;
 use events_schema::public::FactPosition;
 use events_schema::{Cell, Offset, TimeMs};
@@ -153,14 +153,8 @@ pub enum FeedError {
     #[error("the log cannot be read")]
     Log(#[source] ReadError),
     /// A record is none. Stop; the log was written by a newer build or is damaged.
-    #[error("record {offset} of the events cannot be decoded")]
-    Record {
-        /// Which.
-        offset: Offset,
-        /// Why.
-        #[source]
-        source: DecodeError,
-    },
+    #[error(transparent)]
+    Record(#[from] UnreadableEvent),
 }
 
 impl From<ReadError> for FeedError {
@@ -180,15 +174,14 @@ impl From<FeedError> for ApiError {
                 "begin anew without a cursor, after reading the present state of what you follow",
             ),
             FeedError::Log(error) => error.into(),
-            FeedError::Record { .. } => ApiError::incident(&error.to_string()),
+            FeedError::Record(_) => ApiError::incident(&error.to_string()),
         }
     }
 }
 
 /// Passes one record through the rule. Parts of a batch count with their last record.
-pub fn count(counter: &mut Counter, offset: Offset, bytes: &[u8]) -> Result<Verdict, FeedError> {
-    let record: EventRecord = from_bytes(bytes).map_err(|source| FeedError::Record { offset, source })?;
-    Ok(counter.offer(offset, record))
+pub fn count(counter: &mut Counter, record: &Record) -> Result<Verdict, FeedError> {
+    Ok(counter.offer(record.offset, read_event(record)?))
 }
 
 /// The batch as it is handed on.
@@ -246,7 +239,7 @@ impl FeedReader {
         let (mut next, mut batches) = (from, Vec::new());
         for record in records {
             next = record.offset.next();
-            if let Verdict::Counts(batch) = count(&mut counter, record.offset, &record.bytes)? {
+            if let Verdict::Counts(batch) = count(&mut counter, &record)? {
                 let batch = counted(record.offset, batch);
                 if end_of_record(batch.offset) > self.cursor {
                     batches.push(Arc::new(batch));

@@ -5,8 +5,8 @@
 
 use crate::feed::{FeedError, READ_BYTES_MAX, count};
 use crate::read_model::{Progress, ReadModel};
-use events_log::count::{Counter, Verdict};
 use events_log::{Advice, EventLog, ReadError, Stream};
+use events_rule::count::{Counter, Verdict};
 use events_schema::{Cell, Offset};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Follower {
         let records = self.log.read(Stream::Events, self.cell, self.next, READ_BYTES_MAX).await?;
         let nothing_new = records.is_empty();
         for record in records {
-            if let Verdict::Counts(batch) = count(&mut self.counter, record.offset, &record.bytes)? {
+            if let Verdict::Counts(batch) = count(&mut self.counter, &record)? {
                 self.model.apply(record.offset, batch);
             }
             self.next = record.offset.next();

@@ -4,11 +4,10 @@
 //! gateways serve one cell, and one without a controller still answers from what it knows.
 //!
 //! Reading order: `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
-//! `submit.rs` (durable, then decided), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
+//! `submit.rs` with the crate `gateway-call` (durable, then decided), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
 //! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal), `listener.rs` (connections).
 //! On a job's path the first file is `routes.rs`.
 
-mod answers;
 mod app;
 mod body;
 mod convert;
@@ -30,6 +29,7 @@ mod wire;
 pub use app::TelemetrySource;
 pub use body::BODY_LEN_MAX;
 pub use feed::FeedError;
+pub use gateway_call::Waits;
 pub use limits::Limits;
 
 use app::App;

@@ -1,12 +1,15 @@
 //! Every bound of the gateway that a test or an operator may want otherwise, with its reason. Passed in, never switched by a build.
 
+use gateway_call::Waits;
 use std::time::Duration;
 
 /// The bounds of one gateway. Body and page sizes are constants of `body.rs` and `query.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a command's decision is awaited before the answer is 202: a controller takes over within this.
-    pub decision_wait: Duration,
+    /// How long the acknowledgement and then the decision of a command or signal are awaited.
+    pub call: Waits,
+    /// How long the log may take to say where it ends, and the read model to get there, before something is called unknown.
+    pub catch_up: Duration,
     /// Longest time from a request's head to its answer's head, for all but dataset registrations.
     pub request_time: Duration,
     /// The same for dataset registrations, which read the footers of up to thousands of files.
@@ -32,7 +35,8 @@ pub struct Limits {
 impl Limits {
     /// What `ebb up` runs with.
     pub const STANDARD: Self = Self {
-        decision_wait: Duration::from_secs(5),
+        call: Waits::STANDARD,
+        catch_up: Duration::from_secs(5),
         request_time: Duration::from_secs(30),
         registration_time: Duration::from_secs(120),
         head_time: Duration::from_secs(15),
@@ -45,3 +49,8 @@ impl Limits {
         registrations_max: 2,
     };
 }
+
+const _: () = assert!(
+    Waits::STANDARD.total_ms() < Limits::STANDARD.request_time.as_millis() as u64,
+    "a call says what is known of its record before the request's own time is over"
+);

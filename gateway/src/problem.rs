@@ -223,10 +223,7 @@ impl From<AppendError> for ApiError {
             AppendError::TooLarge { .. } => {
                 Self::new(Kind::BodyTooLarge, "the record would be larger than the log takes; send less at once")
             }
-            AppendError::Unknown(_) => Self::new(
-                Kind::OutcomeUnknown,
-                "the log did not say whether it kept the command; look before sending it again, or send it again with the same `Idempotency-Key`",
-            ),
+            AppendError::Unknown(_) => outcome_unknown(Repeat::AfterALook),
             AppendError::Full { .. } => {
                 Self::new(Kind::LogUnavailable, format!("nothing was recorded: {error}; free some space and try again"))
             }
@@ -237,6 +234,30 @@ impl From<AppendError> for ApiError {
             _ => Self::new(Kind::LogUnavailable, "nothing was recorded; try again in a moment"),
         }
     }
+}
+
+/// How a request whose outcome is unknown may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// It has an `Idempotency-Key`: the same one has no second effect.
+    UnderItsKey,
+    /// It would count twice if both came through.
+    AfterALook,
+    /// Only the newest counts.
+    Freely,
+}
+
+/// The answer to a request of which nobody knows whether it was recorded.
+#[must_use]
+pub fn outcome_unknown(repeat: Repeat) -> ApiError {
+    let advice = match repeat {
+        Repeat::UnderItsKey => "send it again with the same `Idempotency-Key`, which has no second effect",
+        Repeat::AfterALook => {
+            "it may still take effect, so look with GET before you send it again; a submit with an `Idempotency-Key` can be repeated without looking"
+        }
+        Repeat::Freely => "send the need again: only the newest signal of a fleet counts",
+    };
+    ApiError::new(Kind::OutcomeUnknown, format!("the log did not say in time whether it kept this; {advice}"))
 }
 
 impl From<ReadError> for ApiError {

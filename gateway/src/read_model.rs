@@ -3,16 +3,15 @@
 //! Written by `follow.rs` alone, one counted batch at a time, so a reader sees whole batches or nothing of them. Readers hold
 //! the lock for one look and never across an await.
 
-use crate::answers::Answers;
 use crate::feed::{BEGINNING, CountedBatch, Feed, end_of_record};
 use crate::job_index::JobIndex;
 use controller_core::State;
-use events_log::count::Counter;
+use events_rule::count::Counter;
 use events_schema::batch::Batch;
 use events_schema::public::FactPosition;
 use events_schema::{Cell, Offset};
+use gateway_call::Answers;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 use tokio::sync::watch;
 
 /// Everything folded from `events` so far.
@@ -121,22 +120,5 @@ impl ReadModel {
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
-    }
-
-    /// Waits until `look` finds something, at most for `wait_max`.
-    pub async fn wait_for<T>(&self, wait_max: Duration, mut look: impl FnMut(&Model) -> Option<T>) -> Option<T> {
-        let mut bell = self.subscribe();
-        let waiting = async {
-            loop {
-                bell.borrow_and_update();
-                if let Some(found) = look(&self.read()) {
-                    return Some(found);
-                }
-                if bell.changed().await.is_err() {
-                    return None;
-                }
-            }
-        };
-        tokio::time::timeout(wait_max, waiting).await.ok().flatten()
     }
 }

@@ -1,18 +1,19 @@
-//! From a request to a durable command and its decision: append, then watch the read model for what became of it.
+//! From a request to a durable command and its decision: makes a [`Call`], performs what it wants, and says what came of it.
 //!
-//! The answer never says more than is true: durable and decided, durable and undecided (202), or not known to be durable (503).
-//! On a job's path the next file is `events/schema/src/command.rs`, then `events/log/src/lib.rs`.
+//! What may be answered is decided in `gateway/call/src/lib.rs`, which is the next file on a job's path; nothing here waits
+//! for anything by itself.
 
-use crate::answers::Answer;
 use crate::app::{App, now};
 use crate::identity::{self, IdempotencyKey};
-use crate::problem::{ApiError, Kind, Target, refused};
-use events_log::{AppendError, Stream};
+use crate::problem::{ApiError, Kind, Repeat, Target, outcome_unknown, refused};
+use events_log::AppendError;
 use events_schema::batch::to_bytes;
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal};
 use events_schema::fact::Refusal;
 use events_schema::job::JobSpec;
-use events_schema::{CommandId, Digest, FleetId, JobId, Offset};
+use events_schema::{CommandId, Digest, FleetId, JobId, Offset, TimeMs};
+use gateway_call::{Answer, Call, In, Out, Outcome, Question};
+use std::time::{Duration, Instant};
 
 /// How many submits of one key may be refused before it is used up. A refusal does not bind the key, so that a submit can be
 /// sent again once its dataset is there.
@@ -43,7 +44,7 @@ pub enum Submitted {
 /// Asks for something other than a job.
 pub async fn command(app: &App, command: Command) -> Result<Decision, ApiError> {
     let id = identity::random_command().map_err(|error| ApiError::incident(&error.to_string()))?;
-    send(app, id, command).await
+    send(app, id, command, Repeat::AfterALook).await
 }
 
 /// Asks for a job, once per key.
@@ -67,7 +68,8 @@ pub async fn job(
         }
     };
     let command = Command::SubmitJob { job: job.clone(), spec: Box::new(spec), body_digest };
-    let decision = send(app, id, command).await?;
+    let repeat = if key.is_some() { Repeat::UnderItsKey } else { Repeat::AfterALook };
+    let decision = send(app, id, command, repeat).await?;
     // Somebody else may have used the key at the same time: what stands in the state is the truth.
     let known = same_job(app, &job, &body_digest)?;
     match (decision, known) {
@@ -104,24 +106,13 @@ fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Resul
 }
 
 /// Makes a command durable and waits for what becomes of it.
-async fn send(app: &App, id: CommandId, command: Command) -> Result<Decision, ApiError> {
+async fn send(app: &App, id: CommandId, command: Command, repeat: Repeat) -> Result<Decision, ApiError> {
     let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: now(), command };
-    let offset = match app.log.append(Stream::Commands, app.cell, to_bytes(&record)).await {
-        Ok(offset) => Some(offset),
-        // It may be in the log. If it is, its id shows up.
-        Err(AppendError::Unknown(_)) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let answer = app.model.wait_for(app.limits.decision_wait, |model| match offset {
-        Some(offset) => model.answers.of_command_at(&id, offset),
-        None => model.answers.of_command(&id).cloned(),
-    });
-    match (answer.await, offset) {
-        (Some(Answer::Taken | Answer::Unremarked), _) => Ok(Decision::Done),
-        (Some(Answer::Refused(refusal)), _) => Ok(Decision::Refused(refusal)),
-        (Some(Answer::SetAside(reason)), _) => Err(set_aside("command", &reason)),
-        (None, Some(_)) => Ok(Decision::Undecided(id)),
-        (None, None) => Err(outcome_unknown()),
+    match call(app, Question::Command(id.clone()), to_bytes(&record), repeat).await? {
+        Some(Answer::Taken | Answer::Unremarked) => Ok(Decision::Done),
+        Some(Answer::Refused(refusal)) => Ok(Decision::Refused(refusal)),
+        Some(Answer::SetAside(reason)) => Err(set_aside("command", &reason)),
+        None => Ok(Decision::Undecided(id)),
     }
 }
 
@@ -146,15 +137,71 @@ pub async fn demand(
     needed: u32,
 ) -> Result<SignalDecision, ApiError> {
     let signal = DemandSignal { fleet: fleet.clone(), sequence, at: now(), demand };
-    let offset: Offset = app.log.append(Stream::Demand, app.cell, to_bytes(&signal)).await?;
-    let answer = app
-        .model
-        .wait_for(app.limits.decision_wait, |model| model.answers.of_signal_at(fleet, sequence, needed, offset));
-    match answer.await {
+    let question = Question::Signal { fleet: fleet.clone(), sequence, needed };
+    match call(app, question, to_bytes(&signal), Repeat::Freely).await? {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),
         Some(Answer::Refused(_) | Answer::Unremarked) => Ok(SignalDecision::PassedOver),
         Some(Answer::SetAside(reason)) => Err(set_aside("signal", &reason)),
         None => Ok(SignalDecision::Undecided),
+    }
+}
+
+/// Runs a call to its end: what was decided, or `None` if it is durable and undecided.
+async fn call(app: &App, question: Question, record: Vec<u8>, repeat: Repeat) -> Result<Option<Answer>, ApiError> {
+    let begun = Instant::now();
+    let clock = || TimeMs(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let mut bell = app.model.subscribe();
+    let (mut call, mut outs) = Call::begin(clock(), question, record, app.limits.call);
+    let mut append = None;
+    let mut refusal: Option<AppendError> = None;
+    let mut wake_at = TimeMs(0);
+    loop {
+        for out in std::mem::take(&mut outs) {
+            match out {
+                Out::Append(stream, record) => append = Some(app.log.append(stream.into(), app.cell, record)),
+                Out::WakeAt(at) => wake_at = at,
+                Out::Answer(Outcome::Decided(answer)) => return Ok(Some(answer)),
+                Out::Answer(Outcome::Undecided(_)) => return Ok(None),
+                Out::Answer(Outcome::Unknown) => return Err(outcome_unknown(repeat)),
+                Out::Answer(Outcome::NotRecorded) => {
+                    return Err(
+                        refusal.map_or_else(|| ApiError::incident("an append that was not made"), ApiError::from)
+                    );
+                }
+            }
+        }
+        let appended = async {
+            match append.as_mut() {
+                Some(append) => append.await,
+                None => std::future::pending().await,
+            }
+        };
+        let input = tokio::select! {
+            biased;
+            appended = appended => {
+                append = None;
+                told(appended, &mut refusal)
+            }
+            // The app holds the sender, so this ends only with a change.
+            _ = bell.changed() => In::Changed,
+            () = tokio::time::sleep_until((begun + Duration::from_millis(wake_at.0)).into()) => In::Wake,
+        };
+        outs = call.handle(clock(), input, &app.read().answers);
+    }
+}
+
+/// What the log says about an append; a refusal is kept for the answer.
+fn told(appended: Result<Offset, AppendError>, refusal: &mut Option<AppendError>) -> In {
+    match appended {
+        Ok(offset) => In::Appended(offset),
+        Err(AppendError::Unknown(cause)) => {
+            tracing::warn!(%cause, "the log does not know whether it kept a record");
+            In::Unknown
+        }
+        Err(error) => {
+            *refusal = Some(error);
+            In::NotRecorded
+        }
     }
 }
 
@@ -164,8 +211,4 @@ fn set_aside(what: &str, reason: &str) -> ApiError {
         Kind::InputSetAside,
         format!("the controller could not take this {what} and its operator was told; sending it again will not help"),
     )
-}
-
-fn outcome_unknown() -> ApiError {
-    AppendError::Unknown(std::sync::Arc::new(std::io::Error::other("the command did not show up in time"))).into()
 }

@@ -184,7 +184,7 @@ pub struct Slot {
     pub slot: SlotId,
     /// Whose it is; a slot of no fleet is never used.
     pub fleet: Option<FleetId>,
-    /// `undeclared` (of no fleet), `unoffered`, `offered`, `borrowed` or `reclaimed`.
+    /// `undeclared` (of no fleet), `unoffered`, `offered`, `borrowed`, `reclaimed`, or `unknown`: to be free, on a server that cannot be reached.
     pub state: &'static str,
     /// The job on it.
     pub job: Option<JobId>,

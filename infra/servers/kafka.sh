@@ -96,8 +96,24 @@ log.cleaner.dedupe.buffer.size=4194304
 PROPERTIES
 }
 
+cluster_id() { echo "E$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=' | tail -c +3)"; }
+
+format() { # DIR LIBS CLUSTER: its data folder
+  java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$2/*" kafka.tools.StorageTool format -t "$3" -c "$1/node.properties" \
+    >"$1/format.log" 2>&1 || { cat "$1/format.log" >&2; die "the data folder cannot be formatted"; }
+}
+
+launch() { # DIR LIBS: a broker as DIR/node.properties says, its process in DIR/pid
+  setsid java -Xmx384m -Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+    -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info \
+    -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
+    -cp "$2/*" kafka.Kafka "$1/node.properties" </dev/null >"$1/kafka.log" 2>&1 9>&- &
+  echo "$!" >"$1/pid"
+  disown "$!" 2>/dev/null || true
+}
+
 start() {
-  local directory=$1 pid libs port controller_port cluster try
+  local directory=$1 pid libs port controller_port try
   mkdir -p "$directory"
   directory=$(cd "$directory" && pwd)
   pid=$(cat "$directory/pid" 2>/dev/null || true)
@@ -120,21 +136,12 @@ start() {
       while [ "$controller_port" = "$port" ]; do controller_port=$(free_port); done
     fi
     write_properties "$directory" "$port" "$controller_port"
-    if [ ! -f "$directory/data/meta.properties" ]; then
-      cluster=E$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=' | tail -c +3)
-      java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$libs/*" kafka.tools.StorageTool format -t "$cluster" -c "$directory/node.properties" \
-        >"$directory/format.log" 2>&1 || { cat "$directory/format.log" >&2; die "the data folder cannot be formatted"; }
-    fi
-    setsid java -Xmx384m -Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-      -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info \
-      -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
-      -cp "$libs/*" kafka.Kafka "$directory/node.properties" </dev/null >"$directory/kafka.log" 2>&1 9>&- &
-    pid=$!
-    echo "$pid" >"$directory/pid"
+    [ -f "$directory/data/meta.properties" ] || format "$directory" "$libs" "$(cluster_id)"
+    launch "$directory" "$libs"
+    pid=$(cat "$directory/pid")
     echo "$port" >"$directory/port"
     echo "$controller_port" >"$directory/controller_port"
     if wait_until_it_answers "$directory" "$pid" "$port"; then
-      disown "$pid" 2>/dev/null || true
       say "Kafka answers on 127.0.0.1:$port, process $pid, log in $directory/kafka.log"
       echo "EBB_TEST_KAFKA=127.0.0.1:$port"
       return
@@ -172,6 +179,8 @@ stop() {
   rm -f "$directory/pid"
 }
 
+# kafka3.sh takes the functions above.
+[ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 [ $# = 2 ] || usage
 case $1 in
   start) start "$2" ;;

@@ -1,4 +1,5 @@
-//! Prints how long decisions take on a large cell: 10,000 slots, 2,000 running and 10,000 waiting jobs.
+//! Prints how long decisions take on a large cell: 10,000 slots, 2,000 running and 10,000 waiting jobs; and how long it takes to
+//! give back all the idle slots of one large fleet.
 //!
 //! `cargo run --release -p controller-core --example scale [-- POLICY]`. Targets: a plan p99 ≤ 50 ms, a reclaim ≤ 5 ms.
 #![allow(clippy::unwrap_used)]
@@ -84,22 +85,22 @@ fn show(what: &str, mut times: Vec<Duration>) {
     );
 }
 
-/// Servers, a dataset and fleets, nothing lent yet.
-fn declared() -> Cluster {
+/// Servers, a dataset and fleets that share them, nothing lent yet.
+fn declared(servers: u16, fleets: u16) -> Cluster {
     let policy = std::env::args().nth(1).unwrap_or_else(|| "ebb".to_owned());
     let policy = policy_by_name(&policy).expect("a known policy");
     let mut c =
-        Cluster { state: State::new(Cell(0)), policy, at: TimeMs(1), reports: vec![0; SERVERS.into()], commands: 0 };
-    for server in 0..SERVERS {
+        Cluster { state: State::new(Cell(0)), policy, at: TimeMs(1), reports: vec![0; servers.into()], commands: 0 };
+    for server in 0..servers {
         c.report(
             server,
             Report::AgentJoined { slots: SLOTS, class: Digest::of(b"c"), address: "http://a:1".to_owned() },
         );
     }
     c.command(Command::RegisterDataset { dataset: dataset("digits") });
-    for fleet in 0..FLEETS {
-        let slots = (0..SERVERS)
-            .filter(|s| s % FLEETS == fleet)
+    for fleet in 0..fleets {
+        let slots = (0..servers)
+            .filter(|s| s % fleets == fleet)
             .flat_map(|s| (0..SLOTS).map(move |i| slot(name(s).as_str(), i)));
         let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
         c.command(Command::PutFleet {
@@ -112,8 +113,17 @@ fn declared() -> Cluster {
     c
 }
 
+/// A fleet lends so many slots, nobody uses them, and it wants all of them back.
+fn reclaim_idle(slots: u16) {
+    let mut c = declared(slots / SLOTS, 1);
+    let lend = c.demand(0, 1, 0).1;
+    let (facts, reclaim) = c.demand(0, 2, u32::from(slots));
+    println!("{slots} idle slots of a fleet: lent in {lend:?}, all back in {reclaim:?} ({} facts)", facts.len());
+}
+
 fn main() {
-    let mut c = declared();
+    [1_024, 8_192].into_iter().for_each(reclaim_idle);
+    let mut c = declared(SERVERS, FLEETS);
     let submits = |c: &mut Cluster, jobs: std::ops::Range<u32>| -> Vec<Duration> {
         jobs.map(|n| {
             c.command(Command::SubmitJob { job: job(n), spec: Box::new(spec(n)), body_digest: Digest::of(b"") })
@@ -151,13 +161,18 @@ fn main() {
     };
     show("tick: a plan over a calm cell", ticks(&mut c, 50, 1));
     show("tick: sizes have settled, slots are exchanged", ticks(&mut c, 1, 10_000));
-    let (mut times, mut facts) = (Vec::new(), 0);
+    let (mut times, mut checks, mut facts) = (Vec::new(), Vec::new(), 0);
     for fleet in 0..FLEETS {
+        let before = c.state.clone();
         let (decided, took) = c.demand(fleet, 2, 50);
         facts += decided.len();
         times.push(took);
+        let start = Instant::now();
+        assert_eq!(invariants::check_changes(&before, &c.state), []);
+        checks.push(start.elapsed());
     }
     show("reclaim of 50 slots of a fleet's 200", times);
+    show("  and its invariants", checks);
     let running = c.state.live_jobs().filter(|(_, j)| j.active().is_some()).count();
     println!(
         "{facts} facts; {running} jobs run, {} wait; {} executors",

@@ -1,33 +1,34 @@
-//! What always holds, as named functions: checked after every event in tests and in the simulator, counted in production.
+//! What always holds, as named functions of one job, slot, executor or fleet, and of a step from one state to the next.
 //!
-//! [`check`] looks at one state, [`check_step`] at two in a row. They hold between inputs, not between the facts of one input.
+//! [`check`] and [`check_step`] look at everything, after every event of tests and of the simulator. [`check_changes`] looks only at
+//! what differs between two states and at what that is tied to: cheap enough to follow every batch in production. All hold between
+//! inputs, not between the facts of one input.
+//!
+//! None of them knows how long a report may take. That a reclaimed slot really becomes free in time is for whoever watches clocks:
+//! [`overdue`] lists those that did not.
 
-use crate::limits::RECLAIM_GRACE_MS;
-use crate::state::{Job, JobPhase, SlotState, State};
+use crate::state::{Executor, Fleet, Job, JobPhase, Slot, SlotState, State};
 use events_schema::fact::Proposal;
-use events_schema::{Digest, JobId, Rank, SlotId};
-use std::collections::{BTreeMap, BTreeSet};
+use events_schema::{Digest, ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
+use std::collections::BTreeSet;
 
 /// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Its name, as in [`INVARIANTS`] or [`STEP_INVARIANTS`].
+    /// Its name, as in [`names`].
     pub invariant: &'static str,
     /// Who broke it, and how.
     pub detail: String,
 }
 
-type Check = fn(&State, &mut Vec<String>);
-type StepCheck = fn(&State, &State, &mut Vec<String>);
+type Of<Id, T> = (&'static str, fn(&State, &Id, &T, &mut Vec<String>));
+type Step<Id> = (&'static str, fn(&State, &State, &Id, &mut Vec<String>));
+type Whole = (&'static str, fn(&State, &mut Vec<String>));
 
-/// Every invariant of a state.
-pub const INVARIANTS: [(&str, Check); 11] = [
-    ("a slot has at most one owner", slot_has_one_owner),
-    ("no slot is used outside a loan", used_only_on_loan),
+const OF_JOB: [Of<JobId, Job>; 8] = [
+    ("a slot has at most one owner", job_owns_its_slots),
     ("no plan exceeds capacity", no_plan_beyond_capacity),
     ("a job below its guarantee is queued or gives everything back", guarantee_is_kept),
-    ("a fleet lends no more than it can spare", lends_what_it_can_spare),
-    ("a reclaimed slot is free by its deadline", reclaimed_in_time),
     ("every accepted job is in exactly one phase", one_phase),
     ("the ranks of a generation cover 0..W once", ranks_are_covered),
     ("generations are numbered upwards", generations_ascend),
@@ -35,121 +36,244 @@ pub const INVARIANTS: [(&str, Check); 11] = [
     ("a job runs on one numeric class", one_class),
 ];
 
-/// Every invariant of a step from one state to the next.
-pub const STEP_INVARIANTS: [(&str, StepCheck); 3] = [
+const OF_SLOT: [Of<SlotId, Slot>; 3] = [
+    ("a slot has at most one owner", slot_has_one_owner),
+    ("no slot is used outside a loan", used_only_on_loan),
+    ("who is on a reclaimed slot has to leave by its deadline", reclaimed_is_being_left),
+];
+
+const OF_EXECUTOR: [Of<ExecutorId, Executor>; 1] = [("a slot has at most one owner", executor_is_on_its_slot)];
+
+const OF_FLEET: [Of<FleetId, Fleet>; 1] = [("a fleet lends no more than it can spare", lends_what_it_can_spare)];
+
+/// What only a look at everything tells.
+const OF_ALL: [Whole; 2] =
+    [("a fleet's lent slots are counted", lent_slots_are_counted), ("ended jobs are filed once", ended_are_filed_once)];
+
+const STEP_OF_JOB: [Step<JobId>; 2] = [
     ("a terminal job never changes", terminal_never_changes),
     ("a generation never goes back", generation_never_goes_back),
-    ("an executor's number is never used again", numbers_are_not_reused),
 ];
+
+const STEP_OF_SLOT: [Step<SlotId>; 1] = [("a slot is free only when its agent says so", freed_by_its_agent)];
+
+const STEP_OF_EXECUTOR: [Step<ExecutorId>; 1] = [("an executor's number is never used again", numbers_are_not_reused)];
+
+/// The names of all invariants, once each.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let of_state = OF_JOB.map(|i| i.0).into_iter().chain(OF_SLOT.map(|i| i.0)).chain(OF_EXECUTOR.map(|i| i.0));
+    let of_state = of_state.chain(OF_FLEET.map(|i| i.0)).chain(OF_ALL.map(|i| i.0));
+    let of_step = STEP_OF_JOB.map(|i| i.0).into_iter().chain(STEP_OF_SLOT.map(|i| i.0));
+    let all: BTreeSet<&str> = of_state.chain(of_step).chain(STEP_OF_EXECUTOR.map(|i| i.0)).collect();
+    all.into_iter()
+}
 
 /// All invariants of a state; empty when they hold.
 #[must_use]
 pub fn check(state: &State) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for (invariant, check) in INVARIANTS {
-        let mut details = Vec::new();
-        check(state, &mut details);
-        violations.extend(details.into_iter().map(|detail| Violation { invariant, detail }));
+    let mut found = Found::default();
+    state.jobs().for_each(|(id, job)| found.of(&OF_JOB, state, id, job));
+    state.slots().for_each(|(id, slot)| found.of(&OF_SLOT, state, id, slot));
+    state.executors().for_each(|(id, executor)| found.of(&OF_EXECUTOR, state, id, executor));
+    state.fleets().for_each(|(id, fleet)| found.of(&OF_FLEET, state, id, fleet));
+    for (invariant, check) in OF_ALL {
+        found.add(invariant, |broken| check(state, broken));
     }
-    violations
+    found.violations
 }
 
 /// All invariants of a step; empty when they hold.
 #[must_use]
 pub fn check_step(before: &State, after: &State) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for (invariant, check) in STEP_INVARIANTS {
-        let mut details = Vec::new();
-        check(before, after, &mut details);
-        violations.extend(details.into_iter().map(|detail| Violation { invariant, detail }));
-    }
-    violations
+    let mut found = Found::default();
+    before.jobs().for_each(|(id, _)| found.step(&STEP_OF_JOB, before, after, id));
+    before.slots().for_each(|(id, _)| found.step(&STEP_OF_SLOT, before, after, id));
+    after.executors().for_each(|(id, _)| found.step(&STEP_OF_EXECUTOR, before, after, id));
+    found.violations
 }
 
-fn slot_has_one_owner(state: &State, broken: &mut Vec<String>) {
-    let mut planned: BTreeMap<&SlotId, &JobId> = BTreeMap::new();
-    for (id, job) in state.jobs() {
-        for slot in job.slots() {
-            if let Some(other) = planned.insert(slot, id) {
-                broken.push(format!("{slot} is planned for {other} and {id}"));
+/// The invariants of what differs between a state and the one it grew from; empty when they hold. Costs what differs, not what the
+/// cell has.
+#[must_use]
+pub fn check_changes(before: &State, after: &State) -> Vec<Violation> {
+    let touched = Touched::between(before, after);
+    let mut found = Found::default();
+    for id in &touched.jobs {
+        found.step(&STEP_OF_JOB, before, after, id);
+        after.job(id).into_iter().for_each(|job| found.of(&OF_JOB, after, id, job));
+    }
+    for id in &touched.slots {
+        found.step(&STEP_OF_SLOT, before, after, id);
+        after.slot(id).into_iter().for_each(|slot| found.of(&OF_SLOT, after, id, slot));
+    }
+    for id in &touched.executors {
+        found.step(&STEP_OF_EXECUTOR, before, after, id);
+        after.executor(id).into_iter().for_each(|executor| found.of(&OF_EXECUTOR, after, id, executor));
+    }
+    for id in &touched.fleets {
+        after.fleet(id).into_iter().for_each(|fleet| found.of(&OF_FLEET, after, id, fleet));
+    }
+    found.violations
+}
+
+/// Reclaimed slots on servers that can be reached and that were to be free so long ago. A slot of a server that cannot be reached is
+/// not among them: nobody knows about it.
+pub fn overdue(state: &State, at: TimeMs, grace_ms: u64) -> impl Iterator<Item = &SlotId> {
+    state.slots().filter_map(move |(id, slot)| match slot.state {
+        SlotState::Reclaimed { deadline, .. } if at > deadline.plus_ms(grace_ms) && !is_away(state, id) => Some(id),
+        _ => None,
+    })
+}
+
+#[derive(Default)]
+struct Found {
+    violations: Vec<Violation>,
+}
+
+impl Found {
+    fn add(&mut self, invariant: &'static str, check: impl FnOnce(&mut Vec<String>)) {
+        let mut details = Vec::new();
+        check(&mut details);
+        self.violations.extend(details.into_iter().map(|detail| Violation { invariant, detail }));
+    }
+
+    fn of<Id, T>(&mut self, checks: &[Of<Id, T>], state: &State, id: &Id, it: &T) {
+        checks.iter().for_each(|(invariant, check)| self.add(invariant, |broken| check(state, id, it, broken)));
+    }
+
+    fn step<Id>(&mut self, checks: &[Step<Id>], before: &State, after: &State, id: &Id) {
+        checks.iter().for_each(|(invariant, check)| self.add(invariant, |broken| check(before, after, id, broken)));
+    }
+}
+
+/// What differs between two states, and what that is tied to: a server to its slots, a job to its slots and executors, a slot to its
+/// job, executor and fleet.
+#[derive(Default)]
+struct Touched {
+    jobs: BTreeSet<JobId>,
+    slots: BTreeSet<SlotId>,
+    executors: BTreeSet<ExecutorId>,
+    fleets: BTreeSet<FleetId>,
+}
+
+impl Touched {
+    fn between(before: &State, after: &State) -> Self {
+        let jobs = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
+        let mut touched = Self {
+            jobs: jobs.cloned().collect(),
+            slots: after.slots.changed(&before.slots).into_iter().cloned().collect(),
+            executors: after.executors.changed(&before.executors).into_iter().cloned().collect(),
+            fleets: after.fleets.changed(&before.fleets).into_iter().cloned().collect(),
+        };
+        let of_servers = after.servers.changed(&before.servers).into_iter().flat_map(|server| after.slots_of(server));
+        touched.slots.extend(of_servers.map(|(id, _)| id.clone()));
+        touched.jobs.extend(touched.executors.iter().map(|executor| executor.job.clone()));
+        for state in [before, after] {
+            for id in &touched.jobs {
+                touched.slots.extend(state.job(id).into_iter().flat_map(|job| job.slots().iter().cloned()));
+                touched.executors.extend(state.executors_of(id).map(|(executor, _)| executor.clone()));
+            }
+            for slot in touched.slots.iter().filter_map(|id| state.slot(id)) {
+                touched.jobs.extend(slot.job.clone());
+                touched.executors.extend(slot.executor.clone());
+                touched.fleets.extend(slot.fleet.clone());
             }
         }
+        touched
     }
-    for (id, slot) in state.slots() {
-        if planned.get(id).copied() != slot.job.as_ref() {
-            broken.push(format!("{id} says {:?}, plans say {:?}", slot.job, planned.get(id)));
-        }
-        if let Some(number) = &slot.executor
-            && state.executor(number).is_none_or(|executor| executor.slot != *id)
-        {
-            broken.push(format!("{id} has {number}, which is not there"));
-        }
-        let (job, executor) = (slot.job.as_ref(), slot.executor.as_ref().map(|number| &number.job));
-        if let (Some(job), Some(executor)) = (job, executor)
-            && job != executor
-        {
-            broken.push(format!("{id} is planned for {job} with {executor} still on it"));
-        }
-    }
-    for (number, executor) in state.executors() {
-        if state.slot(&executor.slot).and_then(|slot| slot.executor.as_ref()) != Some(number) {
-            broken.push(format!("{number} is on {}, which does not have it", executor.slot));
+}
+
+fn job_owns_its_slots(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    for slot in job.slots() {
+        let owner = state.slot(slot).and_then(|slot| slot.job.as_ref());
+        if owner != Some(id) {
+            broken.push(format!("{slot} is planned for {id}, it belongs to {owner:?}"));
         }
     }
 }
 
-fn used_only_on_loan(state: &State, broken: &mut Vec<String>) {
-    for (id, slot) in state.slots() {
-        let legal = match slot.state {
-            SlotState::Unoffered | SlotState::Offered => slot.job.is_none() && slot.executor.is_none(),
-            SlotState::Borrowed => slot.fleet.is_some(),
-            // A reclaimed slot is in no plan; without an executor it would have been returned, if its agent were there to know.
-            SlotState::Reclaimed { .. } => slot.job.is_none() && (slot.executor.is_some() || is_away(state, id)),
-        };
-        if !legal {
-            broken.push(format!("{id}: {slot:?}"));
+fn slot_has_one_owner(state: &State, id: &SlotId, slot: &Slot, broken: &mut Vec<String>) {
+    if let Some(job) = &slot.job
+        && !state.job(job).is_some_and(|job| job.slots().contains(id))
+    {
+        broken.push(format!("{id} belongs to {job}, whose plan does not have it"));
+    }
+    let Some(number) = &slot.executor else { return };
+    if state.executor(number).is_none_or(|executor| executor.slot != *id) {
+        broken.push(format!("{id} has {number}, which is not there"));
+    }
+    if let Some(job) = slot.job.as_ref().filter(|job| **job != number.job) {
+        broken.push(format!("{id} is planned for {job} with {number} still on it"));
+    }
+}
+
+fn executor_is_on_its_slot(state: &State, id: &ExecutorId, executor: &Executor, broken: &mut Vec<String>) {
+    if state.slot(&executor.slot).and_then(|slot| slot.executor.as_ref()) != Some(id) {
+        broken.push(format!("{id} is on {}, which does not have it", executor.slot));
+    }
+}
+
+fn used_only_on_loan(state: &State, id: &SlotId, slot: &Slot, broken: &mut Vec<String>) {
+    let legal = match slot.state {
+        SlotState::Unoffered | SlotState::Offered => slot.job.is_none() && slot.executor.is_none(),
+        SlotState::Borrowed => slot.fleet.is_some(),
+        // A reclaimed slot is in no plan; without an executor it would have been returned, if its agent were there to know.
+        SlotState::Reclaimed { .. } => slot.job.is_none() && (slot.executor.is_some() || is_away(state, id)),
+    };
+    if !legal {
+        broken.push(format!("{id}: {slot:?}"));
+    }
+    let declared = |fleet| state.fleet(fleet).is_some_and(|fleet| fleet.slots.binary_search(id).is_ok());
+    if slot.fleet.as_ref().is_some_and(|fleet| !declared(fleet)) {
+        broken.push(format!("{id} is not declared by {:?}", slot.fleet));
+    }
+}
+
+/// What makes a slot free in time: its agent is told to kill what is on it by then.
+fn reclaimed_is_being_left(state: &State, id: &SlotId, slot: &Slot, broken: &mut Vec<String>) {
+    let (SlotState::Reclaimed { deadline, .. }, Some(number)) = (slot.state, &slot.executor) else { return };
+    let leaving = state.executor(number).and_then(|executor| executor.leaving);
+    if !leaving.is_some_and(|leaving| leaving.at_once() || leaving.deadline <= deadline) {
+        broken.push(format!("{id} has to be free by {deadline}, {number} on it is told {leaving:?}"));
+    }
+}
+
+fn no_plan_beyond_capacity(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    if job.slots().len() > usize::from(job.spec.workers.max) {
+        broken.push(format!("{id} has {} slots for {} workers", job.slots().len(), job.spec.workers.max));
+    }
+    for slot in job.slots() {
+        if !state.is_present(slot) {
+            broken.push(format!("{id} is planned on {slot}, whose server is away"));
         }
-        let declared = |fleet| state.fleet(fleet).is_some_and(|fleet| fleet.slots.binary_search(id).is_ok());
-        if slot.fleet.as_ref().is_some_and(|fleet| !declared(fleet)) {
-            broken.push(format!("{id} is not declared by {:?}", slot.fleet));
+        if !state.slot(slot).is_some_and(Slot::is_lent) {
+            broken.push(format!("{id} is planned on {slot}, which is not lent"));
         }
     }
 }
 
-fn no_plan_beyond_capacity(state: &State, broken: &mut Vec<String>) {
-    let lent = state.slots().filter(|(id, slot)| slot.is_lent() && state.is_present(id)).count();
-    let planned: usize = state.live.iter().map(|(_, job)| job.slots().len()).sum();
-    if planned > lent {
-        broken.push(format!("{planned} slots planned, {lent} lent"));
+fn guarantee_is_kept(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    let planned = job.slots().len();
+    let runs = matches!(job.phase, JobPhase::Starting(_) | JobPhase::Running(..));
+    if runs && planned > 0 && planned < usize::from(job.spec.workers.min) {
+        broken.push(format!("{id} has {planned} slots, its minimum is {}", job.spec.workers.min));
     }
-    for (id, job) in state.live.iter() {
-        if job.slots().len() > usize::from(job.spec.workers.max) {
-            broken.push(format!("{id} has {} slots for {} workers", job.slots().len(), job.spec.workers.max));
-        }
-        if let Some(absent) = job.slots().iter().find(|slot| !state.is_present(slot)) {
-            broken.push(format!("{id} is planned on {absent}, whose server is away"));
-        }
+    if runs && planned == 0 && state.executors_of(id).next().is_none() {
+        broken.push(format!("{id} has nothing and is not queued"));
     }
 }
 
-fn guarantee_is_kept(state: &State, broken: &mut Vec<String>) {
-    for (id, job) in state.live.iter() {
-        let planned = job.slots().len();
-        let runs = matches!(job.phase, JobPhase::Starting(_) | JobPhase::Running(..));
-        if runs && planned > 0 && planned < usize::from(job.spec.workers.min) {
-            broken.push(format!("{id} has {planned} slots, its minimum is {}", job.spec.workers.min));
-        }
-        if runs && planned == 0 && state.executors_of(id).next().is_none() {
-            broken.push(format!("{id} has nothing and is not queued"));
-        }
+fn lends_what_it_can_spare(_: &State, id: &FleetId, fleet: &Fleet, broken: &mut Vec<String>) {
+    if fleet.sequence.is_some() && fleet.lent > fleet.lendable() {
+        broken.push(format!("{id} lends {}, needs {} of {}", fleet.lent, fleet.needed, fleet.slots.len()));
     }
 }
 
-fn lends_what_it_can_spare(state: &State, broken: &mut Vec<String>) {
+fn lent_slots_are_counted(state: &State, broken: &mut Vec<String>) {
     for (id, fleet) in state.fleets() {
-        let lent = state.lent(fleet);
-        if fleet.sequence.is_some() && lent > fleet.lendable() {
-            broken.push(format!("{id} lends {lent}, needs {} of {}", fleet.needed, fleet.slots.len()));
+        let lent = fleet.slots.iter().filter(|id| state.slot(id).is_some_and(Slot::is_lent)).count();
+        if lent != fleet.lent {
+            broken.push(format!("{id} lends {lent}, counted are {}", fleet.lent));
         }
     }
 }
@@ -159,25 +283,15 @@ fn is_away(state: &State, slot: &SlotId) -> bool {
     state.server(&slot.server).is_some_and(|server| !server.connected)
 }
 
-fn reclaimed_in_time(state: &State, broken: &mut Vec<String>) {
-    for (id, slot) in state.slots() {
-        if let SlotState::Reclaimed { deadline, .. } = slot.state
-            && state.at() > deadline.plus_ms(RECLAIM_GRACE_MS)
-            && !is_away(state, id)
-        {
-            broken.push(format!("{id} was to be free by {deadline}, it is {}", state.at()));
-        }
+fn one_phase(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    let (terminal, placed) = (job.phase.is_terminal(), state.placed.contains(id));
+    let filed = (state.live.contains(id), state.ended.contains(id));
+    if filed != (!terminal, terminal) || placed != job.placement().is_some() {
+        broken.push(format!("{id} is {}, filed as live and ended {filed:?}, placed {placed}", job.phase.name()));
     }
 }
 
-fn one_phase(state: &State, broken: &mut Vec<String>) {
-    for (id, job) in state.jobs() {
-        let (terminal, placed) = (job.phase.is_terminal(), state.placed.contains(id));
-        let filed = (state.live.contains(id), state.ended.contains(id));
-        if filed != (!terminal, terminal) || placed != job.placement().is_some() {
-            broken.push(format!("{id} is {}, filed as live and ended {filed:?}, placed {placed}", job.phase.name()));
-        }
-    }
+fn ended_are_filed_once(state: &State, broken: &mut Vec<String>) {
     if state.ends.len() != state.ended.len() {
         broken.push(format!("{} ended jobs, {} ends", state.ended.len(), state.ends.len()));
     }
@@ -189,75 +303,68 @@ fn proposals(job: &Job) -> impl Iterator<Item = &Proposal> {
     job.active().map(|active| &active.proposal).into_iter().chain(placement)
 }
 
-fn ranks_are_covered(state: &State, broken: &mut Vec<String>) {
-    for (id, job) in state.live.iter() {
-        for proposal in proposals(job) {
-            let mut ranks: Vec<Rank> =
-                proposal.members.iter().flat_map(|member| member.ranks.iter().copied()).collect();
-            ranks.sort_unstable();
-            let sorted = proposal.members.is_sorted_by(|a, b| a.executor < b.executor);
-            let led = proposal.members.iter().any(|member| member.executor == proposal.leader);
-            if !ranks.into_iter().eq((0..job.spec.workers.max).map(Rank)) || !sorted || !led {
-                broken.push(format!("{id}: {proposal:?}"));
-            }
+fn ranks_are_covered(_: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    for proposal in proposals(job) {
+        let mut ranks: Vec<Rank> = proposal.members.iter().flat_map(|member| member.ranks.iter().copied()).collect();
+        ranks.sort_unstable();
+        let sorted = proposal.members.is_sorted_by(|a, b| a.executor < b.executor);
+        let led = proposal.members.iter().any(|member| member.executor == proposal.leader);
+        if !ranks.into_iter().eq((0..job.spec.workers.max).map(Rank)) || !sorted || !led {
+            broken.push(format!("{id}: {proposal:?}"));
         }
     }
 }
 
-fn generations_ascend(state: &State, broken: &mut Vec<String>) {
-    for (id, job) in state.live.iter() {
-        let active = job.active().map(|active| active.proposal.generation);
-        let newer =
-            job.placement().into_iter().flat_map(|p| p.abandoned.iter().chain(&p.proposed)).map(|p| p.generation);
-        let all: Vec<_> = active.into_iter().chain(newer).collect();
-        if !all.is_sorted_by(|a, b| a < b) || all.last().is_some_and(|last| *last > job.generation) {
-            broken.push(format!("{id}: {all:?}, highest {}", job.generation));
-        }
+fn generations_ascend(_: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    let active = job.active().map(|active| active.proposal.generation);
+    let newer = job.placement().into_iter().flat_map(|p| p.abandoned.iter().chain(&p.proposed)).map(|p| p.generation);
+    let all: Vec<_> = active.into_iter().chain(newer).collect();
+    if !all.is_sorted_by(|a, b| a < b) || all.last().is_some_and(|last| *last > job.generation) {
+        broken.push(format!("{id}: {all:?}, highest {}", job.generation));
     }
 }
 
-fn checkpoints_are_bounded(state: &State, broken: &mut Vec<String>) {
-    for (id, job) in state.live.iter() {
-        let ascend = job.checkpoints.is_sorted_by(|a, b| a.step <= b.step);
-        if !ascend || job.checkpoints.len() > job.spec.checkpoint.keep.max(1) as usize {
-            broken.push(format!("{id} keeps {}: {:?}", job.spec.checkpoint.keep, job.checkpoints));
-        }
+fn checkpoints_are_bounded(_: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    let ascend = job.checkpoints.is_sorted_by(|a, b| a.step <= b.step);
+    if !ascend || job.checkpoints.len() > job.spec.checkpoint.keep.max(1) as usize {
+        broken.push(format!("{id} keeps {}: {:?}", job.spec.checkpoint.keep, job.checkpoints));
     }
 }
 
-fn one_class(state: &State, broken: &mut Vec<String>) {
-    for (id, job) in state.live.iter() {
-        let of_slots = job.slots().iter().filter_map(|slot| state.server(&slot.server)).map(|server| server.class);
-        let classes: BTreeSet<Digest> = of_slots.chain(job.class.filter(|_| !job.slots().is_empty())).collect();
-        if classes.len() > 1 {
-            broken.push(format!("{id} is planned on {classes:?}"));
-        }
+fn one_class(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
+    let of_slots = job.slots().iter().filter_map(|slot| state.server(&slot.server)).map(|server| server.class);
+    let classes: BTreeSet<Digest> = of_slots.chain(job.class.filter(|_| !job.slots().is_empty())).collect();
+    if classes.len() > 1 {
+        broken.push(format!("{id} is planned on {classes:?}"));
     }
 }
 
-fn terminal_never_changes(before: &State, after: &State, broken: &mut Vec<String>) {
-    for (id, job) in before.jobs().filter(|(_, job)| job.phase.is_terminal()) {
-        if after.job(id).is_some_and(|now| now.phase != job.phase || now.generation != job.generation) {
-            broken.push(format!("{id} was {}", job.phase.name()));
-        }
+fn terminal_never_changes(before: &State, after: &State, id: &JobId, broken: &mut Vec<String>) {
+    let (Some(was), Some(is)) = (before.job(id).filter(|job| job.phase.is_terminal()), after.job(id)) else { return };
+    if is.phase != was.phase || is.generation != was.generation {
+        broken.push(format!("{id} was {}", was.phase.name()));
     }
 }
 
-fn generation_never_goes_back(before: &State, after: &State, broken: &mut Vec<String>) {
-    for (id, job) in before.jobs() {
-        let Some(now) = after.job(id) else { continue };
-        let active = |job: &Job| job.active().map(|active| active.proposal.generation);
-        let back = matches!((active(job), active(now)), (Some(was), Some(is)) if is < was);
-        if now.generation < job.generation || back {
-            broken.push(format!("{id}: {} to {}", job.generation, now.generation));
-        }
+fn generation_never_goes_back(before: &State, after: &State, id: &JobId, broken: &mut Vec<String>) {
+    let (Some(was), Some(is)) = (before.job(id), after.job(id)) else { return };
+    let active = |job: &Job| job.active().map(|active| active.proposal.generation);
+    let back = matches!((active(was), active(is)), (Some(was), Some(is)) if is < was);
+    if is.generation < was.generation || back {
+        broken.push(format!("{id}: {} to {}", was.generation, is.generation));
     }
 }
 
-fn numbers_are_not_reused(before: &State, after: &State, broken: &mut Vec<String>) {
-    for (number, _) in after.executors().filter(|(number, _)| before.executor(number).is_none()) {
-        if before.job(&number.job).is_some_and(|job| number.number < job.executors_numbered) {
-            broken.push(format!("{number} was used before"));
-        }
+fn freed_by_its_agent(before: &State, after: &State, id: &SlotId, broken: &mut Vec<String>) {
+    let free = |state: &State| state.slot(id).is_none_or(|slot| slot.state == SlotState::Unoffered);
+    if !free(before) && free(after) && is_away(after, id) {
+        broken.push(format!("{id} was {:?}; its server is away", before.slot(id)));
+    }
+}
+
+fn numbers_are_not_reused(before: &State, after: &State, id: &ExecutorId, broken: &mut Vec<String>) {
+    let new = before.executor(id).is_none() && after.executor(id).is_some();
+    if new && before.job(&id.job).is_some_and(|job| id.number < job.executors_numbered) {
+        broken.push(format!("{id} was used before"));
     }
 }

@@ -1,19 +1,21 @@
 //! The pure brain of a cell: what is decided, what becomes of the state, what everybody has to do about it.
 //!
-//! `decide(state, at, input, policy) -> facts`, `state.apply(at, fact)`, `orders(state, server)`: nothing else. The live
-//! controller, the gateway's read model and the simulator run this same code.
+//! `decide(state, at, input, policy) -> facts` (`decide_input` and `plan` apart, for who guards against policies),
+//! `state.apply(at, fact)`, `orders(state, server)`: nothing else. The live controller, the gateway's read model and the simulator
+//! run this same code.
 //!
 //! Deliberately absent: I/O, clocks (time is a field of inputs), async, chance, hash order, logging, floats in state. A
 //! policy may compute with floats but gives whole slots.
 //!
 //! Reading order: [`state`] (what is), [`apply()`](State::apply) in `apply/mod.rs` (how a fact changes it), [`decide()`] (which
 //! facts follow from an input; `decide/generations.rs` is the heart), [`policy`] (who gets how many slots), [`orders()`] (what a
-//! server has to run), [`effects`] (other outstanding work), [`invariants`] (what always holds).
+//! server has to run), [`effects`] (other outstanding work), [`Reasons`] (why a job has what it has), [`invariants`] (what always holds).
 //! On a job's path: from `events/log` to `decide/jobs.rs`, then `controller/server/src/run.rs`.
 
 mod apply;
 pub mod decide;
 pub mod effects;
+mod explain;
 pub mod invariants;
 pub mod limits;
 pub mod orders;
@@ -23,8 +25,9 @@ pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod world;
 
-pub use decide::{Input, decide};
+pub use decide::{Input, decide, decide_input, plan, plan_due};
 pub use effects::{RetiredObject, retired_objects};
+pub use explain::Reasons;
 pub use orders::orders;
 pub use policy::{Policy, policy_by_name};
 pub use state::State;

@@ -18,20 +18,40 @@ pub const RETIRED_MAX: usize = 10_000;
 /// Abandoned generations of a job that may still report themselves active.
 pub const ABANDONED_MAX: usize = 4;
 
+/// How long a server's agent has to be gone before the server is forgotten, if no fleet declares a slot of it: longer than any repair
+/// that ends with the same machine in the same place, and joining again costs it nothing.
+pub const SERVER_FORGOTTEN_MS: u64 = 86_400_000;
+/// Most servers forgotten in one go, so that the end of a large test does not make one large record.
+pub const SERVERS_FORGOTTEN_AT_ONCE_MAX: usize = 64;
+
 /// Longest time a fleet may leave an executor after a reclaim.
 pub const RECLAIM_DEADLINE_MS_MAX: u64 = 3_600_000;
 /// Time an executor has to leave a slot that the plan, not a fleet, takes from it: several boundaries of slow steps.
 pub const PLAN_LEAVE_MS: u64 = 60_000;
-/// Time the members of a new or restarted job have to come to lock-step: connect and load a checkpoint.
-pub const START_DEADLINE_MS: u64 = 30_000;
-/// Time a running generation has to switch or recover: a few steps and the copy of a replica.
+/// Time the members of a new or restarted job have to come together, beside the reading of a checkpoint: the store may be retried
+/// for two minutes. Who cannot be linked, hangs or is lost is noticed long before.
+pub const START_DEADLINE_MS: u64 = 150_000;
+/// A checkpoint is read at least so fast, in bytes per millisecond: 5 MB/s is the slowest store that is worth training from.
+pub const RESTORE_BYTES_PER_MS_MIN: u64 = 5_000;
+/// Time a running generation has to switch or come together anew, beside its steps. What is sent afterwards is not in it: a
+/// generation is in force before newcomers hold the replica.
 pub const SWITCH_DEADLINE_MS: u64 = 15_000;
-/// Each missed deadline of a job doubles the next one, at most so often (15 s become 16 min): steps may be long.
-pub const DEADLINE_DOUBLINGS_MAX: u32 = 6;
+/// Steps within which a proposal comes to be: the one in flight, the one it is announced on, and one for a straggler.
+pub const SWITCH_STEPS: u64 = 3;
 /// Deadlines missed in a row after which a job's executors are replaced.
 pub const ATTEMPTS_MAX: u32 = 5;
-/// Time a new executor has to start, build its model and listen.
-pub const READY_DEADLINE_MS: u64 = 60_000;
+/// Time a new executor has to start, build its model and listen. Models of gigabytes take minutes; one that hangs is killed by its
+/// agent within seconds.
+pub const READY_DEADLINE_MS: u64 = 600_000;
+/// From the first word that members of a beginning generation cannot be linked until it is given up: the others' words, which decide
+/// who is left out, are as old within a unit of computing.
+pub const UNLINKED_SETTLE_MS: u64 = 2_000;
+/// First time a job avoids a slot whose executor hung or could not be linked; doubles each time.
+pub const AVOID_MS_MIN: u64 = 60_000;
+/// First time a job does not grow after a newcomer was given up; doubles each time.
+pub const GROWTH_PAUSE_MS_MIN: u64 = 30_000;
+/// Longest such times.
+pub const AVOID_MS_MAX: u64 = 3_600_000;
 /// How long a member that exited with status 0 may stay unexplained: the leader's word about it travels another way.
 pub const LEFT_GRACE_MS: u64 = 5_000;
 /// First pause after a failure of a job's executors; doubles with each further one.
@@ -39,16 +59,16 @@ pub const BACKOFF_MS_MIN: u64 = 1_000;
 /// Longest such pause.
 pub const BACKOFF_MS_MAX: u64 = 60_000;
 /// Failures further apart than this are not in a row: longer than a start that takes all its time and the longest pause.
-pub const FAULTS_FORGOTTEN_MS: u64 = 300_000;
-/// An executor that lived this long before it failed does not fail in a row: the next one may start after the first pause again.
-/// Longer than a start that takes all its time and the longest pause, so that what keeps failing soon after its start waits longer.
+pub const FAULTS_FORGOTTEN_MS: u64 = 900_000;
+/// An executor that was ready and lived this long before it failed does not fail in a row: the next one may start after the first
+/// pause again. Longer than the longest pause, so that what keeps failing soon after its start waits longer.
 pub const STEADY_MS: u64 = 180_000;
-/// A reclaimed slot has to be free so long after its deadline: the agent's kill, its report, or the end of its lease.
-pub const RECLAIM_GRACE_MS: u64 = 60_000;
 
 /// With at most so many unfinished jobs every input is followed by a plan (well under a millisecond); above, plans follow
 /// ticks. Reclaims never wait for either.
 pub const EAGER_JOBS_MAX: usize = 512;
+/// Pause after a policy that panicked instead of planning: at most so many facts and so much text say so, and nothing else waits.
+pub const PLAN_PAUSE_MS: u64 = 5_000;
 /// A job whose size changed less than this ago neither gives nor takes slots in an exchange.
 pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
 
@@ -56,5 +76,6 @@ const _: () =
     assert!(LEFT_GRACE_MS < SWITCH_DEADLINE_MS, "an explained exit must not be taken for a loss by a slower switch");
 const _: () = assert!(BACKOFF_MS_MIN <= BACKOFF_MS_MAX);
 const _: () =
-    assert!(READY_DEADLINE_MS + BACKOFF_MS_MAX < STEADY_MS, "what fails soon after a slow start fails in a row");
-const _: () = assert!(STEADY_MS < FAULTS_FORGOTTEN_MS);
+    assert!(READY_DEADLINE_MS + BACKOFF_MS_MAX < FAULTS_FORGOTTEN_MS, "starts that take all their time fail in a row");
+const _: () = assert!(BACKOFF_MS_MAX < STEADY_MS && STEADY_MS < FAULTS_FORGOTTEN_MS);
+const _: () = assert!(AVOID_MS_MIN <= AVOID_MS_MAX && GROWTH_PAUSE_MS_MIN <= AVOID_MS_MAX);

@@ -9,7 +9,8 @@
 use crate::state::{Executor, Job, State};
 use events_schema::fact::Proposal;
 use events_schema::orders::{ExecutorOrder, JobOrder};
-use events_schema::{ExecutorId, ServerId};
+use events_schema::{ExecutorId, JobId, ServerId};
+use std::collections::BTreeSet;
 
 /// Everything this server is to run, by slot. The key of each job is left zero: it never passes through here, the
 /// controller's server fills it in.
@@ -17,6 +18,37 @@ use events_schema::{ExecutorId, ServerId};
 pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
     let executors = state.slots_of(server).filter_map(|(_, slot)| slot.executor.as_ref());
     executors.filter_map(|number| order(state, number, state.executor(number)?)).collect()
+}
+
+/// Whose orders may have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// Anybody's.
+    All,
+    /// Those of these servers.
+    Servers(BTreeSet<ServerId>),
+}
+
+/// The servers whose [`orders`], or whose place among the servers, may differ between a state and an earlier one: those with a
+/// slot, an executor or an agent that has changed, and those that run anything of a job that has. Costs what has changed.
+#[must_use]
+pub fn touched(before: &State, after: &State) -> Touched {
+    if !after.datasets.changed(&before.datasets).is_empty() {
+        return Touched::All;
+    }
+    let mut servers: BTreeSet<ServerId> = after.servers.changed(&before.servers).into_iter().cloned().collect();
+    servers.extend(after.slots.changed(&before.slots).into_iter().map(|slot| slot.server.clone()));
+    let mut jobs: BTreeSet<&JobId> = after.live.changed(&before.live).into_iter().collect();
+    jobs.extend(after.ended.changed(&before.ended));
+    for executor in after.executors.changed(&before.executors) {
+        let places = [before, after].map(|state| state.executor(executor).map(|executor| executor.slot.server.clone()));
+        servers.extend(places.into_iter().flatten());
+        jobs.insert(&executor.job);
+    }
+    for job in jobs {
+        servers.extend(after.executors_of(job).map(|(_, executor)| executor.slot.server.clone()));
+    }
+    Touched::Servers(servers)
 }
 
 fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<ExecutorOrder> {

@@ -5,6 +5,7 @@
 
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder};
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -79,6 +80,43 @@ impl<K: Ord, V> Table<K, V> {
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.locate(key).is_some()
+    }
+
+    /// Keys that are in only one of two tables or whose values were written to since one was cloned from the other, in order.
+    /// Costs what differs, and a look at every chunk.
+    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a K> {
+        let (mine, theirs) = (self.apart(before), before.apart(self));
+        let (mut mine, mut theirs) = (mine.into_iter().peekable(), theirs.into_iter().peekable());
+        let mut changed = Vec::new();
+        loop {
+            let order = match (mine.peek(), theirs.peek()) {
+                (Some((mine, _)), Some((theirs, _))) => mine.cmp(theirs),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return changed,
+            };
+            let my = if order.is_le() { mine.next() } else { None };
+            let their = if order.is_ge() { theirs.next() } else { None };
+            match (my, their) {
+                (Some((_, my)), Some((_, their))) if Arc::ptr_eq(my, their) => {}
+                (my, their) => changed.extend(my.or(their).map(|(key, _)| key)),
+            }
+        }
+    }
+
+    /// Entries of the chunks that another table does not share.
+    fn apart(&self, other: &Self) -> Vec<&(K, Arc<V>)> {
+        let mut others = other.chunks.iter().peekable();
+        let mut apart = Vec::new();
+        // Chunks ascend by their first key, and a shared one begins with the same key in both.
+        for chunk in self.chunks.iter() {
+            let begins = chunk.first().map(|(key, _)| key);
+            while others.next_if(|other| other.first().map(|(key, _)| key) < begins).is_some() {}
+            if !others.peek().is_some_and(|other| Arc::ptr_eq(other, chunk)) {
+                apart.extend(chunk.iter());
+            }
+        }
+        apart
     }
 
     /// Entries from `from` on, in key order.
@@ -208,7 +246,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         #[test]
@@ -230,6 +268,13 @@ mod tests {
                 }
                 prop_assert_eq!(table.get(&key), map.get(&key));
                 prop_assert_eq!(table.len(), map.len());
+                let changed: BTreeSet<u16> = table.changed(&frozen.0).into_iter().copied().collect();
+                prop_assert_eq!(&changed, &frozen.0.changed(&table).into_iter().copied().collect());
+                for key in map.keys().chain(frozen.1.keys()) {
+                    // A value that was written to may be the same again; one that is another was written to.
+                    prop_assert!(map.get(key) == frozen.1.get(key) || changed.contains(key));
+                }
+                prop_assert!(changed.len() <= 2 * (index % 97 + 1));
             }
             prop_assert!(table.iter().eq(map.iter()));
             for from in [0u16, 7, 150, 299, 400] {

@@ -38,6 +38,7 @@ enum Choice {
     Report { server: usize, twice: bool },
     Ready { process: usize },
     Activate { job: usize },
+    LoseNewcomer,
     Train { job: usize },
     Run,
 }
@@ -61,6 +62,7 @@ fn any_choice() -> impl Strategy<Value = Choice> {
         12 => (0usize..2, any::<bool>()).prop_map(|(server, twice)| Choice::Report { server, twice }),
         6 => any::<usize>().prop_map(|process| Choice::Ready { process }),
         8 => any::<usize>().prop_map(|job| Choice::Activate { job }),
+        1 => Just(Choice::LoseNewcomer),
         14 => any::<usize>().prop_map(|job| Choice::Train { job }),
         5 => Just(Choice::Run),
     ]
@@ -131,7 +133,7 @@ fn act(world: &mut World, choice: Choice) {
         }
         Choice::CutOff { process, again } => {
             if let Some(process) = pick(&world.processes(), process) {
-                world.cut_off(&process, !again);
+                world.unlink(&process, !again);
             }
         }
         Choice::LoseAgent { server: index } => world.lose_agent(&server(index)),
@@ -161,6 +163,7 @@ fn act(world: &mut World, choice: Choice) {
                 world.activate(&job);
             }
         }
+        Choice::LoseNewcomer => world.lose_next_newcomer = true,
         Choice::Train { job } => {
             if let Some(job) = pick(&placed(world), job) {
                 world.train(&job);
@@ -177,7 +180,8 @@ fn make_peace(world: &mut World, restart_all: bool) {
             world.start_agent(server, SLOTS);
         }
     }
-    world.processes().iter().for_each(|process| world.cut_off(process, false));
+    world.lose_next_newcomer = false;
+    world.processes().iter().for_each(|process| world.unlink(process, false));
     world.deliver_all();
     world.run();
     for fleet in SERVERS {
@@ -220,6 +224,7 @@ fn the_streams_reach_everything() {
                 Fact::GenerationAbandoned { cause: AbandonCause::Deadline, .. } => " deadline",
                 Fact::GenerationAbandoned { cause: AbandonCause::MemberLost, .. } => " lost",
                 Fact::GenerationAbandoned { cause: AbandonCause::Superseded, .. } => " superseded",
+                Fact::GenerationAbandoned { cause: AbandonCause::Unlinked, .. } => " unlinked",
                 Fact::ExecutorLeaving { cause: LeaveCause::Reclaim, .. } => " reclaim",
                 Fact::ExecutorLeaving { cause: LeaveCause::Plan, .. } => " plan",
                 Fact::ExecutorLeaving { cause: LeaveCause::JobEnd, .. } => " end",
@@ -253,7 +258,12 @@ fn the_streams_reach_everything() {
         "fleet.demand.v1",
         "generation.abandoned.v1 deadline",
         "generation.abandoned.v1 lost",
+        "executor.replica_held.v1",
         "generation.abandoned.v1 superseded",
+        "generation.abandoned.v1 unlinked",
+        "generation.peers_missing.v1",
+        "job.growth_paused.v1",
+        "job.slot_avoided.v1",
         "generation.active.v1",
         "generation.departed.v1",
         "generation.proposed.v1 checkpoint",
@@ -262,7 +272,6 @@ fn the_streams_reach_everything() {
         "generation.proposed.v1 switch",
         "job.accepted.v1",
         "job.cancelled.v1",
-        "job.explained.v1",
         "job.finished.v1",
         "job.restarted.v1",
         "job.resumed.v1",
@@ -270,6 +279,7 @@ fn the_streams_reach_everything() {
         "job.scaled.v1 nothing",
         "job.suspended.v1",
         "job.suspending.v1",
+        "policy.chosen.v1",
         "slot.borrowed.v1",
         "slot.offered.v1",
         "slot.reclaimed.v1",
@@ -294,7 +304,7 @@ proptest! {
         for policy in POLICY_NAMES {
             let mut world = play(policy, &choices);
             make_peace(&mut world, restart_all);
-            let ended = world.run_to_end(3_000);
+            let ended = world.run_to_end(20_000);
             prop_assert!(world.violations.is_empty(), "{}: {:#?}", policy, world.violations);
             let stuck: Vec<_> = world.state.live_jobs().collect();
             prop_assert!(ended, "{policy}: {stuck:#?} on {:#?}", world.state.slots().collect::<Vec<_>>());

@@ -1,39 +1,21 @@
-//! The agents' streams, one task each: down go a server's whole orders whenever what counts has changed them, and
-//! acknowledgements of reports that count; up come reports, which are appended as inputs, and telemetry.
+//! The streams to the agents: what comes up becomes inputs of the machine, what it says goes down. Nothing here decides, nor waits
+//! for the log, so that an agent is heard whatever the log does.
 //!
-//! Nothing here decides. Orders derive from [`Committed`] alone, so nothing is ordered that could still be undone. Next file:
-//! `presence.rs`.
+//! Next on a job's path: `workers/agent/src/lib.rs`.
 
 use crate::failure::Chain;
-use crate::presence::Presence;
-use crate::recover::append_input;
-use crate::run::{Committed, LogHealth};
-use crate::telemetry::TelemetryBoard;
-use controller_core::orders;
-use controller_link::{
-    AgentConnection, AgentReceiver, AgentSender, EndCause, HEARTBEAT_INTERVAL, Secret, SecretError, SendError,
-};
-use events_log::{EventLog, Stream};
-use events_schema::batch::to_bytes;
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
-use events_schema::report::{Report, ReportRecord};
-use events_schema::{Cell, JobId, ServerId};
+use controller_cell::{In, LinkEnd, LinkId};
+use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
+use events_schema::JobId;
+use events_schema::orders::{ControllerMessage, Orders};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use std::time::Instant;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tokio_util::sync::CancellationToken;
 
-/// Time for the first message of a stream.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Servers of a cell, with room for streams that replace broken ones.
-const STREAMS_MAX: usize = 2_048;
-
-/// Accepted streams that wait for the hub.
+/// Accepted streams that wait for the loop.
 pub(crate) const ACCEPTED_QUEUE_LEN: usize = 64;
 
 /// Root of the keys that executors of a job prove themselves with. It never enters the log.
@@ -58,252 +40,180 @@ impl CellSecret {
     }
 }
 
-/// What every stream needs.
-pub(crate) struct Shared {
-    pub log: Arc<dyn EventLog>,
-    pub cell: Cell,
-    pub committed: watch::Receiver<Option<Committed>>,
-    pub presence: Presence,
-    pub telemetry: TelemetryBoard,
-    pub secret: CellSecret,
-    pub health: LogHealth,
+/// All streams.
+pub(crate) struct Streams {
+    links: BTreeMap<LinkId, Arc<Mailbox>>,
+    tasks: JoinSet<()>,
+    next: u64,
+    inputs: mpsc::Sender<In>,
+    secret: CellSecret,
 }
 
-/// Who speaks for each server. Streams share it.
-#[derive(Debug, Clone, Default)]
-struct Speakers(Arc<Mutex<BTreeMap<ServerId, Speaker>>>);
-
-#[derive(Debug, Clone)]
-struct Speaker {
-    incarnation: u64,
-    stream: CancellationToken,
-}
-
-impl Speakers {
-    /// Makes a stream the one that speaks for a server and ends the one before. Not if that is of another agent process that
-    /// was heard just now: two agents of one name would throw each other out for ever.
-    fn take_over(&self, server: &ServerId, speaker: Speaker, presence: &Presence) -> bool {
-        let mut speakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(older) = speakers.get(server).filter(|older| !older.stream.is_cancelled()) {
-            if older.incarnation != speaker.incarnation && presence.was_heard(server) {
-                return false;
-            }
-            older.stream.cancel();
-        }
-        speakers.insert(server.clone(), speaker);
-        true
+impl Streams {
+    pub fn new(inputs: mpsc::Sender<In>, secret: CellSecret) -> Self {
+        Self { links: BTreeMap::new(), tasks: JoinSet::new(), next: 0, inputs, secret }
     }
 
-    /// Forgets streams that have ended.
-    fn sweep(&self) {
-        let mut speakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        speakers.retain(|_, speaker| !speaker.stream.is_cancelled());
-    }
-}
-
-/// Owns the streams: one per server.
-pub(crate) async fn run(
-    shared: Arc<Shared>,
-    mut accepted: mpsc::Receiver<AgentConnection>,
-    shutdown: CancellationToken,
-) -> Result<(), String> {
-    let mut streams = JoinSet::new();
-    let speakers = Speakers::default();
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            Some(ended) = streams.join_next() => {
-                ended.map_err(|panic| format!("an agent's stream: {panic}"))?;
-                speakers.sweep();
-            }
-            connection = accepted.recv() => match connection {
-                None => break,
-                Some(connection) if streams.len() >= STREAMS_MAX => {
-                    tracing::error!(server = %connection.server, "more agents than a cell may have; one is turned away");
-                }
-                Some(connection) => {
-                    streams.spawn(serve(Arc::clone(&shared), connection, speakers.clone(), shutdown.child_token()));
-                }
-            },
-        }
-    }
-    // All of them were told to end with `shutdown`; their ends only wait for a bounded send.
-    while let Some(ended) = streams.join_next().await {
-        ended.map_err(|panic| format!("an agent's stream: {panic}"))?;
-    }
-    Ok(())
-}
-
-/// One stream from its first message to its end.
-async fn serve(shared: Arc<Shared>, connection: AgentConnection, speakers: Speakers, ending: CancellationToken) {
-    let server = connection.server.clone();
-    let (mut receiver, sender) = connection.split();
-    let hello = tokio::select! {
-        () = ending.cancelled() => None,
-        hello = timeout(HELLO_TIMEOUT, receiver.receive()) => hello.ok(),
-    };
-    let cause = match hello {
-        Some(Ok(Some(AgentMessage::Hello { server: named, incarnation })))
-            if named == server
-                && !speakers.take_over(&server, Speaker { incarnation, stream: ending.clone() }, &shared.presence) =>
-        {
-            tracing::warn!(%server, "a second agent of this name is turned away");
-            Some(EndCause::Taken)
-        }
-        Some(Ok(Some(AgentMessage::Hello { server: named, incarnation }))) if named == server => {
-            tracing::info!(%server, incarnation, "an agent is there");
-            let stream = AgentStream { shared: &shared, server: &server, incarnation };
-            tokio::select! {
-                () = ending.cancelled() => Some(EndCause::Leaving),
-                cause = stream.listen(&mut receiver, &ending) => cause,
-                cause = stream.tell(&sender) => cause,
-            }
-        }
-        _ => Some(EndCause::Refused),
-    };
-    tracing::info!(%server, ?cause, "an agent's stream ended");
-    if let Some(cause) = cause {
-        // The agent may be gone already; it tries again in any case.
-        let _ = sender.end(cause).await;
-    }
-    ending.cancel();
-}
-
-struct AgentStream<'a> {
-    shared: &'a Shared,
-    server: &'a ServerId,
-    incarnation: u64,
-}
-
-impl AgentStream<'_> {
-    /// Takes messages until the agent is silent, gone, or breaks the protocol. `None`: nobody is left to tell.
-    async fn listen(&self, receiver: &mut AgentReceiver, ending: &CancellationToken) -> Option<EndCause> {
-        self.shared.presence.heard(self.server);
-        loop {
-            let message = match timeout(self.shared.presence.lease(), receiver.receive()).await {
-                Ok(Ok(Some(message))) => message,
-                Ok(Ok(None)) | Err(_) => return None,
-                Ok(Err(status)) => {
-                    tracing::debug!(server = %self.server, error = %Chain(&status), "an agent's stream broke");
-                    return None;
-                }
+    /// Takes an accepted stream; what the machine has to hear of it.
+    pub fn accept(&mut self, connection: AgentConnection) -> In {
+        self.next += 1;
+        let (link, server) = (LinkId(self.next), connection.server.clone());
+        let mailbox = Arc::new(Mailbox::default());
+        self.links.insert(link, Arc::clone(&mailbox));
+        let (receiver, sender) = connection.split();
+        let inputs = self.inputs.clone();
+        self.tasks.spawn(async move {
+            let end = tokio::select! {
+                () = listen(link, receiver, &inputs) => None,
+                end = mailbox.tell(&sender) => end,
             };
-            self.shared.presence.heard(self.server);
-            match message {
-                AgentMessage::Heartbeat => {}
-                AgentMessage::Telemetry(telemetry) => self.keep(telemetry),
-                AgentMessage::Hello { .. }
-                | AgentMessage::Report { report: Report::AgentGone, .. }
-                | AgentMessage::Report { number: 0, .. } => {
-                    return Some(EndCause::Refused);
+            match end {
+                Some(cause) => {
+                    // The agent may be gone already; it tries again in any case.
+                    let _ = sender.end(cause).await;
                 }
-                AgentMessage::Report { number, at, report } => {
-                    let record =
-                        ReportRecord { server: self.server.clone(), incarnation: self.incarnation, number, at, report };
-                    let Shared { log, cell, health, .. } = self.shared;
-                    let appended =
-                        append_input(&**log, Stream::Reports, *cell, &to_bytes(&record), health, ending).await;
-                    if let Err(error) = appended {
-                        tracing::error!(server = %self.server, error = %Chain(&error), "cannot write down a report; the agent will repeat it");
-                        return Some(EndCause::Leaving);
-                    }
+                None => drop(inputs.send(In::LinkClosed { link }).await),
+            }
+        });
+        In::LinkOpened { link, server }
+    }
+
+    /// Puts a message where the stream's task finds it.
+    pub fn tell(&self, link: LinkId, message: ControllerMessage) {
+        let Some(mailbox) = self.links.get(&link) else { return };
+        match message {
+            ControllerMessage::Orders(mut orders) => {
+                for order in &mut orders.executors {
+                    order.job.key = self.secret.job_key(&order.executor.job);
                 }
+                mailbox.put(|letters| letters.orders = Some((orders, Instant::now())));
+            }
+            // Orders that stand there do not know of these reports; those that do follow at once.
+            ControllerMessage::ReportsTaken { through } => mailbox.put(|letters| {
+                letters.orders = None;
+                letters.taken = Some(through);
+            }),
+            beat @ (ControllerMessage::Heartbeat { .. } | ControllerMessage::Alive) => {
+                mailbox.put(|letters| letters.beat = Some(beat));
             }
         }
     }
 
-    /// Keeps progress of a job that runs on this server; what an agent says of other jobs is not believed.
-    fn keep(&self, telemetry: Telemetry) {
-        let runs_here = self.shared.committed.borrow().as_ref().is_some_and(|committed| {
-            committed.state.executors_of(&telemetry.job).any(|(_, executor)| executor.slot.server == *self.server)
-        });
-        if runs_here {
-            self.shared.telemetry.put(telemetry);
+    /// Ends a stream.
+    pub fn end(&mut self, link: LinkId, cause: Option<LinkEnd>) {
+        if let Some(mailbox) = self.links.remove(&link) {
+            mailbox.put(|letters| letters.end = Some(cause.map(end_cause)));
         }
     }
 
-    /// Tells the agent what counts, at every change that concerns it, and that the controller lives.
-    async fn tell(&self, sender: &AgentSender) -> Option<EndCause> {
-        let mut committed = self.shared.committed.clone();
-        let mut told = Told::default();
-        // That it and its log live, which renews the loans of the agent's slots.
-        let mut heartbeat = interval(HEARTBEAT_INTERVAL);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// A stream is over by itself.
+    pub fn forget(&mut self, link: LinkId) {
+        self.links.remove(&link);
+    }
+
+    /// Tells all agents to look elsewhere; waits for the last words, which take a bounded time.
+    pub async fn leave(mut self) {
+        for link in self.links.keys().copied().collect::<Vec<_>>() {
+            self.end(link, Some(LinkEnd::Leaving));
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Waits for a stream whose task panicked; forgets those that ended.
+    pub async fn panicked(&mut self) -> String {
         loop {
-            let now = committed.borrow_and_update().clone();
-            if let Some(now) = &now
-                && let Err(end) = self.tell_change(now, &mut told, sender).await
-            {
+            match self.tasks.join_next().await {
+                Some(Err(error)) if error.is_panic() => return error.to_string(),
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Passes on what an agent says until its stream is over.
+async fn listen(link: LinkId, mut receiver: AgentReceiver, inputs: &mpsc::Sender<In>) {
+    loop {
+        match receiver.receive().await {
+            Ok(Some(message)) => {
+                if inputs.send(In::Said { link, message }).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => return,
+            Err(status) => {
+                tracing::debug!(link = link.0, error = %Chain(&status), "an agent's stream broke");
+                return;
+            }
+        }
+    }
+}
+
+/// What waits to be sent on one stream. Bounded by what it is: of each kind the latest says all.
+#[derive(Debug, Default)]
+struct Mailbox {
+    letters: Mutex<Letters>,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Letters {
+    taken: Option<u64>,
+    orders: Option<(Orders, Instant)>,
+    beat: Option<ControllerMessage>,
+    /// The stream is to end, with or without a word.
+    end: Option<Option<EndCause>>,
+}
+
+impl Mailbox {
+    fn put(&self, put: impl FnOnce(&mut Letters)) {
+        put(&mut self.letters.lock().unwrap_or_else(PoisonError::into_inner));
+        self.bell.notify_one();
+    }
+
+    /// Sends what there is until the stream is to end (`Some`: with these words) or takes nothing any more.
+    async fn tell(&self, sender: &AgentSender) -> Option<EndCause> {
+        loop {
+            let letters = std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Some(end) = letters.end {
                 return end;
             }
-            tokio::select! {
-                changed = committed.changed() => if changed.is_err() { return Some(EndCause::Leaving) },
-                _ = heartbeat.tick() => {
-                    // Without a log no fleet can ask for its slots here, so their loans must run out.
-                    let Some(epoch) = now.filter(|_| self.shared.health.is_well()).map(|now| now.epoch) else { continue };
-                    if let Err(error) = sender.send(ControllerMessage::Heartbeat { epoch }).await {
-                        return self.unsent(&error);
-                    }
-                }
+            if let Err(error) = letters.send(sender).await {
+                tracing::warn!(error = %Chain(&error), "an agent cannot be told");
+                return None;
             }
+            self.bell.notified().await;
         }
-    }
-
-    async fn tell_change(
-        &self,
-        now: &Committed,
-        told: &mut Told,
-        sender: &AgentSender,
-    ) -> Result<(), Option<EndCause>> {
-        match now.state.server(self.server) {
-            Some(server) if server.incarnation == self.incarnation => {
-                if !server.connected {
-                    return Err(Some(EndCause::Rejoin));
-                }
-                told.joined = true;
-                if server.reports_through > told.reports_through {
-                    told.reports_through = server.reports_through;
-                    // The acknowledgement goes first and orders always follow it: an agent that sees both knows that these
-                    // orders come from a state that knew of its reports.
-                    told.executors = None;
-                    let taken = ControllerMessage::ReportsTaken { through: server.reports_through };
-                    sender.send(taken).await.map_err(|error| self.unsent(&error))?;
-                }
-            }
-            // Another process of this server joined after this one.
-            _ if told.joined => return Err(Some(EndCause::Rejoin)),
-            _ => {}
-        }
-        let executors = self.orders(now);
-        if told.executors.as_ref() != Some(&executors) {
-            let mut orders = Orders { epoch: now.epoch, position: now.position, executors: executors.clone() };
-            orders.count_down(now.now());
-            sender.send(ControllerMessage::Orders(orders)).await.map_err(|error| self.unsent(&error))?;
-            told.executors = Some(executors);
-        }
-        Ok(())
-    }
-
-    fn orders(&self, now: &Committed) -> Vec<ExecutorOrder> {
-        let mut executors = orders(&now.state, self.server);
-        for order in &mut executors {
-            order.job.key = self.shared.secret.job_key(&order.executor.job);
-        }
-        executors
-    }
-
-    fn unsent(&self, error: &SendError) -> Option<EndCause> {
-        tracing::warn!(server = %self.server, error = %Chain(error), "an agent cannot be told");
-        None
     }
 }
 
-/// What an agent was told on this stream.
-#[derive(Debug, Default)]
-struct Told {
-    joined: bool,
-    reports_through: u64,
-    executors: Option<Vec<ExecutorOrder>>,
+impl Letters {
+    async fn send(self, sender: &AgentSender) -> Result<(), SendError> {
+        // The acknowledgement goes first: orders that follow it know of these reports.
+        if let Some(through) = self.taken {
+            sender.send(ControllerMessage::ReportsTaken { through }).await?;
+        }
+        if let Some((mut orders, since)) = self.orders {
+            let waited_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            for left_ms in orders.executors.iter_mut().filter_map(|order| order.leave_in_ms.as_mut()) {
+                *left_ms = left_ms.saturating_sub(waited_ms);
+            }
+            sender.send(ControllerMessage::Orders(orders)).await?;
+        }
+        match self.beat {
+            Some(beat) => sender.send(beat).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn end_cause(end: LinkEnd) -> EndCause {
+    match end {
+        LinkEnd::Rejoin => EndCause::Rejoin,
+        LinkEnd::Refused => EndCause::Refused,
+        LinkEnd::Taken => EndCause::Taken,
+        LinkEnd::Leaving => EndCause::Leaving,
+    }
 }
 
 #[cfg(test)]

@@ -1,22 +1,15 @@
-//! The controller's hands: one loop per cell that turns inputs in the log into facts in the log, and the agents' streams that
-//! turn facts into orders. The brain is `controller-core`, which this crate calls and never second-guesses.
+//! The controller's hands: one loop per cell that gives the pure machine (`controller/cell`) what happens, and does what it says:
+//! append to the log and read it, talk to agents, delete objects. It decides nothing.
 //!
-//! What it promises. Nothing leaves before the log has acknowledged what it derives from. Only the controller whose claim is
-//! the latest has any effect; one that was replaced drops its state and ends. An append whose outcome is unknown is found out
-//! by reading, never guessed. An input that cannot be read or breaks the state is put on record and passed over. Replaying the
-//! log gives the live state.
+//! What it promises beyond the machine's promises: it never waits inside the loop, so an agent is heard whatever the log does; and
+//! a controller works whole or not at all.
 //!
-//! Reading order: `fold.rs` (the state as the log tells it), `recover.rs` (taking a cell over), `run.rs` (the loop), `intake.rs`
-//! (one batch), `agents.rs` (streams), `presence.rs`, `telemetry.rs`, `deletions.rs`, `failure.rs`. Next on a job's path:
-//! `workers/agent/src/lib.rs`.
+//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `agents.rs` (streams), `telemetry.rs`, `failure.rs`. Next on a
+//! job's path: `workers/agent/src/lib.rs`.
 
 mod agents;
-mod deletions;
 mod failure;
-mod fold;
-mod intake;
-mod presence;
-mod recover;
+mod hands;
 mod run;
 mod telemetry;
 
@@ -25,15 +18,15 @@ pub use controller_link::{AGENT_LEASE, AgentToken};
 pub use failure::ControllerEnd;
 pub use telemetry::TelemetryBoard;
 
-use agents::{ACCEPTED_QUEUE_LEN, Shared};
+use agents::ACCEPTED_QUEUE_LEN;
+use controller_cell::{CellConfig, CellMachine, Committed};
 use controller_core::{Policy, State};
+use controller_link::HEARTBEAT_INTERVAL;
 use events_log::EventLog;
 use events_schema::{Cell, Epoch, Offset};
 use failure::Chain;
 use object_store::ObjectStore;
-use presence::Presence;
-use recover::Identity;
-use run::{Committed, LogHealth, Runner};
+use run::Parts;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -163,7 +156,7 @@ pub async fn start(config: ControllerConfig) -> Result<Controller, StartError> {
     let shutdown = CancellationToken::new();
     let (ended_sender, ended) = watch::channel(None);
 
-    let tasks = spawn(config, listener, incarnation, committed_sender, committed.clone(), telemetry.clone());
+    let tasks = spawn(config, listener, incarnation, committed_sender, telemetry.clone());
     let asked = shutdown.clone();
     // Owned by the handle: it sees the result through `ended`, and a panic as a closed channel.
     tokio::spawn(async move {
@@ -183,49 +176,34 @@ fn spawn(
     config: ControllerConfig,
     listener: TcpListener,
     incarnation: u64,
-    committed_sender: watch::Sender<Option<Committed>>,
-    committed: watch::Receiver<Option<Committed>>,
+    committed: watch::Sender<Option<Committed>>,
     telemetry: TelemetryBoard,
 ) -> Tasks {
     let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, .. } = config;
-    let presence = Presence::new(agent_lease);
     let (accepted_sender, accepted) = mpsc::channel(ACCEPTED_QUEUE_LEN);
-    let (ending, health) = (CancellationToken::new(), LogHealth::new());
-    let identity = Identity { name, incarnation };
-    let runner = Runner {
-        log: Arc::clone(&log),
+    let ending = CancellationToken::new();
+    let machine = CellConfig {
         cell,
-        identity,
-        policy,
-        tick,
-        agent_lease,
-        committed: committed_sender,
-        health: health.clone(),
+        name,
+        incarnation,
+        tick_ms: millis(tick),
+        agent_lease_ms: millis(agent_lease),
+        heartbeat_interval_ms: millis(HEARTBEAT_INTERVAL),
     };
-    let shared = Shared {
-        log: Arc::clone(&log),
-        cell,
-        committed: committed.clone(),
-        presence: presence.clone(),
-        telemetry,
-        secret,
-        health: health.clone(),
-    };
+    let machine = CellMachine::new(machine, policy.into());
+    let parts = Parts { machine, log, store, cell, secret, accepted, committed, telemetry };
 
     let mut rest = JoinSet::new();
-    let streams = agents::run(Arc::new(shared), accepted, ending.clone());
-    rest.spawn(async move { streams.await.map_err(|reason| format!("agents: {reason}")) });
-    let watch = presence::watch(log, cell, presence, committed.clone(), health, ending.clone());
-    rest.spawn(async move { watch.await.map_err(|reason| format!("presence of agents: {reason}")) });
-    let deletions = deletions::run(store, committed, ending.clone());
-    rest.spawn(async move { deletions.await.map_err(|reason| format!("deletions: {reason}")) });
     let serve = controller_link::serve(listener, token, accepted_sender, ending.clone());
     rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
 
     let mut main = JoinSet::new();
-    let runner_ending = ending.clone();
-    main.spawn(async move { runner.run(runner_ending).await.end() });
+    main.spawn(run::run(parts, ending.clone()));
     Tasks { main, rest, ending }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Why a controller failed of which a task ended without being asked and without a reason of its own.

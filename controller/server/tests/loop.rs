@@ -183,7 +183,7 @@ impl Policy for Panicking {
 }
 
 #[tokio::test]
-async fn an_input_that_makes_the_core_panic_is_refused_and_the_cell_goes_on() {
+async fn a_policy_that_panics_costs_its_plan_alone() {
     let log = memory();
     let panics = Arc::new(AtomicBool::new(false));
     let policy = Box::new(Panicking { inner: support::policy(), panics: Arc::clone(&panics) });
@@ -192,18 +192,18 @@ async fn an_input_that_makes_the_core_panic_is_refused_and_the_cell_goes_on() {
     assert!(soon(controller.wait_for(|state| state.job(&support::job()).is_some())).await);
     panics.store(true, Ordering::SeqCst);
     demand(&log, 1, 0).await;
-    assert!(soon(controller.wait_for(|state| state.counters().inputs_refused == 1)).await);
+    assert!(soon(controller.wait_for(|state| state.counters().plans_failed > 0 && state.loans().count() == 1)).await);
+    demand(&log, 2, 1).await;
+    assert!(soon(controller.wait_for(|state| state.loans().count() == 0)).await, "a reclaim waits for no planner");
     panics.store(false, Ordering::SeqCst);
     register(&log, "after").await;
     assert!(soon(controller.wait_for(|state| has_dataset(state, "after"))).await);
     let (live, ..) = controller.committed().unwrap();
     controller.shutdown().await;
     let folded = Folded::read(&log).await;
-    assert!(
-        folded
-            .facts()
-            .any(|fact| matches!(fact, Fact::InputRefused { reason, .. } if reason.contains("planned to panic")))
-    );
+    let said = |fact: &Fact| matches!(fact, Fact::PlanFailed { reason, .. } if reason.contains("planned to panic"));
+    assert!(folded.facts().any(said));
+    assert_eq!(folded.state.counters().inputs_refused, 0, "the inputs were taken");
     assert_eq!(folded.state.digest(), live.digest());
 }
 

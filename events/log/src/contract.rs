@@ -6,8 +6,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::count::{Counter, Verdict, split};
 use crate::{AppendError, EventLog, RECORD_LEN_MAX, ReadError, Record, Stream, read_range};
+use events_rule::count::{Counter, Verdict, split};
 use events_schema::batch::{Batch, EventRecord, from_bytes, to_bytes};
 use events_schema::fact::Fact;
 use events_schema::{Cell, Epoch, JobId, Offset, Sequence, TimeMs};

@@ -56,8 +56,8 @@ pub enum AppendError {
         /// How many there are.
         cells: u32,
     },
-    /// Not written; an earlier error closed the log for this process.
-    #[error("the log is closed for writing since an earlier error: restart to recover")]
+    /// Not written; an error of its file ended the log for this process.
+    #[error("the log's file met an error, so it takes nothing more: start ebb again, what was acknowledged is there")]
     Stopped(#[source] Cause),
 }
 
@@ -96,6 +96,9 @@ pub enum ReadError {
         /// How many there are.
         cells: u32,
     },
+    /// An error of its file ended the log for this process.
+    #[error("the log's file met an error, so it gives nothing more: start ebb again, what was acknowledged is there")]
+    Stopped(#[source] Cause),
     /// The log was closed.
     #[error("the log is closed")]
     Closed,
@@ -109,7 +112,7 @@ impl ReadError {
             ReadError::Trimmed { .. } => Advice::Recover,
             ReadError::Unavailable(_) => Advice::Retry,
             ReadError::NoSuchCell { .. } => Advice::Refuse,
-            ReadError::Closed => Advice::Stop,
+            ReadError::Stopped(_) | ReadError::Closed => Advice::Stop,
         }
     }
 }
@@ -186,6 +189,30 @@ pub enum OpenError {
         topic: String,
         /// What the cluster says.
         problem: String,
+    },
+    /// Some topics of a log are gone while others hold records.
+    #[error(
+        "topic {missing} is missing, while {present} holds records: what was acknowledged there is lost. Restore it from a copy of the cluster, or begin anew with another ?prefix="
+    )]
+    Incomplete {
+        /// Those that are gone.
+        missing: String,
+        /// One of those with records.
+        present: String,
+    },
+    /// A topic was deleted and made anew, or is of another log.
+    #[error(
+        "topic {topic} was not made together with {other} (delete.retention.ms, by which the topics of one log know each other, is {found} instead of {expected}): it was deleted and made anew, or copied from elsewhere, and records that were acknowledged are lost. Restore it from a copy of the cluster, or begin anew with another ?prefix="
+    )]
+    Replaced {
+        /// Which.
+        topic: String,
+        /// The one it is compared with.
+        other: String,
+        /// Its mark.
+        found: String,
+        /// The mark of the other one.
+        expected: String,
     },
     /// A topic is there, but would lose or refuse records.
     #[error(

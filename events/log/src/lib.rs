@@ -1,14 +1,13 @@
 //! The log: one small trait, three implementations, one contract suite that all of them pass.
 //!
 //! A log holds streams of records per cell. An append resolves when its record is durable and says where it stands; a read
-//! gives what is there from an offset on. That is all: which batches *count* is a pure rule over the records ([`count`]), who
+//! gives what is there from an offset on. That is all: which batches *count* is a pure rule over the records (`events/rule`), who
 //! owns a cell is decided by claims in the records themselves, and nothing here knows what a record means.
 //!
 //! Reading order: this file (the trait), `url.rs` (which log a URL names), `embedded.rs` (one redb file, the default),
-//! `kafka.rs` (a cluster), `memory.rs` (for tests), `tail.rs` (the newest records, kept in memory by all three), `count.rs`
-//! (the rule), `contract.rs` (what every log must do). Next on a job's path: `controller/server/src/lib.rs`.
+//! `kafka.rs` (a cluster), `memory.rs` (for tests), `tail.rs` (the newest records, kept in memory by all three),
+//! `contract.rs` (what every log must do). Which records count says `events/rule/src/count.rs`. Next on a job's path: `controller/server/src/lib.rs`.
 
-pub mod count;
 mod embedded;
 mod error;
 #[cfg(feature = "kafka")]
@@ -29,84 +28,11 @@ pub use kafka::KafkaLog;
 pub use memory::MemoryLog;
 pub use url::{KafkaUrl, LogUrl, LogUrlError, Sasl};
 
-pub use bytes::Bytes;
+pub use events_rule::{Bytes, RECORD_LEN_MAX, Record, Stream};
 pub use futures::future::BoxFuture;
 
-use events_schema::batch::InputStream;
 use events_schema::{Cell, Offset};
 use std::sync::Arc;
-
-/// Longest record of any log, in bytes. Kafka's `max.message.bytes` of our topics is 8 MiB and counts the record's own
-/// framing too; all logs share the lower bound, so that what fits one fits all.
-pub const RECORD_LEN_MAX: usize = (8 << 20) - (16 << 10);
-
-/// One kind of records of a cell, in one order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
-    /// Input: what users, fleets and operators ask.
-    Commands,
-    /// Input: what fleets need.
-    Demand,
-    /// Input: what agents saw.
-    Reports,
-    /// Output: claims and batches of facts; kept for ever.
-    Events,
-    /// Output: the same facts for subscribers.
-    Public,
-}
-
-impl Stream {
-    /// All of them.
-    pub const ALL: [Stream; 5] = [Stream::Commands, Stream::Demand, Stream::Reports, Stream::Events, Stream::Public];
-
-    /// Its name in topics and messages.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Stream::Commands => "commands",
-            Stream::Demand => "demand",
-            Stream::Reports => "reports",
-            Stream::Events => "events",
-            Stream::Public => "public",
-        }
-    }
-
-    /// Its number in the embedded log's file; fixed for ever.
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Stream::Commands => 0,
-            Stream::Demand => 1,
-            Stream::Reports => 2,
-            Stream::Events => 3,
-            Stream::Public => 4,
-        }
-    }
-}
-
-impl std::fmt::Display for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl From<InputStream> for Stream {
-    fn from(stream: InputStream) -> Self {
-        match stream {
-            InputStream::Commands => Stream::Commands,
-            InputStream::Demand => Stream::Demand,
-            InputStream::Reports => Stream::Reports,
-        }
-    }
-}
-
-/// A record and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// Where it stands in its stream of its cell. Offsets grow; that they have no gaps holds on the embedded log only.
-    pub offset: Offset,
-    /// What was appended.
-    pub bytes: Bytes,
-}
 
 /// A durable, ordered log of records. What every implementation must do is written down as tests in `contract.rs`.
 ///

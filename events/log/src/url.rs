@@ -33,6 +33,9 @@ pub struct KafkaUrl {
     pub prefix: String,
     /// `?cells=N`: partitions of each topic; 1 by default.
     pub cells: u32,
+    /// `?replicas=N`: copies that each partition has to have. Without it, new topics get as many as there are brokers, at most
+    /// three, and too few are only complained about.
+    pub replicas: Option<u32>,
 }
 
 /// How a client proves who it is.
@@ -75,6 +78,9 @@ pub struct LogUrlError {
 const BROKERS_MAX: usize = 32;
 /// Most partitions of a topic: a cell is about 1,000 servers.
 const CELLS_MAX: u32 = 1_024;
+
+/// Most copies of a partition.
+const REPLICAS_MAX: u32 = 32;
 
 impl LogUrl {
     /// Parses the forms above.
@@ -143,6 +149,16 @@ fn parse_kafka(ssl: bool, rest: &str) -> Result<KafkaUrl, String> {
         return Err("a prefix of 1 to 200 characters of a-z, A-Z, 0-9, '.', '_' and '-'".to_owned());
     }
     let cells = fields.remove("cells").unwrap_or("1").parse().ok().filter(|cells| (1..=CELLS_MAX).contains(cells));
+    let replicas = match fields.remove("replicas") {
+        None => None,
+        Some(number) => Some(
+            number
+                .parse()
+                .ok()
+                .filter(|replicas| (1..=REPLICAS_MAX).contains(replicas))
+                .ok_or_else(|| format!("replicas=N, from 1 to {REPLICAS_MAX}"))?,
+        ),
+    };
     let plaintext_allowed = match fields.remove("plaintext") {
         None => false,
         Some("allow") if !ssl => true,
@@ -163,10 +179,10 @@ fn parse_kafka(ssl: bool, rest: &str) -> Result<KafkaUrl, String> {
         ),
     };
     if let Some(unknown) = fields.keys().next() {
-        return Err(format!("no `{unknown}`; the settings here are prefix, cells, plaintext, ca, sasl"));
+        return Err(format!("no `{unknown}`; the settings here are prefix, cells, replicas, plaintext, ca, sasl"));
     }
     let cells = cells.ok_or_else(|| format!("cells=N, from 1 to {CELLS_MAX}"))?;
-    Ok(KafkaUrl { brokers, ssl, ca, sasl, plaintext_allowed, prefix, cells })
+    Ok(KafkaUrl { brokers, ssl, ca, sasl, plaintext_allowed, prefix, cells, replicas })
 }
 
 fn check_broker(broker: &str) -> Result<(), String> {
@@ -220,6 +236,9 @@ impl fmt::Display for LogUrl {
             LogUrl::Kafka(kafka) => {
                 write!(f, "{}://{}", if kafka.ssl { "kafka+ssl" } else { "kafka" }, kafka.bootstrap())?;
                 write!(f, "?prefix={}&cells={}", kafka.prefix, kafka.cells)?;
+                if let Some(replicas) = kafka.replicas {
+                    write!(f, "&replicas={replicas}")?;
+                }
                 if kafka.plaintext_allowed {
                     f.write_str("&plaintext=allow")?;
                 }
@@ -246,7 +265,7 @@ mod tests {
             "memory:",
             "file:///var/lib/ebb/a b%20.redb",
             "kafka://127.0.0.1:9092",
-            "kafka+ssl://a.example:9093,b.example:9093?prefix=x&cells=4&ca=/etc/ca.pem&sasl=scram-sha-512",
+            "kafka+ssl://a.example:9093,b.example:9093?prefix=x&cells=4&replicas=3&ca=/etc/ca.pem&sasl=scram-sha-512",
             "kafka://[::1]:9092,localhost:1?plaintext=allow",
         ] {
             let url = LogUrl::parse(text).unwrap();
@@ -274,6 +293,7 @@ mod tests {
             ("kafka://h:1?prefix=a/b", "prefix"),
             ("kafka://h:1?cells=0", "cells=N"),
             ("kafka://h:1?cells=many", "cells=N"),
+            ("kafka://h:1?replicas=0", "replicas=N"),
             ("kafka://h:1?plaintext=yes", "plaintext=allow"),
             ("kafka+ssl://h:1?plaintext=allow", "plaintext=allow"),
             ("kafka://h:1?ca=/x", "kafka+ssl://"),

@@ -238,10 +238,10 @@ async fn a_disk_that_is_full_loses_nothing_acknowledged() {
                 shown = format!("{shown}: {cause}");
                 source = cause.source();
             }
-            assert!(matches!(error, AppendError::Unknown(_) | AppendError::Unavailable(_)), "{shown}");
+            assert!(matches!(error, AppendError::Unknown(_) | AppendError::Stopped(_)), "{shown}");
             assert!(shown.to_lowercase().contains("no storage space"), "{shown}");
             // What was acknowledged is still read at the end, and nothing more is promised.
-            assert!(log.append(Stream::Events, CELL, vec![1]).await.is_err());
+            assert_it_has_stopped(&log, Offset(acknowledged)).await;
             assert_eq!(log.read(Stream::Events, CELL, Offset(acknowledged - 1), 10).await.unwrap().len(), 1);
         }
         let log = EmbeddedLog::open(&path).unwrap();
@@ -249,6 +249,101 @@ async fn a_disk_that_is_full_loses_nothing_acknowledged() {
         assert!(found.len() as u64 >= acknowledged && acknowledged > 5, "{} of {acknowledged}", found.len());
         assert!(found.values().all(|record| record == &vec![7; 50_000]));
     }
+}
+
+/// Everybody is told that this log is over, and how to go on: nobody waits or tries again for ever.
+async fn assert_it_has_stopped(log: &EmbeddedLog, end: Offset) {
+    for _ in 0..3 {
+        let error = log.append(Stream::Events, CELL, vec![1]).await.unwrap_err();
+        assert!(matches!(error, AppendError::Stopped(_)) && error.advice() == Advice::Stop, "{error:?}");
+        assert!(error.to_string().contains("start ebb again"), "{error}");
+    }
+    for error in
+        [log.end(Stream::Events, CELL).await.unwrap_err(), log.wait(Stream::Events, CELL, end).await.unwrap_err()]
+    {
+        assert!(matches!(error, ReadError::Stopped(_)) && error.advice() == Advice::Stop, "{error:?}");
+    }
+}
+
+/// A file that cannot grow, which redb meets before a commit.
+#[derive(Debug)]
+struct FixedDisk {
+    file: redb::backends::FileBackend,
+    len_max: u64,
+}
+
+impl redb::StorageBackend for FixedDisk {
+    fn len(&self) -> Result<u64, std::io::Error> {
+        self.file.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), std::io::Error> {
+        self.file.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> Result<(), std::io::Error> {
+        if len > self.len_max {
+            Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
+        } else {
+            self.file.set_len(len)
+        }
+    }
+    fn sync_data(&self) -> Result<(), std::io::Error> {
+        self.file.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), std::io::Error> {
+        self.file.write(offset, data)
+    }
+}
+
+/// redb takes nothing after an error before a commit either. It used to be called retryable, and was tried for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_before_a_commit_stops_the_log_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.redb");
+    drop(EmbeddedLog::open(&path).unwrap());
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let len_max = file.metadata().unwrap().len() + (4 << 20);
+    let disk = FixedDisk { file: redb::backends::FileBackend::new(file).unwrap(), len_max };
+    let mut acknowledged = 0;
+    {
+        let log = EmbeddedLog::open_on(&path, disk).unwrap();
+        let error = loop {
+            match log.append(Stream::Events, CELL, vec![7; 50_000]).await {
+                Ok(offset) => acknowledged = offset.0 + 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, AppendError::Stopped(_)), "{error:?}");
+        assert_it_has_stopped(&log, Offset(acknowledged)).await;
+    }
+    let log = EmbeddedLog::open(&path).unwrap();
+    assert_eq!(everything(&log, Stream::Events).await.len() as u64, acknowledged);
+    assert_eq!(log.append(Stream::Events, CELL, vec![1]).await.unwrap(), Offset(acknowledged));
+}
+
+/// Whether opening a copy of the file, as a kill would leave it, reads all of it.
+fn is_repaired(path: &Path) -> bool {
+    let copy = path.with_extension("copy");
+    std::fs::copy(path, &copy).unwrap();
+    let repaired = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&repaired);
+    let database = redb::Builder::new().set_repair_callback(move |_| seen.store(1, Ordering::Relaxed)).create(&copy);
+    // A copy of a file in the midst of a commit may be of no use at all.
+    database.is_err() || repaired.load(Ordering::Relaxed) > 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_was_idle_is_not_read_whole_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.redb");
+    let log = EmbeddedLog::open(&path).unwrap();
+    for _ in 0..2 {
+        log.append(Stream::Events, CELL, vec![7; 5_000]).await.unwrap();
+        let begun = std::time::Instant::now();
+        while is_repaired(&path) {
+            assert!(begun.elapsed().as_secs() < 60, "an idle log is still read whole");
+        }
+    }
+    assert_eq!(log.append(Stream::Events, CELL, vec![1]).await.unwrap(), Offset(2));
 }
 
 #[test]
@@ -295,10 +390,14 @@ async fn callers_at_once_share_a_sync() {
     let log =
         EmbeddedLog::open_on(&path, Counting(redb::backends::FileBackend::new(file).unwrap(), Arc::clone(&syncs)))
             .unwrap();
-    let before = syncs.load(Ordering::Relaxed);
-    log.append(Stream::Events, CELL, vec![0; 300]).await.unwrap();
-    let one = syncs.load(Ordering::Relaxed) - before;
-    assert_eq!(one, 1, "one append alone costs one sync");
+    let mut fewest = u64::MAX;
+    // On a busy machine the commit of an idle log may come between.
+    for _ in 0..5 {
+        let before = syncs.load(Ordering::Relaxed);
+        log.append(Stream::Events, CELL, vec![0; 300]).await.unwrap();
+        fewest = fewest.min(syncs.load(Ordering::Relaxed) - before);
+    }
+    assert_eq!(fewest, 1, "one append alone costs one sync");
     let before = syncs.load(Ordering::Relaxed);
     let appends = (0..256).map(|_| log.append(Stream::Events, CELL, vec![0; 300]));
     futures::future::try_join_all(appends).await.unwrap();

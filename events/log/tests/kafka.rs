@@ -100,8 +100,7 @@ async fn a_cell_beyond_the_partitions_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn topics_that_would_lose_records_are_refused_by_name() {
     let broker = broker();
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &broker).create().unwrap();
+    let admin = admin(&broker);
     let large = ("max.message.bytes", "8388608");
     let cases: Vec<(Vec<(&str, &str)>, &str)> = vec![
         (vec![], "max.message.bytes"),
@@ -129,6 +128,92 @@ async fn topics_that_would_lose_records_are_refused_by_name() {
     let error = KafkaLog::connect(&KafkaUrl { cells: 3, ..url }).await.unwrap_err();
     assert!(
         matches!(&error, OpenError::Setting { setting, found, .. } if setting == "partitions" && found == "1"),
+        "{error}"
+    );
+}
+
+fn admin(broker: &str) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", broker).create().unwrap()
+}
+
+/// Deletes a topic and waits until the cluster knows.
+async fn delete(broker: &str, topic: &str) {
+    let admin = admin(broker);
+    admin.delete_topics(&[topic], &AdminOptions::new()).await.unwrap()[0].as_ref().unwrap();
+    let begun = std::time::Instant::now();
+    loop {
+        let metadata = admin.inner().fetch_metadata(None, std::time::Duration::from_secs(10)).unwrap();
+        if metadata.topics().iter().all(|known| known.name() != topic) {
+            return;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "{topic} is still there");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_lost_a_topic_with_records_is_refused_and_the_topic_stays_away() {
+    let broker = broker();
+    for (written, lost) in [(Stream::Commands, Stream::Events), (Stream::Events, Stream::Commands)] {
+        let url = url_on(&broker, "");
+        let log = KafkaLog::connect(&url).await.unwrap();
+        log.append(written, CELL, b"acknowledged".to_vec()).await.unwrap();
+        drop(log);
+        delete(&broker, &url.topic(lost)).await;
+        for _ in 0..2 {
+            let error = KafkaLog::connect(&url).await.unwrap_err();
+            let named = matches!(&error, OpenError::Incomplete { missing, present } if *missing == url.topic(lost) && *present == url.topic(written));
+            assert!(named && error.to_string().contains("?prefix="), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_deleted_and_made_anew_is_noticed() {
+    let broker = broker();
+    let url = url_on(&broker, "");
+    let log = KafkaLog::connect(&url).await.unwrap();
+    for stream in [Stream::Commands, Stream::Events] {
+        log.append(stream, CELL, b"acknowledged".to_vec()).await.unwrap();
+    }
+    drop(log);
+    let topic = url.topic(Stream::Commands);
+    delete(&broker, &topic).await;
+    // As somebody would who read what the settings have to be.
+    let new = NewTopic::new(&topic, 1, TopicReplication::Fixed(1))
+        .set("max.message.bytes", "8388608")
+        .set("retention.ms", "-1")
+        .set("retention.bytes", "-1");
+    admin(&broker).create_topics([&new], &AdminOptions::new()).await.unwrap()[0].as_ref().unwrap();
+    let error = KafkaLog::connect(&url).await.unwrap_err();
+    assert!(matches!(&error, OpenError::Replaced { topic: named, .. } if *named == topic), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_with_nothing_in_it_is_completed_and_subscribers_topic_is_made_anew() {
+    let broker = broker();
+    let url = url_on(&broker, "");
+    drop(KafkaLog::connect(&url).await.unwrap());
+    // As after a first start that was killed half way.
+    delete(&broker, &url.topic(Stream::Demand)).await;
+    let log = KafkaLog::connect(&url).await.unwrap();
+    let offset = log.append(Stream::Events, CELL, b"kept".to_vec()).await.unwrap();
+    delete(&broker, &url.topic(Stream::Public)).await;
+    drop(log);
+    let log = KafkaLog::connect(&url).await.unwrap();
+    assert_eq!(&log.read(Stream::Events, CELL, offset, 10).await.unwrap()[0].bytes[..], b"kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_are_as_many_as_the_url_says_or_it_is_not_opened() {
+    let broker = broker();
+    let url = url_on(&broker, "");
+    let more = KafkaUrl { replicas: Some(2), ..url.clone() };
+    let error = KafkaLog::connect(&more).await.unwrap_err();
+    assert!(matches!(&error, OpenError::Topic { .. }), "one broker cannot keep two copies: {error}");
+    drop(KafkaLog::connect(&url).await.unwrap());
+    let error = KafkaLog::connect(&more).await.unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Setting { setting, found, .. } if setting == "replicas" && found == "1"),
         "{error}"
     );
 }

@@ -1,6 +1,6 @@
 //! How facts stand in the `events` stream: claims and batches. One append is one record, so a batch is atomic on any log.
 //!
-//! Which batches count is decided by one rule in `events/log/src/count.rs`, not here.
+//! Which batches count is decided by one rule in `events/rule/src/count.rs`, not here.
 
 use crate::fact::Fact;
 use crate::{Epoch, Offset, Sequence, TimeMs};

@@ -119,7 +119,7 @@ pub enum Fact {
         #[n(2)]
         reason: PlanReason,
     },
-    /// Why a job has what it has changed, though what it has did not.
+    /// Why a job has what it has changed, though what it has did not. Only in old logs: it is worked out when somebody asks.
     #[n(10)]
     JobExplained {
         /// Which.
@@ -185,7 +185,7 @@ pub enum Fact {
         #[n(1)]
         proposal: Proposal,
     },
-    /// All its members are in lock-step.
+    /// It is in force: its members compute its first step, or are being sent what they lack for it.
     #[n(16)]
     GenerationActive {
         /// Whose.
@@ -197,7 +197,7 @@ pub enum Fact {
         /// First step it computes.
         #[n(2)]
         step: Step,
-        /// From the boundary, or a loss, until all members were in lock-step, in microseconds.
+        /// From the boundary, or a loss, until it was in force, in microseconds. What it cost the training is in `GenerationStepped`.
         #[n(3)]
         pause_us: u64,
     },
@@ -408,6 +408,129 @@ pub enum Fact {
         #[n(2)]
         reason: String,
     },
+    /// A member cannot reach others that live: the members of its generation link up anew, or go on without some of them.
+    #[n(35)]
+    PeersMissing {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation in which they are missed.
+        #[n(1)]
+        generation: Generation,
+        /// Who misses them.
+        #[n(2)]
+        by: ExecutorId,
+        /// Who is missed.
+        #[n(3)]
+        peers: Vec<ExecutorId>,
+        /// Whether the generation was in force; otherwise its members were still linking up.
+        #[n(4)]
+        begun: bool,
+    },
+    /// A newcomer has been sent the whole replica.
+    #[n(36)]
+    ReplicaHeld {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+        /// The replica's step.
+        #[n(1)]
+        step: Step,
+    },
+    /// A generation has completed its first step.
+    #[n(37)]
+    GenerationStepped {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step now.
+        #[n(2)]
+        step: Step,
+        /// From the boundary, or a loss, to the end of that step, in microseconds.
+        #[n(3)]
+        first_step_us: u64,
+        /// A step before the change, in microseconds.
+        #[n(4)]
+        usual_step_us: Option<u64>,
+    },
+    /// A job makes no progress.
+    #[n(38)]
+    JobStalled {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// The step that does not end.
+        #[n(1)]
+        step: Step,
+        /// What its members wait for.
+        #[n(2)]
+        cause: StallCause,
+        /// Executors that hold up the others; never the ones that wait.
+        #[n(3)]
+        blamed: Vec<Blamed>,
+        /// What is done about it.
+        #[n(4)]
+        remedy: StallRemedy,
+    },
+    /// A job does not use a slot for a while, because of what happened on it.
+    #[n(39)]
+    SlotAvoided {
+        /// Which job.
+        #[n(0)]
+        job: JobId,
+        /// Which slot.
+        #[n(1)]
+        slot: SlotId,
+        /// Until then.
+        #[n(2)]
+        until: TimeMs,
+        /// What happened.
+        #[n(3)]
+        cause: AvoidCause,
+    },
+    /// A job does not grow for a while: newcomers did not come in.
+    #[n(40)]
+    GrowthPaused {
+        /// Which job.
+        #[n(0)]
+        job: JobId,
+        /// Until then.
+        #[n(1)]
+        until: TimeMs,
+        /// The newcomer that was given up.
+        #[n(2)]
+        executor: ExecutorId,
+        /// Why.
+        #[n(3)]
+        cause: GrowthFailure,
+    },
+    /// The policy gave no plan; what it was asked after stands. It is asked again after a pause. Operators are paged.
+    #[n(41)]
+    PlanFailed {
+        /// Its name.
+        #[n(0)]
+        policy: String,
+        /// What it died of.
+        #[n(1)]
+        reason: String,
+    },
+    /// Plans are this policy's from now on.
+    #[n(42)]
+    PolicyChosen {
+        /// Its name.
+        #[n(0)]
+        policy: String,
+    },
+    /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
+    #[n(43)]
+    ServerForgotten {
+        /// Which.
+        #[n(0)]
+        server: ServerId,
+    },
 }
 
 /// Why a command had no effect.
@@ -605,6 +728,89 @@ pub enum AbandonCause {
     /// The plan changed first.
     #[n(2)]
     Superseded,
+    /// Some of its members cannot be linked.
+    #[n(3)]
+    Unlinked,
+}
+
+/// An executor that holds up its job.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Blamed {
+    /// Who.
+    #[n(0)]
+    pub executor: ExecutorId,
+    /// The rank that it does not get done with, if it is in a unit of computing.
+    #[n(1)]
+    pub rank: Option<Rank>,
+}
+
+/// What the members of a job that makes no progress wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StallCause {
+    /// Each other: all wait for peers, and nothing moves.
+    #[n(0)]
+    Peers,
+    /// One that does not end a unit of computing.
+    #[n(1)]
+    Unit,
+    /// Bytes that do not arrive, or far too slowly.
+    #[n(2)]
+    Bytes,
+    /// The object store.
+    #[n(3)]
+    Store,
+}
+
+/// What is done about a job that makes no progress. Each rung of the ladder is tried once per step; a new highest step begins anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StallRemedy {
+    /// Its members come together in a new generation.
+    #[n(0)]
+    Round,
+    /// The blamed are replaced, and the others go on without them.
+    #[n(1)]
+    WithoutBlamed,
+    /// It goes back to its last checkpoint, on other slots.
+    #[n(2)]
+    Restart,
+    /// It is suspended until its user resumes it.
+    #[n(3)]
+    Suspend,
+    /// It fails: the same computation hung on two slots.
+    #[n(4)]
+    Fail,
+    /// Nothing can be done here; it goes on by itself when the store answers.
+    #[n(5)]
+    Wait,
+}
+
+/// Why a job does not use a slot for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AvoidCause {
+    /// The executor there could not be linked with the others.
+    #[n(0)]
+    Unreachable,
+    /// The executor there hung, or moved no bytes.
+    #[n(1)]
+    Hung,
+}
+
+/// Why a newcomer did not come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrowthFailure {
+    /// It was lost, or its slot went back, before it held the replica.
+    #[n(0)]
+    Lost,
+    /// It was not ready in time.
+    #[n(1)]
+    Late,
+    /// Its copy of the replica stood still, or was far slower than the link allows.
+    #[n(2)]
+    Slow,
 }
 
 /// A checkpoint that counts.

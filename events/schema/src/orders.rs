@@ -65,6 +65,10 @@ pub enum ControllerMessage {
         #[n(0)]
         epoch: Epoch,
     },
+    /// The controller lives and hears this agent, but no fleet could reach it now: its log does not answer, or it has not read it
+    /// yet. Renews nothing.
+    #[n(8)]
+    Alive,
 }
 
 /// The wanted state of one server.

@@ -102,6 +102,15 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         AgentJoined { server, .. } => ("dev.ebb.agent.joined.v1", server.to_string()),
         AgentGone { server } => ("dev.ebb.agent.gone.v1", server.to_string()),
         ReportsTaken { server, .. } => ("dev.ebb.agent.reports_taken.v1", server.to_string()),
+        PeersMissing { job, .. } => ("dev.ebb.generation.peers_missing.v1", job.to_string()),
+        ReplicaHeld { executor, .. } => ("dev.ebb.executor.replica_held.v1", executor.job.to_string()),
+        GenerationStepped { job, .. } => ("dev.ebb.generation.stepped.v1", job.to_string()),
+        JobStalled { job, .. } => ("dev.ebb.job.stalled.v1", job.to_string()),
+        SlotAvoided { job, .. } => ("dev.ebb.job.slot_avoided.v1", job.to_string()),
+        GrowthPaused { job, .. } => ("dev.ebb.job.growth_paused.v1", job.to_string()),
         InputRefused { stream, .. } => ("dev.ebb.input.refused.v1", stream.clone()),
+        PolicyChosen { policy } => ("dev.ebb.policy.chosen.v1", policy.clone()),
+        ServerForgotten { server } => ("dev.ebb.server.forgotten.v1", server.to_string()),
+        PlanFailed { policy, .. } => ("dev.ebb.plan.failed.v1", policy.clone()),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! An agent numbers its reports within its incarnation and repeats them until acknowledged; a number seen before has no effect.
 
+use crate::fact::{Blamed, StallCause};
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
@@ -68,7 +69,7 @@ pub enum Report {
         #[n(2)]
         exit: ExitCause,
     },
-    /// Every member of a generation is in lock-step from this step on. From its leader.
+    /// A generation is in force from this step on; members that came without a replica are being sent it. From its leader.
     #[n(4)]
     GenerationActive {
         /// Whose.
@@ -80,8 +81,7 @@ pub enum Report {
         /// First step it computes.
         #[n(2)]
         step: Step,
-        /// From the boundary (or the loss of a member) until all members were in lock-step, in microseconds. When the job grows, those
-        /// who were there compute meanwhile.
+        /// From the boundary (or the loss of a member) until it was in force, in microseconds.
         #[n(3)]
         pause_us: u64,
     },
@@ -175,7 +175,7 @@ pub enum Report {
         #[n(3)]
         metrics: Metrics,
     },
-    /// A member has had no link to another for a while, though nobody said that either is gone. From any member.
+    /// What [`Report::PeersMissing`] was in earlier builds; still taken.
     #[n(11)]
     PeerLost {
         /// Whose.
@@ -187,6 +187,80 @@ pub enum Report {
         /// The other one.
         #[n(2)]
         executor: ExecutorId,
+    },
+    /// A member has had no link to others for a while, though nobody said that they are gone. From any member of any generation, also
+    /// one that the controller has not heard to be in force or has given up: who says so stands still in it.
+    #[n(12)]
+    PeersMissing {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation in which they are missed.
+        #[n(1)]
+        generation: Generation,
+        /// Departures by consent since it began.
+        #[n(2)]
+        revision: u32,
+        /// The step in flight.
+        #[n(3)]
+        step: Step,
+        /// Who misses them.
+        #[n(4)]
+        by: ExecutorId,
+        /// Who is missed.
+        #[n(5)]
+        peers: Vec<ExecutorId>,
+        /// Whether the generation was in force; otherwise its members are still linking up.
+        #[n(6)]
+        begun: bool,
+    },
+    /// A member that came into its generation without a replica holds it now. From itself.
+    #[n(13)]
+    ReplicaHeld {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+        /// The generation it came into.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+    },
+    /// The first step of a generation is complete: its members train. From its leader.
+    #[n(14)]
+    GenerationStepped {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// Which.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step now.
+        #[n(2)]
+        step: Step,
+        /// From the boundary (or the loss of a member) to the end of that step, in microseconds.
+        #[n(3)]
+        first_step_us: u64,
+        /// A step of the generation before, in microseconds: the median of the last few. None before there are any.
+        #[n(4)]
+        usual_step_us: Option<u64>,
+    },
+    /// A job makes no progress. Seen by the controller's watch, from what all its executors say of themselves.
+    #[n(15)]
+    JobStalled {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// The step that does not end.
+        #[n(1)]
+        step: Step,
+        /// What its members wait for.
+        #[n(2)]
+        cause: StallCause,
+        /// Who holds up the others.
+        #[n(3)]
+        blamed: Vec<Blamed>,
     },
 }
 

@@ -80,7 +80,7 @@ fn variant_number(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn variants_are_numbered_without_gaps_or_repetition() {
+fn no_number_of_a_variant_is_used_twice() {
     let samples: BTreeMap<String, Vec<u8>> =
         samples::all().into_iter().map(|sample| (sample.name, sample.bytes)).collect();
     let mut numbers: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -91,7 +91,7 @@ fn variants_are_numbered_without_gaps_or_repetition() {
     }
     for (kind, mut found) in numbers {
         found.sort_unstable();
-        assert_eq!(found, (0..found.len() as u32).collect::<Vec<_>>(), "{kind}");
+        assert!(found.is_sorted_by(|a, b| a < b), "{kind}: {found:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! On a job's path the next file is `submit.rs`.
 
 use super::{Id, NoQuery, Shared, decided, undecided};
-use crate::app::App;
+use crate::app::{App, now};
 use crate::body::Document;
 use crate::identity::IdempotencyKey;
 use crate::problem::{ApiError, Kind, Target, unknown};
@@ -15,6 +15,7 @@ use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use controller_core::Reasons;
 use events_schema::JobId;
 use events_schema::command::Command;
 use events_schema::fields::nearest;
@@ -62,8 +63,9 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wi
         model.job_index.newest_before(before).filter_map(|(place, id)| model.state.job(id).map(|job| (place, id, job)));
     let mut wanted = jobs.filter(|(_, _, job)| phase.is_none_or(|phase| job.phase.name() == phase)).peekable();
     let mut page = wire::JobPage { jobs: Vec::new(), next_cursor: None };
+    let reasons = Reasons::of(&model.state, now());
     while let Some((place, id, job)) = wanted.next() {
-        page.jobs.push(convert::job(id, job, (app.telemetry)(id)));
+        page.jobs.push(convert::job(id, job, &reasons, (app.telemetry)(id)));
         if page.jobs.len() == limit {
             page.next_cursor = wanted.peek().map(|_| job_cursor(place));
             break;
@@ -167,7 +169,7 @@ fn show(app: &App, id: &JobId) -> Result<wire::Job, ApiError> {
     let telemetry = (app.telemetry)(id);
     let model = app.read();
     let job = model.state.job(id).ok_or_else(|| not_found(&model.state, id))?;
-    Ok(convert::job(id, job, telemetry))
+    Ok(convert::job(id, job, &Reasons::of(&model.state, now()), telemetry))
 }
 
 fn answer(app: &App, id: &JobId, status: StatusCode) -> Result<Response, ApiError> {

@@ -3,7 +3,7 @@
 use crate::support::{Answer, Rig, Script, quick};
 use events_log::{AppendError, BoxFuture, EventLog, MemoryLog, ReadError, Record, Stream};
 use events_schema::{Cell, Offset, TenantId};
-use gateway::{GatewayConfig, GatewayError, Limits};
+use gateway::{GatewayConfig, GatewayError, Limits, Waits};
 use object_store::memory::InMemory;
 use reqwest::{Method, StatusCode};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ async fn a_body_that_never_ends_is_a_timeout() {
 #[tokio::test]
 async fn more_requests_than_places_are_told_to_come_back() {
     // Without a controller every command waits for its decision.
-    let limits = Limits { requests_max: 1, decision_wait: Duration::from_secs(10), ..quick() };
+    let limits = Limits { requests_max: 1, call: Waits { decision_ms: 10_000, ..Waits::STANDARD }, ..quick() };
     let rig = Rig::without_controller(Arc::new(MemoryLog::new()), limits).await;
     let waiting = rig.client.delete(rig.url("/v1/jobs/job-a")).send();
     let waiting = tokio::spawn(waiting);
@@ -182,7 +182,8 @@ async fn a_record_that_cannot_be_decoded_stops_the_gateway() {
 async fn an_input_that_was_set_aside_is_told() {
     let log = Arc::new(MemoryLog::new());
     let mut script = Script::new(&log).await;
-    let rig = Rig::without_controller(log, Limits { decision_wait: Duration::from_secs(60), ..quick() }).await;
+    let call = Waits { decision_ms: 60_000, ..Waits::STANDARD };
+    let rig = Rig::without_controller(log, Limits { call, ..quick() }).await;
     let asking = tokio::spawn(rig.client.delete(rig.url("/v1/jobs/job-a")).send());
     rig.log.wait(Stream::Commands, crate::support::CELL, Offset(0)).await.unwrap();
     let reason = "decide panicked: secret".to_owned();

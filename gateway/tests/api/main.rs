@@ -4,6 +4,7 @@
 
 mod support;
 
+mod calls;
 mod events;
 mod fleets;
 mod jobs;

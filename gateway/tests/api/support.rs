@@ -1,15 +1,15 @@
 //! What the tests share: a gateway on a memory log, a small controller made of the real core, and a writer of scripted logs.
 
 use controller_core::{Input, Policy, State, decide, policy_by_name};
-use events_log::count::{Counter, Verdict};
 use events_log::{EventLog, MemoryLog, Stream};
+use events_rule::count::{Counter, Verdict};
 use events_schema::batch::{Batch, EventRecord, InputStream, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::*;
-use gateway::{Gateway, GatewayConfig, Limits, TelemetrySource};
+use gateway::{Gateway, GatewayConfig, Limits, TelemetrySource, Waits};
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use reqwest::{Method, Response, StatusCode};
@@ -33,7 +33,9 @@ pub struct Rig {
 
 /// Limits with which tests of absent controllers take no seconds.
 pub fn quick() -> Limits {
-    Limits { decision_wait: Duration::from_millis(200), heartbeat: Duration::from_millis(100), ..Limits::STANDARD }
+    let call = Waits { decision_ms: 200, ..Waits::STANDARD };
+    let catch_up = Duration::from_millis(200);
+    Limits { call, catch_up, heartbeat: Duration::from_millis(100), ..Limits::STANDARD }
 }
 
 async fn gateway_on(

@@ -474,6 +474,9 @@ pub struct BenchArgs {
     /// Measure this log too, for example kafka://127.0.0.1:9092.
     #[arg(long, value_name = "URL")]
     pub log: Option<String>,
+    /// Kill and stop brokers, one after the other, of the three that `infra/servers/kafka3.sh start DIR` started.
+    #[arg(long, value_name = "DIR")]
+    pub brokers: Option<PathBuf>,
 }
 
 /// Arguments of `ebb bench-member`.

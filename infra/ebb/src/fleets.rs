@@ -36,10 +36,11 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
                 count("offered"),
                 count("borrowed"),
                 count("reclaimed"),
+                count("unknown"),
             ]
         })
         .collect();
-    line(table(&["FLEET", "SLOTS", "NEEDED", "ITS OWN", "OFFERED", "BORROWED", "RECLAIMED"], &rows));
+    line(table(&["FLEET", "SLOTS", "NEEDED", "ITS OWN", "OFFERED", "BORROWED", "RECLAIMED", "UNKNOWN"], &rows));
     Ok(())
 }
 

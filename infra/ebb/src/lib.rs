@@ -7,6 +7,7 @@
 mod alone;
 pub mod args;
 pub mod bench;
+pub mod brokers;
 pub mod client;
 mod datasets;
 pub mod demo;

@@ -176,6 +176,11 @@ pub fn hang_process(pid: i32) -> Result<(), Failure> {
     signal(pid, Signal::STOP)
 }
 
+/// Lets a process that hangs go on.
+pub fn continue_process(pid: i32) -> Result<(), Failure> {
+    signal(pid, Signal::CONT)
+}
+
 fn signal(pid: i32, signal: Signal) -> Result<(), Failure> {
     let process = Pid::from_raw(pid).ok_or_else(|| Failure::plain(format!("{pid} is no process number")))?;
     rustix::process::kill_process(process, signal)

@@ -9,11 +9,25 @@ use std::process::Command;
 /// Our crates and the ones of ours that each may use (tests may use more: dev-dependencies are not checked).
 const EDGES: &[(&str, &[&str])] = &[
     ("events-schema", &[]),
-    ("events-log", &["events-schema"]),
+    ("events-rule", &["events-schema"]),
+    ("events-log", &["events-schema", "events-rule"]),
     ("controller-core", &["events-schema"]),
+    ("controller-cell", &["events-schema", "events-rule", "controller-core"]),
     ("controller-link", &["events-schema"]),
-    ("controller-server", &["events-schema", "events-log", "controller-core", "controller-link", "storage"]),
-    ("gateway", &["events-schema", "events-log", "controller-core", "storage"]),
+    (
+        "controller-server",
+        &[
+            "events-schema",
+            "events-rule",
+            "events-log",
+            "controller-core",
+            "controller-cell",
+            "controller-link",
+            "storage",
+        ],
+    ),
+    ("gateway-call", &["events-schema", "controller-core"]),
+    ("gateway", &["events-schema", "events-rule", "events-log", "controller-core", "gateway-call", "storage"]),
     ("storage", &["events-schema"]),
     ("workers-session", &["events-schema"]),
     ("workers-engine", &["events-schema"]),
@@ -40,7 +54,15 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O, clock or chance, and everything they may pull in, directly or not.
-const PURE: &[&str] = &["events-schema", "controller-core", "workers-session", "workers-agent-core"];
+const PURE: &[&str] = &[
+    "events-schema",
+    "events-rule",
+    "controller-core",
+    "controller-cell",
+    "gateway-call",
+    "workers-session",
+    "workers-agent-core",
+];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
 /// Nothing here opens a file or a socket, reads a clock, starts a thread or draws a random number by itself.

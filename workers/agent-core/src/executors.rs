@@ -79,9 +79,11 @@ impl Agent {
 fn concerns(report: &Report, executor: &ExecutorId) -> bool {
     let own_job = |job: &JobId| *job == executor.job;
     match report {
-        Report::AgentJoined { .. } | Report::AgentGone | Report::ExecutorGone { .. } | Report::SlotTakenBack { .. } => {
-            false
-        }
+        Report::AgentJoined { .. }
+        | Report::AgentGone
+        | Report::ExecutorGone { .. }
+        | Report::SlotTakenBack { .. }
+        | Report::JobStalled { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,
         Report::GenerationActive { job, .. }
         | Report::MemberDeparted { job, .. }
@@ -89,6 +91,9 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::JobCompleted { job, .. }
         | Report::JobBroken { job, .. }
         | Report::Evaluated { job, .. }
-        | Report::PeerLost { job, .. } => own_job(job),
+        | Report::PeerLost { job, .. }
+        | Report::GenerationStepped { job, .. } => own_job(job),
+        Report::PeersMissing { job, by, .. } => own_job(job) && by == executor,
+        Report::ReplicaHeld { executor: holder, .. } => holder == executor,
     }
 }

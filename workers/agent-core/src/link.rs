@@ -94,6 +94,7 @@ impl Agent {
             ControllerMessage::Orders(orders) => self.take_orders(orders),
             ControllerMessage::ReportsTaken { through } => self.reports_taken(through),
             ControllerMessage::Heartbeat { epoch } => self.heard_controller(epoch),
+            ControllerMessage::Alive => {}
         }
     }
 

@@ -14,6 +14,8 @@ use workers_session::Peer;
 
 /// Time for somebody else to explain the loss: the agent of a killed process reports it within milliseconds.
 const GRACE: Duration = Duration::from_secs(2);
+/// Time for the members of a beginning generation to link up: a dial that is refused is tried again for about as long.
+pub(crate) const ROUND_GRACE: Duration = Duration::from_secs(6);
 /// Time to the next report of the same: the controller may have been in the middle of another proposal, which has to run out first.
 const REPEAT: Duration = Duration::from_secs(10);
 
@@ -62,7 +64,44 @@ impl<W: Write> Trainer<W> {
         tracing::warn!(%peer, %generation, step = %self.position, "a member is out of reach, and nobody said that it is gone");
         self.doubts.insert((peer, generation), step);
         self.look_again(peer, generation, REPEAT);
-        let job = self.program.job.clone();
-        self.report(Report::PeerLost { job: job.clone(), generation, executor: ExecutorId { job, number: peer.0 } })
+        self.report_missing(step, &[peer])
+    }
+
+    /// A round was proposed: its members will be looked at, too.
+    pub(crate) fn watch_round(&mut self, generation: Generation, after: Duration) {
+        let inbox = self.inbox.clone();
+        let look = move || {
+            std::thread::sleep(after);
+            // It can only fail when the trainer has ended.
+            let _ = inbox.send(Event::StillJoining(generation));
+        };
+        if let Err(error) = std::thread::Builder::new().name("ebb-doubt".to_owned()).spawn(look) {
+            tracing::error!(%generation, %error, "no thread is left to look after a round");
+        }
+    }
+
+    /// The grace of a round is over. Who cannot be linked is named, so that the next round can do without.
+    pub(crate) fn on_still_joining(&mut self, generation: Generation) -> Result<(), TrainError> {
+        let Some((tag, missing)) = self.session.round() else { return Ok(()) };
+        if tag.generation != generation || self.broken {
+            return Ok(());
+        }
+        self.watch_round(generation, REPEAT);
+        if missing.is_empty() { Ok(()) } else { self.report_missing(self.position, &missing) }
+    }
+
+    fn report_missing(&mut self, step: Step, peers: &[Peer]) -> Result<(), TrainError> {
+        let round = self.session.round().map(|(tag, _)| tag);
+        let Some(tag) = round.or_else(|| self.session.membership().map(|m| m.tag)) else { return Ok(()) };
+        let executor = |peer: &Peer| ExecutorId { job: self.program.job.clone(), number: peer.0 };
+        self.report(Report::PeersMissing {
+            job: self.program.job.clone(),
+            generation: tag.generation,
+            revision: tag.revision,
+            step,
+            by: executor(&self.me),
+            peers: peers.iter().map(executor).collect(),
+            begun: round.is_none(),
+        })
     }
 }

@@ -9,7 +9,6 @@ use crate::wire::Header;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Instant;
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
 
 /// Events waiting at once; with a 256 KiB piece each they hold 32 MiB.
@@ -33,8 +32,10 @@ pub enum Event {
     Lost(Peer, u64),
     /// The grace of a lost link to a member of this generation is over.
     StillLost(Peer, Generation),
-    /// A peer said something; when that was here, which may be a gradient before it is read.
-    Message(Peer, u64, Envelope, Instant),
+    /// The grace of a round is over.
+    StillJoining(Generation),
+    /// A peer said something.
+    Message(Peer, u64, Envelope),
     /// A stretch of bulk data.
     Bulk(Peer, u64, Header, Vec<f32>),
     /// A newcomer's data is at hand.

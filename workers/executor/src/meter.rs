@@ -3,6 +3,7 @@
 use crate::program::Program;
 use events_schema::Step;
 use events_schema::orders::Telemetry;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use workers_session::Membership;
 
@@ -10,6 +11,9 @@ use workers_session::Membership;
 const TELEMETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Rates are averaged over about this long.
 const RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Steps of which the usual one is the median: enough that a stray one does not count, few enough to follow a change of size.
+const USUAL_STEPS: usize = 9;
 
 /// Why members may have stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +26,28 @@ pub enum Still {
     Loss,
 }
 
+/// How long the first step of a membership took, beside the steps before the change: the difference is what the change cost, whatever
+/// it was spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstStep {
+    /// From the boundary, the loss or the beginning to the end of the step, in microseconds.
+    pub first_step_us: u64,
+    /// The median of the last few steps before, in microseconds.
+    pub usual_step_us: Option<u64>,
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// The clocks.
 #[derive(Debug)]
 pub struct Meter {
-    /// When the input at hand happened, if that was before it came to be handled.
-    pub(crate) now: Option<Instant>,
     still: Still,
+    /// No step was completed since a membership was entered.
+    first: bool,
+    /// The last few steps that no change disturbed, in microseconds.
+    usual: VecDeque<u64>,
     since: Instant,
     lost_at: Option<Instant>,
     step_ended: Instant,
@@ -42,8 +62,9 @@ impl Default for Meter {
     fn default() -> Self {
         let now = Instant::now();
         Self {
-            now: None,
             still: Still::Beginning,
+            first: false,
+            usual: VecDeque::new(),
             since: now,
             lost_at: None,
             step_ended: now,
@@ -72,23 +93,29 @@ impl Meter {
         if self.still == Still::Beginning {
             self.step_ended = Instant::now();
         }
+        self.first = true;
     }
 
-    /// From the boundary or the loss until now, in microseconds: until all members are in lock-step, if that is what just happened.
+    /// From the boundary or the loss until now, in microseconds: until the generation was in force, if that is what just happened.
     #[must_use]
     pub fn pause_us(&self) -> u64 {
-        if self.still == Still::Beginning {
-            0
-        } else {
-            let now = self.now.unwrap_or_else(Instant::now);
-            u64::try_from(now.saturating_duration_since(self.since).as_micros()).unwrap_or(u64::MAX)
-        }
+        if self.still == Still::Beginning { 0 } else { micros(self.since.elapsed()) }
     }
 
-    /// A step is complete.
-    pub fn on_step(&mut self, samples: u64, loss: f64) {
+    /// A step is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
+    pub fn on_step(&mut self, samples: u64, loss: f64) -> Option<FirstStep> {
         let now = Instant::now();
-        self.step_us = u64::try_from((now - self.step_ended).as_micros()).unwrap_or(u64::MAX);
+        self.step_us = micros(now - self.step_ended);
+        let first = std::mem::take(&mut self.first).then(|| FirstStep {
+            first_step_us: micros(now.saturating_duration_since(self.since)),
+            usual_step_us: self.usual_step_us(),
+        });
+        if first.is_none() {
+            if self.usual.len() == USUAL_STEPS {
+                self.usual.pop_front();
+            }
+            self.usual.push_back(self.step_us);
+        }
         self.step_ended = now;
         self.loss = loss;
         self.window.1 += samples;
@@ -99,6 +126,14 @@ impl Meter {
         } else if self.samples_per_second == 0.0 {
             self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64().max(1e-6);
         }
+        first
+    }
+
+    /// The median of the last few undisturbed steps, in microseconds.
+    fn usual_step_us(&self) -> Option<u64> {
+        let mut steps: Vec<u64> = self.usual.iter().copied().collect();
+        steps.sort_unstable();
+        steps.get(steps.len() / 2).copied()
     }
 
     /// Mean loss of the last step completed here.

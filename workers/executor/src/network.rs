@@ -408,7 +408,7 @@ fn read_frames(shared: &Shared, peer: Peer, number: u64, stream: &TcpStream) -> 
             Kind::Ping => continue,
             Kind::Control => {
                 let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
-                Event::Message(peer, number, envelope, Instant::now())
+                Event::Message(peer, number, envelope)
             }
             _ => Event::Bulk(peer, number, header, take_elements(&payload)),
         };

@@ -43,6 +43,10 @@ impl<W: Write> Trainer<W> {
                 let (job, pause_us) = (self.program.job.clone(), self.meter.pause_us());
                 self.report(Report::GenerationActive { job, generation, step, pause_us })?;
             }
+            Output::Held(generation, step) => {
+                let executor = ExecutorId { job: self.program.job.clone(), number: self.me.0 };
+                self.report(Report::ReplicaHeld { executor, generation, step })?;
+            }
             Output::Departed(peer, generation, step) => self.report_departure(peer, generation, step)?,
             Output::Evaluation(step, metrics) => {
                 let generation = self.generation();

@@ -3,6 +3,7 @@
 //! Computing is cut into single gradients, so that the loop looks at its inbox between them. Reduction goes on while computing: a tree
 //! node's sum is sent as soon as it is whole.
 
+use crate::meter::FirstStep;
 use crate::program::{ProgramError, divide};
 use crate::reduce::{Parcel, Reduction, Unfit};
 use crate::replica::UnfitSupply;
@@ -10,6 +11,7 @@ use crate::trainer::{TrainError, Trainer};
 use crate::wire::{Header, Kind};
 use crate::work::{Partial, Pool, Work};
 use events_schema::control::FromExecutor;
+use events_schema::report::Report;
 use events_schema::{Rank, Step};
 use std::collections::VecDeque;
 use std::io::Write;
@@ -212,9 +214,19 @@ impl<W: Write> Trainer<W> {
         } else {
             self.flow.sum_buffer = before;
         }
-        self.meter.on_step(self.program.samples_of(step), totals.loss / totals.weight.max(f64::MIN_POSITIVE));
+        let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);
+        let first = self.meter.on_step(self.program.samples_of(step), loss);
         self.inputs.push_back(Input::Completed(step));
+        if let Some(first) = first.filter(|_| self.session.leads()) {
+            self.report_first_step(first, step.next())?;
+        }
         self.tell_progress(step.next())
+    }
+
+    fn report_first_step(&mut self, first: FirstStep, step: Step) -> Result<(), TrainError> {
+        let Some(generation) = self.membership.as_ref().map(|m| m.tag.generation) else { return Ok(()) };
+        let (job, FirstStep { first_step_us, usual_step_us }) = (self.program.job.clone(), first);
+        self.report(Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us })
     }
 
     fn tell_progress(&mut self, done: Step) -> Result<(), TrainError> {

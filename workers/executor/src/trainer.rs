@@ -5,7 +5,7 @@
 
 use crate::checkpoint::CheckpointWriter;
 use crate::control::{Agent, ControlError};
-use crate::doubt::Doubts;
+use crate::doubt::{Doubts, ROUND_GRACE};
 use crate::early::Early;
 use crate::inbox::{Event, WriteFailure};
 use crate::meter::Meter;
@@ -14,14 +14,14 @@ use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
 use crate::step::Flow;
 use events_schema::control::FromExecutor;
+use events_schema::fact::Entry;
 use events_schema::orders::JobOrder;
 use events_schema::report::{Metrics, Report};
 use events_schema::{Digest, ExecutorId, Generation, Step};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use std::time::Instant;
-use workers_session::{Config, Envelope, Input, Membership, Message, Peer, Session};
+use workers_session::{Config, Input, Membership, Peer, Session};
 
 /// Why an executor stopped by itself. All: the process exits with a status other than 0 and the job goes on without it.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +80,6 @@ pub struct Trainer<W: Write> {
     pub(crate) exit: bool,
     pub(crate) doubts: Doubts,
     proposed: Option<Generation>,
-    /// When the last message arrived.
-    heard_at: Instant,
 }
 
 impl<W: Write> Trainer<W> {
@@ -123,7 +121,6 @@ impl<W: Write> Trainer<W> {
             exit: false,
             doubts: Doubts::new(),
             proposed: None,
-            heard_at: Instant::now(),
             program,
         }
     }
@@ -156,10 +153,6 @@ impl<W: Write> Trainer<W> {
         loop {
             self.complete_if_whole()?;
             let Some(input) = self.inputs.pop_front() else { return Ok(()) };
-            // A member was whole when its word arrived here, not after the gradient that the word waited for.
-            let settled = |envelope: &Envelope| matches!(envelope.message, Message::Settled { .. });
-            self.meter.now =
-                matches!(&input, Input::Message(_, envelope) if settled(envelope)).then_some(self.heard_at);
             for output in self.session.handle(input) {
                 self.perform(output)?;
             }
@@ -181,10 +174,10 @@ impl<W: Write> Trainer<W> {
                 }
             }
             Event::StillLost(peer, generation) => self.on_still_lost(peer, generation)?,
-            Event::Message(peer, number, envelope, arrived) => {
+            Event::StillJoining(generation) => self.on_still_joining(generation)?,
+            Event::Message(peer, number, envelope) => {
                 if self.network.is_current(peer, number) {
                     self.inputs.push_back(Input::Message(peer, envelope));
-                    self.heard_at = arrived;
                 }
             }
             Event::Bulk(peer, number, header, elements) => {
@@ -220,6 +213,9 @@ impl<W: Write> Trainer<W> {
         {
             self.proposed = Some(proposal.generation);
             tracing::info!(generation = %proposal.generation, members = proposal.members.len(), entry = ?proposal.entry, "proposed");
+            if !matches!(proposal.entry, Entry::Switch { .. }) {
+                self.watch_round(proposal.generation, ROUND_GRACE);
+            }
             self.inputs.push_back(Input::Proposal(proposal.clone()));
         }
         if order.park {

@@ -89,17 +89,31 @@ fn four_to_one_to_four_without_losing_a_bit() {
         assert!(driver.until_gone(leaver).success());
     }
     let third = driver.propose(Entry::Switch { from: second }, &[2, 4, 5, 6], 2, &[]);
-    let (_, pause_us) = driver.until_active(third);
+    driver.until_active(third);
     let driver = finish(driver);
-    eprintln!("scale-out pause {pause_us} us");
-    assert!(driver.active(third).is_some());
+    let stepped = driver.reports.iter().find_map(|(by, report)| match report {
+        Report::GenerationStepped { generation, first_step_us, usual_step_us, .. } if *generation == third => {
+            Some((*by, *first_step_us, *usual_step_us))
+        }
+        _ => None,
+    });
+    let (leader, first_step_us, usual_step_us) = stepped.expect("the leader tells of the first step");
+    assert_eq!(leader, 2);
+    eprintln!("first step of four {first_step_us} us, a step of one {usual_step_us:?} us");
+    let held = |n: &u32| {
+        driver
+            .reports
+            .iter()
+            .any(|(by, r)| by == n && matches!(r, Report::ReplicaHeld { generation, .. } if *generation == third))
+    };
+    assert!([4, 5, 6].iter().all(held), "every newcomer says that it holds the replica");
 }
 
 #[test]
 fn a_leader_hands_over_when_it_is_scaled_in_while_newcomers_arrive() {
     let mut driver = begin(long(2), 2, 2, 0);
     let from = driver.active_generation();
-    let second = driver.propose(Entry::Switch { from }, &[1, 2, 3], 3, &[0]);
+    let second = driver.propose(Entry::Switch { from }, &[1, 2, 3], 1, &[0]);
     driver.until_active(second);
     assert!(driver.until_gone(0).success());
     finish(driver);
@@ -130,7 +144,7 @@ fn a_link_lost_between_living_members_is_reported_and_costs_no_step() {
     driver.until_step(1);
     proxy.cut();
     let generation = driver.active_generation();
-    let missed = |r: &Report, number| matches!(r, Report::PeerLost { generation: of, executor, .. } if *of == generation && executor.number == number);
+    let missed = |r: &Report, number| matches!(r, Report::PeersMissing { generation: of, peers, begun: true, .. } if *of == generation && peers[0].number == number);
     driver.until(|d| {
         d.outcome().is_some() || [1, 2].iter().all(|n| d.reports.iter().any(|(by, r)| by == n && missed(r, 0)))
     });

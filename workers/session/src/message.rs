@@ -81,6 +81,12 @@ impl Membership {
         peers_differ && sorted && self.has(self.leader) && ranks.iter().copied().eq((0..workers).map(Rank))
     }
 
+    /// Whether it can take over from `before` at a boundary: whole, newer, and with somebody who holds the replica.
+    #[must_use]
+    pub fn can_follow(&self, before: &Membership, workers: u16) -> bool {
+        self.is_whole(workers) && self.tag > before.tag && before.has(self.leader)
+    }
+
     /// Whether `peer` is a member.
     #[must_use]
     pub fn has(&self, peer: Peer) -> bool {
@@ -144,6 +150,14 @@ pub struct Envelope {
     pub message: Message,
 }
 
+impl Envelope {
+    /// Its size as it is sent, for bounds on what is kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        events_schema::batch::to_bytes(self).len()
+    }
+}
+
 /// What members say.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum Message {
@@ -181,13 +195,6 @@ pub enum Message {
         membership: Membership,
         /// First step of it.
         #[n(1)]
-        step: Step,
-    },
-    /// To the leader: I hold the replica of this step.
-    #[n(7)]
-    Settled {
-        /// The replica's step.
-        #[n(0)]
         step: Step,
     },
     /// To a leaver: I completed this step and need nothing more of you.
@@ -292,6 +299,18 @@ pub struct Contribution {
     pub announcement: Option<Announcement>,
 }
 
+impl Contribution {
+    /// Whether a member of `membership` can have said it: no more sums than ranks, and an announcement that can be followed.
+    #[must_use]
+    pub fn is_sound(&self, membership: &Membership, workers: u16) -> bool {
+        let can_follow = match &self.announcement {
+            Some(Announcement::Switch(next)) => next.can_follow(membership, workers),
+            Some(Announcement::Park) | None => true,
+        };
+        can_follow && self.sums.len() <= usize::from(workers)
+    }
+}
+
 /// What happens at the coming boundary.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Announcement {
@@ -357,8 +376,9 @@ impl RankMetrics {
             (node.count == 1)
                 .then(|| ranks.iter().find(|m| m.rank.0 == node.first).map(|m| (m.loss, m.correct, m.count)))?
         };
-        let (loss, correct, count) =
-            fold(Node::root(workers), &mut leaf, &mut |l, r| (l.0 + r.0, l.1 + r.1, l.2 + r.2))?;
+        let (loss, correct, count) = fold(Node::root(workers), &mut leaf, &mut |l, r| {
+            (l.0 + r.0, l.1.saturating_add(r.1), l.2.saturating_add(r.2))
+        })?;
         let mean = if count == 0 { 0.0 } else { loss / count as f64 };
         Some(Metrics { loss_micro: (mean * 1e6).round() as i64, correct, count })
     }
@@ -405,4 +425,13 @@ pub struct ShardWritten {
     /// Digest of the writer's whole replica: all must agree.
     #[n(8)]
     pub replica_digest: Digest,
+}
+
+impl ShardWritten {
+    /// Whether it can be a part of a checkpoint of `step` or an earlier one. (Its membership may be newer than the reader's.)
+    #[must_use]
+    pub fn is_sound(&self, step: Step) -> bool {
+        let place = self.index < self.count && u64::from(self.count) <= events_schema::job::WORKERS_MAX;
+        place && self.checkpoint.step <= step
+    }
 }

@@ -14,7 +14,7 @@ const COLLECTIONS_MAX: usize = 4;
 /// What the leader has gathered.
 #[derive(Debug, Default)]
 pub(crate) struct Collections {
-    shards: BTreeMap<CheckpointId, BTreeMap<u16, ShardWritten>>,
+    shards: BTreeMap<CheckpointId, BTreeMap<u16, (Peer, ShardWritten)>>,
     metrics: Option<(Step, Vec<RankMetrics>)>,
 }
 
@@ -47,19 +47,31 @@ impl Session {
         // Also while leaving or joining nothing is lost: the checkpoint just stays incomplete.
         let Phase::Running(running) = &self.phase else { return };
         if running.membership.leader == me {
-            self.on_shard(shard, out);
+            self.on_shard(me, shard, out);
         } else {
             Self::send(running.membership.leader, running.membership.tag, Message::ShardWritten(shard), out);
         }
     }
 
-    pub(crate) fn on_shard(&mut self, shard: ShardWritten, out: &mut Vec<Output>) {
+    /// A part of a checkpoint, from who wrote it. Only members are heard, each place is taken once, and all agree how many there are.
+    pub(crate) fn on_shard(&mut self, from: Peer, shard: ShardWritten, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &self.phase else { return };
+        if !running.membership.has(from) {
+            return;
+        }
+        if !shard.is_sound(running.step.next()) {
+            return out.push(Output::Disconnect(from));
+        }
         let (id, count) = (shard.checkpoint, usize::from(shard.count));
         let shards = self.collections.shards.entry(id).or_default();
-        shards.insert(shard.index, shard);
+        let taken = shards.values().any(|(writer, _)| *writer == from) || shards.contains_key(&shard.index);
+        if taken || shards.values().any(|(_, other)| other.count != shard.count) {
+            return;
+        }
+        shards.insert(shard.index, (from, shard));
         if shards.len() >= count && self.leads() {
-            let shards: Vec<ShardWritten> =
-                self.collections.shards.remove(&id).unwrap_or_default().into_values().collect();
+            let shards = self.collections.shards.remove(&id).unwrap_or_default().into_values();
+            let shards: Vec<ShardWritten> = shards.map(|(_, shard)| shard).collect();
             let agree = shards.windows(2).all(|pair| pair[0].replica_digest == pair[1].replica_digest);
             out.push(if agree { Output::WriteManifest(id, shards) } else { Output::Diverged(id) });
         }

@@ -9,7 +9,7 @@ use crate::state::{Output, Phase, Running, Session};
 use crate::switch::Candidate;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::{Generation, Step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A round in progress.
 #[derive(Debug)]
@@ -147,10 +147,7 @@ impl Session {
         let me = self.config.me;
         let Phase::Joining(joining) = &self.phase else { return };
         let membership = joining.membership.clone();
-        let mut running = Running::new(membership.clone(), start.step);
-        running.unsettled = start.lagging.iter().map(|l| l.peer).collect::<BTreeSet<_>>();
-        let settled = running.unsettled.is_empty();
-        self.phase = Phase::Running(running);
+        self.phase = Phase::Running(Running::new(membership.clone(), start.step));
         out.push(Output::Enter(membership, start.step));
         self.supply(start, out);
         if let Some(mine) = start.lagging.iter().find(|l| l.peer == me) {
@@ -159,7 +156,7 @@ impl Session {
             }
             out.push(Output::Await(mine.need));
         }
-        if settled && self.leads() {
+        if self.leads() {
             out.push(Output::Active(self.generation(), start.step));
         }
         if start.park || start.step.0 >= self.config.steps_total {
@@ -192,28 +189,15 @@ impl Session {
 
     /// The replica is whole and at the step this member entered at.
     pub(crate) fn on_supplied(&mut self, step: Step, out: &mut Vec<Output>) {
-        let me = self.config.me;
         let Phase::Running(running) = &self.phase else { return };
         if running.entered != step {
             return;
         }
+        if self.holding.is_none() {
+            out.push(Output::Held(running.membership.tag.generation, step));
+        }
         self.holding = Some(Holding { step, gradient: self.holding.is_some() });
-        let (leader, tag) = (running.membership.leader, running.membership.tag);
-        if leader == me {
-            self.on_settled(me, out);
-        } else {
-            Self::send(leader, tag, Message::Settled { step }, out);
-        }
         self.write_still_shard(out);
-    }
-
-    pub(crate) fn on_settled(&mut self, from: Peer, out: &mut Vec<Output>) {
-        let me = self.config.me;
-        let Phase::Running(running) = &mut self.phase else { return };
-        let last = running.unsettled.remove(&from) && running.unsettled.is_empty();
-        if last && running.membership.leader == me {
-            out.push(Output::Active(running.membership.tag.generation, running.entered));
-        }
     }
 
     /// Newcomers are where the replica is not; everybody else keeps the proposal until its leader announces it.

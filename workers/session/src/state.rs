@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Most messages kept for a membership not yet known here. A peer can be one boundary ahead and says at most a handful of things
 /// per step, so this is several times what 256 correct members can cause.
 pub const HELD_MAX: usize = 4096;
+/// Most bytes of them. The largest message names a membership of 256 (about 8 KiB); a correct peer holds us up with one or two.
+pub const HELD_BYTES_MAX: usize = 8 << 20;
 
 /// What never changes during a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +115,10 @@ pub enum Output {
     Diverged(CheckpointId),
     /// No more steps: parked, or the job's last one is done (evaluate it, where due).
     StandStill(Step),
-    /// The leader: every member of the generation is in lock-step from this step on.
+    /// The leader: the generation is in force from this step on. Members that came without a replica are being sent it.
     Active(Generation, Step),
+    /// This member came into the generation without a replica, and holds it now, of this step.
+    Held(Generation, Step),
     /// The leader: a member left by consent; first step without it.
     Departed(Peer, Generation, Step),
     /// The leader: the whole evaluation of this step.
@@ -161,8 +165,7 @@ pub(crate) struct Running {
     pub done: BTreeSet<Peer>,
     /// The leader: who asked to leave.
     pub leaves: BTreeSet<Peer>,
-    /// The leader: members that are yet to hold the replica, and the step to report then.
-    pub unsettled: BTreeSet<Peer>,
+    /// First step of the membership.
     pub entered: Step,
 }
 
@@ -198,6 +201,7 @@ pub struct Session {
     pub(crate) park: bool,
     pub(crate) collections: Collections,
     held: VecDeque<(Peer, Envelope)>,
+    held_bytes: usize,
 }
 
 /// What to do with a message now.
@@ -225,6 +229,7 @@ impl Session {
             park: false,
             collections: Collections::default(),
             held: VecDeque::new(),
+            held_bytes: 0,
         }
     }
 
@@ -238,6 +243,14 @@ impl Session {
     #[must_use]
     pub fn leads(&self) -> bool {
         self.membership().is_some_and(|m| m.leader == self.config.me)
+    }
+
+    /// The round this executor is in, and the members of it that it has no link to; none when it is in no round.
+    #[must_use]
+    pub fn round(&self) -> Option<(Tag, Vec<Peer>)> {
+        let Phase::Joining(joining) = &self.phase else { return None };
+        let missing = joining.membership.others(self.config.me).filter(|p| !self.links.contains(p)).collect();
+        Some((joining.membership.tag, missing))
     }
 
     /// Whether nothing is left that needs the other members: standing still, with everything saved.
@@ -281,8 +294,15 @@ impl Session {
     fn on_message(&mut self, from: Peer, envelope: Envelope, out: &mut Vec<Output>) {
         match self.verdict(&envelope) {
             Verdict::Drop => {}
-            Verdict::Hold if self.held.len() < HELD_MAX => self.held.push_back((from, envelope)),
-            Verdict::Hold => out.push(Output::Disconnect(from)),
+            Verdict::Hold => {
+                let bytes = envelope.bytes();
+                if self.held.len() < HELD_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX {
+                    self.held_bytes += bytes;
+                    self.held.push_back((from, envelope));
+                } else {
+                    out.push(Output::Disconnect(from));
+                }
+            }
             Verdict::Handle => self.perform(from, envelope, out),
         }
     }
@@ -293,15 +313,21 @@ impl Session {
         while index < self.held.len() {
             match self.verdict(&self.held[index].1) {
                 Verdict::Hold => index += 1,
-                Verdict::Drop => drop(self.held.remove(index)),
+                Verdict::Drop => drop(self.take_held(index)),
                 Verdict::Handle => {
-                    if let Some((from, envelope)) = self.held.remove(index) {
+                    if let Some((from, envelope)) = self.take_held(index) {
                         self.perform(from, envelope, out);
                         index = 0;
                     }
                 }
             }
         }
+    }
+
+    fn take_held(&mut self, index: usize) -> Option<(Peer, Envelope)> {
+        let held = self.held.remove(index)?;
+        self.held_bytes -= held.1.bytes();
+        Some(held)
     }
 
     /// Older memberships have no effect; newer ones are kept until they are known here. Two kinds stand outside that order:
@@ -351,11 +377,10 @@ impl Session {
             Message::Ready => self.on_ready(from),
             Message::Contribution(contribution) => self.on_contribution(from, contribution, out),
             Message::Welcome { membership, step } => self.on_welcome(from, membership, step, out),
-            Message::Settled { .. } => self.on_settled(from, out),
             Message::Done { step } => self.on_done(from, step, out),
             Message::LeaveRequest => self.on_leave_request(from),
             Message::Metrics { step, ranks } => self.on_metrics(step, ranks, out),
-            Message::ShardWritten(shard) => self.on_shard(shard, out),
+            Message::ShardWritten(shard) => self.on_shard(from, shard, out),
             Message::Saved { step } => self.on_peer_saved(from, tag, step, out),
         }
     }
@@ -379,6 +404,7 @@ impl Session {
     fn on_lost(&mut self, peer: Peer, out: &mut Vec<Output>) {
         self.links.remove(&peer);
         self.held.retain(|(from, _)| *from != peer);
+        self.held_bytes = self.held.iter().map(|(_, envelope)| envelope.bytes()).sum();
         if let Some(candidate) = &mut self.candidate {
             candidate.ready.remove(&peer);
             candidate.told = false;
@@ -443,11 +469,15 @@ impl Session {
     }
 
     fn on_contribution(&mut self, from: Peer, contribution: Contribution, out: &mut Vec<Output>) {
+        let workers = self.config.workers;
         let Phase::Running(running) = &mut self.phase else { return };
         let step = contribution.step;
         let near = step == running.step || step == running.step.next();
         if !running.membership.has(from) || !near {
             return;
+        }
+        if !contribution.is_sound(&running.membership, workers) {
+            return out.push(Output::Disconnect(from));
         }
         running.contributions.insert((step, from), contribution);
         running.tell_when_contributed(self.config.me, out);
@@ -512,7 +542,6 @@ impl Running {
             contributions: BTreeMap::new(),
             done: BTreeSet::new(),
             leaves: BTreeSet::new(),
-            unsettled: BTreeSet::new(),
             entered: step,
         }
     }

@@ -123,27 +123,33 @@ impl Session {
         let Phase::Running(running) = &mut self.phase else { return };
         let old = running.membership.clone();
         let stayers = old.and(&membership);
-        if !membership.has(me) {
-            let waiting = stayers.into_iter().filter(|p| !running.done.contains(p) && self.links.contains(p)).collect();
-            self.phase = Phase::Leaving { tag: old.tag, waiting };
-            return self.exit_if_released(out);
-        }
-        for leaver in old.minus(&membership) {
+        let others: Vec<Peer> = old.others(me).collect();
+        // Who leaves beside this member may still need its sums, so leavers wait for each other as they wait for stayers. Somebody
+        // without a link cannot be helped by waiting; it will say whom it misses.
+        let waiting = others.iter().copied().filter(|p| !running.done.contains(p) && self.links.contains(p)).collect();
+        for leaver in old.minus(&membership).into_iter().filter(|&p| p != me) {
             Self::send(leaver, old.tag, Message::Done { step }, out);
+        }
+        if !membership.has(me) {
+            self.phase = Phase::Leaving { tag: old.tag, waiting };
+            // Stayers say `Done` to whom leaves, fellow leavers too: everybody that is past the step has been told above.
+            return self.exit_if_released(out);
         }
         let newcomers = membership.minus(&old);
         for &newcomer in &newcomers {
             Self::send(newcomer, membership.tag, Message::Welcome { membership: membership.clone(), step: next }, out);
         }
-        self.enter(membership.clone(), next, &newcomers, out);
+        self.enter(membership.clone(), next, out);
         if let (Some(index), false) = (stayers.iter().position(|&p| p == me), newcomers.is_empty()) {
             out.push(Output::SendReplica { to: newcomers.clone(), index, count: stayers.len() });
         }
+        // Said at the boundary, not when the newcomers are whole: from here on nobody can go back to the generation before, so
+        // whoever is lost now is lost to this one.
         if membership.leader == me && old.tag.generation == membership.tag.generation {
             old.minus(&membership)
                 .into_iter()
                 .for_each(|p| out.push(Output::Departed(p, membership.tag.generation, next)));
-        } else if membership.leader == me && newcomers.is_empty() {
+        } else if membership.leader == me {
             out.push(Output::Active(membership.tag.generation, next));
         }
         self.advance(next, Some(&stayers), out);
@@ -157,23 +163,19 @@ impl Session {
         if !membership.is_whole(self.config.workers) || !membership.has(self.config.me) {
             return;
         }
-        // Who else is new does not matter here unless this member leads; then everybody it does not know of as settled must say so.
-        let newcomers = vec![self.config.me];
         self.holding = None;
-        self.enter(membership, step, &newcomers, out);
+        self.enter(membership, step, out);
         out.push(Output::Await(Need::Replica));
         self.advance(step, Some(&[]), out);
     }
 
-    fn enter(&mut self, membership: Membership, step: Step, newcomers: &[Peer], out: &mut Vec<Output>) {
+    fn enter(&mut self, membership: Membership, step: Step, out: &mut Vec<Output>) {
         self.floor = Some(membership.tag);
         self.heard = None;
         if self.candidate.as_ref().is_some_and(|c| c.membership.tag <= membership.tag) {
             self.candidate = None;
         }
-        let mut running = Running::new(membership.clone(), step);
-        running.unsettled = newcomers.iter().copied().collect();
-        self.phase = Phase::Running(running);
+        self.phase = Phase::Running(Running::new(membership.clone(), step));
         out.push(Output::Enter(membership, step));
     }
 

@@ -32,7 +32,8 @@ pub(super) fn declared(
         }
     }
     let (sequence, needed) = old.map_or((None, 0), |fleet| (fleet.sequence, fleet.needed));
-    let fleet = Fleet { slots: slots.to_vec(), offers, reclaim_deadline_ms, sequence, needed, redeclared: true };
+    let lent = slots.iter().filter(|slot| state.slots.get(slot).is_some_and(Slot::is_lent)).count();
+    let fleet = Fleet { slots: slots.to_vec(), offers, reclaim_deadline_ms, sequence, needed, redeclared: true, lent };
     state.fleets.insert(id.clone(), fleet);
 }
 
@@ -49,6 +50,9 @@ pub(super) fn offered(state: &mut State, at: TimeMs, slots: &[SlotId]) {
         if let Some(slot) = state.slots.get_mut(slot).filter(|slot| slot.state == SlotState::Unoffered) {
             slot.state = SlotState::Offered;
             slot.since = at;
+            if let Some(fleet) = slot.fleet.as_ref().and_then(|fleet| state.fleets.get_mut(fleet)) {
+                fleet.lent += 1;
+            }
         }
     }
 }
@@ -60,8 +64,11 @@ pub(super) fn borrowed(state: &mut State, slot: &SlotId) {
 }
 
 pub(super) fn reclaimed(state: &mut State, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
-    if let Some(slot) = state.slots.get_mut(slot) {
-        slot.state = SlotState::Reclaimed { deadline, cause };
+    let Some(slot) = state.slots.get_mut(slot) else { return };
+    let was_lent = slot.is_lent();
+    slot.state = SlotState::Reclaimed { deadline, cause };
+    if let Some(fleet) = slot.fleet.as_ref().filter(|_| was_lent).and_then(|fleet| state.fleets.get_mut(fleet)) {
+        fleet.lent = fleet.lent.saturating_sub(1);
     }
 }
 
@@ -86,13 +93,15 @@ pub(super) fn agent_joined(
 ) {
     let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
     let reports_through = known.map_or(0, |server| server.reports_through);
-    let server = Server { incarnation, reports_through, slots, class, address: address.to_owned(), connected: true };
+    let address = address.to_owned();
+    let server = Server { incarnation, reports_through, slots, class, address, connected: true, gone_at: None };
     state.servers.insert(id.clone(), server);
 }
 
-pub(super) fn agent_gone(state: &mut State, id: &ServerId) {
+pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {
     if let Some(server) = state.servers.get_mut(id) {
         server.connected = false;
+        server.gone_at = Some(at);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Facts about executors and the generations they form.
 
 use super::jobs::{change_phase, requeue_if_empty};
-use crate::limits::{ABANDONED_MAX, ATTEMPTS_MAX, LEFT_GRACE_MS, READY_DEADLINE_MS};
+use crate::limits::{ABANDONED_MAX, LEFT_GRACE_MS, READY_DEADLINE_MS};
+use crate::state::job::{Pause, Stall, Whose};
 use crate::state::{Active, Executor, JobPhase, Leaving, Placement, State};
-use events_schema::fact::{AbandonCause, LeaveCause, Proposal};
+use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy};
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,8 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
     if let Some(job) = state.live.get_mut(&id.job) {
         job.executors_numbered = job.executors_numbered.max(id.number.saturating_add(1));
     }
-    let executor = Executor { slot: slot.clone(), assigned_at: at, address: None, leaving: None, replica: false };
+    let executor =
+        Executor { slot: slot.clone(), assigned_at: at, address: None, leaving: None, replica: false, departed: false };
     state.executors.insert(id.clone(), executor);
     if let Some(slot) = state.slots.get_mut(slot) {
         slot.executor = Some(id.clone());
@@ -32,8 +34,7 @@ pub(super) fn leaving(state: &mut State, at: TimeMs, id: &ExecutorId, deadline: 
         && at.since_ms(executor.assigned_at) >= READY_DEADLINE_MS;
     executor.leaving = Some(Leaving { deadline, cause });
     if let Some(job) = state.live.get_mut(&id.job).filter(|_| late) {
-        job.faults.since_restart = true;
-        job.faults.note(at, 0, "it was not ready in time".to_owned());
+        job.faults.note(at, 0, Whose::Infrastructure, "it was not ready in time".to_owned());
     }
 }
 
@@ -45,19 +46,23 @@ pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId
     }
     let Some(job) = state.live.get_mut(&id.job) else { return };
     // What an agent killed, or lost with its server, is not the job's fault; neither is what was told to go.
-    let own_fault = match exit {
+    let failure = match exit {
         ExitCause::Killed => None,
-        ExitCause::Left => (!executor.replica).then(|| "it exited with status 0 before it joined".to_owned()),
-        ExitCause::Status(status) => Some(format!("it exited with status {status}")),
-        ExitCause::Signal(signal) => Some(format!("it was ended by signal {signal}")),
-        ExitCause::Silent => Some("it hung and was killed".to_owned()),
-        ExitCause::NotStarted(reason) => Some(format!("it could not be started: {reason}")),
+        ExitCause::Left if executor.replica => None,
+        ExitCause::Left => Some((Whose::Program, "it exited with status 0 before it joined".to_owned())),
+        ExitCause::Status(status) => Some((Whose::Program, format!("it exited with status {status}"))),
+        ExitCause::Signal(signal) => Some((Whose::Program, format!("it was ended by signal {signal}"))),
+        ExitCause::Silent => Some((Whose::Infrastructure, "it hung and was killed".to_owned())),
+        ExitCause::NotStarted(reason) => Some((Whose::Infrastructure, format!("it could not be started: {reason}"))),
     };
-    if let Some(what) = own_fault.filter(|_| executor.leaving.is_none()) {
-        job.faults.since_restart = true;
-        job.faults.note(at, at.since_ms(executor.assigned_at), what);
+    if let Some((whose, what)) = failure.filter(|_| executor.leaving.is_none()) {
+        // One that was never ready has not lived.
+        let lived_ms = executor.address.as_ref().map_or(0, |_| at.since_ms(executor.assigned_at));
+        job.faults.note(at, lived_ms, whose, what);
     }
-    if let Some(active) = job.active_mut().filter(|active| *exit == ExitCause::Left && active.members.contains(id)) {
+    let dismissed = executor.leaving.is_some_and(|leaving| leaving.at_once());
+    let explained_soon = *exit == ExitCause::Left && !dismissed;
+    if let Some(active) = job.active_mut().filter(|active| explained_soon && active.members.contains(id)) {
         active.left.insert(id.clone(), at.plus_ms(LEFT_GRACE_MS));
     }
     requeue_if_empty(state, &id.job);
@@ -66,8 +71,12 @@ pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId
 pub(super) fn proposed(state: &mut State, id: &JobId, proposal: &Proposal) {
     if let Some(job) = state.live.get_mut(id) {
         job.generation = job.generation.max(proposal.generation);
+        if !matches!(proposal.entry, Entry::Switch { .. }) {
+            job.round = job.generation;
+        }
         if let Some(placement) = job.placement_mut() {
             placement.proposed = Some(proposal.clone());
+            placement.unlinked.clear();
         }
     }
 }
@@ -80,7 +89,13 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
     let Some(proposal) = known.cloned() else { return };
     let members: BTreeSet<ExecutorId> = proposal.members.iter().map(|member| member.executor.clone()).collect();
     let before = job.active().map(|active| active.members.difference(&members).cloned().collect()).unwrap_or_default();
-    for member in &members {
+    // Who came in by a switch is sent the replica from now on, and says itself when it has it.
+    let newcomer = |member: &ExecutorId| {
+        let was_in = job.active().is_some_and(|active| active.members.contains(member));
+        matches!(proposal.entry, Entry::Switch { .. }) && !was_in
+    };
+    let holders: Vec<ExecutorId> = members.iter().filter(|member| !newcomer(member)).cloned().collect();
+    for member in &holders {
         if let Some(executor) = state.executors.get_mut(member) {
             executor.replica = true;
         }
@@ -95,7 +110,7 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
         proposed: placement.proposed.filter(|proposal| proposal.generation > generation),
         abandoned: placement.abandoned.into_iter().filter(|proposal| proposal.generation > generation).collect(),
         attempts: 0,
-        slots: placement.slots,
+        ..placement
     };
     change_phase(state, id, |phase| match phase {
         JobPhase::Starting(placement) | JobPhase::Running(placement, _) => JobPhase::Running(newer(placement), active),
@@ -118,13 +133,84 @@ pub(super) fn abandoned(state: &mut State, at: TimeMs, id: &JobId, generation: G
     }
     if cause == AbandonCause::Deadline {
         placement.attempts += 1;
-        let hopeless = placement.attempts >= ATTEMPTS_MAX;
-        job.faults.since_restart |= hopeless;
-        job.faults.note(at, 0, "its executors did not come to lock-step in time".to_owned());
+        let what = "its executors did not come together in time".to_owned();
+        job.faults.note(at, 0, Whose::Infrastructure, what);
+    }
+}
+
+pub(super) fn peers_missing(
+    state: &mut State,
+    at: TimeMs,
+    id: &JobId,
+    generation: Generation,
+    by: &ExecutorId,
+    peers: &[ExecutorId],
+) {
+    let Some(placement) = state.live.get_mut(id).and_then(|job| job.placement_mut()) else { return };
+    if placement.proposed.as_ref().is_none_or(|proposal| proposal.generation != generation) {
+        return;
+    }
+    if placement.unlinked.is_empty() {
+        placement.unlinked_at = at;
+    }
+    placement.unlinked.extend(peers.iter().map(|peer| (by.min(peer).clone(), by.max(peer).clone())));
+}
+
+pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
+    let Some(executor) = state.executors.get_mut(id) else { return };
+    executor.replica = true;
+    let slot = executor.slot.clone();
+    if let Some(job) = state.live.get_mut(&id.job) {
+        job.growth = Pause::default();
+        job.avoided.remove(&slot);
+    }
+}
+
+pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64) {
+    if let Some(job) = state.live.get_mut(id) {
+        job.step_us = Some(step_us);
+    }
+}
+
+pub(super) fn stalled(
+    state: &mut State,
+    at: TimeMs,
+    id: &JobId,
+    step: Step,
+    cause: StallCause,
+    blamed: &[Blamed],
+    remedy: StallRemedy,
+) {
+    let hung: Vec<_> = blamed
+        .iter()
+        .filter_map(|blamed| Some((blamed.rank?, state.executors.get(&blamed.executor)?.slot.clone())))
+        .collect();
+    let Some(job) = state.live.get_mut(id) else { return };
+    let known = job.stall.take().filter(|stall| stall.step == step);
+    let fresh = || Stall { step, tried: Vec::new(), cause, hung: BTreeSet::new(), at };
+    let mut stall = known.unwrap_or_else(fresh);
+    (stall.cause, stall.at) = (cause, at);
+    stall.tried.push(remedy);
+    stall.hung.extend(hung);
+    job.stall = Some(stall);
+}
+
+pub(super) fn slot_avoided(state: &mut State, id: &JobId, slot: &SlotId, until: TimeMs) {
+    if let Some(job) = state.live.get_mut(id) {
+        job.avoided.entry(slot.clone()).or_default().fail(until);
+    }
+}
+
+pub(super) fn growth_paused(state: &mut State, id: &JobId, until: TimeMs) {
+    if let Some(job) = state.live.get_mut(id) {
+        job.growth.fail(until);
     }
 }
 
 pub(super) fn departed(state: &mut State, id: &JobId, executor: &ExecutorId, leader: &ExecutorId, step: Step) {
+    if let Some(executor) = state.executors.get_mut(executor) {
+        executor.departed = true;
+    }
     let Some(active) = state.live.get_mut(id).and_then(|job| job.active_mut()) else { return };
     active.members.remove(executor);
     active.left.remove(executor);

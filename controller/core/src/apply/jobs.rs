@@ -1,13 +1,13 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
 use crate::limits::{JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::Evaluation;
+use crate::state::job::{Evaluation, Pause};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::{CommandId, Digest, Generation, JobId, SlotId, Step, TenantId, TimeMs};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) fn accepted(
@@ -38,6 +38,12 @@ pub(super) fn accepted(
         restarts: 0,
         faults: Faults::default(),
         class: None,
+        round: Generation(0),
+        highest: Step(0),
+        step_us: None,
+        avoided: BTreeMap::new(),
+        growth: Pause::default(),
+        stall: None,
     };
     state.live.insert(id.clone(), job);
 }
@@ -165,6 +171,11 @@ pub(super) fn explained(state: &mut State, id: &JobId, reason: &PlanReason) {
 pub(super) fn checkpoint_accepted(state: &mut State, id: &JobId, checkpoint: &CheckpointInfo) {
     if let Some(job) = state.live.get_mut(id) {
         job.checkpoints.push(checkpoint.clone());
+        if checkpoint.step > job.highest {
+            // Further than ever: failures that it got past do not count any more.
+            job.highest = checkpoint.step;
+            job.faults.restarts = 0;
+        }
     }
 }
 

@@ -67,11 +67,31 @@ impl State {
             Fact::AgentJoined { server, incarnation, slots, class, address } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address);
             }
-            Fact::AgentGone { server } => fleets::agent_gone(self, server),
+            Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
             Fact::ReportsTaken { server, incarnation, through } => {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
+            Fact::PeersMissing { job, generation, by, peers, .. } => {
+                generations::peers_missing(self, at, job, *generation, by, peers);
+            }
+            Fact::ReplicaHeld { executor, .. } => generations::replica_held(self, executor),
+            Fact::GenerationStepped { job, first_step_us, usual_step_us, .. } => {
+                generations::stepped(self, job, usual_step_us.unwrap_or(*first_step_us));
+            }
+            Fact::JobStalled { job, step, cause, blamed, remedy } => {
+                generations::stalled(self, at, job, *step, *cause, blamed, *remedy);
+            }
+            Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
+            Fact::GrowthPaused { job, until, .. } => generations::growth_paused(self, job, *until),
+            Fact::ServerForgotten { server } => {
+                self.servers.remove(server);
+            }
+            Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
+            Fact::PlanFailed { .. } => {
+                self.counters.plans_failed += 1;
+                self.planning.failed_at = Some(at);
+            }
         }
     }
 }

@@ -4,9 +4,9 @@
 //! process that another has replaced have none either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
-use super::{Draft, fleets::hand_back, leaders, reclaim};
-use crate::state::SlotState;
-use events_schema::fact::{Fact, PlanCause, ReclaimCause};
+use super::{Draft, fleets::hand_back, generations, leaders, reclaim, stalls};
+use crate::state::{Job, SlotState};
+use events_schema::fact::{Fact, GrowthFailure, PlanCause, ReclaimCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{Digest, ExecutorId, ServerId, SlotId};
 
@@ -30,7 +30,14 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::JobCompleted { .. }
         | Report::JobBroken { .. }
         | Report::Evaluated { .. }
+        | Report::PeersMissing { .. }
+        | Report::ReplicaHeld { .. }
+        | Report::GenerationStepped { .. }
         | Report::PeerLost { .. } => leaders::report(draft, record),
+        Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
+            stalls::stalled(draft, job, *step, *cause, blamed);
+        }
+        Report::JobStalled { .. } => {}
     }
     if record.number > 0 {
         let (server, incarnation, through) = (record.server.clone(), record.incarnation, record.number);
@@ -75,7 +82,17 @@ fn lose_executors(draft: &mut Draft<'_>, server: &ServerId) {
     let there: Vec<(SlotId, ExecutorId)> =
         draft.state.slots_of(server).filter_map(|(id, slot)| Some((id.clone(), slot.executor.clone()?))).collect();
     for (slot, executor) in there {
+        lost_newcomer(draft, &executor);
         draft.emit(Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed });
+    }
+}
+
+/// A newcomer is gone while the others waited for it to be sent the replica: they went through a pause for nothing.
+fn lost_newcomer(draft: &mut Draft<'_>, executor: &ExecutorId) {
+    let waited_for = |job: &Job| job.active().is_some_and(|active| active.members.contains(executor));
+    let without = draft.state.executor(executor).is_some_and(|executor| !executor.replica);
+    if without && draft.state.job(&executor.job).is_some_and(waited_for) {
+        generations::pause_growth(draft, executor, GrowthFailure::Lost);
     }
 }
 
@@ -101,6 +118,7 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
         return;
     }
     let Some(slot) = draft.state.executor(executor).map(|executor| executor.slot.clone()) else { return };
+    lost_newcomer(draft, executor);
     draft.emit(Fact::ExecutorGone { executor: executor.clone(), slot: slot.clone(), exit: exit.clone() });
     hand_back(draft, &slot);
 }

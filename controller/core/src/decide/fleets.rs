@@ -101,7 +101,7 @@ pub(super) fn offer(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Do
     // A fleet that said it needs n of its slots cannot lend one of those in the same breath. One that offers by demand and
     // has not said anything yet lends what it names.
     let lendable = if fleet.sequence.is_none() { fleet.slots.len() } else { fleet.lendable() };
-    if draft.state.lent(fleet) + new.len() > lendable {
+    if fleet.lent + new.len() > lendable {
         return Err(Refusal::Limit { what: "slots beyond the fleet's own need".to_owned(), limit: lendable as u64 });
     }
     if !new.is_empty() {
@@ -117,6 +117,9 @@ pub(super) fn reclaim(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> 
 }
 
 /// A demand signal. One that is not newer than the last, or of an unknown fleet, has no effect.
+///
+/// One that repeats the need is a fact all the same, for its number: it was answered, and a lower need that was published before it
+/// and comes later must not undo it.
 pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let Some(fleet) = draft.state.fleet(&signal.fleet) else { return };
     if fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
@@ -136,7 +139,7 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
 /// Offers what a fleet holds beyond its need.
 fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
     let Some(fleet) = draft.state.fleet(id) else { return };
-    let missing = fleet.lendable().saturating_sub(draft.state.lent(fleet));
+    let missing = fleet.lendable().saturating_sub(fleet.lent);
     let unoffered = |slot: &&SlotId| draft.state.slot(slot).is_some_and(|slot| slot.state == SlotState::Unoffered);
     let slots: Vec<SlotId> = fleet.slots.iter().filter(unoffered).take(missing).cloned().collect();
     if !slots.is_empty() {
@@ -158,7 +161,7 @@ pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
     draft.emit(Fact::SlotReturned { slot: slot.clone() });
     let Some(id) = fleet.filter(|_| cause == ReclaimCause::Demand) else { return };
     let Some(fleet) = draft.state.fleet(&id) else { return };
-    if fleet.offers == OfferMode::ByDemand && draft.state.lent(fleet) < fleet.lendable() {
+    if fleet.offers == OfferMode::ByDemand && fleet.lent < fleet.lendable() {
         draft.emit(Fact::SlotsOffered { fleet: id, slots: vec![slot.clone()] });
     }
 }

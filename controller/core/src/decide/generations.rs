@@ -4,10 +4,10 @@
 //! repeated or overtaken on its way is put right by the next look. [`settle`] is the list of what can be due, in order.
 //! How proposals are made is in [`super::proposals`].
 
-use super::{Draft, jobs, proposals};
-use crate::limits::{ATTEMPTS_MAX, PLAN_LEAVE_MS, READY_DEADLINE_MS};
+use super::{Draft, jobs, links, proposals};
+use crate::limits::{ATTEMPTS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS};
 use crate::state::{Active, Executor, Job, JobPhase, Placement, SlotState, State};
-use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, Proposal};
+use events_schema::fact::{AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, Proposal};
 use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
 
 /// Has every job looked at for which time alone may have made something due.
@@ -40,6 +40,7 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: &JobId) -> bool {
         }
         JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => {
             let_go(draft, id)
+                || links::leave_out(draft, id)
                 || give_up_proposal(draft, id)
                 || replace_lost(draft, id)
                 || give_up_late(draft, id)
@@ -50,7 +51,7 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: &JobId) -> bool {
 }
 
 /// Tells every executor of a job that is not told so yet to stop at once.
-fn dismiss(draft: &mut Draft<'_>, id: &JobId, cause: LeaveCause) -> bool {
+pub(super) fn dismiss(draft: &mut Draft<'_>, id: &JobId, cause: LeaveCause) -> bool {
     let told = |executor: &Executor| executor.leaving.is_some_and(|leaving| leaving.at_once());
     let there = draft.state.executors_of(id).filter(|(_, executor)| !told(executor));
     let there: Vec<ExecutorId> = there.map(|(executor, _)| executor.clone()).collect();
@@ -160,9 +161,40 @@ fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
         let members = proposal.members.iter().map(|member| &member.executor);
         let drop: Vec<ExecutorId> =
             members.filter(|number| draft.state.executor(number).is_some_and(useless)).cloned().collect();
+        if let Some(newcomer) = drop.first().filter(|_| switches) {
+            pause_growth(draft, newcomer, GrowthFailure::Late);
+        }
         leave(draft, &drop, draft.at, LeaveCause::Useless);
     }
     true
+}
+
+/// A newcomer was given up: the job does not grow for a while, longer each time, because each try costs the others a pause.
+pub(super) fn pause_growth(draft: &mut Draft<'_>, newcomer: &ExecutorId, cause: GrowthFailure) {
+    let Some(job) = draft.state.job(&newcomer.job) else { return };
+    // Several that fail together are one failure.
+    if draft.at < job.growth.until {
+        return;
+    }
+    let until = job.growth.next_until(draft.at, GROWTH_PAUSE_MS_MIN);
+    draft.emit(Fact::GrowthPaused { job: newcomer.job.clone(), until, executor: newcomer.clone(), cause });
+}
+
+/// An executor that hung or cannot be linked stops at once, and its slot is avoided for a while.
+pub(super) fn avoid(draft: &mut Draft<'_>, number: &ExecutorId, cause: AvoidCause) {
+    let Some(slot) = draft.state.executor(number).map(|executor| executor.slot.clone()) else { return };
+    let Some(job) = draft.state.job(&number.job) else { return };
+    let until = job.avoided.get(&slot).copied().unwrap_or_default().next_until(draft.at, AVOID_MS_MIN);
+    draft.emit(Fact::SlotAvoided { job: number.job.clone(), slot, until, cause });
+    draft.emit(Fact::ExecutorLeaving { executor: number.clone(), deadline: draft.at, cause: LeaveCause::Useless });
+}
+
+/// Gives up what is proposed, for a reason that is not its deadline.
+pub(super) fn give_up(draft: &mut Draft<'_>, id: &JobId, cause: AbandonCause) {
+    let proposed = draft.state.job(id).and_then(Job::placement).and_then(|placement| placement.proposed.as_ref());
+    if let Some(generation) = proposed.map(|proposal| proposal.generation) {
+        draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation, cause });
+    }
 }
 
 /// Survivors recover; without any the job goes back to its last checkpoint.
@@ -189,7 +221,7 @@ fn replace_lost(draft: &mut Draft<'_>, id: &JobId) -> bool {
 }
 
 /// Every replica is lost, or written down and let go.
-fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
+pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
     let ends = job.slots().is_empty() || matches!(job.phase, JobPhase::Suspending(..));
     if ends {
@@ -229,13 +261,18 @@ fn assign(draft: &mut Draft<'_>, id: &JobId) -> bool {
         draft.emit(Fact::JobFailed { job: id.clone(), reason });
         return true;
     }
+    let grows = matches!(job.phase, JobPhase::Running(..));
     if draft.at < job.faults.backoff_until()
+        || (grows && draft.at < job.growth.until)
         || draft.state.is_parking(id) && draft.state.executors_of(id).any(|(_, e)| e.replica)
     {
         return false;
     }
-    let free =
-        |slot: &&SlotId| draft.state.slot(slot).is_some_and(|s| s.executor.is_none()) && draft.state.is_present(slot);
+    let free = |slot: &&SlotId| {
+        draft.state.slot(slot).is_some_and(|s| s.executor.is_none())
+            && draft.state.is_present(slot)
+            && !job.avoids(slot, draft.at)
+    };
     let slots: Vec<SlotId> = placement.slots.iter().filter(free).cloned().collect();
     let first = job.executors_numbered;
     for (number, slot) in (first..).zip(&slots) {

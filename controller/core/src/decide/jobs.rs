@@ -7,7 +7,7 @@ use crate::limits::JOBS_LIVE_MAX;
 use crate::state::{Job, JobPhase};
 use events_schema::command::CommandRecord;
 use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::fact::{Fact, PlanCause, PlanReason, Refusal, WaitCause};
+use events_schema::fact::{Fact, Refusal};
 use events_schema::job::{JobSpec, ModelSpec, Tail};
 use events_schema::{DatasetName, Digest, JobId, TenantId};
 
@@ -47,7 +47,6 @@ pub(super) fn submit(
         }
     }
     fits_rows(spec, &dataset)?;
-    let suspend = spec.suspend;
     draft.emit(Fact::JobAccepted {
         job: job.clone(),
         tenant: record.tenant.clone(),
@@ -55,22 +54,12 @@ pub(super) fn submit(
         spec: Box::new(spec.clone()),
         body_digest,
     });
-    if suspend {
-        explain_suspended(draft, job);
-    }
     Ok(())
 }
 
 /// The job holds nothing any more and waits for its user.
 pub(super) fn suspended(draft: &mut Draft<'_>, job: &JobId) {
     draft.emit(Fact::JobSuspended { job: job.clone() });
-    explain_suspended(draft, job);
-}
-
-fn explain_suspended(draft: &mut Draft<'_>, job: &JobId) {
-    let policy = draft.policy.name().to_owned();
-    let reason = PlanReason { policy, cause: PlanCause::Nothing, waits: Some(WaitCause::Resume) };
-    draft.emit(Fact::JobExplained { job: job.clone(), reason });
 }
 
 fn known_dataset(draft: &Draft<'_>, name: &DatasetName) -> Result<DatasetInfo, Refusal> {

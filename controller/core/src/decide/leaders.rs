@@ -1,11 +1,11 @@
 //! Reports of a job's members, mostly its leader: active, departed, peer lost, checkpoint, evaluation, completed, broken.
 //!
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
-//! changes nothing.
+//! changes nothing. Who misses whom is in `links.rs`.
 
-use super::{Draft, agents::slot_taken_back, proposals};
+use super::{Draft, agents::slot_taken_back, links};
 use crate::state::Job;
-use events_schema::fact::{AbandonCause, CheckpointInfo, Entry, Fact, LeaveCause};
+use events_schema::fact::{CheckpointInfo, Entry, Fact, LeaveCause};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{ExecutorId, Generation, JobId, ServerId, Step};
 
@@ -52,12 +52,36 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             }
         }
         Report::PeerLost { job, generation, executor } => {
+            // An earlier build's word: who misses it is not said, but whoever leads has the same trouble.
+            if let Some(by) = hosted(draft, &record.server, job).and_then(Job::active).map(|a| a.leader.clone()) {
+                links::missing(draft, job, *generation, &by, std::slice::from_ref(executor), true);
+            }
+        }
+        Report::PeersMissing { job, generation, by, peers, begun, .. } => {
+            if hosted(draft, &record.server, job).is_some() && by.job == *job {
+                links::missing(draft, job, *generation, by, peers, *begun);
+            }
+        }
+        Report::ReplicaHeld { executor, generation, step } => {
+            if hosted(draft, &record.server, &executor.job).is_some() {
+                replica_held(draft, executor, *generation, *step);
+            }
+        }
+        Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us } => {
             if in_force(draft, &record.server, job, *generation) {
-                peer_lost(draft, job, executor);
+                let (job, first_step_us, usual_step_us) = (job.clone(), *first_step_us, *usual_step_us);
+                draft.emit(Fact::GenerationStepped {
+                    job,
+                    generation: *generation,
+                    step: *step,
+                    first_step_us,
+                    usual_step_us,
+                });
             }
         }
         Report::AgentJoined { .. }
         | Report::AgentGone
+        | Report::JobStalled { .. }
         | Report::ExecutorReady { .. }
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. } => {}
@@ -95,21 +119,16 @@ fn departed(
     }
 }
 
-/// Two living members have lost each other: the step in flight cannot end without them, and only a new round links them again.
-/// If one of them is gone after all, its agent will say so, and another round goes on without it.
-fn peer_lost(draft: &mut Draft<'_>, id: &JobId, executor: &ExecutorId) {
-    let Some(job) = draft.state.job(id) else { return };
-    if !job.active().is_some_and(|active| active.members.contains(executor)) {
-        return;
+/// A newcomer holds the replica. Its own word, so that nobody else has to live for it to count; of this start of the job only.
+fn replica_held(draft: &mut Draft<'_>, executor: &ExecutorId, generation: Generation, step: Step) {
+    let Some(job) = draft.state.job(&executor.job) else { return };
+    let Some(placement) = job.placement() else { return };
+    let active = job.active().map(|active| &active.proposal);
+    let mut known = active.into_iter().chain(&placement.proposed).chain(&placement.abandoned);
+    let came_in = known.any(|p| p.generation == generation && p.members.iter().any(|m| m.executor == *executor));
+    if came_in && draft.state.executor(executor).is_some_and(|executor| !executor.replica) {
+        draft.emit(Fact::ReplicaHeld { executor: executor.clone(), step });
     }
-    if let Some(proposal) = job.placement().and_then(|placement| placement.proposed.clone()) {
-        if matches!(proposal.entry, Entry::Recover) {
-            return;
-        }
-        let (generation, cause) = (proposal.generation, AbandonCause::MemberLost);
-        draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation, cause });
-    }
-    proposals::recover(draft, id);
 }
 
 /// A job that began from a checkpoint before its newest passed over the later ones because they could not be read. It will write

@@ -1,9 +1,10 @@
 //! Which facts follow from an input. Pure: same state, time, input and policy, same facts, byte for byte.
 //!
-//! Every input is handled in three moves: its own file says what it means (`jobs.rs`, `datasets.rs`, `fleets.rs`, `agents.rs`);
-//! then every job that was touched is brought into order (`generations.rs`: executors, proposals, losses); then the policy is
-//! asked, if something was set free or has come to wait (`plan.rs`). Facts are folded into a copy of the state as they are
-//! decided, so each move sees what the one before did; the copy shares all that it does not change.
+//! An input is handled by [`decide_input`]: its own file says what it means (`jobs.rs`, `datasets.rs`, `fleets.rs`, `agents.rs`),
+//! then every job that was touched is brought into order (`generations.rs`: executors, proposals, losses). Only then, and apart
+//! from it, the policy is asked by [`plan()`], if [`plan_due`]: whatever becomes of the plan, what the input means stands, and what a
+//! fleet takes back is on its way. Facts are folded into a copy of the state as they are decided, so each move sees what the one
+//! before did; the copy shares all that it does not change.
 //!
 //! Next on the path: `decide/jobs.rs`.
 
@@ -13,11 +14,14 @@ mod fleets;
 mod generations;
 mod jobs;
 mod leaders;
-mod plan;
+mod links;
+pub(crate) mod plan;
 mod proposals;
 mod reclaim;
+mod servers;
+mod stalls;
 
-use crate::limits::EAGER_JOBS_MAX;
+use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
 use crate::state::State;
 use events_schema::command::{Command, CommandRecord, DemandSignal};
@@ -39,22 +43,51 @@ pub enum Input {
     Tick,
 }
 
-/// The facts that follow from an input at a time. The caller folds them into its state, in order.
+/// The facts that follow from an input at a time, and from the plan after it. The caller folds them into its state, in order.
+///
+/// For callers that trust the policy; others ask for the two parts by themselves, with a guard around each.
 #[must_use]
 pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> Vec<Fact> {
+    let mut facts = decide_input(state, at, input, policy.name());
+    let mut state = state.clone();
+    facts.iter().for_each(|fact| state.apply(at, fact));
+    if plan_due(&state, at, input, !facts.is_empty()) {
+        facts.extend(plan(&state, at, policy));
+    }
+    facts
+}
+
+/// The facts that follow from an input itself. Of the policy it needs the name alone, which reasons carry.
+#[must_use]
+pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> Vec<Fact> {
     let mut draft = Draft::new(state, at, policy);
     match input {
         Input::Command(record) => command(&mut draft, record),
         Input::Demand(signal) => fleets::demand(&mut draft, signal),
         Input::Report(record) => agents::report(&mut draft, record),
-        Input::Tick => generations::wake(&mut draft),
+        Input::Tick => {
+            generations::wake(&mut draft);
+            servers::forget(&mut draft);
+        }
     }
     draft.settle();
-    let eager = draft.state.live_len() <= EAGER_JOBS_MAX && !draft.facts.is_empty();
-    if matches!(input, Input::Tick) || eager {
-        plan::replan(&mut draft);
-        draft.settle();
-    }
+    draft.facts
+}
+
+/// Whether the policy is to be asked after an input, in the state with what followed from it; `changed`: whether anything did.
+#[must_use]
+pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool {
+    let pauses = state.planning.failed_at.is_some_and(|failed| state.at.max(at).since_ms(failed) < PLAN_PAUSE_MS);
+    let eager = changed && state.live_len() <= EAGER_JOBS_MAX;
+    !pauses && (eager || matches!(input, Input::Tick))
+}
+
+/// The facts that follow from the policy's plan.
+#[must_use]
+pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
+    let mut draft = Draft::new(state, at, policy.name());
+    plan::replan(&mut draft, policy);
+    draft.settle();
     draft.facts
 }
 
@@ -100,7 +133,8 @@ fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {
 pub(crate) struct Draft<'a> {
     pub state: State,
     pub at: TimeMs,
-    pub policy: &'a dyn Policy,
+    /// Name of the policy in force.
+    pub policy: &'a str,
     pub facts: Vec<Fact>,
     /// Jobs that something happened to since they were last brought into order.
     touched: BTreeSet<JobId>,
@@ -110,7 +144,7 @@ pub(crate) struct Draft<'a> {
 const SETTLE_ROUNDS_MAX: u32 = 10_000;
 
 impl<'a> Draft<'a> {
-    fn new(state: &State, at: TimeMs, policy: &'a dyn Policy) -> Self {
+    fn new(state: &State, at: TimeMs, policy: &'a str) -> Self {
         let at = at.max(state.at);
         Self { state: state.clone(), at, policy, facts: Vec::new(), touched: BTreeSet::new() }
     }
@@ -156,10 +190,15 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::GenerationActive { job, .. }
         | Fact::GenerationAbandoned { job, .. }
         | Fact::MemberDeparted { job, .. }
+        | Fact::PeersMissing { job, .. }
+        | Fact::JobStalled { job, .. }
+        | Fact::SlotAvoided { job, .. }
+        | Fact::GrowthPaused { job, .. }
         | Fact::JobRestarted { job, .. } => Some(job),
         Fact::ExecutorAssigned { executor, .. }
         | Fact::ExecutorReady { executor, .. }
         | Fact::ExecutorLeaving { executor, .. }
+        | Fact::ReplicaHeld { executor, .. }
         | Fact::ExecutorGone { executor, .. } => Some(&executor.job),
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
@@ -178,6 +217,10 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentJoined { .. }
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
-        | Fact::InputRefused { .. } => None,
+        | Fact::GenerationStepped { .. }
+        | Fact::InputRefused { .. }
+        | Fact::PlanFailed { .. }
+        | Fact::PolicyChosen { .. }
+        | Fact::ServerForgotten { .. } => None,
     }
 }

@@ -4,8 +4,9 @@
 //! grows takes what is free by now and the rest with a later plan. Next on the path: `policy/mod.rs`.
 
 use super::Draft;
+use crate::explain::waits_placed;
 use crate::limits::EXCHANGE_SETTLE_MS;
-use crate::policy::{ClassView, JobView, Share, View, Wait, service_order};
+use crate::policy::{ClassView, JobView, Policy, Share, View, Wait, service_order};
 use crate::state::{Job, JobPhase, Server, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::{Digest, JobId, ServerId, SlotId, TimeMs};
@@ -13,14 +14,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Adopts the policy's plan as far as it differs from what is.
-pub(super) fn replan(draft: &mut Draft<'_>) {
+pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) {
     if draft.state.live.is_empty() {
         return;
+    }
+    if draft.state.planning.policy.as_deref() != Some(draft.policy) {
+        draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned() });
     }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
     let problem = Problem::of(&state, draft.at);
-    let plan = draft.policy.plan(&problem.view);
+    let plan = policy.plan(&problem.view);
     let order = service_order(&problem.view);
     for &index in &order {
         if plan.shares[index].slots < problem.view.jobs[index].held {
@@ -30,24 +34,23 @@ pub(super) fn replan(draft: &mut Draft<'_>) {
     let mut idle = Idle::of(&draft.state);
     for &index in &order {
         let (share, held) = (plan.shares[index], problem.view.jobs[index].held);
-        let grown = share.slots > held && grow(draft, &problem, index, share, &mut idle);
-        if !grown && share.slots >= held {
-            explain(draft, &problem, index, share);
+        if share.slots > held {
+            grow(draft, &problem, index, share, &mut idle);
         }
     }
 }
 
 /// The scheduling problem, and what its numbers stand for.
-struct Problem<'a> {
-    view: View,
-    /// The view's jobs, as they were when it was taken.
-    jobs: Vec<(&'a JobId, &'a Job)>,
+pub(crate) struct Problem<'a> {
+    pub view: View,
+    /// The view's jobs, as they were when it was taken, in the order of their arrival.
+    pub jobs: Vec<(&'a JobId, &'a Job)>,
     classes: Vec<Digest>,
     nothing_lent: bool,
 }
 
 impl<'a> Problem<'a> {
-    fn of(state: &'a State, at: TimeMs) -> Self {
+    pub fn of(state: &'a State, at: TimeMs) -> Self {
         let classes: BTreeSet<Digest> = state
             .servers()
             .map(|(_, server)| server.class)
@@ -191,12 +194,12 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
     slots.sort_by_key(|slot| (Reverse(worth(&draft.state, job, slot)), slot.clone()));
     slots.truncate(usize::from(share.slots));
     let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason = PlanReason { policy: draft.policy.name().to_owned(), cause: PlanCause::GaveWay, waits };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause: PlanCause::GaveWay, waits };
     adopt_slots(draft, id, slots.into_iter().collect(), reason);
 }
 
-/// Gives a job more slots, as far as they are free by now; whether it got any.
-fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle) -> bool {
+/// Gives a job more slots, as far as they are free by now.
+fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle) {
     let (id, job) = problem.jobs[index];
     let class = &problem.classes[share.class];
     let min = usize::from(job.spec.workers.min);
@@ -204,27 +207,20 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
     let wanted = usize::from(share.slots) - before;
     let free = idle.count(class).min(wanted);
     if free == 0 || before + free < min {
-        return false;
+        return;
     }
     let mut slots = job.slots().clone();
     slots.extend(idle.take(class, wanted, job.slots()));
     let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
     let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason = PlanReason { policy: draft.policy.name().to_owned(), cause, waits };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
     adopt_slots(draft, id, slots, reason);
-    true
 }
 
 /// Why a job with so many slots has no more.
-fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Share, slots: usize) -> Option<WaitCause> {
-    let (_, job) = problem.jobs[index];
-    let until = job.faults.backoff_until();
-    if slots > 0 && at < until {
-        return Some(WaitCause::Backoff { until });
-    }
+pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Share, slots: usize) -> Option<WaitCause> {
     if slots > 0 {
-        let missing = u32::from(job.spec.workers.max).saturating_sub(slots as u32);
-        return (missing > 0).then_some(WaitCause::Slots { missing });
+        return waits_placed(at, problem.jobs[index].1, slots);
     }
     match share.waits {
         _ if problem.nothing_lent => Some(WaitCause::Offers),
@@ -233,34 +229,6 @@ fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Share, slots: u
         // Its share is there but not free yet.
         None => Some(WaitCause::Slots { missing: u32::from(share.slots) }),
     }
-}
-
-/// Says anew why a job has what it has, if the reason changed though its slots did not.
-fn explain(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share) {
-    let (id, job) = problem.jobs[index];
-    let slots = job.slots().len();
-    // By far the most jobs of a full cell wait behind the same one as before.
-    if let (
-        Some(Wait::Behind(ahead)),
-        Some(PlanReason { cause: PlanCause::Nothing, waits: Some(WaitCause::Job(known)), .. }),
-    ) = (share.waits, &job.reason)
-        && known == problem.jobs[ahead].0
-        && slots == 0
-        && !problem.nothing_lent
-    {
-        return;
-    }
-    let cause = match &job.reason {
-        _ if slots == 0 => PlanCause::Nothing,
-        Some(reason) => reason.cause.clone(),
-        None => PlanCause::Guarantee,
-    };
-    let waits = waits(draft.at, problem, index, share, slots);
-    if job.reason.as_ref().is_some_and(|reason| reason.cause == cause && reason.waits == waits) {
-        return;
-    }
-    let reason = PlanReason { policy: draft.policy.name().to_owned(), cause, waits };
-    draft.emit(Fact::JobExplained { job: id.clone(), reason });
 }
 
 /// Plans a job on exactly these slots; those that were only offered are borrowed from now on.

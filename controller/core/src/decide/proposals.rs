@@ -1,10 +1,10 @@
 //! Makes generations: who is a member, who leads, which ranks where, how they come to one state, until when.
 
 use super::Draft;
-use crate::limits::{DEADLINE_DOUBLINGS_MAX, START_DEADLINE_MS, SWITCH_DEADLINE_MS};
+use crate::limits::{RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS, SWITCH_STEPS};
 use crate::state::{Active, Executor, Job, JobPhase, Placement};
 use events_schema::fact::{Entry, Fact, Member, Proposal};
-use events_schema::{ExecutorId, JobId, tree};
+use events_schema::{ExecutorId, JobId, SlotId, tree};
 use std::collections::BTreeSet;
 
 /// Proposes the next generation if one is due; whether one was.
@@ -25,12 +25,14 @@ pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
 /// executors failed are not waited for if the others are enough.
 fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Option<(Entry, BTreeSet<ExecutorId>)> {
     let pausing = draft.at < job.faults.backoff_until();
-    let on = |slot| draft.state.slot(slot).and_then(|slot| slot.executor.as_ref());
-    let is_settled = |number: Option<&ExecutorId>| match number.and_then(|number| draft.state.executor(number)) {
-        Some(executor) => executor.is_ready() && number.is_some_and(|number| number.job == *id),
-        None => pausing,
+    let is_settled = |slot: &SlotId| {
+        let number = draft.state.slot(slot).and_then(|slot| slot.executor.as_ref());
+        match number.and_then(|number| draft.state.executor(number)) {
+            Some(executor) => executor.is_ready() && number.is_some_and(|number| number.job == *id),
+            None => pausing || job.avoids(slot, draft.at),
+        }
     };
-    if !placement.slots.iter().all(|slot| is_settled(on(slot))) {
+    if !placement.slots.iter().all(is_settled) {
         return None;
     }
     let ready: BTreeSet<ExecutorId> = draft
@@ -65,7 +67,8 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
         return Some((entry, members));
     }
     let executors = || draft.state.executors_of(id);
-    if draft.state.is_parking(id) || executors().any(|(_, executor)| executor.is_starting()) {
+    let paused = draft.state.job(id).is_some_and(|job| draft.at < job.growth.until);
+    if paused || draft.state.is_parking(id) || executors().any(|(_, executor)| executor.is_starting()) {
         return None;
     }
     members.extend(executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number.clone()));
@@ -85,15 +88,26 @@ pub(super) fn recover(draft: &mut Draft<'_>, id: &JobId) {
     emit(draft, id, Entry::Recover, members);
 }
 
+/// How long a generation may take until it is in force: by what has to be read, and by how long a step takes. Not by how often it
+/// failed before: what was too short once is too short again.
+fn time_to_begin_ms(job: &Job, entry: &Entry) -> u64 {
+    match entry {
+        Entry::Fresh => START_DEADLINE_MS,
+        Entry::Checkpoint { .. } => {
+            START_DEADLINE_MS + job.last_checkpoint().map_or(0, |last| last.bytes / RESTORE_BYTES_PER_MS_MIN)
+        }
+        Entry::Switch { .. } | Entry::Recover => {
+            let step_ms = job.step_us.unwrap_or(0) / 1_000;
+            SWITCH_DEADLINE_MS.saturating_add(step_ms.saturating_mul(SWITCH_STEPS))
+        }
+    }
+}
+
 fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<ExecutorId>) {
     let Some(job) = draft.state.job(id) else { return };
     let workers = job.spec.workers.max;
     let generation = job.generation.next();
-    let attempts = job.placement().map_or(0, |placement| placement.attempts).min(DEADLINE_DOUBLINGS_MAX);
-    let wait_ms = match entry {
-        Entry::Fresh | Entry::Checkpoint { .. } => START_DEADLINE_MS,
-        Entry::Switch { .. } | Entry::Recover => SWITCH_DEADLINE_MS,
-    };
+    let wait_ms = time_to_begin_ms(job, &entry);
     let address = |number: &ExecutorId| draft.state.executor(number).and_then(|executor| executor.address.clone());
     let hosts: Vec<(ExecutorId, String)> = members
         .into_iter()
@@ -109,7 +123,7 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let leader = job.active().map(|active| active.leader.clone()).filter(is_member);
     let leader = leader.or_else(|| members.iter().map(|member| &member.executor).find(|number| leads(number)).cloned());
     let Some(leader) = leader.or_else(|| members.first().map(|member| member.executor.clone())) else { return };
-    let deadline = draft.at.plus_ms(wait_ms << attempts);
+    let deadline = draft.at.plus_ms(wait_ms);
     let proposal = Proposal { generation, entry, members, leader, deadline };
     draft.emit(Fact::GenerationProposed { job: id.clone(), proposal });
 }

@@ -18,7 +18,7 @@ pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
     if fleet.sequence.is_none() {
         return;
     }
-    let count = draft.state.lent(fleet).saturating_sub(fleet.lendable());
+    let count = fleet.lent.saturating_sub(fleet.lendable());
     if count > 0 {
         let slots = choose(&draft.state, &fleet.slots, count);
         take_back(draft, id, &slots, ReclaimCause::Demand);
@@ -90,7 +90,7 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
         }
         let missing = (if next.is_empty() { min } else { max }).saturating_sub(next.len()) as u32;
         let waits = (missing > 0).then_some(WaitCause::Slots { missing });
-        let reason = PlanReason { policy: draft.policy.name().to_owned(), cause: cause.clone(), waits };
+        let reason = PlanReason { policy: draft.policy.to_owned(), cause: cause.clone(), waits };
         plan::adopt_slots(draft, &id, next, reason);
     }
 }

@@ -40,6 +40,10 @@ impl Policy for Ebb {
         work.settle(Movable::Settled);
         Plan { shares: work.shares }
     }
+
+    fn guarantees(&self, view: &View) -> Vec<Share> {
+        Work::guarantee(view).shares
+    }
 }
 
 struct Work<'a> {

@@ -18,6 +18,11 @@ pub trait Policy: Send + Sync {
 
     /// The share of every job of the view. Same view, same plan.
     fn plan(&self, view: &View) -> Plan;
+
+    /// What every job is sure of, and why others wait: the cheap first move of [`Policy::plan`], for who only asks why.
+    fn guarantees(&self, view: &View) -> Vec<Share> {
+        self.plan(view).shares
+    }
 }
 
 /// The names [`policy_by_name`] knows, the default first.

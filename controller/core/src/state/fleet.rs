@@ -33,6 +33,9 @@ pub struct Fleet {
     /// Whether its slots were declared anew since the last demand signal, which then offers like a lower one.
     #[n(5)]
     pub redeclared: bool,
+    /// How many of its slots it lends and does not want back: counted as slots change, because every slot that goes back asks.
+    #[n(6)]
+    pub lent: usize,
 }
 
 impl Fleet {
@@ -68,6 +71,9 @@ pub struct Server {
     /// Whether it is there; nothing is started on an absent one.
     #[n(5)]
     pub connected: bool,
+    /// Since when it is not.
+    #[n(6)]
+    pub gone_at: Option<TimeMs>,
 }
 
 /// One slot of a fleet.

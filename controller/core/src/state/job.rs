@@ -9,11 +9,13 @@
 //! Suspended ─┴── resume ── Suspended ◄── all gone ── Suspending          any but the ended ──► Cancelled, Failed
 //! ```
 
-use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
-use events_schema::fact::{CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal};
+use crate::limits::{AVOID_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
+use events_schema::fact::{
+    CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
+};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
-use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
+use events_schema::{CommandId, Digest, ExecutorId, Generation, Rank, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +57,7 @@ pub struct Job {
     /// The last evaluation.
     #[n(10)]
     pub evaluation: Option<Evaluation>,
-    /// Why it has what it has.
+    /// Why it has what it has, as its last plan said; [`crate::Reasons`] says what it waits for now.
     #[n(11)]
     pub reason: Option<PlanReason>,
     /// The last change of its size.
@@ -70,6 +72,67 @@ pub struct Job {
     /// Numeric class of the executors it began with; it runs on no other.
     #[n(15)]
     pub class: Option<Digest>,
+    /// The newest generation that was begun by linking up anew: what was lost in an older one is made good by it.
+    #[n(16)]
+    pub round: Generation,
+    /// The highest step whose checkpoint was ever accepted.
+    #[n(17)]
+    pub highest: Step,
+    /// How long a step takes, in microseconds, as last reported.
+    #[n(18)]
+    pub step_us: Option<u64>,
+    /// Slots it does not use for a while.
+    #[n(19)]
+    pub avoided: BTreeMap<SlotId, Pause>,
+    /// It does not grow for a while.
+    #[n(20)]
+    pub growth: Pause,
+    /// The step it did not get past, and what was tried.
+    #[n(21)]
+    pub stall: Option<Stall>,
+}
+
+/// Something is not done for a while because it failed; longer each time it fails in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Pause {
+    /// Failures in a row.
+    #[n(0)]
+    pub failures: u32,
+    /// Not before then.
+    #[n(1)]
+    pub until: TimeMs,
+}
+
+impl Pause {
+    /// When it may be tried again if it fails now, with so long a first pause.
+    #[must_use]
+    pub fn next_until(&self, at: TimeMs, first_ms: u64) -> TimeMs {
+        at.plus_ms((first_ms << self.failures.min(16)).min(AVOID_MS_MAX))
+    }
+
+    pub(crate) fn fail(&mut self, until: TimeMs) {
+        *self = Self { failures: self.failures.saturating_add(1), until };
+    }
+}
+
+/// A job that made no progress.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Stall {
+    /// The step that did not end.
+    #[n(0)]
+    pub step: Step,
+    /// What was tried for this step so far.
+    #[n(1)]
+    pub tried: Vec<StallRemedy>,
+    /// What its members waited for, the last time.
+    #[n(2)]
+    pub cause: StallCause,
+    /// Ranks whose computation hung at this step, and where.
+    #[n(3)]
+    pub hung: BTreeSet<(Rank, SlotId)>,
+    /// When it was seen last.
+    #[n(4)]
+    pub at: TimeMs,
 }
 
 /// Where a job stands.
@@ -134,6 +197,12 @@ pub struct Placement {
     /// Deadlines missed in a row.
     #[n(3)]
     pub attempts: u32,
+    /// Members of the proposed generation that cannot be linked, in pairs, and since when that is known.
+    #[n(4)]
+    pub unlinked: BTreeSet<(ExecutorId, ExecutorId)>,
+    /// When the first of them was reported.
+    #[n(5)]
+    pub unlinked_at: TimeMs,
 }
 
 /// The generation in force.
@@ -180,9 +249,12 @@ pub struct Executor {
     /// Set when it has to go.
     #[n(3)]
     pub leaving: Option<Leaving>,
-    /// Whether it holds a replica: it was a member of an active generation since the job's last (re)start.
+    /// Whether it holds a replica: it began one since the job's last (re)start, or has been sent one.
     #[n(4)]
     pub replica: bool,
+    /// Whether it left of its own accord, with its leader's consent, and is about to exit: nobody counts on it any more.
+    #[n(5)]
+    pub departed: bool,
 }
 
 /// Why and until when an executor has to go.
@@ -224,10 +296,11 @@ pub struct Scaling {
     pub cause: PlanCause,
 }
 
-/// Failures of a job's own executors: those that exited by themselves. What agents kill or lose is not the job's fault.
+/// Failures of a job's executors. Only those of its program (it exited or crashed by itself) can fail the job; what agents kill or lose,
+/// and what cannot be started or linked, is tried again after a pause.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Faults {
-    /// Restarts that such failures caused; compared with `max_restarts`.
+    /// Restarts that failures of the program caused since the last new highest checkpoint; compared with `max_restarts`.
     #[n(0)]
     pub restarts: u32,
     /// Whether there was one since the last restart.
@@ -236,7 +309,7 @@ pub struct Faults {
     /// Waves of failures in a row; decides the pause.
     #[n(2)]
     pub streak: u32,
-    /// Waves since members last came to lock-step; compared with `max_restarts` as long as none did.
+    /// Waves of failures of the program since members last came together; compared with `max_restarts` as long as none did.
     #[n(5)]
     pub starts: u32,
     /// When the last wave began.
@@ -258,22 +331,39 @@ impl Faults {
     }
 
     /// Notes a failure after so long a life; several within one pause count as one wave.
-    pub(crate) fn note(&mut self, at: TimeMs, lived_ms: u64, what: String) {
+    pub(crate) fn note(&mut self, at: TimeMs, lived_ms: u64, whose: Whose, what: String) {
         if self.streak == 0 || at >= self.backoff_until() {
             let in_a_row = at.since_ms(self.at) < FAULTS_FORGOTTEN_MS && lived_ms < STEADY_MS;
             self.streak = if in_a_row { self.streak.saturating_add(1) } else { 1 };
-            self.starts = self.starts.saturating_add(1);
+            self.starts = self.starts.saturating_add(u32::from(whose == Whose::Program));
             self.at = at;
         }
+        self.since_restart |= whose == Whose::Program;
         self.last = what;
     }
+}
+
+/// Whose failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The job's own program ended it.
+    Program,
+    /// A machine, a link or a bound of ours.
+    Infrastructure,
 }
 
 impl Placement {
     /// A placement without anything on its way.
     #[must_use]
     pub fn new(slots: BTreeSet<SlotId>) -> Self {
-        Self { slots, proposed: None, abandoned: Vec::new(), attempts: 0 }
+        Self {
+            slots,
+            proposed: None,
+            abandoned: Vec::new(),
+            attempts: 0,
+            unlinked: BTreeSet::new(),
+            unlinked_at: TimeMs(0),
+        }
     }
 
     /// Whether members stopped for a recovery that came to nothing: only another one makes them step again.
@@ -307,10 +397,10 @@ impl Executor {
         self.address.is_none() && self.leaving.is_none()
     }
 
-    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once.
+    /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once and did not leave by itself.
     #[must_use]
     pub fn can_recover(&self) -> bool {
-        self.replica && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
+        self.replica && !self.departed && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
     }
 }
 
@@ -388,6 +478,12 @@ impl Job {
         self.placement().map_or(&NONE, |placement| &placement.slots)
     }
 
+    /// Whether it does not use this slot now.
+    #[must_use]
+    pub fn avoids(&self, slot: &SlotId, at: TimeMs) -> bool {
+        self.avoided.get(slot).is_some_and(|pause| at < pause.until)
+    }
+
     /// The newest checkpoint that counts.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<&CheckpointInfo> {
@@ -423,19 +519,19 @@ mod tests {
         let mut faults = Faults::default();
         assert_eq!(faults.backoff_until(), TimeMs(0));
         for at in [1_000, 1_010, 1_020] {
-            faults.note(TimeMs(at), 10, "exit status 1".to_owned());
+            faults.note(TimeMs(at), 10, Whose::Program, "exit status 1".to_owned());
         }
         assert_eq!((faults.streak, faults.backoff_until()), (1, TimeMs(2_000)));
-        faults.note(TimeMs(2_500), 500, String::new());
+        faults.note(TimeMs(2_500), 500, Whose::Program, String::new());
         assert_eq!((faults.streak, faults.backoff_until()), (2, TimeMs(4_500)));
         faults.streak = 40;
         assert_eq!(faults.backoff_until(), TimeMs(2_500 + BACKOFF_MS_MAX));
         let later = 2_500 + FAULTS_FORGOTTEN_MS;
-        faults.note(TimeMs(later), 500, String::new());
+        faults.note(TimeMs(later), 500, Whose::Program, String::new());
         assert_eq!(faults.streak, 1, "long ago is forgotten");
-        faults.note(TimeMs(later + 30_000), 20_000, String::new());
+        faults.note(TimeMs(later + 30_000), 20_000, Whose::Program, String::new());
         assert_eq!(faults.streak, 2);
-        faults.note(TimeMs(later + 250_000), STEADY_MS, String::new());
+        faults.note(TimeMs(later + 250_000), STEADY_MS, Whose::Program, String::new());
         assert_eq!((faults.streak, faults.starts), (1, 5), "who lived long does not fail in a row");
     }
 }

@@ -58,6 +58,20 @@ pub struct State {
     /// Numbers used so far.
     #[n(13)]
     pub(crate) counters: Counters,
+    /// What is known of the policy.
+    #[n(14)]
+    pub(crate) planning: Planning,
+}
+
+/// How planning goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Planning {
+    /// When the policy last panicked instead of planning.
+    #[n(0)]
+    pub failed_at: Option<TimeMs>,
+    /// The policy that planned last; `None` before the first plan.
+    #[n(1)]
+    pub policy: Option<String>,
 }
 
 /// A checkpoint that no longer counts.
@@ -86,6 +100,9 @@ pub struct Counters {
     /// Inputs that could not be read or broke `decide`; each pages an operator.
     #[n(3)]
     pub inputs_refused: u64,
+    /// Plans that the policy did not give; each pages an operator.
+    #[n(4)]
+    pub plans_failed: u64,
 }
 
 /// A slot in Ebb's hands or on its way back, for accounting.
@@ -120,6 +137,7 @@ impl State {
             commands: CommandMemory::default(),
             retired: Table::new(),
             counters: Counters::default(),
+            planning: Planning::default(),
         }
     }
 
@@ -193,7 +211,7 @@ impl State {
         self.fleets.get(fleet)
     }
 
-    /// All servers that ever joined.
+    /// All servers that joined and are not forgotten.
     pub fn servers(&self) -> impl Iterator<Item = (&ServerId, &Server)> {
         self.servers.iter()
     }
@@ -268,10 +286,19 @@ impl State {
         self.servers.get(&slot.server).is_some_and(|s| s.connected && slot.index < s.slots)
     }
 
-    /// Slots that a fleet lends and that are not on their way back.
+    /// How a slot is shown: its state, or `unknown` when it is to be free and only an agent that cannot be reached could say whether it
+    /// is; `undeclared` when no fleet has it.
     #[must_use]
-    pub fn lent(&self, fleet: &Fleet) -> usize {
-        fleet.slots.iter().filter(|id| self.slots.get(id).is_some_and(Slot::is_lent)).count()
+    pub fn slot_shown(&self, id: &SlotId) -> &'static str {
+        match self.slots.get(id) {
+            None => "undeclared",
+            Some(Slot { state: SlotState::Reclaimed { .. }, .. })
+                if self.servers.get(&id.server).is_some_and(|server| !server.connected) =>
+            {
+                "unknown"
+            }
+            Some(slot) => slot.state.name(),
+        }
     }
 
     /// Whether every member that still holds the job's replica has to go, so that it has to be written down: the job is to

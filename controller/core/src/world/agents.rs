@@ -148,6 +148,14 @@ impl World {
         }
     }
 
+    /// Cuts the links of a process, or mends them: the others miss it, and say so.
+    pub fn unlink(&mut self, id: &ExecutorId, unlinked: bool) {
+        self.cut_off(id, unlinked);
+        if let Some(process) = self.agents.values_mut().find_map(|agent| agent.processes.get_mut(id)) {
+            process.unlinked = unlinked;
+        }
+    }
+
     /// A process ends. Whether it existed.
     pub fn end_process(&mut self, id: &ExecutorId, exit: ExitCause) -> bool {
         let Some(server) = self.host(id) else { return false };
@@ -198,7 +206,15 @@ impl World {
 
 impl Process {
     fn start(order: ExecutorOrder) -> Self {
-        Self { slot: order.slot.clone(), ready: false, order, replica: false, stopped_for: None, cut_off: false }
+        Self {
+            slot: order.slot.clone(),
+            ready: false,
+            order,
+            replica: false,
+            stopped_for: None,
+            cut_off: false,
+            unlinked: false,
+        }
     }
 
     fn take(&mut self, order: ExecutorOrder) {

@@ -24,11 +24,29 @@ impl World {
         true
     }
 
-    /// Whether every member of a job's real group is alive, linked, and has not stopped for a recovery: only then can it step or switch.
+    /// Whether every member of a job's real group is alive, linked, holds the replica, and has not stopped for a recovery: only then can
+    /// it step or switch.
     pub(super) fn is_whole(&self, job: &JobId) -> bool {
         self.groups.get(job).is_some_and(|group| {
-            !group.broken && group.members.iter().all(|id| self.process(id).is_some()) && !self.has_stopped(group)
+            let whole = |id| self.process(id).is_some_and(|process| process.replica);
+            !group.broken && group.members.iter().all(whole) && !self.has_stopped(group)
         })
+    }
+
+    /// Newcomers of a job have been sent the whole replica. Whether there were any.
+    pub fn supply(&mut self, job: &JobId) -> bool {
+        let Some(group) = self.groups.get(job).filter(|group| !group.broken) else { return false };
+        let (generation, step) = (group.generation, Step(group.step));
+        let lacks = |id: &&ExecutorId| self.process(id).is_some_and(|process| !process.replica && !process.cut_off);
+        let newcomers: Vec<ExecutorId> = group.members.iter().filter(lacks).cloned().collect();
+        for executor in &newcomers {
+            let Some(server) = self.host(executor) else { continue };
+            if let Some(process) = self.agents.get_mut(&server).and_then(|agent| agent.processes.get_mut(executor)) {
+                process.replica = true;
+            }
+            self.report(&server, Report::ReplicaHeld { executor: executor.clone(), generation, step });
+        }
+        !newcomers.is_empty()
     }
 
     /// Whether a member has heard of a recovery that never came to be.
@@ -37,24 +55,70 @@ impl World {
         group.members.iter().filter_map(stopped_for).any(|generation| generation > group.generation)
     }
 
-    /// Members whose links are lost say so, if nobody has proposed a round yet.
+    /// Members whose links are lost, or that lost one that died, say so, if nobody has proposed a round yet; and members of a round say
+    /// whom they cannot be linked with.
     pub(super) fn miss_members(&mut self, job: &JobId) {
-        let Some(group) = self.groups.get(job).filter(|group| group.broken && !self.has_stopped(group)) else { return };
-        let alive: Vec<ExecutorId> = group.members.iter().filter(|id| self.process(id).is_some()).cloned().collect();
-        let generation = group.generation;
-        if let [one, other, ..] = &alive[..]
-            && let Some(server) = self.host(one)
-        {
-            self.report(&server, Report::PeerLost { job: job.clone(), generation, executor: other.clone() });
+        let stands = |group: &&Group| !self.has_stopped(group) && !group.done && !group.parked;
+        if let Some(group) = self.groups.get(job).filter(stands) {
+            let alive = |id: &&ExecutorId| self.process(id).is_some();
+            let dead = group.members.iter().find(|id| self.process(id).is_none()).cloned();
+            let mut members = group.members.iter().filter(alive).cloned();
+            let one = members.next();
+            let missed = dead.or_else(|| members.next().filter(|_| group.broken));
+            let generation = group.generation;
+            if let (Some(by), Some(missed)) = (one, missed) {
+                self.say_missing(job, generation, by, vec![missed], true);
+            }
         }
+        let Some(round) = self.newest_proposal(job).filter(|p| !matches!(p.entry, Entry::Switch { .. })) else {
+            return;
+        };
+        if self.groups.get(job).is_some_and(|group| group.generation >= round.generation) {
+            return;
+        }
+        let members: Vec<ExecutorId> = round.members.iter().map(|member| member.executor.clone()).collect();
+        let unlinked = |id: &ExecutorId| self.process(id).is_some_and(|process| process.unlinked);
+        let (out, linked): (Vec<ExecutorId>, Vec<ExecutorId>) = members.into_iter().partition(unlinked);
+        for by in linked.into_iter().filter(|_| !out.is_empty()) {
+            self.say_missing(job, round.generation, by, out.clone(), false);
+        }
+    }
+
+    /// If that was chosen: a newcomer dies while it is sent the replica, after the word that it is a member has arrived.
+    pub(super) fn lose_newcomer(&mut self, job: &JobId) {
+        let Some(group) = self.groups.get(job).filter(|_| self.lose_next_newcomer) else { return };
+        let lacks = |id: &&ExecutorId| self.process(id).is_some_and(|process| !process.replica);
+        let Some(newcomer) = group.members.iter().find(lacks).cloned() else { return };
+        self.lose_next_newcomer = false;
+        self.deliver_all();
+        self.end_process(&newcomer, ExitCause::Signal(9));
+    }
+
+    fn say_missing(
+        &mut self,
+        job: &JobId,
+        generation: Generation,
+        by: ExecutorId,
+        peers: Vec<ExecutorId>,
+        begun: bool,
+    ) {
+        let Some(server) = self.host(&by) else { return };
+        let step = Step(self.groups.get(job).map_or(0, |group| group.step));
+        self.report(
+            &server,
+            Report::PeersMissing { job: job.clone(), generation, revision: 0, step, by, peers, begun },
+        );
+    }
+
+    fn newest_proposal(&self, job: &JobId) -> Option<Proposal> {
+        let processes = self.agents.values().flat_map(|agent| agent.processes.iter()).filter(|(id, _)| id.job == *job);
+        let known = processes.filter_map(|(_, process)| process.order.job.proposal.as_ref());
+        known.max_by_key(|proposal| proposal.generation).cloned()
     }
 
     /// The proposal all of whose members know it, if it can become active now.
     fn ripe(&self, job: &JobId) -> Option<Proposal> {
-        let processes =
-            || self.agents.values().flat_map(|agent| agent.processes.iter()).filter(|(id, _)| id.job == *job);
-        let newest =
-            processes().filter_map(|(_, process)| process.order.job.proposal.as_ref()).max_by_key(|p| p.generation)?;
+        let newest = &self.newest_proposal(job)?;
         let group = self.groups.get(job);
         if group.is_some_and(|group| group.generation >= newest.generation) {
             return None;
@@ -85,9 +149,11 @@ impl World {
             Entry::Switch { .. } | Entry::Recover => before.as_ref().map_or(0, |group| group.step),
         };
         let members: BTreeSet<ExecutorId> = proposal.members.iter().map(|member| member.executor.clone()).collect();
+        // Who came in by a switch is sent the replica from now on; the others stand still until it has it.
+        let switches = matches!(proposal.entry, Entry::Switch { .. });
         for agent in self.agents.values_mut() {
             for (_, process) in agent.processes.iter_mut().filter(|(id, _)| members.contains(id)) {
-                process.replica = true;
+                process.replica |= !switches;
             }
         }
         let leavers: Vec<ExecutorId> =

@@ -42,6 +42,8 @@ pub struct World {
     store: BTreeMap<String, u64>,
     commands: u64,
     sequence: u64,
+    /// The next newcomer dies while it is sent the replica.
+    pub lose_next_newcomer: bool,
 }
 
 #[derive(Default)]
@@ -64,6 +66,8 @@ struct Process {
     stopped_for: Option<Generation>,
     /// Its agent hears it, its peers do not.
     cut_off: bool,
+    /// It is cut off by its links, and the others know: they name it when a round cannot link it.
+    unlinked: bool,
 }
 
 /// What is really going on among the members of a job, whatever the brain thinks.
@@ -93,6 +97,7 @@ impl World {
             store: BTreeMap::new(),
             commands: 0,
             sequence: 0,
+            lose_next_newcomer: false,
         }
     }
 
@@ -117,6 +122,7 @@ impl World {
         }
         self.violations.extend(invariants::check(&self.state));
         self.violations.extend(invariants::check_step(&before, &self.state));
+        self.violations.extend(invariants::check_changes(&before, &self.state));
         if !facts.is_empty() {
             self.log.push((self.at, facts.clone()));
         }
@@ -190,12 +196,15 @@ impl World {
             let mut changed = false;
             for server in &servers {
                 changed |= self.deliver_orders(server);
+                self.kill_overdue(server);
             }
             for id in self.processes() {
                 changed |= self.get_ready(&id);
             }
             for job in self.job_ids() {
                 changed |= self.activate(&job);
+                self.lose_newcomer(&job);
+                changed |= self.supply(&job);
                 let parks = self.groups.get(&job).is_some_and(|group| !group.parked)
                     && self.process(&self.groups[&job].leader).is_some_and(|process| process.order.job.park);
                 changed |= parks && self.train(&job);
@@ -206,6 +215,11 @@ impl World {
                 }
             }
             if !changed {
+                assert_eq!(
+                    invariants::overdue(&self.state, self.at, 0).next(),
+                    None,
+                    "all agents have said what they know"
+                );
                 return;
             }
         }

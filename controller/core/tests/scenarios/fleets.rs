@@ -1,12 +1,14 @@
 //! Fleets, servers and what is refused: loans, lost agents, queues.
 
 use crate::stories::*;
+use controller_core::limits::{PLAN_PAUSE_MS, SERVER_FORGOTTEN_MS};
 use controller_core::state::SlotState;
 use controller_core::world::{World, dataset, slot};
-use controller_core::{Input, decide, policy_by_name};
-use events_schema::command::{Command, CommandRecord, OfferMode};
+use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::fact::{Fact, Refusal, WaitCause};
+use events_schema::fact::{Entry, Fact, Refusal, WaitCause};
+use events_schema::report::ExitCause;
 use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, TenantId};
 use serde_json::{Value, json};
 
@@ -113,13 +115,45 @@ fn a_lost_server_is_a_lost_member_and_its_reclaimed_slots_are_free_when_its_agen
     world.lose_agent(&ServerId::parse("b").unwrap());
     let state_of = |world: &World| world.state.slot(&slot("b", 1)).unwrap().state;
     assert!(matches!(state_of(&world), SlotState::Reclaimed { .. }), "a process may still be on it");
+    assert_eq!(world.state.slot_shown(&slot("b", 1)), "unknown");
     assert_eq!(job(&world, &id).slots().len(), 2);
     world.run();
     assert_eq!((members(&world, &id).len(), job(&world, &id).restarts), (2, 0));
     world.start_agent("b", 2);
     world.run();
-    assert_eq!(state_of(&world), SlotState::Unoffered);
+    assert_eq!((state_of(&world), world.state.slot_shown(&slot("b", 1))), (SlotState::Unoffered, "unoffered"));
     assert_eq!(job(&world, &id).slots().len(), 2, "three members would be no faster than two");
+    calm(&world);
+}
+
+/// Found by exploration: when the last member that stayed was lost before the departed one was reaped, the job waited for the
+/// departed one to recover.
+#[test]
+fn nobody_counts_on_a_member_that_departed() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    let [a, b] = ["a", "b"].map(|server| {
+        world.start_agent(server, 1);
+        world.put_fleet(server, server, 1, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+        ServerId::parse(server).unwrap()
+    });
+    world.register(dataset("digits"));
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2);
+    let on = |world: &World, server| world.state.slot(&slot(server, 0)).unwrap().executor.clone().unwrap();
+    let (departed, stayed) = (on(&world, "a"), on(&world, "b"));
+    world.take_back(&slot("a", 0), true);
+    world.end_process(&stayed, ExitCause::Killed);
+    let mark = world.log.len();
+    while world.deliver_report(&b, false) {}
+    assert!(world.state.executor(&departed).is_some() && world.state.executor(&stayed).is_none());
+    assert_eq!(proposed(&since(&world, mark)), Vec::<&Entry>::new());
+    assert_eq!(phase(&world, &id), "starting", "from its last checkpoint, on the slot that is left");
+    while world.deliver_report(&a, false) {}
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
     calm(&world);
 }
 
@@ -226,12 +260,86 @@ fn fifo_gives_gangs_in_order_and_explains_the_queue() {
     let jobs: Vec<JobId> =
         [3, 4, 1].map(|max| world.submit(spec_with(|d| d["workers"] = json!({"min": 1, "max": max})))).into();
     world.run();
-    let waits = |world: &World, id: &JobId| job(world, id).reason.as_ref().unwrap().waits.clone();
+    let waits = |world: &World, id: &JobId| reason(world, id).waits;
     assert_eq!(jobs.iter().map(|id| job(&world, id).slots().len()).collect::<Vec<_>>(), [3, 0, 0]);
     assert_eq!(waits(&world, &jobs[1]), Some(WaitCause::Slots { missing: 3 }));
     assert_eq!(waits(&world, &jobs[2]), Some(WaitCause::Job(jobs[1].clone())));
+    assert_eq!(reason(&world, &jobs[2]).policy, "fifo");
     assert!(world.run_to_end(1_000));
     calm(&world);
+}
+
+/// Why a signal that repeats the need is a fact: without its number the older one would lend a slot that the fleet has kept.
+#[test]
+fn a_repeated_need_is_not_undone_by_an_older_signal_that_comes_late() {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let late = DemandSignal {
+        fleet: FleetId::parse("local").unwrap(),
+        sequence: 100,
+        at: world.at,
+        demand: Demand::Needed(0),
+    };
+    let repeated = DemandSignal { sequence: 101, demand: Demand::Needed(2), ..late.clone() };
+    world.input(&Input::Demand(repeated));
+    assert!(world.input(&Input::Demand(late)).is_empty());
+    assert_eq!(world.state.loans().count(), 2);
+}
+
+#[test]
+fn a_server_that_is_gone_for_long_and_holds_nothing_is_forgotten() {
+    let mut world = local(1);
+    let server = ServerId::parse("b").unwrap();
+    world.start_agent("b", 2);
+    world.put_fleet("b", "b", 2, 2_000);
+    world.deliver_all();
+    world.lose_agent(&server);
+    world.pass(SERVER_FORGOTTEN_MS);
+    assert!(world.state.server(&server).is_some(), "a fleet still counts on it");
+    world.put_fleet("b", "b", 0, 2_000);
+    world.pass(1);
+    assert!(world.state.server(&server).is_none());
+    assert!(world.state.server(&ServerId::parse("local").unwrap()).is_some());
+    world.start_agent("b", 2);
+    world.deliver_all();
+    assert!(world.state.server(&server).is_some_and(|server| server.connected), "it may come back");
+    calm(&world);
+}
+
+/// Found by review: each change at the head of the queue was a fact for every job behind it.
+#[test]
+fn what_waiting_jobs_wait_for_is_not_in_the_log() {
+    let mut world = local(2);
+    let jobs: Vec<JobId> =
+        (0..50).map(|_| world.submit(spec_with(|d| d["workers"] = json!({"min": 2, "max": 2})))).collect();
+    world.run();
+    assert_eq!(reason(&world, &jobs[1]).waits, Some(WaitCause::Slots { missing: 2 }));
+    assert_eq!(reason(&world, &jobs[49]).waits, Some(WaitCause::Job(jobs[48].clone())));
+    let mark = world.log.len();
+    world.demand("local", 1);
+    world.run();
+    world.pass(1_000);
+    assert_eq!(reason(&world, &jobs[0]).waits, Some(WaitCause::Slots { missing: 1 }));
+    let said = since(&world, mark).len();
+    assert!(said < jobs.len(), "{said} facts for one slot");
+    calm(&world);
+}
+
+/// Found by review: a policy's panic took the demand with it that it was asked after.
+#[test]
+fn what_an_input_means_and_what_is_planned_after_it_are_decided_apart() {
+    let (mut world, _) = training();
+    let signal =
+        DemandSignal { fleet: FleetId::parse("local").unwrap(), sequence: 9, at: world.at, demand: Demand::Needed(2) };
+    let input = Input::Demand(signal);
+    let facts = decide_input(&world.state, world.at, &input, "any");
+    assert!(has(&facts, |f| matches!(f, Fact::SlotReclaimed { .. })), "a reclaim needs no plan");
+    facts.iter().for_each(|fact| world.state.apply(world.at, fact));
+    assert!(plan_due(&world.state, world.at, &input, true));
+    world.state.apply(world.at, &Fact::PlanFailed { policy: "any".to_owned(), reason: String::new() });
+    let at = |ms| world.at.plus_ms(ms);
+    assert!(!plan_due(&world.state, at(PLAN_PAUSE_MS - 1), &Input::Tick, true), "who just died is not asked");
+    assert!(plan_due(&world.state, at(PLAN_PAUSE_MS), &Input::Tick, false));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! How the stories begin, and what they look at.
 
-use controller_core::policy_by_name;
 use controller_core::state::Job;
 use controller_core::world::World;
+use controller_core::{Reasons, policy_by_name};
 use events_schema::JobId;
-use events_schema::fact::{Entry, Fact, Refusal};
+use events_schema::fact::{Entry, Fact, PlanReason, Refusal};
 use events_schema::job::JobSpec;
 use serde_json::{Value, json};
 
@@ -37,6 +37,11 @@ pub fn training() -> (World, JobId) {
 
 pub fn job<'a>(world: &'a World, id: &JobId) -> &'a Job {
     world.state.job(id).unwrap()
+}
+
+/// Why a job has what it has, as whoever asks now is told.
+pub fn reason(world: &World, id: &JobId) -> PlanReason {
+    Reasons::of(&world.state, world.at).of_job(id, job(world, id)).unwrap()
 }
 
 pub fn phase(world: &World, id: &JobId) -> &'static str {

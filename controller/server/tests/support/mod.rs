@@ -4,8 +4,8 @@
 use controller_core::{Policy, State, policy_by_name};
 use controller_link::{ControllerConnection, LinkError, connect};
 use controller_server::{AGENT_LEASE, AgentToken, CellSecret, Controller, ControllerConfig, start};
-use events_log::count::{Counter, Verdict};
 use events_log::{AppendError, BoxFuture, EventLog, ReadError, Record, Stream, read_range};
+use events_rule::count::{Counter, Verdict};
 use events_schema::batch::{Batch, EventRecord, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};

@@ -1,9 +1,9 @@
 //! Reading partitions: one follower each for the newest records, and a few consumers for older ones.
 //!
-//! All of them assign their partition themselves; a group name is set only because the client insists, and nothing is committed.
-//! A follower's thread ends with its follower; a failure that does not pass by itself ends it too, is handed to whoever waits,
+//! All of them assign their partition themselves, and nothing is committed. A follower's thread ends with its follower; a failure that does not pass by itself ends it too, is handed to whoever waits,
 //! and the next caller starts a new one.
 
+use super::settings::{self, Reading};
 use super::{ANSWER_WAIT, Context};
 use crate::tail::Tail;
 use crate::{Cause, ReadError, Record};
@@ -49,22 +49,9 @@ impl Place {
     }
 }
 
-/// A consumer that reads one partition from a place on. `read_ahead_kbytes` bounds what it holds.
-fn consumer(config: &ClientConfig, place: &Place, read_ahead_kbytes: u32) -> Result<BaseConsumer<Context>, KafkaError> {
-    let consumer: BaseConsumer<Context> = config
-        .clone()
-        .set("group.id", "ebb-assigns-by-hand")
-        .set("enable.auto.commit", "false")
-        .set("enable.auto.offset.store", "false")
-        .set("auto.offset.reset", "error")
-        .set("isolation.level", "read_uncommitted")
-        .set("check.crcs", "true")
-        .set("fetch.wait.max.ms", "10")
-        .set("fetch.error.backoff.ms", "20")
-        .set("max.partition.fetch.bytes", (8 << 20).to_string())
-        .set("fetch.max.bytes", (16 << 20).to_string())
-        .set("queued.max.messages.kbytes", read_ahead_kbytes.to_string())
-        .create_with_context(Context)?;
+/// A consumer that reads one partition from a place on.
+fn consumer(client: &ClientConfig, place: &Place, reading: Reading) -> Result<BaseConsumer<Context>, KafkaError> {
+    let consumer: BaseConsumer<Context> = settings::consumer(client, reading).create_with_context(Context)?;
     consumer.assign(&place.list()?)?;
     Ok(consumer)
 }
@@ -104,7 +91,7 @@ pub(super) struct Follower {
 impl Follower {
     /// Starts at a place.
     pub fn start(config: &ClientConfig, place: Place) -> Result<Self, Cause> {
-        let consumer = consumer(config, &place, 16 << 10).map_err(|error| Arc::new(error) as Cause)?;
+        let consumer = consumer(config, &place, Reading::Following).map_err(|error| Arc::new(error) as Cause)?;
         let tail = Arc::new(Tail::new(place.offset, TAIL_BYTES_MAX));
         let stop = Arc::new(AtomicBool::new(false));
         let (failing, failed) = watch::channel(None);
@@ -268,7 +255,7 @@ impl Readers {
     }
 
     fn begin(&self, place: &Place) -> Result<Reader, KafkaError> {
-        Ok(Reader { consumer: consumer(&self.config, place, 8 << 10)?, next: place.clone(), held: None })
+        Ok(Reader { consumer: consumer(&self.config, place, Reading::Again)?, next: place.clone(), held: None })
     }
 
     /// Keeps a reader that stopped in the middle; a reader at the end would only keep its broker busy.

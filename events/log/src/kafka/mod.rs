@@ -6,13 +6,16 @@
 //! No consumer group decides anything: positions are facts in the log itself. Offsets grow, but may have gaps.
 //!
 //! An acknowledgement means: in the memory of `min.insync.replicas` brokers. It survives any process, and any broker but the
-//! last in-sync one; not a power cut of all of them at once. Topics are created and checked in `topics.rs`.
+//! last in-sync one; not a power cut of all of them at once. Topics are created and checked in `topics.rs`, how long a client
+//! waits for what stands in `settings.rs`.
 
 mod follow;
+mod mark;
+mod settings;
 mod topics;
 
 use crate::tail::Look;
-use crate::url::{KafkaUrl, Sasl};
+use crate::url::KafkaUrl;
 use crate::{AppendError, BoxFuture, Cause, EventLog, OpenError, RECORD_LEN_MAX, ReadError, Record, Stream};
 use events_schema::{Cell, Offset};
 use follow::{Follower, Place, Readers};
@@ -29,8 +32,6 @@ use std::time::Duration;
 
 /// `max.message.bytes` of our topics; a little more than [`RECORD_LEN_MAX`], for the record's frame and header.
 const MESSAGE_BYTES_MAX: u32 = 8 << 20;
-/// Time after which the fate of an append is given up as unknown: longer than brokers take to elect a new leader.
-const DELIVERY_TIMEOUT_MS: &str = "60000";
 /// Time an append waits for a place in the producer's queue.
 const QUEUE_WAIT: Duration = Duration::from_secs(10);
 /// Time for one question to a broker: watermarks, metadata, admin calls.
@@ -85,7 +86,7 @@ impl KafkaLog {
         if url.plaintext_refused() {
             return Err(OpenError::Plaintext { brokers: url.bootstrap() });
         }
-        let config = client_config(url)?;
+        let config = settings::client(url)?;
         topics::set_up(url, &config).await?;
         let client_error =
             |source: KafkaError| OpenError::Client { brokers: url.bootstrap(), source: Arc::new(source) };
@@ -130,47 +131,8 @@ impl KafkaLog {
     }
 }
 
-fn client_config(url: &KafkaUrl) -> Result<ClientConfig, OpenError> {
-    let mut config = ClientConfig::new();
-    config
-        .set("bootstrap.servers", url.bootstrap())
-        .set("client.id", "ebb")
-        .set(
-            "security.protocol",
-            match (url.ssl, url.sasl) {
-                (false, None) => "plaintext",
-                (true, None) => "ssl",
-                (false, Some(_)) => "sasl_plaintext",
-                (true, Some(_)) => "sasl_ssl",
-            },
-        )
-        .set("reconnect.backoff.ms", "50")
-        .set("reconnect.backoff.max.ms", "1000")
-        .set("retry.backoff.ms", "20");
-    if let Some(ca) = &url.ca {
-        config.set("ssl.ca.location", ca.display().to_string());
-    }
-    if let Some(sasl) = url.sasl {
-        let variable = |name: &'static str| std::env::var(name).map_err(|_| OpenError::Credential { name });
-        config.set("sasl.mechanism", Sasl::mechanism(sasl));
-        config.set("sasl.username", variable("EBB_KAFKA_USERNAME")?);
-        config.set("sasl.password", variable("EBB_KAFKA_PASSWORD")?);
-    }
-    Ok(config)
-}
-
-fn new_producer(config: &ClientConfig) -> Result<Producing, KafkaError> {
-    config
-        .clone()
-        .set("enable.idempotence", "true")
-        .set("acks", "all")
-        .set("linger.ms", "0")
-        .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
-        .set("delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
-        // The bound of what waits in memory while brokers are away.
-        .set("queue.buffering.max.messages", "10000")
-        .set("queue.buffering.max.kbytes", "131072")
-        .create_with_context(Context)
+fn new_producer(client: &ClientConfig) -> Result<Producing, KafkaError> {
+    settings::producer(client).create_with_context(Context)
 }
 
 impl Shared {

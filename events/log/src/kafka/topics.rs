@@ -1,7 +1,10 @@
-//! Topics and their settings: created where missing, checked where they are there. A log that would lose or refuse records
-//! is not opened.
+//! Topics and their settings: created where nothing was ever written, checked at each start. A log that has lost records, or
+//! would lose or refuse some, is not opened.
+//!
+//! The topics of one log are made with one mark, so that one that was deleted and made anew is noticed (`mark.rs`).
 
 use super::follow::Place;
+use super::mark::{self, Mark};
 use super::{ANSWER_WAIT, Context, MESSAGE_BYTES_MAX};
 use crate::url::KafkaUrl;
 use crate::{Cause, OpenError, Stream};
@@ -19,94 +22,55 @@ const LEADERS_WAIT: Duration = Duration::from_secs(30);
 /// How often that is looked at.
 const LEADERS_POLL: Duration = Duration::from_millis(50);
 
+/// A cluster while its topics are set up.
+struct Cluster<'a> {
+    url: &'a KafkaUrl,
+    admin: Arc<AdminClient<Context>>,
+}
+
 /// Brings all five topics into the state that the log needs.
 pub(super) async fn set_up(url: &KafkaUrl, config: &ClientConfig) -> Result<(), OpenError> {
     let admin: AdminClient<Context> = config
         .create_with_context(Context)
         .map_err(|source| OpenError::Client { brokers: url.bootstrap(), source: Arc::new(source) })?;
-    let admin = Arc::new(admin);
-    let metadata = metadata(url, &admin).await?;
-    let brokers = metadata.brokers().len();
-    let missing: Vec<Stream> =
-        Stream::ALL.into_iter().filter(|stream| partitions(&metadata, &url.topic(*stream)).is_none()).collect();
+    let cluster = Cluster { url, admin: Arc::new(admin) };
+    let metadata = cluster.metadata().await?;
+    let (there, missing): (Vec<Stream>, Vec<Stream>) =
+        Stream::ALL.into_iter().partition(|stream| partitions(&metadata, &url.topic(*stream)).is_some());
     if !missing.is_empty() {
-        create(url, &admin, &missing, brokers).await?;
+        cluster.complete(&there, &missing, metadata.brokers().len()).await?;
     }
+    let mut brokers = 0;
     for stream in Stream::ALL {
-        check_partitions(url, &admin, stream).await?;
+        brokers = cluster.check_partitions(stream).await?;
     }
-    check_settings(url, &admin, brokers).await
+    cluster.check_settings(brokers).await
 }
 
 fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(ANSWER_WAIT)).operation_timeout(Some(ANSWER_WAIT))
 }
 
-async fn metadata(url: &KafkaUrl, admin: &Arc<AdminClient<Context>>) -> Result<Metadata, OpenError> {
-    let asking = Arc::clone(admin);
-    let asked = tokio::task::spawn_blocking(move || asking.inner().fetch_metadata(None, ANSWER_WAIT)).await;
-    let answer = asked.map_err(|panic| OpenError::Thread { source: Arc::new(panic) })?;
-    answer.map_err(|source| OpenError::Unreachable {
-        brokers: url.bootstrap(),
-        waited: ANSWER_WAIT,
-        source: Arc::new(source),
-    })
+/// What is found of a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Partitions {
+    /// Those that have a leader.
+    led: usize,
+    all: usize,
+    /// Copies of the partition that has the fewest.
+    replicas: usize,
 }
 
-/// Partitions of a topic that have a leader, and all of them; `None` if there is no such topic.
-fn partitions(metadata: &Metadata, topic: &str) -> Option<(usize, usize)> {
+/// `None` if there is no such topic.
+fn partitions(metadata: &Metadata, topic: &str) -> Option<Partitions> {
     let found = metadata.topics().iter().find(|known| known.name() == topic && known.error().is_none())?;
     let led = found.partitions().iter().filter(|partition| partition.leader() >= 0).count();
-    Some((led, found.partitions().len()))
-}
-
-async fn create(
-    url: &KafkaUrl,
-    admin: &AdminClient<Context>,
-    streams: &[Stream],
-    brokers: usize,
-) -> Result<(), OpenError> {
-    let names: Vec<String> = streams.iter().map(|stream| url.topic(*stream)).collect();
-    let replicas = brokers.clamp(1, REPLICAS_WANTED);
-    let partitions = i32::try_from(url.cells).unwrap_or(i32::MAX);
-    let settings: Vec<Vec<(&'static str, String)>> = streams.iter().map(|stream| settings(*stream, replicas)).collect();
-    let topics: Vec<NewTopic<'_>> = names
-        .iter()
-        .zip(&settings)
-        .map(|(name, settings)| {
-            let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(i32::try_from(replicas).unwrap_or(1)));
-            settings.iter().fold(topic, |topic, (setting, value)| topic.set(setting, value))
-        })
-        .collect();
-    let failed = |topic: &str, problem: String| OpenError::Topic { topic: topic.to_owned(), problem };
-    let results =
-        admin.create_topics(&topics, &options()).await.map_err(|error| failed(&names.join(", "), error.to_string()))?;
-    for result in results {
-        match result {
-            // Somebody else was faster; what they made is checked like any other.
-            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, code)) => return Err(failed(&topic, code.to_string())),
-        }
-    }
-    Ok(())
-}
-
-/// What a topic is created with.
-fn settings(stream: Stream, replicas: usize) -> Vec<(&'static str, String)> {
-    let mut settings = vec![
-        ("max.message.bytes", MESSAGE_BYTES_MAX.to_string()),
-        ("cleanup.policy", "delete".to_owned()),
-        ("unclean.leader.election.enable", "false".to_owned()),
-        ("min.insync.replicas", in_sync_wanted(replicas).to_string()),
-    ];
-    if keeps_everything(stream) {
-        settings.extend([("retention.ms", "-1".to_owned()), ("retention.bytes", "-1".to_owned())]);
-    }
-    settings
+    let replicas = found.partitions().iter().map(|partition| partition.replicas().len()).min().unwrap_or(0);
+    Some(Partitions { led, all: found.partitions().len(), replicas })
 }
 
 /// Facts are kept for ever, and inputs until their facts are in a snapshot; only [`crate::EventLog::trim`] removes any.
-/// Subscribers have the cluster's usual window.
+/// Subscribers have the cluster's usual window, and nothing is lost with their topic.
 fn keeps_everything(stream: Stream) -> bool {
     stream != Stream::Public
 }
@@ -115,66 +79,179 @@ fn in_sync_wanted(replicas: usize) -> usize {
     if replicas >= REPLICAS_WANTED { 2 } else { 1 }
 }
 
-/// Waits until every partition has a leader, and checks that there is one for each cell.
-async fn check_partitions(url: &KafkaUrl, admin: &Arc<AdminClient<Context>>, stream: Stream) -> Result<(), OpenError> {
-    let topic = url.topic(stream);
-    let wanted = usize::try_from(url.cells).unwrap_or(usize::MAX);
-    let deadline = Instant::now() + LEADERS_WAIT;
-    loop {
-        let found = partitions(&metadata(url, admin).await?, &topic);
-        match found {
-            Some((led, all)) if led == all && all >= wanted => return Ok(()),
-            Some((led, all)) if led == all && all > 0 => {
-                let (found, expected) = (all.to_string(), format!("at least {wanted}, one for each cell"));
-                return Err(OpenError::Setting { topic, setting: "partitions".to_owned(), found, expected });
+/// What a topic is created with.
+fn settings(stream: Stream, replicas: usize, mark: Mark) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("max.message.bytes", MESSAGE_BYTES_MAX.to_string()),
+        ("cleanup.policy", "delete".to_owned()),
+        ("unclean.leader.election.enable", "false".to_owned()),
+        ("min.insync.replicas", in_sync_wanted(replicas).to_string()),
+        (mark::SETTING, mark.to_string()),
+    ];
+    if keeps_everything(stream) {
+        settings.extend([("retention.ms", "-1".to_owned()), ("retention.bytes", "-1".to_owned())]);
+    }
+    settings
+}
+
+fn failed(topic: &str, problem: impl ToString) -> OpenError {
+    OpenError::Topic { topic: topic.to_owned(), problem: problem.to_string() }
+}
+
+fn value(resource: &ConfigResource, setting: &str) -> String {
+    resource.get(setting).and_then(|entry| entry.value.clone()).unwrap_or_else(|| "not set".to_owned())
+}
+
+impl Cluster<'_> {
+    async fn metadata(&self) -> Result<Metadata, OpenError> {
+        let asking = Arc::clone(&self.admin);
+        let asked = tokio::task::spawn_blocking(move || asking.inner().fetch_metadata(None, ANSWER_WAIT)).await;
+        let answer = asked.map_err(|panic| OpenError::Thread { source: Arc::new(panic) })?;
+        answer.map_err(|source| OpenError::Unreachable {
+            brokers: self.url.bootstrap(),
+            waited: ANSWER_WAIT,
+            source: Arc::new(source),
+        })
+    }
+
+    /// Makes missing topics, with the mark of those that are there. Not if one that keeps records is missing beside others
+    /// that have some: then records were lost with it.
+    async fn complete(&self, there: &[Stream], missing: &[Stream], brokers: usize) -> Result<(), OpenError> {
+        if let Some(lost) = missing.iter().copied().find(|stream| keeps_everything(*stream)) {
+            for stream in there.iter().copied().filter(|stream| keeps_everything(*stream)) {
+                if self.has_records(stream).await? {
+                    let (missing, present) = (self.url.topic(lost), self.url.topic(stream));
+                    return Err(OpenError::Incomplete { missing, present });
+                }
             }
-            _ if Instant::now() < deadline => tokio::time::sleep(LEADERS_POLL).await,
-            _ => {
-                return Err(OpenError::Topic {
-                    topic,
-                    problem: format!("not every partition has a leader after {LEADERS_WAIT:?}"),
-                });
+        }
+        let mark = match there.iter().copied().find(|stream| keeps_everything(*stream)) {
+            Some(stream) => {
+                let resource = self.describe(&[stream]).await?.remove(0);
+                Mark::parse(&value(&resource, mark::SETTING)).unwrap_or(Mark::UNMARKED)
+            }
+            None => Mark::random().map_err(|source| OpenError::Thread { source: Arc::new(source) })?,
+        };
+        self.create(missing, brokers, mark).await
+    }
+
+    /// Whether anything was ever written to a topic.
+    async fn has_records(&self, stream: Stream) -> Result<bool, OpenError> {
+        let topic = self.url.topic(stream);
+        let all = partitions(&self.metadata().await?, &topic).map_or(0, |found| found.all);
+        let (asking, asked) = (Arc::clone(&self.admin), topic.clone());
+        let ends = tokio::task::spawn_blocking(move || {
+            (0..i32::try_from(all).unwrap_or(i32::MAX))
+                .map(|partition| asking.inner().fetch_watermarks(&asked, partition, ANSWER_WAIT).map(|(_, end)| end))
+                .collect::<Result<Vec<i64>, KafkaError>>()
+        });
+        let ends = ends.await.map_err(|panic| OpenError::Thread { source: Arc::new(panic) })?;
+        Ok(ends.map_err(|error| failed(&topic, error))?.into_iter().any(|end| end > 0))
+    }
+
+    async fn create(&self, streams: &[Stream], brokers: usize, mark: Mark) -> Result<(), OpenError> {
+        let replicas = self.url.replicas.map_or(brokers.clamp(1, REPLICAS_WANTED), |replicas| replicas as usize);
+        let partitions = i32::try_from(self.url.cells).unwrap_or(i32::MAX);
+        let topics: Vec<(String, Vec<(&'static str, String)>)> =
+            streams.iter().map(|stream| (self.url.topic(*stream), settings(*stream, replicas, mark))).collect();
+        let new = topics.iter().map(|(name, settings)| {
+            let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(i32::try_from(replicas).unwrap_or(1)));
+            settings.iter().fold(topic, |topic, (setting, value)| topic.set(setting, value))
+        });
+        let new: Vec<NewTopic<'_>> = new.collect();
+        let names = || topics.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        let results = self.admin.create_topics(&new, &options()).await.map_err(|error| failed(&names(), error))?;
+        for result in results {
+            match result {
+                // Somebody else was faster; what they made is checked like any other.
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((topic, code)) => return Err(failed(&topic, code)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every partition has a leader, checks that there is one for each cell and how many copies it has, and says
+    /// how many brokers there are.
+    async fn check_partitions(&self, stream: Stream) -> Result<usize, OpenError> {
+        let topic = self.url.topic(stream);
+        let wanted = usize::try_from(self.url.cells).unwrap_or(usize::MAX);
+        let deadline = Instant::now() + LEADERS_WAIT;
+        loop {
+            let metadata = self.metadata().await?;
+            match partitions(&metadata, &topic) {
+                Some(found) if found.led == found.all && found.all >= wanted => {
+                    self.check_replicas(&topic, found.replicas, metadata.brokers().len())?;
+                    return Ok(metadata.brokers().len());
+                }
+                Some(Partitions { led, all, .. }) if led == all && all > 0 => {
+                    let (found, expected) = (all.to_string(), format!("at least {wanted}, one for each cell"));
+                    return Err(OpenError::Setting { topic, setting: "partitions".to_owned(), found, expected });
+                }
+                _ if Instant::now() < deadline => tokio::time::sleep(LEADERS_POLL).await,
+                _ => return Err(failed(&topic, format!("not every partition has a leader after {LEADERS_WAIT:?}"))),
             }
         }
     }
-}
 
-async fn check_settings(url: &KafkaUrl, admin: &AdminClient<Context>, brokers: usize) -> Result<(), OpenError> {
-    let names: Vec<String> = Stream::ALL.iter().map(|stream| url.topic(*stream)).collect();
-    let resources: Vec<ResourceSpecifier<'_>> = names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
-    let failed = |topic: &str, problem: String| OpenError::Topic { topic: topic.to_owned(), problem };
-    let described = admin
-        .describe_configs(&resources, &options())
-        .await
-        .map_err(|error| failed(&names.join(", "), error.to_string()))?;
-    for ((stream, topic), described) in Stream::ALL.into_iter().zip(&names).zip(described) {
-        let resource = described.map_err(|code| failed(topic, code.to_string()))?;
-        check_topic(stream, topic, &resource, brokers)?;
+    /// A log that was made while few brokers were there keeps as few copies for ever, unless somebody is told.
+    fn check_replicas(&self, topic: &str, found: usize, brokers: usize) -> Result<(), OpenError> {
+        match self.url.replicas.map(|replicas| replicas as usize) {
+            Some(wanted) if found < wanted => Err(OpenError::Setting {
+                topic: topic.to_owned(),
+                setting: "replicas".to_owned(),
+                found: found.to_string(),
+                expected: format!("{wanted}, as ?replicas= says (kafka-reassign-partitions adds copies)"),
+            }),
+            None if found < brokers.min(REPLICAS_WANTED) => {
+                let advice = "add copies with kafka-reassign-partitions and set min.insync.replicas=2 then, or say ?replicas= to accept it";
+                tracing::warn!(topic, found, brokers, advice, "a topic has fewer copies than the cluster could keep");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
-    Ok(())
+
+    async fn describe(&self, streams: &[Stream]) -> Result<Vec<ConfigResource>, OpenError> {
+        let names: Vec<String> = streams.iter().map(|stream| self.url.topic(*stream)).collect();
+        let resources: Vec<ResourceSpecifier<'_>> = names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+        let described = self.admin.describe_configs(&resources, &options()).await;
+        let described = described.map_err(|error| failed(&names.join(", "), error))?;
+        if described.len() != names.len() {
+            return Err(failed(&names.join(", "), "the cluster did not describe every topic"));
+        }
+        names.iter().zip(described).map(|(topic, described)| described.map_err(|code| failed(topic, code))).collect()
+    }
+
+    async fn check_settings(&self, brokers: usize) -> Result<(), OpenError> {
+        let metadata = self.metadata().await?;
+        let mut marks: Vec<(String, String)> = Vec::new();
+        for (stream, resource) in Stream::ALL.into_iter().zip(self.describe(&Stream::ALL).await?) {
+            let topic = self.url.topic(stream);
+            let replicas = partitions(&metadata, &topic).map_or(brokers, |found| found.replicas);
+            check_topic(stream, &topic, &resource, replicas)?;
+            if keeps_everything(stream) {
+                marks.push((topic, value(&resource, mark::SETTING)));
+            }
+        }
+        mark::check(&marks)
+    }
 }
 
-fn check_topic(stream: Stream, topic: &str, resource: &ConfigResource, brokers: usize) -> Result<(), OpenError> {
-    let value = |setting: &str| {
-        resource.get(setting).and_then(|entry| entry.value.clone()).unwrap_or_else(|| "not set".to_owned())
-    };
+fn check_topic(stream: Stream, topic: &str, resource: &ConfigResource, replicas: usize) -> Result<(), OpenError> {
     let check = |setting: &str, expected: &str, right: &dyn Fn(&str) -> bool| {
-        let found = value(setting);
+        let found = value(resource, setting);
         if right(&found) {
             return Ok(());
         }
-        Err(OpenError::Setting {
-            topic: topic.to_owned(),
-            setting: setting.to_owned(),
-            found,
-            expected: expected.to_owned(),
-        })
+        let (topic, setting, expected) = (topic.to_owned(), setting.to_owned(), expected.to_owned());
+        Err(OpenError::Setting { topic, setting, found, expected })
     };
     let at_least = |least: u64| move |found: &str| found.parse::<u64>().is_ok_and(|found| found >= least);
     check("max.message.bytes", &format!("at least {MESSAGE_BYTES_MAX}"), &at_least(u64::from(MESSAGE_BYTES_MAX)))?;
     check("cleanup.policy", "delete", &|found| found == "delete")?;
     check("unclean.leader.election.enable", "false", &|found| found == "false")?;
-    let in_sync = in_sync_wanted(brokers);
+    let in_sync = in_sync_wanted(replicas);
     check("min.insync.replicas", &format!("at least {in_sync}"), &at_least(in_sync as u64))?;
     if keeps_everything(stream) {
         check("retention.ms", "-1", &|found| found == "-1")?;

@@ -45,13 +45,15 @@ kinds! {
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
+        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
+        ServerForgotten,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
     }
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
-        JobBroken, SlotTakenBack, Evaluated, PeerLost,
+        JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
@@ -62,8 +64,12 @@ kinds! {
     WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
     RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared }
-    ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded }
+    ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
     ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
+    STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
+    STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
+    AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
+    GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
     MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
@@ -73,14 +79,14 @@ kinds! {
     OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
-    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
     FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive }
 }
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 26] = [
+    let enums: [(&str, &[&str]); 30] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -95,6 +101,10 @@ pub fn names_wanted() -> Vec<String> {
         ("ReclaimCause", RECLAIM_CAUSES),
         ("AbandonCause", ABANDON_CAUSES),
         ("Entry", ENTRIES),
+        ("StallCause", STALL_CAUSES),
+        ("StallRemedy", STALL_REMEDIES),
+        ("AvoidCause", AVOID_CAUSES),
+        ("GrowthFailure", GROWTH_FAILURES),
         ("ExitCause", EXIT_CAUSES),
         ("SampleShape", SAMPLE_SHAPES),
         ("ModelSpec", MODELS),
@@ -303,6 +313,33 @@ pub fn facts() -> Vec<Fact> {
             offset: Offset(77),
             reason: "not a record of this stream".to_owned(),
         },
+        PeersMissing {
+            job: job(),
+            generation: Generation(4),
+            by: executor(),
+            peers: vec![ExecutorId { job: job(), number: 8 }],
+            begun: true,
+        },
+        ReplicaHeld { executor: executor(), step: Step(101) },
+        GenerationStepped {
+            job: job(),
+            generation: Generation(4),
+            step: Step(102),
+            first_step_us: 21_000,
+            usual_step_us: Some(17_600),
+        },
+        JobStalled {
+            job: job(),
+            step: Step(102),
+            cause: StallCause::Unit,
+            blamed: vec![Blamed { executor: executor(), rank: Some(Rank(2)) }],
+            remedy: StallRemedy::WithoutBlamed,
+        },
+        SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
+        GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
+        PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
+        PolicyChosen { policy: "fifo".to_owned() },
+        ServerForgotten { server: server() },
     ]
 }
 
@@ -354,6 +391,29 @@ fn reports() -> Vec<Report> {
         SlotTakenBack { slot: slot(1) },
         Evaluated { job: job(), generation: Generation(4), step: Step(150), metrics: metrics() },
         PeerLost { job: job(), generation: Generation(4), executor: executor() },
+        PeersMissing {
+            job: job(),
+            generation: Generation(4),
+            revision: 1,
+            step: Step(102),
+            by: executor(),
+            peers: vec![ExecutorId { job: job(), number: 8 }],
+            begun: false,
+        },
+        ReplicaHeld { executor: executor(), generation: Generation(4), step: Step(101) },
+        GenerationStepped {
+            job: job(),
+            generation: Generation(4),
+            step: Step(102),
+            first_step_us: 21_000,
+            usual_step_us: None,
+        },
+        JobStalled {
+            job: job(),
+            step: Step(102),
+            cause: StallCause::Peers,
+            blamed: vec![Blamed { executor: executor(), rank: None }],
+        },
     ]
 }
 
@@ -404,6 +464,7 @@ fn controller_messages() -> Vec<ControllerMessage> {
         ControllerMessage::Orders(orders()),
         ControllerMessage::ReportsTaken { through: 99 },
         ControllerMessage::Heartbeat { epoch: Epoch(40) },
+        ControllerMessage::Alive,
     ]
 }
 
@@ -450,8 +511,14 @@ pub fn all() -> Vec<Sample> {
         "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
-        "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded];
+        "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
         "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
+        "StallCause", stall_cause_kind: [StallCause::Peers, StallCause::Unit, StallCause::Bytes, StallCause::Store];
+        "StallRemedy", stall_remedy_kind: [
+            StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart, StallRemedy::Suspend, StallRemedy::Fail, StallRemedy::Wait
+        ];
+        "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
+        "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [

@@ -2,10 +2,11 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `step_rows.rs`, `loan_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
+//! `reduce_rows.rs`, `step_rows.rs`, `loan_rows.rs`, `broker_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod row;
 
+mod broker_rows;
 mod loan_rows;
 mod log_rows;
 mod processor;
@@ -57,6 +58,7 @@ const LOAN_ROWS: &[&str] = &[
     "kill -9 to training again",
     "hung executor to training again",
 ];
+const BROKER_ROWS: &[&str] = &["demand to slot free, broker killed", "demand to slot free, broker stopped"];
 
 /// Share of the processor time wanted here, from which on its loss to other machines shows in the figures.
 const STOLEN_WORTH_TELLING: f64 = 0.02;
@@ -65,7 +67,7 @@ const STOLEN_WORTH_TELLING: f64 = 0.02;
 pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     let effort = Effort { quick: args.quick };
     let wanted = |names: &[&str]| args.only.as_deref().is_none_or(|only| names.iter().any(|n| n.contains(only)));
-    if !wanted(&[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS].concat()) {
+    if !wanted(&[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, BROKER_ROWS].concat()) {
         return Err(Failure::Usage(format!("no row's name contains `{}`", args.only.as_deref().unwrap_or_default())));
     }
     let folder = Scratch::fresh("ebb-bench")?;
@@ -124,6 +126,10 @@ async fn measure(
     if wanted(LOAN_ROWS) {
         progress("loans");
         rows.extend(loan_rows::rows(folder, args.log.as_deref(), effort).await?);
+    }
+    if let Some(brokers) = args.brokers.as_deref().filter(|_| wanted(BROKER_ROWS)) {
+        progress("lost brokers");
+        broker_rows::rows(folder, brokers, effort, rows).await?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 mod support;
 
+mod brokers;
 mod command_line;
 mod crashes;
 mod demo;

@@ -36,11 +36,16 @@ pub struct System {
 impl System {
     /// A fresh service.
     pub async fn start(slots: u16) -> Self {
+        Self::start_on(slots, None).await
+    }
+
+    /// A fresh service on a log of the test's own.
+    pub async fn start_on(slots: u16, log: Option<&str>) -> Self {
         let place = SERVICES.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let options =
             ServiceOptions { program: EBB.into(), data: folder.path().join("data"), slots, arguments: Vec::new() };
-        let service = Service::start(options).await.unwrap_or_else(|e| panic!("{e}"));
+        let service = Service::start(options.with("--log", log)).await.unwrap_or_else(|e| panic!("{e}"));
         Self { service, folder, _place: place }
     }
 

@@ -123,7 +123,12 @@ impl World {
             .zip(shares)
             .map(|(&p, ranks)| Member { executor: id(p), address: format!("h:{}", p.0), ranks })
             .collect();
-        let leader = id(peers[self.chance.below(peers.len())]);
+        // As the controller does: who leads a switch holds the replica.
+        let in_force = self.in_force().filter(|_| matches!(entry, Entry::Switch { .. }));
+        let leaders: Vec<Peer> =
+            peers.iter().copied().filter(|&p| in_force.as_ref().is_none_or(|m| m.has(p))).collect();
+        let leaders = if leaders.is_empty() { peers } else { &leaders };
+        let leader = id(leaders[self.chance.below(leaders.len())]);
         Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) }
     }
 
@@ -267,7 +272,9 @@ impl World {
             Output::Diverged(_) => panic!("replicas cannot differ here"),
             Output::StandStill(step) => shell.step = step,
             Output::Active(generation, _) => assert!(generation.0 <= self.generation),
-            Output::Departed(..) | Output::Evaluation(..) | Output::Disconnect(_) => {}
+            Output::Disconnect(peer) => panic!("{me} takes {peer} for broken"),
+            Output::Held(_, step) => assert_eq!(shell.replica, Some(step)),
+            Output::Departed(..) | Output::Evaluation(..) => {}
             Output::Exit => self.remove(me),
             Output::ExitWithoutReplica => {
                 self.dissolved = true;

@@ -1,34 +1,25 @@
 //! The cell as the log tells it: state, rule of what counts, and places in all streams, folded record by record. Recovery and
 //! the running loop use this same fold, so a replay cannot differ from the live state.
 //!
-//! It reads nothing itself and decides nothing. Next file: `recover.rs`.
+//! It reads nothing itself and decides nothing. Next file: `controller/server/src/recover.rs`.
 
 use controller_core::State;
-use events_log::Record;
-use events_log::count::{Counter, Verdict};
-use events_schema::batch::{Batch, DecodeError, EventRecord, InputStream, from_bytes};
+use events_rule::Record;
+use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, read_event};
+use events_schema::batch::{Batch, EventRecord, InputStream};
 use events_schema::{Cell, Epoch, Offset, TimeMs};
-
-/// A record of `events` that this build cannot read. Stop: a state that left out a fact would be wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the record at offset {offset} of `events` cannot be read: a newer ebb may have written it")]
-pub struct UnreadableEvent {
-    /// Where it stands.
-    pub offset: Offset,
-    /// Why.
-    #[source]
-    pub source: DecodeError,
-}
 
 /// First offset of each input stream that has not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Positions {
+pub struct Positions {
     demand: Offset,
     reports: Offset,
     commands: Offset,
 }
 
 impl Positions {
+    /// Of one stream.
+    #[must_use]
     pub fn of(&self, stream: InputStream) -> Offset {
         match stream {
             InputStream::Demand => self.demand,
@@ -37,6 +28,7 @@ impl Positions {
         }
     }
 
+    /// Moves one stream's.
     pub fn set(&mut self, stream: InputStream, position: Offset) {
         match stream {
             InputStream::Demand => self.demand = position,
@@ -53,25 +45,33 @@ impl Positions {
 
 /// Who claimed the cell last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claimant {
+pub struct Claimant {
+    /// Its name.
     pub controller: String,
+    /// Its process.
     pub incarnation: u64,
 }
 
 /// The fold of all records of `events` below [`Fold::known`].
 #[derive(Debug, Clone)]
-pub(crate) struct Fold {
+pub struct Fold {
+    /// What the facts that count come to.
     pub state: State,
+    /// The rule, behind the last record taken.
     pub counter: Counter,
     /// First offset of `events` not yet folded.
     pub known: Offset,
+    /// Up to where inputs were taken.
     pub positions: Positions,
     /// Time of the last batch that counted; batches of one cell never go back in time.
     pub at: TimeMs,
+    /// Who claimed last.
     pub claimant: Option<Claimant>,
 }
 
 impl Fold {
+    /// Of an empty log.
+    #[must_use]
     pub fn new(cell: Cell) -> Self {
         Self {
             state: State::new(cell),
@@ -84,24 +84,24 @@ impl Fold {
     }
 
     /// The epoch in force.
+    #[must_use]
     pub fn epoch(&self) -> Option<Epoch> {
         self.counter.epoch()
     }
 
-    /// Takes the next record of `events`.
-    pub fn take(&mut self, record: &Record) -> Result<(), UnreadableEvent> {
-        let offset = record.offset;
-        let event = from_bytes::<EventRecord>(&record.bytes).map_err(|source| UnreadableEvent { offset, source })?;
+    /// Takes the next record of `events`; says why, if it has no effect.
+    pub fn take(&mut self, record: &Record) -> Result<Option<SkipCause>, UnreadableEvent> {
+        let (offset, event) = (record.offset, read_event(record)?);
         if let EventRecord::Claim { controller, incarnation } = &event {
             self.claimant = Some(Claimant { controller: controller.clone(), incarnation: *incarnation });
         }
+        self.known = offset.next();
         match self.counter.offer(offset, event) {
             Verdict::Counts(batch) => self.apply(&batch),
-            Verdict::Skipped(cause) => tracing::info!(%offset, cause = cause.name(), "a record without effect"),
+            Verdict::Skipped(cause) => return Ok(Some(cause)),
             Verdict::Claimed { .. } | Verdict::Incomplete => {}
         }
-        self.known = offset.next();
-        Ok(())
+        Ok(None)
     }
 
     fn apply(&mut self, batch: &Batch) {

@@ -7,13 +7,14 @@
 //!
 //! **For a writer.** Keep a [`Counter`] that has seen every record below `known`. After an append of batch `s` was acknowledged
 //! at `offset`: if `offset == known` nobody came between, so offer your own record; if not, read `known ..= offset`
-//! ([`crate::read_range`]) and offer all of it. Then [`Counter::counted`] says whether it counted. If the epoch is no longer yours, drop the state
+//! (`read_range` of `events/log`) and offer all of it. Then [`Counter::counted`] says whether it counted. If the epoch is no longer yours, drop the state
 //! and stand down. If an append's outcome is unknown, drop the state, claim again and recover by reading: a batch appended
 //! twice under one claim would be told apart, but one whose predecessor was lost would not count.
 //!
-//! No I/O, no clock. Next on the path: `controller/server`, which folds what counts.
+//! No I/O, no clock. Next on the path: `controller/cell/src/fold.rs`, which folds what counts.
 
-use events_schema::batch::{Batch, EventRecord, Part, Taken, to_bytes};
+use crate::Record;
+use events_schema::batch::{Batch, DecodeError, EventRecord, Part, Taken, from_bytes, to_bytes};
 use events_schema::fact::Fact;
 use events_schema::{Epoch, Offset, Sequence};
 use minicbor::Encode;
@@ -99,6 +100,23 @@ impl Skipped {
     fn add(&mut self, cause: SkipCause, records: u64) {
         self.0[cause as usize] += records;
     }
+}
+
+/// A record of `events` that this build cannot read. Stop: a state that left out a fact would be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the record at offset {offset} of `events` cannot be read: a newer ebb may have written it")]
+pub struct UnreadableEvent {
+    /// Where it stands.
+    pub offset: Offset,
+    /// Why.
+    #[source]
+    pub source: DecodeError,
+}
+
+/// Reads a record of `events`, before it is offered to a [`Counter`].
+pub fn read_event(record: &Record) -> Result<EventRecord, UnreadableEvent> {
+    let offset = record.offset;
+    from_bytes(&record.bytes).map_err(|source| UnreadableEvent { offset, source })
 }
 
 /// Applies the rule to the records of one cell's `events` stream, in order.

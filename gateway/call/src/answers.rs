@@ -1,6 +1,6 @@
 //! What became of inputs: taken, refused, set aside, or passed over without a word. Bounded; old answers are forgotten. Pure.
 //!
-//! Filled by the read model as it folds facts, asked by `submit.rs`.
+//! Filled by whoever folds facts (the gateway's read model), asked by a [`crate::Call`].
 
 use events_schema::batch::{InputStream, Taken};
 use events_schema::fact::{Fact, Refusal};

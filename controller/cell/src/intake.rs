@@ -1,0 +1,353 @@
+//! Inputs on their way from the log into batches, and one batch: some of them, the facts that follow, and the places they were
+//! taken from. Nothing here changes the fold; facts take effect in a copy until the log has them.
+//!
+//! Fair: of what waits, every stream has its share of each batch, so none starves another. Next file: `lead.rs`, which commits.
+
+use crate::fold::{Fold, Positions};
+use crate::message::Ticket;
+use crate::note::Note;
+use crate::outbox::Outbox;
+use controller_core::{Input, Policy, State, decide_input, plan, plan_due};
+use events_rule::{Record, Stream};
+use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
+use events_schema::fact::Fact;
+use events_schema::report::Report;
+use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Inputs of one batch: at ten microseconds to decide one, a batch stays near the time of one append, so an input that just
+/// missed a batch does not wait long for the next.
+const INPUTS_MAX: usize = 256;
+
+/// Bytes read of each stream at once: 256 submits with specs of a few kilobytes.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Pause after a read that failed or gave nothing where something should stand: short, because the log may be back any moment.
+const READ_PAUSE_MS: u64 = 200;
+
+/// So often nothing is found where a stream was seen to reach beyond, before that is taken for a gap at its end: on Kafka the
+/// last offsets may belong to no record.
+const EMPTY_READS_MAX: u32 = 25;
+
+/// Most bytes kept of a panic's text: it goes into a fact, and a fact has to fit a record whatever a program says when it dies.
+const PANIC_TEXT_LEN_MAX: usize = 1_000;
+
+/// Places in a list of one entry per input stream, in the order of [`InputStream::ALL`].
+const STREAMS: usize = InputStream::ALL.len();
+
+/// What was read of the input streams and is not taken yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Intake([Waiting; STREAMS]);
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    stream: InputStream,
+    records: VecDeque<Record>,
+    /// First offset not read.
+    next: Offset,
+    /// Up to here it is read before anything is decided from time alone.
+    goal: Offset,
+    empty_reads: u32,
+    read: Option<Ticket>,
+    again_ms: Option<u64>,
+}
+
+impl Waiting {
+    /// Whether what stood there at the take-over was taken.
+    fn has_caught_up(&self, taken: Offset) -> bool {
+        taken >= self.goal || (self.records.is_empty() && self.empty_reads >= EMPTY_READS_MAX)
+    }
+}
+
+/// How many inputs of each stream a batch takes.
+pub(crate) type Counts = [usize; STREAMS];
+
+impl Intake {
+    /// Begins where the last batch ended.
+    pub fn new(positions: &Positions, ends: &Positions) -> Self {
+        Self(InputStream::ALL.map(|stream| Waiting {
+            stream,
+            records: VecDeque::new(),
+            next: positions.of(stream),
+            goal: ends.of(stream),
+            empty_reads: 0,
+            read: None,
+            again_ms: None,
+        }))
+    }
+
+    /// Reads on wherever there is room.
+    pub fn go_on(&mut self, now_ms: u64, out: &mut Outbox) {
+        for waiting in &mut self.0 {
+            let idle = waiting.read.is_none() && waiting.records.len() < INPUTS_MAX;
+            if !idle || waiting.again_ms.is_some_and(|again_ms| again_ms > now_ms) {
+                continue;
+            }
+            waiting.again_ms = None;
+            let (stream, from) = (waiting.stream.into(), waiting.next);
+            let behind = waiting.next < waiting.goal && waiting.empty_reads < EMPTY_READS_MAX;
+            let read = if behind { Outbox::read } else { Outbox::follow };
+            waiting.read = Some(read(out, stream, from, READ_BYTES_MAX));
+        }
+    }
+
+    /// Takes in what was read; the stream, if the ticket was one of these.
+    pub fn read(&mut self, ticket: Ticket, records: &mut Vec<Record>, now_ms: u64) -> Option<InputStream> {
+        let waiting = self.0.iter_mut().find(|waiting| waiting.read == Some(ticket))?;
+        waiting.read = None;
+        match records.last() {
+            Some(last) => {
+                waiting.next = last.offset.next();
+                waiting.empty_reads = 0;
+                waiting.records.extend(records.drain(..));
+            }
+            None => {
+                waiting.empty_reads = waiting.empty_reads.saturating_add(1);
+                waiting.again_ms = Some(now_ms + READ_PAUSE_MS);
+            }
+        }
+        Some(waiting.stream)
+    }
+
+    /// A read failed; its stream and where it should have begun, if the ticket was one of these.
+    pub fn read_failed(&mut self, ticket: Ticket, now_ms: u64) -> Option<(InputStream, Offset)> {
+        let waiting = self.0.iter_mut().find(|waiting| waiting.read == Some(ticket))?;
+        waiting.read = None;
+        waiting.again_ms = Some(now_ms + READ_PAUSE_MS);
+        Some((waiting.stream, waiting.next))
+    }
+
+    /// When something is due again.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.0.iter().filter_map(|waiting| waiting.again_ms).min()
+    }
+
+    /// First offset not read.
+    pub fn next(&self, stream: Stream) -> Option<Offset> {
+        self.0.iter().find(|waiting| Stream::from(waiting.stream) == stream).map(|waiting| waiting.next)
+    }
+
+    /// Whether there is nothing to take.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|waiting| waiting.records.is_empty())
+    }
+
+    /// Whether everything that stood there at the take-over was taken.
+    pub fn has_caught_up(&self, positions: &Positions) -> bool {
+        self.0.iter().all(|waiting| waiting.has_caught_up(positions.of(waiting.stream)))
+    }
+
+    /// Forgets what a batch that counts has taken.
+    pub fn taken(&mut self, counts: &Counts) {
+        for (waiting, count) in self.0.iter_mut().zip(counts) {
+            waiting.records.drain(..*count);
+        }
+    }
+
+    /// How many of each stream the next batch takes: an equal share each, and what one leaves goes to the others.
+    fn counts(&self, inputs_max: usize) -> Counts {
+        let share = inputs_max / STREAMS;
+        let mut counts = [0; STREAMS];
+        for (count, waiting) in counts.iter_mut().zip(&self.0) {
+            *count = waiting.records.len().min(share);
+        }
+        let mut room = inputs_max - counts.iter().sum::<usize>();
+        for (count, waiting) in counts.iter_mut().zip(&self.0) {
+            let more = (waiting.records.len() - *count).min(room);
+            *count += more;
+            room -= more;
+        }
+        counts
+    }
+}
+
+/// What a batch may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limits {
+    inputs_max: usize,
+    /// This input is refused for this reason, without looking at it.
+    refuse: Option<(InputStream, Offset, String)>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { inputs_max: INPUTS_MAX, refuse: None }
+    }
+}
+
+impl Limits {
+    /// After a batch did not fit: first one input at a time, then refuse the one that does not fit alone.
+    pub fn after_too_large(taken: &[Taken], inputs: usize, reason: &str) -> Self {
+        let alone = taken.first().filter(|_| inputs == 1);
+        let refuse = alone
+            .map(|taken| (taken.stream, taken.from, format!("what follows from it does not fit the log: {reason}")));
+        Self { inputs_max: 1, refuse }
+    }
+}
+
+/// A batch before its place is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    /// How many inputs of each stream it takes.
+    pub counts: Counts,
+    pub taken: Vec<Taken>,
+    at: TimeMs,
+    facts: Vec<Fact>,
+}
+
+impl Prepared {
+    /// Whether there is nothing to write down.
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.facts.is_empty()
+    }
+
+    pub fn batch(self, epoch: Epoch, sequence: Sequence) -> Batch {
+        Batch { epoch, sequence, part: None, taken: self.taken, at: self.at, facts: self.facts }
+    }
+}
+
+/// What is decided besides inputs: that time has passed, and what the controller itself has seen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Due {
+    pub tick: bool,
+    /// Agents given up. Decided at once rather than written down as an input first: so nobody is given up for what a controller
+    /// saw that was replaced meanwhile, or before an agent was heard again.
+    pub seen: Vec<Input>,
+}
+
+/// Takes a share of what is there, demand first, then reports, then commands, and decides about each; then about what is due.
+pub(crate) fn prepare(
+    policy: &dyn Policy,
+    fold: &Fold,
+    at: TimeMs,
+    intake: &Intake,
+    limits: &Limits,
+    due: &Due,
+    out: &mut Outbox,
+) -> Prepared {
+    let mut draft = Draft { committed: &fold.state, state: fold.state.clone(), at, policy, facts: Vec::new(), out };
+    let counts = intake.counts(limits.inputs_max);
+    let mut taken = Vec::new();
+    for (waiting, count) in intake.0.iter().zip(counts) {
+        let (stream, from) = (waiting.stream, fold.positions.of(waiting.stream));
+        let mut to = from;
+        for record in waiting.records.iter().take(count) {
+            match &limits.refuse {
+                Some((refused, first, reason)) if *refused == stream && *first == from => {
+                    draft.refuse(stream, record, reason.clone());
+                }
+                _ => draft.take(stream, record),
+            }
+            to = record.offset.next();
+        }
+        if to > from {
+            taken.push(Taken { stream, from, to });
+        }
+    }
+    due.seen.iter().for_each(|seen| draft.note_time(seen));
+    if due.tick {
+        draft.note_time(&Input::Tick);
+    }
+    Prepared { counts, taken, at, facts: draft.facts }
+}
+
+/// Facts decided so far, and the state with them.
+struct Draft<'a> {
+    committed: &'a State,
+    state: State,
+    at: TimeMs,
+    policy: &'a dyn Policy,
+    facts: Vec<Fact>,
+    out: &'a mut Outbox,
+}
+
+impl Draft<'_> {
+    fn take(&mut self, stream: InputStream, record: &Record) {
+        let decided = match decode(stream, &record.bytes) {
+            // Earlier builds wrote down whom they gave up. It was true for the controller that wrote it, when it did; this one
+            // looks itself.
+            Ok(Input::Report(report)) if matches!(report.report, Report::AgentGone) => return,
+            Ok(input) => self.decide(&input),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = decided {
+            self.refuse(stream, record, reason);
+        }
+    }
+
+    /// An input that cannot be read or breaks the state must not stop the cell: it is put on record, and operators are paged.
+    fn refuse(&mut self, stream: InputStream, record: &Record, reason: String) {
+        let offset = record.offset;
+        self.out.note(Note::InputRefused { stream, offset, reason: reason.clone() });
+        let refused = Fact::InputRefused { stream: stream.name().to_owned(), offset, reason };
+        self.state.apply(self.at, &refused);
+        self.facts.push(refused);
+    }
+
+    fn note_time(&mut self, input: &Input) {
+        if let Err(reason) = self.decide(input) {
+            self.out.note(Note::TickFailed { reason });
+        }
+    }
+
+    /// Decides about an input, then plans if it is time to. What follows from the input stands whatever becomes of the plan.
+    fn decide(&mut self, input: &Input) -> Result<(), String> {
+        let name = self.policy.name();
+        let changed = self
+            .guarded(|state, at| decide_input(state, at, input, name))
+            .map_err(|panic| format!("deciding about it panicked: {panic}"))?;
+        if plan_due(&self.state, self.at, input, changed) {
+            self.plan();
+        }
+        Ok(())
+    }
+
+    /// A policy that panics costs its plan only, and is asked again after a pause.
+    fn plan(&mut self) {
+        let policy = self.policy;
+        let Err(reason) = self.guarded(|state, at| plan(state, at, policy)) else { return };
+        self.out.note(Note::PlanFailed { policy: policy.name(), reason: reason.clone() });
+        let failed = Fact::PlanFailed { policy: policy.name().to_owned(), reason };
+        self.state.apply(self.at, &failed);
+        self.facts.push(failed);
+    }
+
+    /// Decides and folds; whether anything was decided. After a panic everything is as before.
+    fn guarded(&mut self, decide: impl FnOnce(&State, TimeMs) -> Vec<Fact>) -> Result<bool, String> {
+        let (state, at) = (&mut self.state, self.at);
+        // What a panic may leave half done is `state`, which is then built anew.
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            let facts = decide(state, at);
+            facts.iter().for_each(|fact| state.apply(at, fact));
+            facts
+        }));
+        match decided {
+            Ok(mut facts) => {
+                let changed = !facts.is_empty();
+                self.facts.append(&mut facts);
+                Ok(changed)
+            }
+            Err(panic) => {
+                self.state = self.committed.clone();
+                self.facts.iter().for_each(|fact| self.state.apply(self.at, fact));
+                Err(panic_text(&*panic).to_owned())
+            }
+        }
+    }
+}
+
+fn decode(stream: InputStream, bytes: &[u8]) -> Result<Input, DecodeError> {
+    match stream {
+        InputStream::Commands => from_bytes(bytes).map(Input::Command),
+        InputStream::Demand => from_bytes(bytes).map(Input::Demand),
+        InputStream::Reports => from_bytes(bytes).map(Input::Report),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
+    &text[..text.floor_char_boundary(PANIC_TEXT_LEN_MAX)]
+}

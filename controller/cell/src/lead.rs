@@ -1,0 +1,343 @@
+//! One epoch: take inputs, decide, append one batch, and only when it counts let anybody know.
+//!
+//! An append whose outcome is unknown is found out by reading, never guessed: the state is dropped. A batch that landed behind
+//! foreign records counts only if the rule says so. Next file: `links.rs` (what becomes of it).
+
+use crate::end::{CellEnd, CellFailure};
+use crate::fold::Fold;
+use crate::health::Health;
+use crate::intake::{Counts, Due, Intake, Limits, Prepared, prepare};
+use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
+use crate::note::Note;
+use crate::outbox::{Backoff, Outbox};
+use crate::take_over::Recovered;
+use controller_core::Policy;
+use events_rule::count::split;
+use events_rule::{RECORD_LEN_MAX, Record, Stream};
+use events_schema::batch::Taken;
+use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use std::collections::VecDeque;
+
+/// Longest pause before a record is tried again: short, because the log may be back any moment.
+const PAUSE_MAX_MS: u64 = 250;
+
+/// Bytes of `events` held at once: one full record and then some.
+const PIECE_BYTES_MAX: usize = 16 << 20;
+
+/// So often the log may show nothing where it acknowledged a record: its copy is behind.
+const EMPTY_READS_MAX: u32 = 40;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Lead {
+    pub fold: Fold,
+    pub epoch: Epoch,
+    pub since_ms: u64,
+    intake: Intake,
+    limits: Limits,
+    /// What happened while nobody decided is still on its way up from the agents. Time alone decides nothing before each of them
+    /// has had its chance to say it: a training job would be taken for one that never began.
+    quiet_until_ms: u64,
+    ticked_ms: u64,
+    commit: Option<Commit>,
+    gap: Option<Gap>,
+}
+
+/// A batch on its way.
+#[derive(Debug, Clone)]
+struct Commit {
+    /// Its records; the first is the one being appended.
+    parts: VecDeque<Vec<u8>>,
+    append: Option<Ticket>,
+    again_ms: Option<u64>,
+    backoff: Backoff,
+    sequence: Sequence,
+    counts: Counts,
+    taken: Vec<Taken>,
+}
+
+/// Records of `events` that stand before one of ours, or that nobody here wrote.
+#[derive(Debug, Clone)]
+struct Gap {
+    until: Offset,
+    read: Option<Ticket>,
+    again_ms: Option<u64>,
+    backoff: Backoff,
+    empty_reads: u32,
+}
+
+/// What an answer has led to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Stay,
+    /// What was decided counts.
+    Committed,
+    /// What is in the log is not known any more: drop the state, claim, and read.
+    Recover(String),
+    End(CellEnd),
+}
+
+/// What leading needs of its surroundings.
+pub(crate) struct Around<'a> {
+    pub config: &'a CellConfig,
+    pub policy: &'a dyn Policy,
+    pub now_ms: u64,
+    /// Controller time.
+    pub at: TimeMs,
+    pub health: &'a mut Health,
+    pub out: &'a mut Outbox,
+}
+
+impl Lead {
+    pub fn new(recovered: Recovered, config: &CellConfig, now_ms: u64) -> Self {
+        let Recovered { fold, epoch, inputs_end } = recovered;
+        let awaited = fold.state.servers().any(|(_, server)| server.connected);
+        let quiet_ms = if awaited { config.agent_lease_ms } else { 0 };
+        Self {
+            intake: Intake::new(&fold.positions, &inputs_end),
+            fold,
+            epoch,
+            since_ms: now_ms,
+            limits: Limits::default(),
+            quiet_until_ms: now_ms + quiet_ms,
+            ticked_ms: now_ms,
+            commit: None,
+            gap: None,
+        }
+    }
+
+    /// Whether time alone may decide something now.
+    pub fn tick_is_due(&self, config: &CellConfig, now_ms: u64) -> bool {
+        let idle = self.commit.is_none() && self.gap.is_none();
+        idle && self.tick_ms(config) <= now_ms && self.intake.has_caught_up(&self.fold.positions)
+    }
+
+    fn tick_ms(&self, config: &CellConfig) -> u64 {
+        (self.ticked_ms + config.tick_ms).max(self.quiet_until_ms)
+    }
+
+    /// When something is due.
+    pub fn next_ms(&self, config: &CellConfig) -> Option<u64> {
+        let again = self.commit.as_ref().and_then(|commit| commit.again_ms);
+        let gap = self.gap.as_ref().and_then(|gap| gap.again_ms);
+        let idle = self.commit.is_none() && self.gap.is_none() && self.intake.has_caught_up(&self.fold.positions);
+        let tick = idle.then(|| self.tick_ms(config));
+        [again, gap, tick, self.intake.next_ms()].into_iter().flatten().min()
+    }
+
+    /// Up to where a stream is known.
+    pub fn known(&self, stream: Stream) -> Offset {
+        match stream {
+            Stream::Events => self.fold.known,
+            stream => self.intake.next(stream).unwrap_or_default(),
+        }
+    }
+
+    /// Reads on, tries again what is due, and begins a batch if there is something to decide and none is on its way.
+    pub fn go_on(&mut self, due: &Due, around: &mut Around<'_>) {
+        self.intake.go_on(around.now_ms, around.out);
+        if let Some(gap) = &mut self.gap {
+            if gap.again_ms.take_if(|again_ms| *again_ms <= around.now_ms).is_some() {
+                gap.read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
+            }
+            return;
+        }
+        if let Some(commit) = &mut self.commit {
+            if commit.again_ms.take_if(|again_ms| *again_ms <= around.now_ms).is_some() {
+                commit.append(around);
+            }
+            return;
+        }
+        if due.tick {
+            self.ticked_ms = around.now_ms;
+        }
+        if self.intake.is_empty() && !due.tick {
+            return;
+        }
+        let at = around.at.max(self.fold.at);
+        let prepared = prepare(around.policy, &self.fold, at, &self.intake, &self.limits, due, around.out);
+        if !prepared.is_empty() {
+            self.begin(prepared, around);
+        }
+    }
+
+    fn begin(&mut self, prepared: Prepared, around: &mut Around<'_>) {
+        let sequence = self.fold.counter.next_sequence();
+        let (counts, taken) = (prepared.counts, prepared.taken.clone());
+        let parts = split(prepared.batch(self.epoch, sequence), RECORD_LEN_MAX).into();
+        let backoff = Backoff::new(PAUSE_MAX_MS);
+        let commit = Commit { parts, append: None, again_ms: None, backoff, sequence, counts, taken };
+        self.commit.insert(commit).append(around);
+    }
+
+    /// An append is answered. Folds what stands in the log up to it, ours or not.
+    pub fn appended(&mut self, ticket: Ticket, offset: Offset, around: &mut Around<'_>) -> Step {
+        let Some(commit) = self.commit.as_mut().filter(|commit| commit.append == Some(ticket)) else {
+            return Step::Stay;
+        };
+        commit.append = None;
+        if offset != self.fold.known {
+            self.read_up_to(offset.next(), around);
+            return Step::Stay;
+        }
+        // Nobody came between: the record is the next one, and its bytes are in our hands.
+        let bytes = commit.parts.front().cloned().unwrap_or_default();
+        match self.take(&Record { offset, bytes: bytes.into() }, around) {
+            Ok(()) => self.part_is_there(around),
+            Err(failure) => Step::End(CellEnd::Failed(failure)),
+        }
+    }
+
+    pub fn append_failed(&mut self, ticket: Ticket, failure: AppendFailure, around: &mut Around<'_>) -> Step {
+        let Some(commit) = self.commit.as_mut().filter(|commit| commit.append == Some(ticket)) else {
+            return Step::Stay;
+        };
+        commit.append = None;
+        match failure {
+            AppendFailure::Unknown(reason) => Step::Recover(format!("the outcome of an append is unknown: {reason}")),
+            AppendFailure::Unavailable(_) => {
+                commit.again_ms = Some(around.now_ms + commit.backoff.pause_ms());
+                Step::Stay
+            }
+            AppendFailure::TooLarge(reason) => {
+                let inputs = commit.counts.iter().sum();
+                self.limits = Limits::after_too_large(&commit.taken, inputs, &reason);
+                self.commit = None;
+                around.out.note(Note::BatchTooLarge { inputs, reason });
+                Step::Stay
+            }
+            AppendFailure::Stopped(reason) => Step::End(CellEnd::Failed(CellFailure::Append { reason })),
+        }
+    }
+
+    /// A record of the batch stands in the log and is folded.
+    fn part_is_there(&mut self, around: &mut Around<'_>) -> Step {
+        if self.fold.epoch() != Some(self.epoch) {
+            return self.superseded(around.config);
+        }
+        let Some(commit) = &mut self.commit else { return Step::Stay };
+        commit.parts.pop_front();
+        if !commit.parts.is_empty() {
+            commit.append(around);
+            return Step::Stay;
+        }
+        let (sequence, counts) = (commit.sequence, commit.counts);
+        self.commit = None;
+        if !self.fold.counter.counted(self.epoch, sequence) {
+            // Its own claim is in force and yet it did not count: a record before it was lost. What is true only the log knows.
+            return Step::Recover("a batch does not count although its claim is in force".to_owned());
+        }
+        self.intake.taken(&counts);
+        self.limits = Limits::default();
+        Step::Committed
+    }
+
+    /// Somebody looked where `events` ends.
+    pub fn events_end(&mut self, end: Offset, around: &mut Around<'_>) {
+        // What an append of our own is on its way to its answer will tell.
+        if end > self.fold.known && self.commit.is_none() && self.gap.is_none() {
+            self.read_up_to(end, around);
+        }
+    }
+
+    /// Takes in what was read. Records of inputs wait until they are decided about.
+    pub fn read(&mut self, ticket: Ticket, mut records: Vec<Record>, around: &mut Around<'_>) -> Step {
+        if let Some(stream) = self.intake.read(ticket, &mut records, around.now_ms) {
+            around.health.read_ended(stream.into(), true);
+            return Step::Stay;
+        }
+        let Some(gap) = self.gap.as_mut().filter(|gap| gap.read == Some(ticket)) else { return Step::Stay };
+        (gap.read, gap.again_ms) = (None, Some(around.now_ms));
+        if records.is_empty() && self.commit.is_none() {
+            // Nobody is known to have written there: on Kafka the last offsets may belong to no record.
+            self.gap = None;
+            return Step::Stay;
+        }
+        if records.is_empty() {
+            gap.empty_reads += 1;
+            gap.again_ms = Some(around.now_ms + gap.backoff.pause_ms());
+            if gap.empty_reads >= EMPTY_READS_MAX {
+                return Step::Recover("the log does not show what it acknowledged".to_owned());
+            }
+        }
+        let until = gap.until;
+        for record in records.iter().take_while(|record| record.offset < until) {
+            if let Err(failure) = self.take(record, around) {
+                return Step::End(CellEnd::Failed(failure));
+            }
+        }
+        if self.fold.known < until {
+            return Step::Stay;
+        }
+        self.gap = None;
+        if self.commit.is_some() {
+            return self.part_is_there(around);
+        }
+        if self.fold.epoch() == Some(self.epoch) { Step::Stay } else { self.superseded(around.config) }
+    }
+
+    pub fn read_failed(&mut self, ticket: Ticket, failure: ReadFailure, around: &mut Around<'_>) -> Step {
+        if let Some((stream, from)) = self.intake.read_failed(ticket, around.now_ms) {
+            let stream = stream.into();
+            return match failure {
+                ReadFailure::Trimmed { first } => {
+                    Step::End(CellEnd::Failed(CellFailure::InputTrimmed { stream, from, first }))
+                }
+                ReadFailure::Unavailable(reason) => {
+                    if around.health.read_ended(stream, false) {
+                        around.out.note(Note::ReadWaits { stream, reason });
+                    }
+                    Step::Stay
+                }
+                ReadFailure::Stopped(reason) => Step::End(CellEnd::Failed(CellFailure::Read { stream, reason })),
+            };
+        }
+        let Some(gap) = self.gap.as_mut().filter(|gap| gap.read == Some(ticket)) else { return Step::Stay };
+        gap.read = None;
+        match failure {
+            ReadFailure::Trimmed { first } => Step::End(CellEnd::Failed(CellFailure::EventsTrimmed { first })),
+            ReadFailure::Unavailable(_) => {
+                gap.again_ms = Some(around.now_ms + gap.backoff.pause_ms());
+                Step::Stay
+            }
+            ReadFailure::Stopped(reason) => {
+                Step::End(CellEnd::Failed(CellFailure::Read { stream: Stream::Events, reason }))
+            }
+        }
+    }
+
+    /// Reads everything of `events` below an offset.
+    fn read_up_to(&mut self, until: Offset, around: &mut Around<'_>) {
+        let read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
+        let backoff = Backoff::new(PAUSE_MAX_MS);
+        self.gap = Some(Gap { until, read, again_ms: None, backoff, empty_reads: 0 });
+    }
+
+    fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), CellFailure> {
+        if let Some(cause) = self.fold.take(record).map_err(CellFailure::Unreadable)? {
+            around.out.note(Note::Skipped { offset: record.offset, cause });
+        }
+        Ok(())
+    }
+
+    /// Who claimed the cell over us: another one, or a late claim of our own whose outcome had stayed unknown.
+    fn superseded(&self, config: &CellConfig) -> Step {
+        match &self.fold.claimant {
+            Some(claimant) if claimant.incarnation == config.incarnation => {
+                Step::Recover("an earlier claim of this controller came late".to_owned())
+            }
+            claimant => {
+                let by = claimant.as_ref().map_or_else(String::new, |claimant| claimant.controller.clone());
+                Step::End(CellEnd::Superseded { by, epoch: self.fold.epoch().unwrap_or_default() })
+            }
+        }
+    }
+}
+
+impl Commit {
+    fn append(&mut self, around: &mut Around<'_>) {
+        let Some(record) = self.parts.front() else { return };
+        let ticket = around.out.append(Stream::Events, record.clone());
+        around.health.append_begun(ticket, Stream::Events, around.now_ms);
+        self.append = Some(ticket);
+    }
+}

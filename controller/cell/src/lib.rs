@@ -1,0 +1,37 @@
+//! One cell's controller as a pure machine: `handle(now, In) -> Vec<Out>`. It decides what to read, append, tell agents and
+//! delete, when to take a cell over and when to stand down; whoever drives it has the log, the streams, the store and the time.
+//!
+//! What it promises. Nothing leaves before the log has acknowledged what it derives from. Only the controller whose claim is
+//! the latest has any effect; one that was replaced drops its state and ends. An append whose outcome is unknown is found out
+//! by reading, never guessed. An input that cannot be read or breaks the state is put on record and passed over. Replaying the
+//! log gives the live state. No input stream starves another. Nobody is given up, and no loan renewed, while the log is unwell.
+//!
+//! Pure: no I/O, no clock, no chance, no hash order. Time is the monotonic milliseconds of each call; the wall clock is read
+//! once, at the start.
+//!
+//! Reading order: `message.rs` (what goes in and out), `machine.rs`, `fold.rs` (the state as the log tells it), `take_over.rs`,
+//! `lead.rs` and `intake.rs` (one batch), `links.rs`, `reports.rs`, `presence.rs`, `health.rs`, `clock.rs`, `deletions.rs`,
+//! `checks.rs`, `end.rs`, `note.rs`. Next on a job's path: `controller/server/src/lib.rs`, which drives it.
+
+mod checks;
+mod clock;
+mod deletions;
+mod end;
+mod fold;
+mod health;
+mod intake;
+mod lead;
+mod links;
+mod machine;
+mod message;
+mod note;
+mod outbox;
+mod presence;
+mod reports;
+mod take_over;
+
+pub use end::{CellEnd, CellFailure};
+pub use fold::{Claimant, Fold, Positions};
+pub use machine::CellMachine;
+pub use message::{AppendFailure, CellConfig, Committed, In, LinkEnd, LinkId, Out, ReadFailure, Ticket};
+pub use note::{Note, Urgency};

@@ -1,0 +1,150 @@
+//! Reports of agents on their way into the log: per server in their order, one append at a time, repeated until the log has
+//! them. Repeating is harmless: a number that was taken has no further effect.
+//!
+//! Bounded: what does not fit is left for the agent to say again. Next file: `intake.rs`, which takes them from the log.
+
+use crate::health::Health;
+use crate::message::{AppendFailure, Ticket};
+use crate::note::Note;
+use crate::outbox::{Backoff, Outbox};
+use events_rule::Stream;
+use events_schema::ServerId;
+use events_schema::batch::to_bytes;
+use events_schema::report::ReportRecord;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Reports of one server that wait for the log: an agent has a few per executor, and keeps what was not taken.
+const WAITING_MAX: usize = 256;
+
+/// Longest pause before a report is tried again: short, because the log may be back any moment.
+const PAUSE_MAX_MS: u64 = 250;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reports {
+    servers: BTreeMap<ServerId, Waiting>,
+    /// Whose append it is.
+    appends: BTreeMap<Ticket, ServerId>,
+    /// When something is due again.
+    next_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    /// In order; the first is the one on its way.
+    records: VecDeque<ReportRecord>,
+    /// The newest one taken in: its agent process and number.
+    newest: (u64, u64),
+    /// Something was left for the agent to say again.
+    overflowed: bool,
+    on_its_way: Option<Ticket>,
+    again_ms: Option<u64>,
+    backoff: Backoff,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self {
+            records: VecDeque::new(),
+            newest: (0, 0),
+            overflowed: false,
+            on_its_way: None,
+            again_ms: None,
+            backoff: Backoff::new(PAUSE_MAX_MS),
+        }
+    }
+
+    fn begin(&mut self, now_ms: u64, health: &mut Health, out: &mut Outbox) -> Option<Ticket> {
+        let record = self.records.front().filter(|_| self.on_its_way.is_none() && self.again_ms.is_none())?;
+        let ticket = out.append(Stream::Reports, to_bytes(record));
+        health.append_begun(ticket, Stream::Reports, now_ms);
+        self.on_its_way = Some(ticket);
+        Some(ticket)
+    }
+}
+
+impl Reports {
+    /// A new stream of an agent: it says again what was left, from the beginning.
+    pub fn hello(&mut self, server: &ServerId) {
+        if let Some(waiting) = self.servers.get_mut(server) {
+            waiting.overflowed = false;
+        }
+    }
+
+    /// Takes a report in, unless it is on its way already or there is no room.
+    pub fn push(&mut self, record: ReportRecord, now_ms: u64, health: &mut Health, out: &mut Outbox) {
+        let server = record.server.clone();
+        let waiting = self.servers.entry(server.clone()).or_insert_with(Waiting::new);
+        let known = waiting.newest.0 == record.incarnation && record.number <= waiting.newest.1;
+        // After one that was left none may be taken: they have to stand in the log in their order.
+        if known || waiting.overflowed {
+            return;
+        }
+        if waiting.records.len() >= WAITING_MAX {
+            waiting.overflowed = true;
+            out.note(Note::ReportsWait { server, kept: WAITING_MAX });
+            return;
+        }
+        waiting.newest = (record.incarnation, record.number);
+        waiting.records.push_back(record);
+        self.begin(&server, now_ms, health, out);
+    }
+
+    /// An append is answered. `None`: not one of a report. Otherwise the server, if its agent has to say again what was left.
+    pub fn answered(
+        &mut self,
+        ticket: Ticket,
+        failure: Option<AppendFailure>,
+        now_ms: u64,
+        health: &mut Health,
+        out: &mut Outbox,
+    ) -> Option<Option<ServerId>> {
+        let server = self.appends.remove(&ticket)?;
+        let waiting = self.servers.get_mut(&server)?;
+        waiting.on_its_way = None;
+        let dropped = match failure {
+            None => None,
+            Some(AppendFailure::Unknown(_) | AppendFailure::Unavailable(_)) => {
+                let again_ms = now_ms + waiting.backoff.pause_ms();
+                waiting.again_ms = Some(again_ms);
+                self.next_ms = Some(self.next_ms.map_or(again_ms, |next_ms| next_ms.min(again_ms)));
+                return Some(None);
+            }
+            Some(AppendFailure::TooLarge(reason) | AppendFailure::Stopped(reason)) => Some(reason),
+        };
+        waiting.records.pop_front();
+        waiting.backoff = Backoff::new(PAUSE_MAX_MS);
+        if let Some(reason) = dropped {
+            out.note(Note::ReportDropped { server: server.clone(), reason });
+        }
+        let say_again = waiting.records.is_empty() && waiting.overflowed;
+        self.begin(&server, now_ms, health, out);
+        Some(say_again.then_some(server))
+    }
+
+    /// Tries again what is due.
+    pub fn go_on(&mut self, now_ms: u64, health: &mut Health, out: &mut Outbox) {
+        if self.next_ms.take_if(|next_ms| *next_ms <= now_ms).is_none() {
+            return;
+        }
+        for (server, waiting) in &mut self.servers {
+            if waiting.again_ms.take_if(|again_ms| *again_ms <= now_ms).is_some()
+                && let Some(ticket) = waiting.begin(now_ms, health, out)
+            {
+                self.appends.insert(ticket, server.clone());
+            }
+        }
+        self.next_ms = self.servers.values().filter_map(|waiting| waiting.again_ms).min();
+    }
+
+    /// When something is due again.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.next_ms
+    }
+
+    fn begin(&mut self, server: &ServerId, now_ms: u64, health: &mut Health, out: &mut Outbox) {
+        let begun = self.servers.get_mut(server).and_then(|waiting| waiting.begin(now_ms, health, out));
+        if let Some(ticket) = begun {
+            self.appends.insert(ticket, server.clone());
+        }
+    }
+}

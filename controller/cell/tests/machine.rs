@@ -1,0 +1,458 @@
+//! The machine on a simulated log and virtual time: what it survives, whom it gives up, when it refuses.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use controller_cell::{CellEnd, CellFailure, In, LinkEnd, LinkId, Note};
+use events_rule::Stream;
+use events_schema::batch::{Batch, EventRecord, to_bytes};
+use events_schema::command::OfferMode;
+use events_schema::fact::Fact;
+use events_schema::orders::{AgentMessage, ControllerMessage};
+use events_schema::report::{Report, ReportRecord};
+use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use proptest::prelude::*;
+use support::{Fault, LEASE_MS, WALL, World, fleet, has_dataset, server, slot};
+
+#[test]
+fn a_command_becomes_facts_and_the_replay_is_the_live_state() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(50);
+    assert!(has_dataset(world.first().state(), "d1"));
+    let folded = world.log.fold();
+    assert_eq!(folded.state.digest(), world.first().state().digest());
+    assert_eq!(folded.known, world.first().committed.as_ref().unwrap().position);
+}
+
+#[test]
+fn the_same_inputs_at_the_same_times_give_the_same_outputs() {
+    let run = || {
+        let mut world = World::led();
+        let link = world.agent(0, "s1", 7, 2);
+        world.log.put_fleet(&["s1"], 2);
+        world.log.register("digits");
+        world.log.submit("job-a");
+        world.pass(100);
+        world.log.demand(1, 0);
+        world.pass(3_000);
+        let heard = world.first().heard(link);
+        format!("{heard:?} {:?} {:?}", world.controllers[0].notes, world.controllers[0].machine)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn two_controllers_and_the_first_stands_down_by_name() {
+    let mut world = World::led();
+    world.start("b");
+    world.pass(1_000);
+    world.log.register("d1");
+    world.pass(3_000);
+    let end = world.first().end.clone();
+    assert!(matches!(&end, Some(CellEnd::Superseded { by, .. }) if by == "b"), "{end:?}");
+    assert!(has_dataset(world.controllers[1].state(), "d1"));
+}
+
+/// Found by a random schedule: a controller whose append had no known outcome claimed the cell back from the one that had replaced it.
+#[test]
+fn a_replaced_controller_that_lost_an_acknowledgement_stands_down() {
+    let mut world = World::led();
+    world.start("b");
+    world.log.faults.push_back((Stream::Events, Fault::AcknowledgementLost));
+    world.log.register("d1");
+    world.pass(1_000);
+    let end = world.first().end.clone();
+    assert!(matches!(&end, Some(CellEnd::Superseded { by, .. }) if by == "b"), "{end:?}");
+    world.pass(5_000);
+    assert_eq!(world.controllers[1].end, None);
+}
+
+#[test]
+fn an_idle_controller_learns_by_itself_that_it_was_replaced() {
+    let mut world = World::led();
+    world.start("b");
+    world.pass(5_000);
+    assert!(world.first().end.is_some());
+}
+
+/// Found by review (2.1): reports were appended where heartbeats were read, so a stalled log made live agents look silent.
+#[test]
+fn an_agent_that_speaks_outlives_any_stall_of_the_log() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 1);
+    world.log.stalled = true;
+    world.report(0, link, 2, Report::SlotTakenBack { slot: slot("s1", 0) });
+    world.pass(10 * LEASE_MS);
+    world.log.stalled = false;
+    world.pass(10 * LEASE_MS);
+    assert!(world.first().is_connected("s1"));
+    assert!(!world.first().notes.iter().any(|note| matches!(note, Note::AgentSilent { .. })));
+    assert!(world.first().heard(link).contains(&ControllerMessage::ReportsTaken { through: 2 }));
+}
+
+/// Whoever could not be heard in the trouble either has a whole lease after it.
+#[test]
+fn nobody_is_given_up_while_the_log_is_unwell_and_everybody_has_a_lease_after_it() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 1);
+    world.log.stalled = true;
+    world.silence(link);
+    world.take(0, In::LinkClosed { link });
+    world.pass(3 * LEASE_MS);
+    world.log.stalled = false;
+    world.pass(LEASE_MS - 500);
+    assert!(world.first().is_connected("s1"), "the lease begins with the log's return");
+    let link = world.hello(0, "s1", 7);
+    world.pass(3 * LEASE_MS);
+    assert!(world.first().is_connected("s1"));
+    world.silence(link);
+    world.pass(LEASE_MS + 500);
+    assert!(!world.first().is_connected("s1"), "with a log that is well, silence counts");
+}
+
+#[test]
+fn loans_are_not_renewed_while_no_fleet_can_be_heard_and_decisions_resume_at_once() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 1);
+    world.log.put_fleet(&["s1"], 1);
+    world.pass(100);
+    world.first().heard(link);
+    world.log.stalled = true;
+    world.log.demand(1, 0);
+    world.pass(4_000);
+    let renewals = world.first().heard(link);
+    world.pass(4_000);
+    let late = world.first().heard(link);
+    assert!(renewals.iter().any(|message| matches!(message, ControllerMessage::Heartbeat { .. })), "at first");
+    assert!(late.iter().all(|message| *message == ControllerMessage::Alive) && late.len() > 4, "{late:?}");
+    world.log.stalled = false;
+    world.pass(10);
+    assert_eq!(world.first().state().loans().count(), 1, "what waited is decided at once");
+    assert!(world.first().heard(link).iter().any(|message| matches!(message, ControllerMessage::Heartbeat { .. })));
+}
+
+/// Found by review (2.11): only `events` was looked at.
+#[test]
+fn an_input_stream_that_cannot_be_looked_at_is_an_unwell_log() {
+    let mut world = World::led();
+    assert!(world.first().machine.is_log_well());
+    // No append is on its way: only the looks at the ends are not answered.
+    world.log.stalled = true;
+    world.pass(4_000);
+    assert!(!world.first().machine.is_log_well());
+    world.log.stalled = false;
+    world.pass(10);
+    assert!(world.first().machine.is_log_well());
+}
+
+#[test]
+fn an_agent_that_falls_silent_is_given_up_and_has_to_join_again() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 1);
+    world.silence(link);
+    world.pass(LEASE_MS + 300);
+    assert!(!world.first().is_connected("s1"));
+    let link = world.hello(0, "s1", 7);
+    assert!(world.first().ended.contains(&(link, Some(LinkEnd::Rejoin))));
+    world.agent(0, "s1", 8, 1);
+    assert!(world.first().is_connected("s1"));
+}
+
+#[test]
+fn a_controller_that_stood_still_gives_nobody_up_for_it() {
+    let mut world = World::led();
+    world.agent(0, "s1", 7, 1);
+    world.now_ms += 60_000;
+    world.pass(2_000);
+    assert!(world.first().is_connected("s1"));
+    assert!(world.first().notes.iter().any(|note| matches!(note, Note::StoodStill { ms } if *ms >= 60_000)));
+}
+
+/// Found by review (2.15): inputs carry no epoch, so what a replaced controller had seen killed an agent that had found the new one.
+#[test]
+fn what_a_replaced_controller_saw_of_an_agent_has_no_effect() {
+    let mut world = World::led();
+    world.agent(0, "s1", 7, 1);
+    world.start("b");
+    world.pass(1_000);
+    let link = world.hello(1, "s1", 7);
+    let (server, report) = (server("s1"), Report::AgentGone);
+    let late = ReportRecord { server, incarnation: 7, number: 0, at: TimeMs(1), report };
+    world.log.append(Stream::Reports, to_bytes(&late));
+    world.pass(10_000);
+    assert!(world.controllers[1].is_connected("s1"));
+    assert!(!world.controllers[1].ended.iter().any(|(ended, _)| *ended == link));
+}
+
+/// Found by review (2.7): demand was always taken first, all of it that was there.
+#[test]
+fn a_flood_of_demand_starves_neither_reports_nor_commands() {
+    let mut world = World::led();
+    world.agent(0, "s1", 7, 1);
+    world.log.put_fleet(&["s1"], 1);
+    world.pass(100);
+    world.log.stalled = true;
+    for sequence in 0..20_000 {
+        world.log.demand(sequence, 0);
+    }
+    world.pass(10);
+    world.log.register("d1");
+    let (server, report) = (server("s1"), Report::SlotTakenBack { slot: slot("s1", 0) });
+    let record = ReportRecord { server, incarnation: 7, number: 2, at: TimeMs(1), report };
+    world.log.append(Stream::Reports, to_bytes(&record));
+    world.pass(10);
+    let before = world.log.batches().len();
+    world.log.stalled = false;
+    world.pass(10);
+    let streams: Vec<usize> = world.log.batches()[before..].iter().map(|batch| batch.taken.len()).collect();
+    assert_eq!(streams[..3], [1, 3, 1], "the batch on its way, then one with a share of each");
+    assert!(streams.len() > 70);
+}
+
+/// Found by review (2.9): take-over after take-over, for ever.
+#[test]
+fn an_input_that_was_removed_before_it_was_taken_is_named() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(100);
+    world.log.stalled = true;
+    world.log.register("d2");
+    world.pass(100);
+    world.log.register("d3");
+    world.log.register("d4");
+    world.log.trim(Stream::Commands, 3);
+    world.log.stalled = false;
+    world.pass(1_000);
+    let end = world.first().end.clone();
+    let expected = CellFailure::InputTrimmed { stream: Stream::Commands, from: Offset(2), first: Offset(3) };
+    assert_eq!(end, Some(CellEnd::Failed(expected.clone())));
+    assert!(expected.to_string().contains("records 2 to 2 of `commands`"), "{expected}");
+}
+
+/// Found by review (2.2): the next inputs would never be taken, and the gateway would answer that all is well.
+#[test]
+fn inputs_that_end_before_what_was_taken_of_them_are_refused() {
+    let mut world = World::led();
+    for name in ["d1", "d2", "d3"] {
+        world.log.register(name);
+    }
+    world.pass(100);
+    world.log.truncate(Stream::Commands, 1);
+    world.start("b");
+    world.pass(20_000);
+    let (end, taken) = (Offset(1), Offset(3));
+    let expected = CellFailure::InputShortened { stream: Stream::Commands, end, taken };
+    assert_eq!(world.controllers[1].end, Some(CellEnd::Failed(expected.clone())));
+    assert!(expected.to_string().contains("the next 2 inputs"), "{expected}");
+}
+
+#[test]
+fn inputs_that_are_emptied_while_a_controller_leads_are_noticed() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(100);
+    world.log.truncate(Stream::Commands, 0);
+    world.pass(30_000);
+    let end = world.first().end.clone();
+    assert!(matches!(end, Some(CellEnd::Failed(CellFailure::InputShortened { .. }))), "{end:?}");
+}
+
+#[test]
+fn inputs_without_any_fact_are_refused_every_time() {
+    let mut world = World::new();
+    world.log.register("d1");
+    for turn in 0..2 {
+        world.start("a");
+        world.pass(1_000);
+        let expected = CellFailure::EventsMissing { stream: Stream::Commands, end: Offset(1) };
+        assert_eq!(world.controllers[turn].end, Some(CellEnd::Failed(expected)));
+    }
+    assert_eq!(world.log.end(Stream::Events), Offset(0), "and nothing is claimed");
+}
+
+/// Found by review (2.13): every agent's orders were computed at every batch.
+#[test]
+fn only_agents_whose_orders_change_are_told() {
+    let mut world = World::led();
+    let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
+    let links: Vec<LinkId> = names.iter().map(|name| world.agent(0, name, 7, 1)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    world.log.put_fleet(&names, 1);
+    world.log.register("digits");
+    world.pass(100);
+    world.log.demand(1, 0);
+    world.pass(1_000);
+    links.iter().for_each(|link| drop(world.first().heard(*link)));
+    world.log.submit("job-a");
+    world.pass(50);
+    let told: Vec<LinkId> = links
+        .iter()
+        .copied()
+        .filter(|link| world.first().heard(*link).iter().any(|message| matches!(message, ControllerMessage::Orders(_))))
+        .collect();
+    assert_eq!(told.len(), 1, "one slot, one server: {told:?}");
+}
+
+/// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.
+#[test]
+fn time_goes_on_from_a_log_that_is_ahead() {
+    let mut world = World::new();
+    let ahead = WALL.plus_ms(3_600_000);
+    world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "fast".to_owned(), incarnation: 1 }));
+    let batch = Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: ahead, facts: vec![] };
+    world.log.append(Stream::Events, to_bytes(&EventRecord::Batch(batch)));
+    world.start("a");
+    world.pass(1_000);
+    world.log.register("d1");
+    world.pass(10);
+    let first = world.first().state().at();
+    world.pass(1_000);
+    world.log.register("d2");
+    world.pass(10);
+    let second = world.first().state().at();
+    assert!(first >= ahead && first < ahead.plus_ms(2_000), "{first}");
+    assert_eq!(second.since_ms(first), 1_010);
+}
+
+#[test]
+fn reports_that_find_no_room_are_said_again_and_taken_in_order() {
+    let mut world = World::led();
+    let mut link = world.agent(0, "s1", 7, 1);
+    world.log.stalled = true;
+    let all = 2..=1_000;
+    let report = || Report::SlotTakenBack { slot: slot("s1", 0) };
+    all.clone().for_each(|number| world.report(0, link, number, report()));
+    world.pass(1_000);
+    world.log.stalled = false;
+    for _ in 0..10 {
+        world.pass(1_000);
+        let ended = std::mem::take(&mut world.first().ended);
+        if ended.contains(&(link, Some(LinkEnd::Leaving))) {
+            // As an agent does: a new stream, and everything that was not taken from the beginning.
+            world.silence(link);
+            link = world.hello(0, "s1", 7);
+            let through = world.first().state().server(&server("s1")).unwrap().reports_through;
+            all.clone().filter(|number| *number > through).for_each(|number| world.report(0, link, number, report()));
+        }
+    }
+    assert_eq!(world.first().state().server(&server("s1")).unwrap().reports_through, 1_000);
+    let written = world.log.end(Stream::Reports).0;
+    assert!(written < 2 * 1_000, "each about once: {written}");
+}
+
+#[test]
+fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
+    let mut world = World::led();
+    let first = world.agent(0, "s1", 7, 1);
+    let second = world.hello(0, "s1", 8);
+    assert!(world.first().ended.contains(&(second, Some(LinkEnd::Taken))));
+    world.silence(first);
+    world.take(0, In::LinkClosed { link: first });
+    let third = world.hello(0, "s1", 8);
+    assert!(!world.first().ended.iter().any(|(ended, _)| *ended == third));
+}
+
+#[test]
+fn a_stream_that_breaks_the_protocol_is_ended() {
+    let gone = AgentMessage::Report { number: 1, at: TimeMs(1), report: Report::AgentGone };
+    let other = AgentMessage::Hello { server: server("other"), incarnation: 7 };
+    for (hello, message) in [(true, gone.clone()), (true, other.clone()), (false, gone), (false, other)] {
+        let mut world = World::led();
+        let link = if hello { world.hello(0, "s1", 7) } else { LinkId(9) };
+        if !hello {
+            world.take(0, In::LinkOpened { link, server: server("s1") });
+        }
+        world.say(0, link, message);
+        assert_eq!(world.first().ended, [(link, Some(LinkEnd::Refused))]);
+    }
+    let mut world = World::led();
+    world.take(0, In::LinkOpened { link: LinkId(9), server: server("s1") });
+    world.pass(6_000);
+    assert_eq!(world.first().ended, [(LinkId(9), Some(LinkEnd::Refused))], "a stream without hello");
+}
+
+/// Invariants were said to be counted in production, and nobody called them.
+#[test]
+fn a_broken_invariant_is_said_by_name() {
+    let mut world = World::new();
+    world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "odd".to_owned(), incarnation: 1 }));
+    let (slots, offers) = (vec![slot("s1", 0)], OfferMode::ByDemand);
+    let facts = vec![
+        Fact::FleetDeclared { fleet: fleet(), slots: slots.clone(), offers, reclaim_deadline_ms: 1 },
+        Fact::DemandAccepted { fleet: fleet(), sequence: 1, needed: 1 },
+        Fact::SlotsOffered { fleet: fleet(), slots },
+    ];
+    let batch = Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: WALL, facts };
+    world.log.append(Stream::Events, to_bytes(&EventRecord::Batch(batch)));
+    world.start("a");
+    world.pass(1_000);
+    for number in 0..4 {
+        world.log.register(&format!("d{number}"));
+        world.pass(50);
+    }
+    let name = "a fleet lends no more than it can spare";
+    assert_eq!(world.first().machine.violations().get(name), Some(&4));
+    let said = |note: &&Note| matches!(note, Note::Violation { invariant, .. } if *invariant == name);
+    assert_eq!(world.first().notes.iter().filter(said).count(), 3, "at the first, second and fourth time");
+}
+
+fn fault() -> impl Strategy<Value = (Stream, Fault)> {
+    let streams = prop_oneof![Just(Stream::Events), Just(Stream::Reports)];
+    let faults = prop_oneof![
+        Just(Fault::AcknowledgementLost),
+        Just(Fault::Lost),
+        Just(Fault::Doubled),
+        Just(Fault::Unavailable)
+    ];
+    (streams, faults)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever becomes of appends, and however many controllers come: each command has one effect, in order, nobody healthy is
+    /// given up, and the replay is the live state.
+    #[test]
+    fn each_command_has_one_effect(steps in proptest::collection::vec((0u8..8, fault(), 10u64..3_000), 1..40)) {
+        let mut world = World::led();
+        world.agent(0, "s1", 7, 2);
+        let mut commands = 0u64;
+        for (action, fault, ms) in steps {
+            match action {
+                0..=2 => {
+                    world.log.register(&format!("d{commands}"));
+                    commands += 1;
+                }
+                3 | 4 => world.log.faults.push_back(fault),
+                5 => world.log.stalled = !world.log.stalled,
+                6 if world.controllers.len() < 4 => {
+                    world.start("next");
+                    // The agent speaks to whoever might lead.
+                    world.hello(world.controllers.len() - 1, "s1", 7);
+                }
+                _ => {}
+            }
+            world.pass(ms);
+        }
+        world.log.stalled = false;
+        world.log.faults.clear();
+        world.pass(15_000);
+        // Of several that came at once any may be the last to claim; the others stand down.
+        let left: Vec<usize> = (0..world.controllers.len()).filter(|c| world.controllers[*c].end.is_none()).collect();
+        prop_assert_eq!(left.len(), 1);
+        let leads = &world.controllers[left[0]];
+        prop_assert!(leads.is_connected("s1"));
+        for number in 0..commands {
+            prop_assert!(has_dataset(leads.state(), &format!("d{number}")), "d{}", number);
+        }
+        let folded = world.log.fold();
+        prop_assert_eq!(folded.state.digest(), leads.state().digest());
+        let taken = world.log.batches().iter().flat_map(|batch| batch.facts.clone()).filter(|fact| {
+            matches!(fact, Fact::CommandTaken { .. })
+        }).count();
+        prop_assert_eq!(taken as u64, commands);
+        let reports = folded.state.server(&server("s1")).unwrap().reports_through;
+        prop_assert_eq!(reports, 1);
+    }
+}

@@ -1,0 +1,100 @@
+//! A job that makes no progress: what is done, one rung after the other. The watch (`watch.rs`) says that it stalls and who is to blame.
+//!
+//! The ladder for one step: its members come together anew; then without the blamed, whose slots are avoided; then everybody starts again from
+//! the last checkpoint; then the job is suspended with its cause. A computation that hung on two slots fails the job by name.
+//! The store is waited for, never restarted for: a restart needs it too. A new step begins the ladder anew.
+
+use super::{Draft, generations, proposals};
+use crate::state::{Job, JobPhase};
+use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, StallCause, StallRemedy};
+use events_schema::{ExecutorId, JobId, Rank, SlotId, Step};
+use std::collections::BTreeSet;
+
+/// Takes the next rung for a job that does not get past a step.
+pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: StallCause, blamed: &[Blamed]) {
+    let Some(job) = draft.state.job(id).filter(|job| matches!(job.phase, JobPhase::Running(..))) else { return };
+    let present = |blamed: &&Blamed| {
+        blamed.executor.job == *id && draft.state.executor(&blamed.executor).is_some_and(|e| e.leaving.is_none())
+    };
+    let named = blamed.len();
+    let blamed: Vec<Blamed> = blamed.iter().filter(present).cloned().collect();
+    if named > 0 && blamed.is_empty() {
+        // They are on their way out already.
+        return;
+    }
+    let twice = hung_twice(draft, job, step, cause, &blamed);
+    let remedy = if twice.is_some() { StallRemedy::Fail } else { next_rung(job, step, cause, !blamed.is_empty()) };
+    draft.emit(Fact::JobStalled { job: id.clone(), step, cause, blamed: blamed.clone(), remedy });
+    match remedy {
+        StallRemedy::Round => begin_anew(draft, id),
+        StallRemedy::WithoutBlamed => without(draft, id, cause, &blamed),
+        StallRemedy::Restart => {
+            blamed.iter().for_each(|blamed| generations::avoid(draft, &blamed.executor, AvoidCause::Hung));
+            generations::dismiss(draft, id, LeaveCause::Useless);
+            generations::restart(draft, id);
+        }
+        StallRemedy::Suspend => {
+            draft.emit(Fact::JobSuspending { job: id.clone() });
+            generations::dismiss(draft, id, LeaveCause::Useless);
+        }
+        StallRemedy::Fail => {
+            let reason = twice.unwrap_or_else(|| format!("step {step} does not end"));
+            draft.emit(Fact::JobFailed { job: id.clone(), reason });
+        }
+        StallRemedy::Wait => {}
+    }
+}
+
+/// What has not been tried for this step.
+fn next_rung(job: &Job, step: Step, cause: StallCause, any_blamed: bool) -> StallRemedy {
+    let tried = job.stall.as_ref().filter(|stall| stall.step == step).map_or(&[][..], |stall| &stall.tried[..]);
+    if cause == StallCause::Store {
+        // Said once the patience that its spec allows is over.
+        return StallRemedy::Suspend;
+    }
+    let ladder: &[StallRemedy] = match (cause, any_blamed) {
+        // Coming together does not help who hangs.
+        (StallCause::Unit | StallCause::Bytes, true) => &[StallRemedy::WithoutBlamed, StallRemedy::Restart],
+        (_, true) => &[StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart],
+        (_, false) => &[StallRemedy::Round, StallRemedy::Restart],
+    };
+    ladder.iter().copied().find(|rung| !tried.contains(rung)).unwrap_or(StallRemedy::Suspend)
+}
+
+/// The same rank at the same step hung on another slot before: it is the computation, not the machine.
+fn hung_twice(draft: &Draft<'_>, job: &Job, step: Step, cause: StallCause, blamed: &[Blamed]) -> Option<String> {
+    if cause != StallCause::Unit {
+        return None;
+    }
+    let stall = job.stall.as_ref().filter(|stall| stall.step == step)?;
+    let here: BTreeSet<(Rank, &SlotId)> = blamed
+        .iter()
+        .filter_map(|blamed| Some((blamed.rank?, &draft.state.executor(&blamed.executor)?.slot)))
+        .collect();
+    let (rank, slot) =
+        here.into_iter().find(|(rank, slot)| stall.hung.iter().any(|(of, before)| of == rank && before != *slot))?;
+    let before = stall.hung.iter().find(|(of, before)| *of == rank && before != slot).map(|(_, before)| before)?;
+    Some(format!(
+        "rank {rank} did not get done with step {step} on slot {before}, nor on slot {slot}: the same computation hung twice. \
+         Look into the logs of both executors, and mend the model or its data before you submit the job again"
+    ))
+}
+
+fn begin_anew(draft: &mut Draft<'_>, id: &JobId) {
+    generations::give_up(draft, id, AbandonCause::MemberLost);
+    if draft.state.executors_of(id).any(|(_, executor)| executor.can_recover()) {
+        proposals::recover(draft, id);
+    }
+}
+
+fn without(draft: &mut Draft<'_>, id: &JobId, cause: StallCause, blamed: &[Blamed]) {
+    let newcomer = |number: &&ExecutorId| draft.state.executor(number).is_some_and(|executor| !executor.replica);
+    let newcomer = blamed.iter().map(|blamed| &blamed.executor).find(newcomer).cloned();
+    if let Some(newcomer) = newcomer.filter(|_| cause == StallCause::Bytes) {
+        generations::pause_growth(draft, &newcomer, GrowthFailure::Slow);
+    }
+    for blamed in blamed {
+        generations::avoid(draft, &blamed.executor, AvoidCause::Hung);
+    }
+    begin_anew(draft, id);
+}

@@ -1,0 +1,73 @@
+//! Why a job has what it has and what it waits for, worked out when somebody asks.
+//!
+//! Not in the log: whom a job waits behind follows from who else is there, so with ten thousand waiting jobs one arrival would be ten
+//! thousand facts. What a plan gives a job is a fact, with its cause; this adds the rest from the state, by the policy's own order.
+
+use crate::decide::plan::{Problem, waits};
+use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
+use crate::state::{Job, JobPhase, State};
+use events_schema::fact::{PlanCause, PlanReason, WaitCause};
+use events_schema::{JobId, TimeMs};
+use std::cell::OnceCell;
+
+/// The reasons of one state's jobs. The first question about a waiting job costs a look at all jobs and slots, the next ones
+/// nearly nothing.
+pub struct Reasons<'a> {
+    state: &'a State,
+    at: TimeMs,
+    policy: Option<Box<dyn Policy>>,
+    queue: OnceCell<(Problem<'a>, Vec<Share>)>,
+}
+
+impl<'a> Reasons<'a> {
+    /// As of a state, at a time that is not before it.
+    #[must_use]
+    pub fn of(state: &'a State, at: TimeMs) -> Self {
+        Self { state, at: state.at().max(at), policy: policy_by_name(policy_name(state)), queue: OnceCell::new() }
+    }
+
+    /// Why this job of the state has what it has; `None` of an ended one.
+    #[must_use]
+    pub fn of_job(&self, id: &JobId, job: &Job) -> Option<PlanReason> {
+        let known = job.reason.as_ref();
+        let (cause, waits) = match &job.phase {
+            JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. } => return None,
+            JobPhase::Suspended => (PlanCause::Nothing, Some(WaitCause::Resume)),
+            JobPhase::Queued => (PlanCause::Nothing, self.queued(id, job)),
+            JobPhase::Starting(placement) | JobPhase::Running(placement, _) if !placement.slots.is_empty() => {
+                let cause = known.map_or(PlanCause::Guarantee, |reason| reason.cause.clone());
+                (cause, waits_placed(self.at, job, placement.slots.len()))
+            }
+            // On its way out: the plan that sent it there said why.
+            JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => return known.cloned(),
+        };
+        Some(PlanReason { policy: policy_name(self.state).to_owned(), cause, waits })
+    }
+
+    fn queued(&self, id: &JobId, job: &Job) -> Option<WaitCause> {
+        let policy = self.policy.as_ref()?;
+        let (problem, shares) = self.queue.get_or_init(|| {
+            let problem = Problem::of(self.state, self.at);
+            let shares = policy.guarantees(&problem.view);
+            (problem, shares)
+        });
+        // Jobs of a problem stand in the order of their arrival.
+        let index = problem.jobs.binary_search_by_key(&job.arrival, |(_, job)| job.arrival).ok()?;
+        debug_assert_eq!(problem.jobs[index].0, id);
+        waits(self.at, problem, index, shares[index], 0)
+    }
+}
+
+fn policy_name(state: &State) -> &str {
+    state.planning.policy.as_deref().unwrap_or(POLICY_NAMES[0])
+}
+
+/// Why a job with so many slots has no more.
+pub(crate) fn waits_placed(at: TimeMs, job: &Job, slots: usize) -> Option<WaitCause> {
+    let until = job.faults.backoff_until();
+    if at < until {
+        return Some(WaitCause::Backoff { until });
+    }
+    let missing = u32::from(job.spec.workers.max).saturating_sub(slots as u32);
+    (missing > 0).then_some(WaitCause::Slots { missing })
+}

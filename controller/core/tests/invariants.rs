@@ -1,0 +1,158 @@
+//! Every invariant can be broken, by facts that no decision makes, and is found then: by the look at everything, and by the cheap
+//! one at what changed.
+#![allow(clippy::unwrap_used)]
+
+use controller_core::invariants::{check, check_changes, check_step, names, overdue};
+use controller_core::policy_by_name;
+use controller_core::world::{World, dataset, slot};
+use events_schema::fact::{CheckpointInfo, Entry, Fact, Member, PlanCause, PlanReason, Proposal, ReclaimCause};
+use events_schema::job::JobSpec;
+use events_schema::{Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, Step, TimeMs};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Two servers of two slots; a job of two to four workers trains on three of them, one slot is idle.
+fn world() -> (World, JobId) {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    for server in ["a", "b"] {
+        world.start_agent(server, 2);
+        world.put_fleet(server, server, 2, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    let spec = json!({
+        "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 2, "max": 3}, "batch_size": 8,
+        "steps": 1000, "checkpoint": {"every_steps": 50, "keep": 1},
+    });
+    let job = world.submit(JobSpec::parse(&spec).unwrap());
+    world.run();
+    world.train(&job);
+    assert_eq!(world.state.job(&job).unwrap().slots().len(), 3);
+    (world, job)
+}
+
+fn planned(job: &JobId, slots: &[(&str, u16)]) -> Fact {
+    let slots = slots.iter().map(|(server, index)| slot(server, *index)).collect();
+    Fact::PlanAdopted {
+        job: job.clone(),
+        slots,
+        reason: PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None },
+    }
+}
+
+fn reclaimed(server: &str, index: u16) -> Fact {
+    Fact::SlotReclaimed { slot: slot(server, index), deadline: TimeMs(9_000), cause: ReclaimCause::Demand }
+}
+
+fn proposed(job: &JobId, generation: u64, ranks: u16) -> Fact {
+    let executor = ExecutorId { job: job.clone(), number: 0 };
+    let members =
+        vec![Member { executor: executor.clone(), address: String::new(), ranks: (0..ranks).map(Rank).collect() }];
+    let proposal = Proposal {
+        generation: Generation(generation),
+        entry: Entry::Recover,
+        members,
+        leader: executor,
+        deadline: TimeMs(1),
+    };
+    Fact::GenerationProposed { job: job.clone(), proposal }
+}
+
+fn checkpoint(job: &JobId, step: u64) -> Fact {
+    let checkpoint = CheckpointInfo {
+        step: Step(step),
+        generation: Generation(1),
+        manifest_key: format!("m{step}"),
+        replica_digest: Digest::of(b""),
+        bytes: 1,
+    };
+    Fact::CheckpointAccepted { job: job.clone(), checkpoint }
+}
+
+/// Facts that break an invariant, after others that do not.
+struct Break {
+    invariant: &'static str,
+    before: Vec<Fact>,
+    facts: Vec<Fact>,
+}
+
+fn breaks(world: &World, job: &JobId) -> Vec<Break> {
+    let server = |name: &str| ServerId::parse(name).unwrap();
+    let breaks = |invariant, facts| Break { invariant, before: vec![], facts };
+    let gone = Fact::AgentGone { server: server("b") };
+    let joined = Fact::AgentJoined {
+        server: server("b"),
+        incarnation: 1,
+        slots: 2,
+        class: Digest::of(b"other"),
+        address: String::new(),
+    };
+    let (number, executor) = world.state.executors().next().unwrap();
+    let taken = Fact::ExecutorAssigned { executor: number.clone(), slot: slot("b", 1) };
+    let left = Fact::ExecutorGone {
+        executor: number.clone(),
+        slot: executor.slot.clone(),
+        exit: events_schema::report::ExitCause::Killed,
+    };
+    let again = Fact::ExecutorAssigned { executor: number.clone(), slot: executor.slot.clone() };
+    let demand = Fact::DemandAccepted { fleet: FleetId::parse("a").unwrap(), sequence: 99, needed: 2 };
+    vec![
+        breaks("a slot has at most one owner", vec![taken]),
+        breaks("no slot is used outside a loan", vec![Fact::SlotReturned { slot: slot("a", 0) }]),
+        breaks("who is on a reclaimed slot has to leave by its deadline", vec![reclaimed("a", 0)]),
+        breaks("no plan exceeds capacity", vec![gone.clone()]),
+        breaks("a job below its guarantee is queued or gives everything back", vec![planned(job, &[("a", 0)])]),
+        breaks("a fleet lends no more than it can spare", vec![demand]),
+        breaks("the ranks of a generation cover 0..W once", vec![proposed(job, 9, 2)]),
+        breaks("generations are numbered upwards", vec![proposed(job, 0, 3)]),
+        breaks("checkpoints ascend and are bounded", vec![checkpoint(job, 9), checkpoint(job, 8)]),
+        breaks("a job runs on one numeric class", vec![joined]),
+        Break {
+            invariant: "a slot is free only when its agent says so",
+            before: vec![gone, reclaimed("b", 1)],
+            facts: vec![Fact::SlotReturned { slot: slot("b", 1) }],
+        },
+        Break { invariant: "an executor's number is never used again", before: vec![left], facts: vec![again] },
+    ]
+}
+
+/// Facts alone cannot break these: `apply` keeps them.
+const KEPT_BY_APPLY: [&str; 5] = [
+    "a terminal job never changes",
+    "a generation never goes back",
+    "every accepted job is in exactly one phase",
+    "a fleet's lent slots are counted",
+    "ended jobs are filed once",
+];
+
+#[test]
+fn each_invariant_is_found_broken_by_both_looks() {
+    let (world, job) = world();
+    let mut broken: BTreeSet<&str> = KEPT_BY_APPLY.into();
+    for Break { invariant, before, facts } in breaks(&world, &job) {
+        let mut from = world.state.clone();
+        before.iter().for_each(|fact| from.apply(world.at, fact));
+        let mut to = from.clone();
+        facts.iter().for_each(|fact| to.apply(world.at, fact));
+        let named = |violations: Vec<controller_core::invariants::Violation>| {
+            violations.into_iter().map(|violation| violation.invariant).collect::<BTreeSet<_>>()
+        };
+        let whole = named([check(&to), check_step(&from, &to)].concat());
+        assert!(whole.contains(invariant), "{invariant}: {whole:?}");
+        let changes = named(check_changes(&from, &to));
+        assert!(changes.contains(invariant), "{invariant}: {changes:?}");
+        broken.insert(invariant);
+    }
+    assert_eq!(broken, names().collect());
+}
+
+#[test]
+fn a_slot_nobody_can_know_about_is_not_overdue() {
+    let (mut world, _) = world();
+    world.state.apply(world.at, &reclaimed("b", 0));
+    let late = |world: &World, at| overdue(&world.state, TimeMs(at), 500).count();
+    assert_eq!((late(&world, 9_500), late(&world, 9_501)), (0, 1));
+    world.state.apply(world.at, &Fact::AgentGone { server: ServerId::parse("b").unwrap() });
+    assert_eq!(late(&world, 99_999), 0);
+}

@@ -1,0 +1,152 @@
+//! A broker of three is lost, and at the same moment a fleet wants slots back: how long until they are free, beside what a bare
+//! producer and consumer need to go on in the same trial. Again and again while a job trains.
+
+use super::Effort;
+use super::row::{Row, Times};
+use crate::brokers::{Bare, Brokers, Loss};
+use crate::client::{Body, Client};
+use crate::demo::screen::Screen;
+use crate::demo::tide::Tide;
+use crate::event_list;
+use crate::failure::Failure;
+use crate::first_start::LOCAL_FLEET;
+use crate::jobs;
+use crate::release::occupied;
+use crate::service::{Service, ServiceOptions};
+use crate::take_back::AgentClient;
+use crate::wire::{self, Job};
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Slots of the service, and logical workers of the job.
+const SLOTS: u16 = 4;
+/// Slots that a demand takes away.
+const NEEDED: u32 = 2;
+/// Steps between two losses.
+const STEPS_BETWEEN: u64 = 5;
+/// Longest trial; one that takes longer counts as this long.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often the agent is asked: seconds are measured.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Streams whose leader is lost, in turns: where the demand goes, where the decision goes.
+const LED: [&str; 2] = ["demand", "events"];
+
+/// Adds the rows, each as soon as it is whole.
+pub async fn rows(folder: &Path, brokers: &Path, effort: Effort, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    let brokers = Brokers::of_folder(brokers)?;
+    let prefix = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let data = folder.join("broker-service");
+    let log = brokers.log_url(&prefix);
+    let service = Service::start(ServiceOptions::new(&data, SLOTS)?.with("--log", Some(&log))).await?;
+    let bare = Bare::start(&brokers, &format!("{prefix}.bare")).await?;
+    let (client, agent) = (service.client()?, service.agent()?);
+    let screen = Screen::silent(SLOTS);
+    let document = json!({
+        "name": "bench",
+        "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
+        "dataset": "digits",
+        "workers": {"min": 1, "max": SLOTS},
+        "batch_size": 16,
+        "steps": 10_000_000,
+        "checkpoint": {"every_steps": 1_000_000_000u64},
+    });
+    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document), "bench-brokers").await?)?;
+    let mut tide = Tide::follow(&client, &job.id, &screen);
+    tide.until_members(SLOTS).await?;
+    let trials = Trials { brokers: &brokers, bare: &bare, client: &client, agent: &agent, prefix: &prefix };
+    for (loss, name) in
+        [(Loss::Killed, "demand to slot free, broker killed"), (Loss::Stopped, "demand to slot free, broker stopped")]
+    {
+        let mut seen = Vec::new();
+        for round in 0..effort.pick(2, 20) {
+            brokers.until_whole().await?;
+            tide.until_members(SLOTS).await?;
+            tide.until_steps(STEPS_BETWEEN).await?;
+            let trial = trials.run(loss, LED[round % LED.len()]).await?;
+            eprintln!("measuring: {name}, {}: {trial:?}", LED[round % LED.len()]);
+            seen.push(trial);
+        }
+        let given_up = trials.agents_given_up().await?;
+        rows.push(row(name, &seen, given_up));
+    }
+    drop(tide);
+    client.send(reqwest::Method::DELETE, &format!("/v1/jobs/{}", job.id), None, &[]).await?;
+    service.stop().await.map(drop)
+}
+
+fn row(name: &'static str, trials: &[Trial], given_up: usize) -> Row {
+    let times = |of: fn(&Trial) -> f64| Times::of_ms(trials.iter().map(of).collect());
+    let (free, bare) = (times(|t| t.free_ms), times(|t| t.bare_ms));
+    let note = format!(
+        "{}; bare {}; beyond bare {}; accepted {}; agents given up so far: {given_up}",
+        free.spread(),
+        bare.spread(),
+        times(|t| t.free_ms - t.bare_ms).spread(),
+        times(|t| t.accepted_ms).spread()
+    );
+    let baseline_name = "ms for a bare producer and consumer to go on";
+    Row { name, value: free.median(), unit: "ms", baseline_name, baseline: bare.median(), note }
+}
+
+/// One loss, in milliseconds from it.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    accepted_ms: f64,
+    free_ms: f64,
+    bare_ms: f64,
+}
+
+struct Trials<'a> {
+    brokers: &'a Brokers,
+    bare: &'a Bare,
+    client: &'a Client,
+    agent: &'a AgentClient,
+    prefix: &'a str,
+}
+
+impl Trials<'_> {
+    async fn run(&self, loss: Loss, led: &str) -> Result<Trial, Failure> {
+        let lost = self.brokers.leader(&format!("{}.{led}", self.prefix), 0).await?;
+        let partition = self.bare.partition_of(self.brokers, lost).await?;
+        let before = occupied(&self.agent.slots().await?);
+        let since = Instant::now();
+        self.brokers.lose(lost, loss)?;
+        let measured = tokio::join!(
+            self.until_accepted(NEEDED, since),
+            self.until_free(&before, since),
+            self.bare.gap(self.brokers, partition, lost, since),
+        );
+        self.brokers.heal(lost, loss).await?;
+        let (accepted_ms, free_ms, bare) = (measured.0?, measured.1?, measured.2?);
+        self.until_accepted(0, Instant::now()).await?;
+        Ok(Trial { accepted_ms, free_ms, bare_ms: bare.as_secs_f64() * 1e3 })
+    }
+
+    /// Sends a need until it is accepted, as the answers say how.
+    async fn until_accepted(&self, needed: u32, since: Instant) -> Result<f64, Failure> {
+        let path = format!("/v1/fleets/{LOCAL_FLEET}/demand");
+        loop {
+            match self.client.post(&path, &json!({ "needed": needed })).await {
+                Ok(_) => return Ok(since.elapsed().as_secs_f64() * 1e3),
+                Err(failure) if since.elapsed() > TRIAL_TIMEOUT => return Err(failure),
+                Err(failure) => eprintln!("measuring: a demand is sent again: {failure}"),
+            }
+        }
+    }
+
+    async fn until_free(&self, before: &std::collections::BTreeSet<String>, since: Instant) -> Result<f64, Failure> {
+        loop {
+            let now = occupied(&self.agent.slots().await?);
+            if before.difference(&now).count() >= NEEDED as usize || since.elapsed() > TRIAL_TIMEOUT {
+                return Ok(since.elapsed().as_secs_f64() * 1e3);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn agents_given_up(&self) -> Result<usize, Failure> {
+        let events = event_list::all(self.client, "/v1/events").await?;
+        Ok(events.iter().filter(|event| event["type"] == "dev.ebb.agent.gone.v1").count())
+    }
+}

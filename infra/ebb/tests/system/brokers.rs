@@ -1,0 +1,105 @@
+//! A broker of three is lost, killed or stopped, while a job trains and people ask for things: nothing acknowledged is lost, a
+//! demand is accepted and its slots come free, training goes on, and nobody who is healthy is given up.
+//!
+//! Needs three brokers, which hold 1.2 GB; so these are ignored unless asked for, as `infra/run test` does. How long it takes is
+//! measured by `ebb bench --brokers`.
+
+use crate::support::{LOOK_EVERY, PATIENCE, System, job, model_job, steps, submit, until};
+use ebb::brokers::{Brokers, Loss};
+use ebb::client::{Body, Client};
+use ebb::take_back::AgentClient;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Instant;
+
+fn brokers() -> Brokers {
+    let folder = std::env::var("EBB_TEST_KAFKA3_DIR").unwrap_or_else(|_| {
+        panic!("EBB_TEST_KAFKA3_DIR is not set: start three brokers with `infra/servers/kafka3.sh start DIR`, which prints it")
+    });
+    Brokers::of_folder(Path::new(&folder)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
+    agent.slots().await.unwrap().into_iter().filter_map(|slot| Some((slot.slot, slot.pid?))).collect()
+}
+
+/// Sends a need again until it is accepted, as the answer to an unknown outcome says.
+async fn demand(client: &Client, needed: u32) {
+    let begun = Instant::now();
+    while let Err(failure) = client.post("/v1/fleets/local/demand", &json!({ "needed": needed })).await {
+        assert!(begun.elapsed() < PATIENCE, "the demand was never accepted: {failure}");
+    }
+}
+
+/// Declares fleets of a server that does not exist, one after the other, until told to end: those that were acknowledged.
+async fn declare(client: &Client, enough: impl Fn(usize) -> bool) -> BTreeSet<String> {
+    let mut acknowledged = BTreeSet::new();
+    for number in 0.. {
+        let name = format!("spare-{number}");
+        let fleet = json!({"servers": [{"server": "nowhere", "slots": [number]}]});
+        let path = format!("/v1/fleets/{name}");
+        if client.send(Method::PUT, &path, Some(Body::json(&fleet)), &[]).await.is_ok() {
+            acknowledged.insert(name);
+        }
+        if enough(acknowledged.len()) {
+            return acknowledged;
+        }
+    }
+    acknowledged
+}
+
+async fn a_broker_is_lost(loss: Loss) {
+    let brokers = brokers();
+    let prefix = format!("test-{:x}", getrandom::u64().unwrap());
+    let system = System::start_on(4, Some(&brokers.log_url(&prefix))).await;
+    let (client, agent) = (system.client(), system.agent());
+    let mut document = model_job("cnn");
+    document["steps"] = 1_000_000.into();
+    let id = submit(&client, &document, "brokers").await;
+    for stream in ["demand", "events"] {
+        demand(&client, 0).await;
+        brokers.until_whole().await.unwrap();
+        let before = until(&client, &id, "four members", |j| j.progress.is_some_and(|p| p.members == 4)).await;
+        let running = executors(&agent).await;
+        let lost = brokers.leader(&format!("{prefix}.{stream}"), 0).await.unwrap();
+        brokers.lose(lost, loss).unwrap();
+        let freed = std::cell::Cell::new(false);
+        let free = async {
+            demand(&client, 2).await;
+            let begun = Instant::now();
+            while executors(&agent).await.len() > 2 {
+                assert!(begun.elapsed() < PATIENCE, "no slots come free with the leader of {stream} {loss:?}");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            freed.set(true);
+        };
+        let (acknowledged, ()) = tokio::join!(declare(&client, |count| freed.get() && count > 0), free);
+        let left = executors(&agent).await;
+        assert!(left.iter().all(|(slot, pid)| running.get(slot) == Some(pid)), "of {running:?} are left {left:?}");
+        until(&client, &id, "two members that step", |j| steps(j) > steps(&before) + 20).await;
+        brokers.heal(lost, loss).await.unwrap();
+
+        let fleets: Value = client.get("/v1/fleets").await.unwrap();
+        let known: BTreeSet<&str> =
+            fleets["fleets"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
+        let missing: Vec<&String> = acknowledged.iter().filter(|name| !known.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+    }
+    assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
+    let events = ebb::event_list::all(&client, "/v1/events").await.unwrap();
+    assert!(events.iter().all(|event| event["type"] != "dev.ebb.agent.gone.v1"), "a healthy agent was given up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs three brokers: infra/servers/kafka3.sh start DIR"]
+async fn nothing_is_lost_and_slots_come_free_when_a_broker_is_killed() {
+    a_broker_is_lost(Loss::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs three brokers: infra/servers/kafka3.sh start DIR"]
+async fn nothing_is_lost_and_slots_come_free_when_a_broker_is_stopped() {
+    a_broker_is_lost(Loss::Stopped).await;
+}
