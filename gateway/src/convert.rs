@@ -1,6 +1,7 @@
 //! From the controller's state to what the API shows. The only file that knows both. Pure.
 
 use crate::wire;
+use controller_core::state::job::Damage;
 use controller_core::state::{Fleet, Job, JobPhase, Slot};
 use controller_core::{Reasons, State};
 use events_schema::job::JobSpec;
@@ -44,6 +45,24 @@ pub fn job(id: &JobId, job: &Job, reasons: &Reasons<'_>, telemetry: Option<Telem
         outcome,
         failure,
         restarts: job.restarts,
+        damaged_checkpoints: job.damaged.iter().map(damaged).collect(),
+        unreadable_checkpoint: job.unreadable.as_ref().map(|found| wire::UnreadableCheckpoint {
+            at: rfc3339(found.at),
+            step: found.step,
+            generation: found.generation,
+            reason: found.reason.clone(),
+        }),
+    }
+}
+
+fn damaged(found: &Damage) -> wire::DamagedCheckpoint {
+    wire::DamagedCheckpoint {
+        at: rfc3339(found.at),
+        step: found.step,
+        generation: found.generation,
+        object: found.object.clone(),
+        reason: found.reason.clone(),
+        instead: found.instead,
     }
 }
 

@@ -263,7 +263,13 @@ pub fn outcome_unknown(repeat: Repeat) -> ApiError {
 impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
         tracing::warn!(%error, "reading the log failed");
-        Self::new(Kind::LogUnavailable, "events cannot be read right now; try again in a moment")
+        let detail = match error {
+            ReadError::Stopped(_) | ReadError::Closed => {
+                "the log is closed since an error; its operator has to start the service again"
+            }
+            _ => "events cannot be read right now; try again in a moment",
+        };
+        Self::new(Kind::LogUnavailable, detail)
     }
 }
 

@@ -8,7 +8,7 @@ use events_schema::fact::{CheckpointInfo, PlanCause, PlanReason};
 use events_schema::job::Workers;
 use events_schema::public::CloudEvent;
 use events_schema::report::Metrics;
-use events_schema::{CommandId, DatasetName, Digest, ExecutorId, FleetId, JobId, SlotId, Step, TenantId};
+use events_schema::{CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, SlotId, Step, TenantId};
 use serde::Serialize;
 use serde_json::Value;
 use storage::dataset::{ColumnNames, ElementType};
@@ -50,6 +50,40 @@ pub struct Job {
     pub failure: Option<String>,
     /// Times it went back to a checkpoint because every replica was lost.
     pub restarts: u32,
+    /// Checkpoints that were found damaged and no longer count, newest finding last.
+    pub damaged_checkpoints: Vec<DamagedCheckpoint>,
+    /// The checkpoint that the job was suspended for, because it needs another build.
+    pub unreadable_checkpoint: Option<UnreadableCheckpoint>,
+}
+
+/// A checkpoint that cannot be restored from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DamagedCheckpoint {
+    /// When that was found.
+    pub at: String,
+    /// The replica's step.
+    pub step: Step,
+    /// The generation that wrote it.
+    pub generation: Generation,
+    /// Key of the object that is damaged.
+    pub object: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// The step of the checkpoint that is used instead; 0 is the beginning.
+    pub instead: Step,
+}
+
+/// A checkpoint of a format that the build in use cannot read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UnreadableCheckpoint {
+    /// When that was found.
+    pub at: String,
+    /// The replica's step.
+    pub step: Step,
+    /// The generation that wrote it.
+    pub generation: Generation,
+    /// Which build can read it, and what to do.
+    pub reason: String,
 }
 
 /// How far a job is.

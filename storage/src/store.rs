@@ -3,7 +3,7 @@
 //!
 //! What a store must do for Ebb: a `put` that returned survives a crash (local files and their folders are synced; an S3 server
 //! answers for itself), and `PutMode::Create` lets one writer win. Credentials come from the environment, never from specs or
-//! facts. Next: `keys.rs`.
+//! facts. Next: `storage/keys/src/lib.rs`.
 
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;

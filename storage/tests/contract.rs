@@ -5,17 +5,19 @@
 
 use bytes::Bytes;
 use events_schema::job::JobSpec;
-use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step};
+use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step, WriterToken};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use std::io::Cursor;
 use std::sync::Arc;
 use storage::checkpoint::{
-    CheckpointWriteError, Manifest, cut_shards, delete, list, read_manifest, read_model, read_replica, replica_digest,
-    write_manifest, write_model, write_shard,
+    CheckpointWriteError, Manifest, RestoreError, cut_shards, delete, read_manifest, read_model, read_replica,
+    replica_digest, write_manifest, write_model, write_shard,
 };
 use storage::dataset::{CsvOptions, import_csv, load_metadata, register_digits, remove};
+use storage::keys::CheckpointName;
+use storage::stored::objects_of_job;
 use storage::{Loader, LoaderLimits, open_store};
 
 #[tokio::test]
@@ -102,11 +104,12 @@ async fn one_writer_wins(store: &Arc<dyn ObjectStore>) {
 
 async fn checkpoints(store: &Arc<dyn ObjectStore>) {
     let (job, generation, step) = (JobId::parse("job-contract").unwrap(), Generation(2), Step(9));
+    let name = CheckpointName { job: job.clone(), generation, step, writer: Some(WriterToken([5; 16])) };
     // Large enough that shards go up in parts.
     let replica: Vec<f32> = (0..6_000_000).map(|i| i as f32 * 0.5).collect();
     let mut shards = Vec::new();
     for range in cut_shards(replica.len() as u64, 2) {
-        shards.push(write_shard(store, &job, generation, step, range, range.of(&replica).unwrap()).await.unwrap());
+        shards.push(write_shard(store, &name, range, range.of(&replica).unwrap()).await.unwrap());
     }
     let manifest = Manifest {
         format_version: 1,
@@ -118,16 +121,20 @@ async fn checkpoints(store: &Arc<dyn ObjectStore>) {
         replica_len: replica.len() as u64,
         replica_digest: replica_digest(&replica),
         shards,
+        written_by: None,
     };
-    let key = write_manifest(store, &manifest).await.unwrap();
-    assert_eq!(write_manifest(store, &manifest).await.unwrap(), key);
+    let key = write_manifest(store, &name, &manifest).await.unwrap();
+    assert_eq!(write_manifest(store, &name, &manifest).await.unwrap(), key);
     let other = Manifest { numeric_class: Digest::of(b"another class"), ..manifest.clone() };
-    assert!(matches!(write_manifest(store, &other).await, Err(CheckpointWriteError::Taken { .. })));
-    assert_eq!(list(store, &job).await.unwrap()[0].manifest_key, key);
-    let read = read_manifest(store, &key).await.unwrap();
-    assert!(read == manifest && read_replica(store, &read).await.unwrap() == replica);
-    delete(store, &key).await.unwrap();
-    assert!(list(store, &job).await.unwrap().is_empty());
+    assert!(matches!(write_manifest(store, &name, &other).await, Err(CheckpointWriteError::Taken { .. })));
+    let read = read_manifest(store, &name).await.unwrap();
+    assert!(read == manifest && read_replica(store, &name, &read).await.unwrap() == replica);
+    let shown = objects_of_job(store, &job, |object| object.key == key, 9).await.unwrap();
+    let age = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 - shown[0].written_at.0;
+    assert!(shown.len() == 1 && age < 3_600_000, "{shown:?}");
+    delete(store, &name).await.unwrap();
+    assert!(objects_of_job(store, &job, |_| true, 9).await.unwrap().is_empty());
+    assert!(matches!(read_manifest(store, &name).await, Err(RestoreError::Missing { .. })));
     write_model(store, &job, vec![7; 9 << 20]).await.unwrap();
     assert_eq!(read_model(store, &job).await.unwrap(), vec![7; 9 << 20]);
 }

@@ -32,3 +32,41 @@ impl Checks {
         &self.counts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::message::Out;
+    use events_schema::command::OfferMode;
+    use events_schema::fact::Fact;
+    use events_schema::{Cell, FleetId, SlotId, TimeMs};
+
+    /// Invariants were said to be counted in production, and nobody called them.
+    #[test]
+    fn a_broken_invariant_is_counted_and_said_by_name() {
+        let (fleet, slots) = (FleetId::parse("local").unwrap(), vec!["s1/0".parse::<SlotId>().unwrap()]);
+        let before = State::new(Cell(0));
+        let mut after = before.clone();
+        for fact in [
+            Fact::FleetDeclared {
+                fleet: fleet.clone(),
+                slots: slots.clone(),
+                offers: OfferMode::ByDemand,
+                reclaim_deadline_ms: 1,
+            },
+            Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed: 1 },
+            Fact::SlotsOffered { fleet, slots },
+        ] {
+            after.apply(TimeMs(1), &fact);
+        }
+        let (mut checks, mut out) = (Checks::default(), Outbox::default());
+        (0..4).for_each(|_| checks.look(&before, &after, &mut out));
+        let name = "a fleet lends no more than it can spare";
+        assert_eq!(checks.counts().get(name), Some(&4), "{:?}", checks.counts());
+        let said = |out: &Out| matches!(out, Out::Note(Note::Violation { invariant, .. }) if *invariant == name);
+        assert_eq!(out.take().iter().filter(|out| said(out)).count(), 3, "at the first, second and fourth time");
+        checks.look(&after, &after, &mut out);
+        assert!(out.take().is_empty(), "nothing has changed");
+    }
+}

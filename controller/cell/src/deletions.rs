@@ -1,18 +1,19 @@
-//! Deletes the objects of checkpoints that no longer count, one after the other. What is to be deleted derives from what counts;
-//! deleting twice is harmless, so nothing is written down about it and a restart begins again.
+//! Deletes the objects of checkpoints as they are retired, one after the other. What is to be deleted derives from what counts;
+//! deleting twice is harmless, so nothing is written down about it. What was retired before this controller began, and is still
+//! there, the sweep finds (`controller/core/src/sweep.rs`).
 
 use crate::message::Out;
 use crate::note::Note;
 use crate::outbox::Outbox;
-use controller_core::{State, retired_objects};
+use controller_core::{State, next_retirement, retired_objects};
 
 /// Pause after a store that did not answer; garbage can wait.
 const RETRY_PAUSE_MS: u64 = 10_000;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deletions {
-    /// Everything retired below this number is deleted.
-    next: u64,
+    /// Everything retired below this number is deleted, or for the sweep.
+    next: Option<u64>,
     on_its_way: Option<(u64, String)>,
     again_ms: Option<u64>,
 }
@@ -23,16 +24,17 @@ impl Deletions {
             return;
         }
         self.again_ms = None;
-        if let Some(retired) = retired_objects(state, self.next).next() {
-            let (number, manifest_key) = (retired.number, retired.manifest_key.to_owned());
-            out.push(Out::Delete { number, manifest_key: manifest_key.clone() });
+        let next = *self.next.get_or_insert_with(|| next_retirement(state));
+        if let Some(retired) = retired_objects(state, next).next() {
+            let (number, manifest_key) = (retired.number, retired.name.manifest());
+            out.push(Out::Delete { number, name: retired.name });
             self.on_its_way = Some((number, manifest_key));
         }
     }
 
     pub fn deleted(&mut self, number: u64) {
         if self.on_its_way.take_if(|(expected, _)| *expected == number).is_some() {
-            self.next = number + 1;
+            self.next = Some(number + 1);
         }
     }
 

@@ -9,9 +9,10 @@ use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::presence::Presence;
 use controller_core::orders::{Touched, orders};
+use events_schema::control::Progress;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, ServerId, TimeMs};
+use events_schema::{Epoch, ExecutorId, ServerId, TimeMs};
 use std::collections::BTreeMap;
 
 /// Servers of a cell, with room for streams that replace broken ones.
@@ -59,6 +60,8 @@ pub(crate) enum Word {
     Report(ReportRecord),
     /// How far a job is that runs on this server, by its own word.
     Telemetry(ServerId, Telemetry),
+    /// What an executor on this server is at, by its own word.
+    Progress(ServerId, ExecutorId, Progress),
 }
 
 impl Links {
@@ -106,8 +109,12 @@ impl Links {
             }
             (Some(_), AgentMessage::Heartbeat) => None,
             (Some(_), AgentMessage::Telemetry(telemetry)) => Some(Word::Telemetry(server.clone(), telemetry)),
+            (Some(_), AgentMessage::Progress { executor, progress }) => {
+                Some(Word::Progress(server.clone(), executor, progress))
+            }
             (Some(incarnation), AgentMessage::Report { number, at, report })
-                if number > 0 && !matches!(report, Report::AgentGone) =>
+                if number > 0
+                    && !matches!(report, Report::AgentGone | Report::JobStalled { .. } | Report::ObjectsSwept { .. }) =>
             {
                 Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report }))
             }

@@ -18,7 +18,8 @@ use crate::presence::Presence;
 use crate::reports::Reports;
 use crate::take_over::{Progress, Recovered, Surroundings, TakeOver};
 use controller_core::orders::{Touched, touched};
-use controller_core::{Input, Policy, State};
+use controller_core::state::Job;
+use controller_core::{Input, Policy, State, Watch};
 use events_schema::orders::Telemetry;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Epoch, ServerId, TimeMs};
@@ -49,6 +50,8 @@ pub struct CellMachine {
     health: Health,
     was_well: bool,
     deletions: Deletions,
+    /// Which jobs make no progress.
+    watch: Watch,
     checks: Checks,
     recover_backoff: Backoff,
     wake_ms: Option<u64>,
@@ -89,6 +92,7 @@ impl CellMachine {
             health: Health::default(),
             was_well: true,
             deletions: Deletions::default(),
+            watch: Watch::default(),
             checks: Checks::default(),
             recover_backoff: Backoff::new(RECOVER_PAUSE_MAX_MS),
             wake_ms: None,
@@ -153,6 +157,7 @@ impl CellMachine {
         {
             self.out.note(Note::StoodStill { ms });
             self.presence.forgive(self.now_ms, 0);
+            self.watch.forgive(self.now_ms);
             self.links.forgive(self.now_ms);
         }
     }
@@ -230,6 +235,14 @@ impl CellMachine {
             Word::Telemetry(server, telemetry) => {
                 if self.runs_on(&server, &telemetry) {
                     self.out.push(Out::Telemetry(telemetry));
+                }
+            }
+            Word::Progress(server, executor, progress) => {
+                let on_it = |committed: &Committed| {
+                    committed.state.executor(&executor).is_some_and(|executor| executor.slot.server == server)
+                };
+                if self.committed.as_ref().is_some_and(on_it) {
+                    self.watch.heard(self.now_ms, &executor, progress);
                 }
             }
         }
@@ -321,6 +334,7 @@ impl CellMachine {
         self.clock.go_on_from(fold.at, self.now_ms);
         // Whoever is there was waiting for us, and who is not gets time to find us.
         self.presence.forgive(self.now_ms, self.config.agent_lease_ms);
+        self.watch.forgive(self.now_ms);
         self.links.forgive(self.now_ms);
         self.health.forget_looks();
         self.phase = Phase::Leading(Box::new(Lead::new(recovered, &self.config, self.now_ms)));
@@ -390,6 +404,7 @@ impl CellMachine {
             self.links.hurry();
             if well {
                 self.presence.forgive(self.now_ms, 0);
+                self.watch.forgive(self.now_ms);
             }
         }
         self.take_over(|take_over, around| {
@@ -428,6 +443,15 @@ impl CellMachine {
                 let report = Report::AgentGone;
                 seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
             }
+        }
+        for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
+            let Report::JobStalled { job, .. } = &report else { continue };
+            let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
+            let slot = leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
+            let Some(server) = slot.map(|slot| slot.server) else { continue };
+            let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
+            let at = self.clock.at(self.now_ms);
+            seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
         }
         Due { tick: true, seen }
     }

@@ -9,6 +9,7 @@ use controller_core::State;
 use events_rule::{Record, Stream};
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
 use events_schema::{Cell, Epoch, Offset, ServerId, TimeMs};
+use storage_keys::CheckpointName;
 
 /// What a machine is started with.
 #[derive(Debug, Clone)]
@@ -208,8 +209,8 @@ pub enum Out {
     Delete {
         /// For the answer.
         number: u64,
-        /// Key of its manifest.
-        manifest_key: String,
+        /// What they are named by.
+        name: CheckpointName,
     },
     /// This counts from now on. The first one says that the cell is taken over: the controller is ready.
     Committed(Committed),

@@ -6,13 +6,12 @@ mod support;
 use controller_cell::{CellEnd, CellFailure, In, LinkEnd, LinkId, Note};
 use events_rule::Stream;
 use events_schema::batch::{Batch, EventRecord, to_bytes};
-use events_schema::command::OfferMode;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Epoch, Offset, Sequence, TimeMs};
 use proptest::prelude::*;
-use support::{Fault, LEASE_MS, WALL, World, fleet, has_dataset, server, slot};
+use support::{Fault, LEASE_MS, WALL, World, has_dataset, server, slot};
 
 #[test]
 fn a_command_becomes_facts_and_the_replay_is_the_live_state() {
@@ -370,31 +369,6 @@ fn a_stream_that_breaks_the_protocol_is_ended() {
     world.take(0, In::LinkOpened { link: LinkId(9), server: server("s1") });
     world.pass(6_000);
     assert_eq!(world.first().ended, [(LinkId(9), Some(LinkEnd::Refused))], "a stream without hello");
-}
-
-/// Invariants were said to be counted in production, and nobody called them.
-#[test]
-fn a_broken_invariant_is_said_by_name() {
-    let mut world = World::new();
-    world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "odd".to_owned(), incarnation: 1 }));
-    let (slots, offers) = (vec![slot("s1", 0)], OfferMode::ByDemand);
-    let facts = vec![
-        Fact::FleetDeclared { fleet: fleet(), slots: slots.clone(), offers, reclaim_deadline_ms: 1 },
-        Fact::DemandAccepted { fleet: fleet(), sequence: 1, needed: 1 },
-        Fact::SlotsOffered { fleet: fleet(), slots },
-    ];
-    let batch = Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: WALL, facts };
-    world.log.append(Stream::Events, to_bytes(&EventRecord::Batch(batch)));
-    world.start("a");
-    world.pass(1_000);
-    for number in 0..4 {
-        world.log.register(&format!("d{number}"));
-        world.pass(50);
-    }
-    let name = "a fleet lends no more than it can spare";
-    assert_eq!(world.first().machine.violations().get(name), Some(&4));
-    let said = |note: &&Note| matches!(note, Note::Violation { invariant, .. } if *invariant == name);
-    assert_eq!(world.first().notes.iter().filter(said).count(), 3, "at the first, second and fourth time");
 }
 
 fn fault() -> impl Strategy<Value = (Stream, Fault)> {

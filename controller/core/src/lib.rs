@@ -9,7 +9,8 @@
 //!
 //! Reading order: [`state`] (what is), [`apply()`](State::apply) in `apply/mod.rs` (how a fact changes it), [`decide()`] (which
 //! facts follow from an input; `decide/generations.rs` is the heart), [`policy`] (who gets how many slots), [`orders()`] (what a
-//! server has to run), [`effects`] (other outstanding work), [`Reasons`] (why a job has what it has), [`invariants`] (what always holds).
+//! server has to run), [`watch`] (which jobs make no progress), [`effects`] and [`sweep`] (other outstanding work), [`Reasons`] (why a
+//! job has what it has), [`invariants`] (what always holds).
 //! On a job's path: from `events/log` to `decide/jobs.rs`, then `controller/server/src/run.rs`.
 
 mod apply;
@@ -21,13 +22,17 @@ pub mod limits;
 pub mod orders;
 pub mod policy;
 pub mod state;
+pub mod sweep;
 pub mod table;
+pub mod watch;
 #[cfg(any(test, feature = "testing"))]
 pub mod world;
 
 pub use decide::{Input, decide, decide_input, plan, plan_due};
-pub use effects::{RetiredObject, retired_objects};
+pub use effects::{RetiredObject, next_retirement, retired_objects};
 pub use explain::Reasons;
 pub use orders::orders;
 pub use policy::{Policy, policy_by_name};
 pub use state::State;
+pub use sweep::Orphans;
+pub use watch::Watch;

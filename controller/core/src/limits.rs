@@ -15,6 +15,13 @@ pub const DATASETS_MAX: u64 = 10_000;
 pub const COMMANDS_REMEMBERED: usize = 100_000;
 /// Retired checkpoints remembered until their objects are deleted; a shell that is further behind leaves garbage, not harm.
 pub const RETIRED_MAX: usize = 10_000;
+/// An object that nothing counts is swept up when it is so old: longer than the slowest upload of the largest object that is not given
+/// up (80 GiB at 1 MiB a second), so that what is on its way is spared.
+pub const ORPHAN_AGE_MS: u64 = 24 * 3_600_000;
+/// Findings of damaged checkpoints that a job remembers.
+pub const DAMAGED_MAX: usize = 16;
+/// Characters that are kept of a text that an executor gives as a reason; the longest of ours is a fraction of it.
+pub const REASON_CHARS_MAX: usize = 2_000;
 /// Abandoned generations of a job that may still report themselves active.
 pub const ABANDONED_MAX: usize = 4;
 

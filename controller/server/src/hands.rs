@@ -9,6 +9,7 @@ use object_store::ObjectStore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::keys::CheckpointName;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -76,13 +77,13 @@ impl Hands {
         }
     }
 
-    pub fn delete(&mut self, number: u64, manifest_key: String) {
+    pub fn delete(&mut self, number: u64, name: CheckpointName) {
         let store = Arc::clone(&self.store);
         self.spawn(async move {
-            match storage::checkpoint::delete(&store, &manifest_key).await {
+            match storage::checkpoint::delete(&store, &name).await {
                 Ok(()) => In::Deleted { number },
                 Err(error) => {
-                    tracing::warn!(manifest_key, error = %Chain(&error), "the store did not delete a checkpoint");
+                    tracing::warn!(manifest_key = name.manifest(), error = %Chain(&error), "the store did not delete a checkpoint");
                     In::DeleteFailed { number }
                 }
             }

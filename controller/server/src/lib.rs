@@ -4,13 +4,14 @@
 //! What it promises beyond the machine's promises: it never waits inside the loop, so an agent is heard whatever the log does; and
 //! a controller works whole or not at all.
 //!
-//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `agents.rs` (streams), `telemetry.rs`, `failure.rs`. Next on a
-//! job's path: `workers/agent/src/lib.rs`.
+//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `agents.rs` (streams), `sweep.rs`, `telemetry.rs`, `failure.rs`. Next
+//! on a job's path: `workers/agent/src/lib.rs`.
 
 mod agents;
 mod failure;
 mod hands;
 mod run;
+mod sweep;
 mod telemetry;
 
 pub use agents::CellSecret;
@@ -31,6 +32,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use sweep::Sweep;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -191,9 +193,15 @@ fn spawn(
         heartbeat_interval_ms: millis(HEARTBEAT_INTERVAL),
     };
     let machine = CellMachine::new(machine, policy.into());
+    let sweep = Sweep { store: Arc::clone(&store), log: Arc::clone(&log), cell, committed: committed.subscribe() };
+    let sweep = sweep.run(ending.clone());
     let parts = Parts { machine, log, store, cell, secret, accepted, committed, telemetry };
 
     let mut rest = JoinSet::new();
+    rest.spawn(async move {
+        sweep.await;
+        Ok(())
+    });
     let serve = controller_link::serve(listener, token, accepted_sender, ending.clone());
     rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
 

@@ -108,7 +108,7 @@ impl Driver {
             Out::Tell { link, message } => self.streams.tell(link, message),
             Out::EndLink { link, cause } => self.streams.end(link, cause),
             Out::Telemetry(telemetry) => self.telemetry.put(telemetry),
-            Out::Delete { number, manifest_key } => self.hands.delete(number, manifest_key),
+            Out::Delete { number, name } => self.hands.delete(number, name),
             Out::Committed(committed) => drop(self.committed.send_replace(Some(committed))),
             Out::StandDown(end) => return ControlFlow::Break(controller_end(end)),
             Out::Note(note) => write_down(&note),
@@ -133,8 +133,9 @@ fn write_down(note: &Note) {
     }
 }
 
-/// The wall clock. Read once per controller; what enters decisions is that and the monotonic time since.
-fn wall_clock() -> TimeMs {
+/// The wall clock. Read once per controller; what enters decisions is that and the monotonic time since. (The sweep compares it with the
+/// store's, in days.)
+pub(crate) fn wall_clock() -> TimeMs {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     TimeMs(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }

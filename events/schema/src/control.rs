@@ -5,7 +5,7 @@
 
 use crate::orders::{JobOrder, Telemetry};
 use crate::report::Report;
-use crate::{Digest, ExecutorId, SlotId};
+use crate::{Digest, ExecutorId, Generation, Rank, SlotId, Step};
 use minicbor::{Decode, Encode};
 
 /// An executor says that it lives this often, busy or not; its agent takes a silence of several for a hung process.
@@ -66,7 +66,101 @@ pub enum FromExecutor {
     /// Progress.
     #[n(1)]
     Telemetry(#[n(0)] Telemetry),
-    /// Nothing new; the process runs. Every [`ALIVE_INTERVAL_MS`].
+    /// Nothing new; the process runs. (Before there was [`FromExecutor::Progress`].)
     #[n(2)]
     Alive,
+    /// The process runs, and this is what it is at. Every [`ALIVE_INTERVAL_MS`], from a thread of its own: a training thread that
+    /// hangs shows as totals that do not move.
+    #[n(3)]
+    Progress(#[n(0)] Progress),
+}
+
+/// What an executor is at. Totals run from the start of the process.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Progress {
+    /// The membership it is in, or is about to enter: the controller's number. 0 before the first.
+    #[n(0)]
+    pub generation: Generation,
+    /// Departures by consent since that generation began.
+    #[n(1)]
+    pub revision: u32,
+    /// The step in flight.
+    #[n(2)]
+    pub step: Step,
+    /// What it does.
+    #[n(3)]
+    pub phase: Phase,
+    /// Gradients, parts of evaluations and updates done.
+    #[n(4)]
+    pub units_done: u64,
+    /// Bytes of bulk data received from peers and sent to them.
+    #[n(5)]
+    pub bytes_done: u64,
+    /// What it cannot go on without.
+    #[n(6)]
+    pub waits_for: WaitsFor,
+    /// Processor time the process has used, in milliseconds: a slow process uses some, a hung one none.
+    #[n(7)]
+    pub processor_ms: u64,
+}
+
+/// What an executor does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Phase {
+    /// Builds the model and opens the data; in no membership yet.
+    #[n(0)]
+    Building,
+    /// In no membership, or a newcomer that waits for its first boundary.
+    #[n(1)]
+    Idle,
+    /// Makes its replica, or reads it from a checkpoint.
+    #[n(2)]
+    Loading,
+    /// A generation begins: not linked to all of its members yet.
+    #[n(3)]
+    Linking,
+    /// A generation begins: linked to all, until it begins.
+    #[n(4)]
+    Joining,
+    /// Receives the replica, or the gradient that it lacks.
+    #[n(5)]
+    Copying,
+    /// Computes the gradient of this rank.
+    #[n(6)]
+    Computing(#[n(0)] Rank),
+    /// Its own part of the step is done; the sum is not whole yet.
+    #[n(7)]
+    Reducing,
+    /// Applies the update.
+    #[n(8)]
+    Updating,
+    /// Evaluates this rank's part of the held-out set.
+    #[n(9)]
+    Evaluating(#[n(0)] Rank),
+    /// Stands still until the job's state is in the store.
+    #[n(10)]
+    Saving,
+    /// Stands still with everything saved: parked, or at the end of the job.
+    #[n(11)]
+    Still,
+    /// The job cannot be computed and was reported so; only a stop is awaited.
+    #[n(12)]
+    Broken,
+}
+
+/// What an executor cannot go on without.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum WaitsFor {
+    /// It works, or nothing is left to do.
+    #[n(0)]
+    Nothing,
+    /// These peers (numbers of executors within the job), at most a membership of them.
+    #[n(1)]
+    Peers(#[n(0)] Vec<u32>),
+    /// The object store.
+    #[n(2)]
+    Store,
+    /// A word of the controller: a proposal, or a stop.
+    #[n(3)]
+    Controller,
 }

@@ -531,6 +531,54 @@ pub enum Fact {
         #[n(0)]
         server: ServerId,
     },
+    /// A checkpoint cannot be restored from: an object of it is gone or not what was written. It no longer counts.
+    #[n(60)]
+    CheckpointDamaged {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation that wrote it.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// Key of the object that is damaged.
+        #[n(3)]
+        object: String,
+        /// What is wrong with it.
+        #[n(4)]
+        reason: String,
+        /// The step of the checkpoint that is used instead; 0 is the job's beginning.
+        #[n(5)]
+        instead: Step,
+    },
+    /// Objects that nothing counts were deleted from the store.
+    #[n(61)]
+    ObjectsSwept {
+        /// How many.
+        #[n(0)]
+        objects: u64,
+        /// Their size.
+        #[n(1)]
+        bytes: u64,
+    },
+    /// The checkpoint that a job was to go on from needs another build. The job is suspended; resumed under that build it goes on.
+    #[n(62)]
+    CheckpointUnreadable {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation that wrote it.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// Which build can read it, and what to do.
+        #[n(3)]
+        reason: String,
+    },
 }
 
 /// Why a command had no effect.
@@ -822,7 +870,7 @@ pub struct CheckpointInfo {
     /// Who wrote it.
     #[n(1)]
     pub generation: Generation,
-    /// Key of the manifest.
+    /// Key of the manifest, as the controller computed it.
     #[n(2)]
     pub manifest_key: String,
     /// Digest of the whole replica.
@@ -832,6 +880,10 @@ pub struct CheckpointInfo {
     #[n(4)]
     pub bytes: u64,
 }
+
+/// Checkpoints that a proposal names: so many damaged ones in a row are passed over in one start. A job that has fewer than this
+/// begins anew when all of them are damaged.
+pub const RESTORE_CHECKPOINTS_MAX: usize = 16;
 
 /// A numbered membership.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
@@ -866,6 +918,11 @@ pub enum Entry {
         /// Key of its manifest.
         #[n(0)]
         manifest_key: String,
+        /// Keys of the manifests to try after it, if it is damaged, newest first: with it at most [`RESTORE_CHECKPOINTS_MAX`].
+        #[n(1)]
+        #[cbor(skip_if = "Vec::is_empty")]
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        earlier: Vec<String>,
     },
     /// `from` is intact: its leader announces the switch on a reduce message, and copies the replica to newcomers at the boundary.
     #[n(2)]

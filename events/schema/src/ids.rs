@@ -267,6 +267,54 @@ impl From<Digest> for String {
     }
 }
 
+/// What the objects of one generation's checkpoints are named by beside job, generation and step; 32 hexadecimal characters as text.
+/// It derives from the key that the controller gives to the job's executors alone, so nobody else can name what they write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct WriterToken(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
+
+impl WriterToken {
+    /// The token of a generation of the job with this key.
+    #[must_use]
+    pub fn of(job_key: &[u8; 32], generation: Generation) -> Self {
+        let derived = blake3::keyed_hash(job_key, &[&b"writer"[..], &generation.0.to_le_bytes()].concat());
+        Self(std::array::from_fn(|i| derived.as_bytes()[i]))
+    }
+}
+
+impl fmt::Display for WriterToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for WriterToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for WriterToken {
+    type Err = IdError;
+    fn from_str(s: &str) -> Result<Self, IdError> {
+        let wrong = || IdError {
+            kind: "writer token",
+            value: s.chars().take(80).collect(),
+            expected: "32 hexadecimal characters of 0-9 and a-f",
+        };
+        let digit = |c: u8| (c as char).to_digit(16).filter(|_| !c.is_ascii_uppercase()).map(|d| d as u8);
+        let mut token = [0; 16];
+        if s.len() != 2 * token.len() {
+            return Err(wrong());
+        }
+        for (byte, pair) in token.iter_mut().zip(s.as_bytes().chunks_exact(2)) {
+            let (high, low) = (digit(pair[0]).ok_or_else(wrong)?, digit(pair[1]).ok_or_else(wrong)?);
+            *byte = high << 4 | low;
+        }
+        Ok(Self(token))
+    }
+}
+
 impl TimeMs {
     /// Milliseconds from `earlier` to here; 0 if the clock went back.
     #[must_use]
@@ -310,5 +358,13 @@ mod tests {
         assert!("local".parse::<SlotId>().is_err() && "job-a/12".parse::<ExecutorId>().is_err());
         let digest = Digest::of(b"ebb");
         assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+        let token = WriterToken([0x0f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff]);
+        assert_eq!(token.to_string().parse::<WriterToken>().unwrap(), token);
+        let (one, other) = (WriterToken::of(&[1; 32], Generation(1)), WriterToken::of(&[2; 32], Generation(1)));
+        assert!(one == WriterToken::of(&[1; 32], Generation(1)) && one != other);
+        assert_ne!(one, WriterToken::of(&[1; 32], Generation(2)));
+        for wrong in ["", "0f", &"0F".repeat(16), &"0g".repeat(16), &"é".repeat(16)] {
+            assert!(wrong.parse::<WriterToken>().is_err(), "{wrong}");
+        }
     }
 }

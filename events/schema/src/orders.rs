@@ -3,6 +3,7 @@
 //! Orders are the whole wanted state of a server, derived from the controller's state and sent again at every change, so that
 //! each is idempotent and a lost one costs nothing. They carry the epoch; an agent refuses one lower than it has seen.
 
+use crate::control::Progress;
 use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
@@ -43,6 +44,16 @@ pub enum AgentMessage {
     /// Nothing new; the agent lives.
     #[n(3)]
     Heartbeat,
+    /// What an executor is at, at most twice a second; never logged.
+    #[n(4)]
+    Progress {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// By its own word.
+        #[n(1)]
+        progress: Progress,
+    },
 }
 
 /// From controller to agent.
@@ -127,7 +138,8 @@ pub struct JobOrder {
     /// The evaluation dataset.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
-    /// Secret shared by the job's executors; derived by the controller's server, never in the log.
+    /// Secret shared by the job's executors; derived by the controller's server, never in the log. They know each other by it, and by
+    /// [`WriterToken::of`](crate::WriterToken::of) it names what they write.
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub key: [u8; 32],

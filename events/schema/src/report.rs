@@ -3,7 +3,7 @@
 //! An agent numbers its reports within its incarnation and repeats them until acknowledged; a number seen before has no effect.
 
 use crate::fact::{Blamed, StallCause};
-use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
+use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ pub enum Report {
         #[n(4)]
         step: Step,
     },
-    /// All shards and the manifest of a checkpoint are in the store. From the leader.
+    /// What earlier builds said of a checkpoint: it names an object instead of who wrote it, so it has no effect any more.
     #[n(6)]
     CheckpointWritten {
         /// Whose.
@@ -261,6 +261,76 @@ pub enum Report {
         /// Who holds up the others.
         #[n(3)]
         blamed: Vec<Blamed>,
+    },
+    /// An object of a checkpoint that was to be loaded is gone or not what was written. From the member that read it, twice.
+    #[n(16)]
+    CheckpointDamaged {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation that wrote it.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// Key of the object that is damaged, for people.
+        #[n(3)]
+        object: String,
+        /// What is wrong with it.
+        #[n(4)]
+        reason: String,
+    },
+    /// All shards and the manifest of a checkpoint are in the store. From the leader.
+    #[n(17)]
+    CheckpointSaved {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation in force when it was complete; that of another one does not count.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// The generation that its objects are named by: the one that began it.
+        #[n(3)]
+        written_in: Generation,
+        /// The token of that generation: together with job, generation and step it names every object.
+        #[n(4)]
+        writer: WriterToken,
+        /// Digest of the whole replica.
+        #[n(5)]
+        replica_digest: Digest,
+        /// Size of all shards.
+        #[n(6)]
+        bytes: u64,
+    },
+    /// The checkpoint that was to be loaded is whole, but of a format that this build cannot read. From the member that tried.
+    #[n(18)]
+    CheckpointUnreadable {
+        /// Whose.
+        #[n(0)]
+        job: JobId,
+        /// The generation that wrote it.
+        #[n(1)]
+        generation: Generation,
+        /// The replica's step.
+        #[n(2)]
+        step: Step,
+        /// Which build can read it, and what to do.
+        #[n(3)]
+        reason: String,
+    },
+    /// Objects that nothing counts were deleted from the store. Seen by the controller's server; agents may not say it.
+    #[n(19)]
+    ObjectsSwept {
+        /// How many.
+        #[n(0)]
+        objects: u64,
+        /// Their size.
+        #[n(1)]
+        bytes: u64,
     },
 }
 

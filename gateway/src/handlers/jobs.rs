@@ -135,8 +135,10 @@ pub async fn model(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result
     let Some(outcome) = shown.outcome else {
         return Err(ApiError::of_field(Kind::ModelNotReady, "phase", shown.phase, model_expected(shown.phase)));
     };
-    let object = app.store.get(&StorePath::from(outcome.model_key.as_str())).await.map_err(|error| {
-        tracing::error!(%error, key = %outcome.model_key, "a finished job's model cannot be read");
+    // Not what the outcome says: whatever an earlier build took from a report, a job's model is in one place.
+    let key = storage::keys::model(&job);
+    let object = app.store.get(&StorePath::from(key.as_str())).await.map_err(|error| {
+        tracing::error!(%error, key, "a finished job's model cannot be read");
         ApiError::new(
             Kind::StoreUnavailable,
             "the model's file cannot be read from the store; try again, and tell the operator if that does not help",

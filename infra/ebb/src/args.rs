@@ -104,6 +104,12 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure this machine against its own baselines
     Bench(BenchArgs),
+    /// Run all of Ebb on virtual time among faults
+    Simulate {
+        /// What to run.
+        #[command(subcommand)]
+        command: SimulateCommand,
+    },
     /// One process of a measured sum; started by `ebb bench`
     #[command(hide = true)]
     BenchMember(BenchMemberArgs),
@@ -479,6 +485,25 @@ pub struct BenchArgs {
     pub brokers: Option<PathBuf>,
 }
 
+/// What can be simulated.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SimulateCommand {
+    /// One schedule of faults after the other, until one does what must not be
+    #[command(after_help = CHAOS_HELP)]
+    Chaos(ChaosArgs),
+}
+
+/// Arguments of `ebb simulate chaos`.
+#[derive(Debug, Clone, Args)]
+pub struct ChaosArgs {
+    /// How long to go on.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub seconds: u64,
+    /// The first seed; the ones after it follow.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub seed: u64,
+}
+
 /// Arguments of `ebb bench-member`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchMemberArgs {
@@ -531,6 +556,13 @@ const AGENT_HELP: &str = "\
 Example:
   ebb agent --controller http://10.0.0.1:7879 --server gpu-1 --slots 4 --data /srv/ebb-agent \\
             --store s3://bucket/ebb --token-file agent-token";
+
+const CHAOS_HELP: &str = "\
+Example:
+  ebb simulate chaos --seconds 600 --seed 1
+
+The controller, the agents, the executors and the gateway are the real ones, without their sockets and clocks. Exits with 1
+and the seed when something was done that must not be, or a job did not go on though nothing was left to hinder it.";
 
 const SUBMIT_HELP: &str = "\
 Example job.yaml:

@@ -5,8 +5,10 @@ use crate::failure::Failure;
 use crate::service::{continue_process, hang_process, kill_process};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{Consumer, ConsumerContext, StreamConsumer};
+use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -43,11 +45,26 @@ pub enum Loss {
     Stopped,
 }
 
+/// Keeps what librdkafka says of brokers that are lost on purpose from people.
+#[derive(Debug, Clone, Copy)]
+struct Quiet;
+
+impl ClientContext for Quiet {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(facility, message, "kafka client");
+    }
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka client");
+    }
+}
+
+impl ConsumerContext for Quiet {}
+
 /// The brokers of one folder.
 pub struct Brokers {
     folder: PathBuf,
     bootstrap: String,
-    admin: Arc<AdminClient<DefaultClientContext>>,
+    admin: Arc<AdminClient<Quiet>>,
 }
 
 impl Brokers {
@@ -58,7 +75,9 @@ impl Brokers {
             Ok(format!("127.0.0.1:{port}"))
         };
         let bootstrap = (1..=NODES).map(address).collect::<Result<Vec<_>, _>>()?.join(",");
-        let admin = quick(&bootstrap).create().map_err(|e| Failure::local("the Kafka client cannot be set up", e))?;
+        let admin = quick(&bootstrap)
+            .create_with_context(Quiet)
+            .map_err(|e| Failure::local("the Kafka client cannot be set up", e))?;
         Ok(Self { folder: folder.to_path_buf(), bootstrap, admin: Arc::new(admin) })
     }
 
@@ -81,6 +100,14 @@ impl Brokers {
         let topic = metadata.topics().iter().find(|known| known.name() == topic);
         let found = topic.and_then(|topic| topic.partitions().iter().find(|known| known.id() == partition));
         found.map(|found| Node(found.leader())).ok_or_else(|| Failure::plain("a partition has no leader"))
+    }
+
+    /// Whether all partitions of a topic are led, and none by this broker.
+    async fn leads_nothing(&self, topic: &str, node: Node) -> Result<bool, Failure> {
+        let metadata = self.metadata().await?;
+        let topic = metadata.topics().iter().find(|known| known.name() == topic);
+        let mut leaders = topic.into_iter().flat_map(|topic| topic.partitions()).map(|partition| partition.leader());
+        Ok(leaders.all(|leader| leader >= 0 && leader != node.0))
     }
 
     /// Waits until every broker is in sync everywhere and leads what it is the first to lead.
@@ -184,7 +211,7 @@ impl Bare {
         let mut config = quick(&brokers.bootstrap);
         let mut consuming = config.clone();
         consuming.set("group.id", "bare").set("fetch.wait.max.ms", "50").set("enable.auto.commit", "false");
-        let consumer: StreamConsumer = consuming.create().map_err(cannot)?;
+        let consumer: StreamConsumer<Quiet> = consuming.create_with_context(Quiet).map_err(cannot)?;
         let mut places = TopicPartitionList::new();
         for partition in 0..NODES {
             places.add_partition_offset(topic, partition, rdkafka::Offset::Beginning).map_err(cannot)?;
@@ -197,42 +224,29 @@ impl Bare {
             .set("enable.idempotence", "true")
             .set("linger.ms", "0")
             .set("request.timeout.ms", "1500");
-        let producer: FutureProducer = config.create().map_err(cannot)?;
+        let producer: FutureProducer<Quiet> = config.create_with_context(Quiet).map_err(cannot)?;
         tasks.extend((0..NODES).map(|partition| tokio::spawn(produce(producer.clone(), topic.to_owned(), partition))));
         Ok(Self { topic: topic.to_owned(), arrivals, tasks })
     }
 
-    /// The partition that a broker leads.
-    pub async fn partition_of(&self, brokers: &Brokers, node: Node) -> Result<i32, Failure> {
-        for partition in 0..NODES {
-            if brokers.leader(&self.topic, partition).await? == node {
-                return Ok(partition);
-            }
-        }
-        Err(Failure::plain("a broker leads no partition of the bare topic"))
-    }
-
-    /// Waits until records of a partition come again under another leader; how long none came.
-    pub async fn gap(
-        &self,
-        brokers: &Brokers,
-        partition: i32,
-        lost: Node,
-        since: Instant,
-    ) -> Result<Duration, Failure> {
+    /// Waits until records of all partitions come again without a broker; how long none came of the one that missed it most.
+    pub async fn gap(&self, brokers: &Brokers, lost: Node, since: Instant) -> Result<Duration, Failure> {
         let begun = Instant::now();
         let elected = loop {
-            if brokers.leader(&self.topic, partition).await.is_ok_and(|leader| leader != lost && leader != Node(-1)) {
+            if brokers.leads_nothing(&self.topic, lost).await.is_ok_and(|nothing| nothing) {
                 break Instant::now();
             }
             self.patience(begun)?;
             tokio::time::sleep(LOOK_EVERY).await;
         };
         loop {
-            let arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)[partition as usize].clone();
-            if arrivals.last().is_some_and(|last| *last > elected) {
-                let around = arrivals.windows(2).filter(|pair| pair[1] >= since);
-                return Ok(around.map(|pair| pair[1] - pair[0]).max().unwrap_or_default());
+            let arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if arrivals.iter().all(|partition: &Vec<Instant>| partition.last().is_some_and(|last| *last > elected)) {
+                let gap = |partition: &Vec<Instant>| {
+                    let around = partition.windows(2).filter(|pair| pair[1] >= since);
+                    around.map(|pair| pair[1] - pair[0]).max()
+                };
+                return Ok(arrivals.iter().filter_map(gap).max().unwrap_or_default());
             }
             self.patience(begun)?;
             tokio::time::sleep(LOOK_EVERY).await;
@@ -247,7 +261,7 @@ impl Bare {
     }
 }
 
-async fn consume(consumer: StreamConsumer, arrivals: Arc<Mutex<Vec<Vec<Instant>>>>) {
+async fn consume(consumer: StreamConsumer<Quiet>, arrivals: Arc<Mutex<Vec<Vec<Instant>>>>) {
     loop {
         match consumer.recv().await {
             Ok(message) => {
@@ -261,7 +275,7 @@ async fn consume(consumer: StreamConsumer, arrivals: Arc<Mutex<Vec<Vec<Instant>>
     }
 }
 
-async fn produce(producer: FutureProducer, topic: String, partition: i32) {
+async fn produce(producer: FutureProducer<Quiet>, topic: String, partition: i32) {
     loop {
         let record = FutureRecord::<(), [u8]>::to(&topic).payload(b"bare".as_slice()).partition(partition);
         if let Err((error, _)) = producer.send(record, BARE_TIMEOUT).await {

@@ -190,6 +190,14 @@ fn describe(job: &Job) -> String {
         ("has these because", reason.unwrap_or_default()),
         ("waits for", job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default()),
         ("last scaling", scaling.unwrap_or_default()),
+        (
+            "damaged checkpoint",
+            job.damaged_checkpoints.last().map(crate::wire::DamagedCheckpoint::sentence).unwrap_or_default(),
+        ),
+        (
+            "needs another build",
+            job.unreadable_checkpoint.as_ref().map(crate::wire::UnreadableCheckpoint::sentence).unwrap_or_default(),
+        ),
         ("restarts", if job.restarts == 0 { String::new() } else { job.restarts.to_string() }),
         ("accuracy", outcome.and_then(|o| o.metrics).map(accuracy).unwrap_or_default()),
         ("model digest", outcome.map(|o| o.model_digest.clone()).unwrap_or_default()),

@@ -23,13 +23,14 @@ mod release;
 mod scratch;
 pub mod service;
 mod signals;
+mod simulate;
 pub mod sse;
 pub mod take_back;
 pub mod up;
 mod watch;
 pub mod wire;
 
-use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand};
+use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand, SimulateCommand};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use client::Client;
@@ -81,6 +82,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
                 .map_err(|e| Failure::local("the executor ended", e));
         }
         Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
+        Command::Simulate { command: SimulateCommand::Chaos(args) } => return simulate::chaos(args, cli.output),
         Command::Completion { shell } => {
             // Not straight to standard output: the generator panics when nobody reads to the end.
             let mut script = Vec::new();
@@ -142,6 +144,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         | Command::TakeBack(_)
         | Command::Demo(_)
         | Command::Bench(_)
+        | Command::Simulate { .. }
         | Command::BenchMember(_)
         | Command::Executor
         | Command::Completion { .. } => Ok(()),

@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, line, terminal};
-use crate::wire::{self, Job, words};
+use crate::wire::{self, DamagedCheckpoint, Job, UnreadableCheckpoint, words};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::time::Duration;
@@ -140,7 +140,8 @@ impl View {
 fn change_mark(job: &Job) -> String {
     let part = job.progress.map_or(0, |p| 100 * p.step / p.steps_total.max(1) / LINE_EVERY_PERCENT);
     let scaling = job.last_scaling.as_ref().map(|s| s.at.to_string()).unwrap_or_default();
-    format!("{} {} {part} {scaling} {}", job.phase, job.slots.len(), job.restarts)
+    let damaged = job.damaged_checkpoints.len();
+    format!("{} {} {part} {scaling} {} {damaged}", job.phase, job.slots.len(), job.restarts)
 }
 
 fn full_line(job: &Job) -> String {
@@ -171,6 +172,8 @@ pub fn summary(job: &Job) -> String {
     if !waits.is_empty() && job.progress.is_none() {
         parts.push(format!("waits for {waits}"));
     }
+    parts.extend(job.damaged_checkpoints.last().map(DamagedCheckpoint::sentence));
+    parts.extend(job.unreadable_checkpoint.as_ref().map(UnreadableCheckpoint::sentence));
     parts.extend(job.failure.clone());
     parts.join("  ")
 }
@@ -180,6 +183,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_damaged_checkpoint_is_another_line_that_says_so() {
+        let record = json!({"id": "job-a", "phase": "starting", "slots": ["local/0"], "workers": {"min": 1, "max": 4}});
+        let before: Job = wire::read(&record).unwrap();
+        let mut job = before.clone();
+        let found = json!({"step": 120, "object": "k", "reason": "checkpoint object `k` is missing", "instead": 60});
+        job.damaged_checkpoints = vec![serde_json::from_value(found).unwrap()];
+        assert_ne!(change_mark(&before), change_mark(&job));
+        let sentence = "the checkpoint of step 120 is damaged (checkpoint object `k` is missing), so the checkpoint of step 60 is used instead";
+        assert!(summary(&job).ends_with(sentence), "{}", summary(&job));
+        job.damaged_checkpoints[0].instead = 0;
+        assert!(summary(&job).ends_with("so the job begins anew"));
+    }
 
     #[test]
     fn a_running_job_is_one_line() {

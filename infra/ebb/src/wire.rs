@@ -44,6 +44,57 @@ pub struct Job {
     pub failure: Option<String>,
     /// Times it went back to a checkpoint.
     pub restarts: u32,
+    /// Checkpoints that were found damaged, newest finding last.
+    pub damaged_checkpoints: Vec<DamagedCheckpoint>,
+    /// The checkpoint that it waits for another build for.
+    pub unreadable_checkpoint: Option<UnreadableCheckpoint>,
+}
+
+/// A checkpoint that cannot be restored from.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DamagedCheckpoint {
+    /// The replica's step.
+    pub step: u64,
+    /// Key of the object that is damaged.
+    pub object: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// The step of the checkpoint that is used instead; 0 is the beginning.
+    pub instead: u64,
+}
+
+impl DamagedCheckpoint {
+    /// As a person reads it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let instead = match self.instead {
+            0 => "the job begins anew".to_owned(),
+            step => format!("the checkpoint of step {step} is used instead"),
+        };
+        format!("the checkpoint of step {} is damaged ({}), so {instead}", self.step, self.reason)
+    }
+}
+
+/// A checkpoint of a format that the build in use cannot read.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct UnreadableCheckpoint {
+    /// The replica's step.
+    pub step: u64,
+    /// Which build can read it, and what to do.
+    pub reason: String,
+}
+
+impl UnreadableCheckpoint {
+    /// As a person reads it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        format!(
+            "suspended, because the checkpoint of step {} needs another build: {}; then `ebb resume`",
+            self.step, self.reason
+        )
+    }
 }
 
 impl Job {

@@ -1,10 +1,13 @@
 //! What a checkpoint consists of. Pure: types, their JSON, and the check that shards make a whole.
 
+use crate::keys::CheckpointName;
 use events_schema::{Digest, Generation, JobId, Step};
 use serde::{Deserialize, Serialize};
 
 /// The format's number; a reader refuses any other.
 pub const FORMAT_VERSION: u32 = 1;
+/// What a manifest says of its writer, so that a build that cannot read it can say which one can. Every format has this field.
+pub const THIS_BUILD: &str = concat!("ebb ", env!("CARGO_PKG_VERSION"));
 /// Most shards: more members than a job can have.
 const SHARDS_MAX: usize = 1024;
 /// Elements of which bytes are hashed at once; any number gives the same digest.
@@ -81,17 +84,34 @@ pub struct Manifest {
     pub replica_digest: Digest,
     /// In order, without gap or overlap.
     pub shards: Vec<ShardRecord>,
+    /// [`THIS_BUILD`] of its writer; none in those of the first build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_by: Option<String>,
 }
 
-/// Why bytes are no manifest. All of them: use the previous checkpoint, and say so.
+/// Why bytes are no manifest. [`ManifestError::Version`]: stop and say so, another build reads it. The others: use the previous
+/// checkpoint, and say so.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON of this shape.
     #[error("not a manifest")]
     Malformed(#[source] serde_json::Error),
-    /// Written by another release.
-    #[error("manifest of format version {0}; this release reads {FORMAT_VERSION}")]
-    Version(u32),
+    /// Of another format.
+    #[error("it has format {version}, and this build ({THIS_BUILD}) reads format {FORMAT_VERSION}; run {}", build_of(written_by.as_deref()))]
+    Version {
+        /// Its format.
+        version: u32,
+        /// The build that wrote it, if it says so.
+        written_by: Option<String>,
+    },
+    /// It is not about what its place in the store says, or names objects elsewhere.
+    #[error("it names `{found}` where its own place says `{expected}`")]
+    Elsewhere {
+        /// What it names.
+        found: String,
+        /// What it would have to name.
+        expected: String,
+    },
     /// Shards that do not make a whole.
     #[error("shards do not cover the replica: expected element {expected}, found {found}")]
     Gap {
@@ -128,10 +148,13 @@ impl Manifest {
         #[derive(Deserialize)]
         struct Version {
             format_version: u32,
+            #[serde(default)]
+            written_by: Option<String>,
         }
-        let Version { format_version } = serde_json::from_slice(bytes).map_err(ManifestError::Malformed)?;
-        if format_version != FORMAT_VERSION {
-            return Err(ManifestError::Version(format_version));
+        let Version { format_version: version, written_by } =
+            serde_json::from_slice(bytes).map_err(ManifestError::Malformed)?;
+        if version != FORMAT_VERSION {
+            return Err(ManifestError::Version { version, written_by });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(ManifestError::Malformed)?;
         manifest.check()?;
@@ -161,11 +184,29 @@ impl Manifest {
         }
     }
 
+    /// Whether it is about this checkpoint and names its objects only: what is read follows from the name, whatever a manifest says.
+    pub fn check_place(&self, name: &CheckpointName) -> Result<(), ManifestError> {
+        let own =
+            CheckpointName { job: self.job.clone(), generation: self.generation, step: self.step, writer: name.writer };
+        let named = self.shards.iter().map(|shard| shard.key.as_str());
+        let expected = (0..).map(|index| name.shard(index));
+        let mut pairs = named.zip(expected);
+        let wrong = match own == *name {
+            true => pairs.find(|(found, expected)| found != expected).map(|(f, e)| (f.to_owned(), e)),
+            false => Some((own.manifest(), name.manifest())),
+        };
+        wrong.map_or(Ok(()), |(found, expected)| Err(ManifestError::Elsewhere { found, expected }))
+    }
+
     /// Bytes of all shards.
     #[must_use]
     pub fn shard_bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.bytes).sum()
     }
+}
+
+fn build_of(written_by: Option<&str>) -> String {
+    written_by.map_or_else(|| "the build that wrote it".to_owned(), |build| format!("the build that wrote it, {build}"))
 }
 
 /// BLAKE3 of a replica's little-endian bytes.

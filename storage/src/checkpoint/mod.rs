@@ -1,17 +1,19 @@
 //! Checkpoints: the flat replica in shards, and a manifest that makes them one.
 //!
 //! The manifest is the commit: shards without it are rubbish to be swept, a manifest without its shards is corruption and is
-//! said to be. Whether a committed checkpoint *counts* is the controller's to say. Read `manifest.rs` (pure), `write.rs`,
-//! `read.rs`, `model.rs`.
+//! said to be. Whether a committed checkpoint *counts* is the controller's to say, so nothing here looks for checkpoints: who
+//! reads or deletes one knows its name ([`crate::keys::CheckpointName`]). Read `manifest.rs` (pure), `write.rs`, `read.rs`, `model.rs`.
 
 mod manifest;
 mod model;
 mod read;
 mod write;
 
-pub use manifest::{FORMAT_VERSION, Manifest, ManifestError, ShardRange, ShardRecord, cut_shards, replica_digest};
+pub use manifest::{
+    FORMAT_VERSION, Manifest, ManifestError, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
+};
 pub use model::{read_model, write_model};
-pub use read::{RestoreError, StoredCheckpoint, list, read_manifest, read_range, read_replica};
+pub use read::{RestoreError, read_manifest, read_range, read_replica};
 pub use write::{CheckpointWriteError, delete, write_manifest, write_shard};
 
 #[cfg(test)]

@@ -12,12 +12,9 @@ use std::sync::Arc;
 const MODEL_BYTES_MAX: u64 = 4 * events_schema::job::PARAMETERS_MAX + (16 << 20);
 
 /// Writes a finished model; durable when this returns. The same job always ends in the same bytes, so repeating is harmless.
-/// Gives the key.
-pub async fn write_model(store: &Arc<dyn ObjectStore>, job: &JobId, file: Vec<u8>) -> Result<String, StoreFault> {
-    let key = keys::model(job);
+pub async fn write_model(store: &Arc<dyn ObjectStore>, job: &JobId, file: Vec<u8>) -> Result<(), StoreFault> {
     let file = Bytes::from(file);
-    Object::of_key(store, &key).put(file.len() as u64, || std::iter::once(file.clone())).await?;
-    Ok(key)
+    Object::of_key(store, &keys::model(job)).put(file.len() as u64, || std::iter::once(file.clone())).await
 }
 
 /// Reads a finished model.

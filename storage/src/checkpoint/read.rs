@@ -2,13 +2,12 @@
 
 use super::manifest::{Manifest, ManifestError, ShardRecord, replica_digest};
 use super::write::TENSOR;
-use crate::keys;
+use crate::keys::CheckpointName;
 use crate::object::{Object, WholeError};
 use crate::retry::StoreFault;
-use events_schema::{Digest, JobId};
+use events_schema::Digest;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStore;
-use object_store::path::Path;
 use safetensors::{Dtype, SafeTensors};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +17,8 @@ const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Shards read at once.
 const SHARDS_IN_FLIGHT_MAX: usize = 4;
 
-/// Why a checkpoint cannot be used. [`RestoreError::Store`] may pass: try again later. The others: use the checkpoint before it.
+/// Why a checkpoint cannot be used. [`RestoreError::Store`] may pass: try again later. [`RestoreError::Format`]: stop, another build
+/// reads it, and what was trained since the checkpoint before it must not be thrown away. The others: use the checkpoint before it.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The store failed for longer than its deadline.
@@ -47,6 +47,15 @@ pub enum RestoreError {
         #[source]
         source: ManifestError,
     },
+    /// The manifest is of another format.
+    #[error("checkpoint `{key}` cannot be read by this build")]
+    Format {
+        /// Its key.
+        key: String,
+        /// Which, and which build reads it.
+        #[source]
+        source: ManifestError,
+    },
     /// The caller asked for elements that are not there. Stop.
     #[error("elements {first}..{end} lie outside a replica of {replica_len} elements")]
     Outside {
@@ -60,6 +69,18 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
+    /// The object that is not what it should be, if it is an object's fault.
+    #[must_use]
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Self::Missing { key }
+            | Self::Corrupt { key, .. }
+            | Self::Manifest { key, .. }
+            | Self::Format { key, .. } => Some(key),
+            Self::Store(_) | Self::Outside { .. } => None,
+        }
+    }
+
     /// Whether the checkpoint itself is damaged or gone, so that the one before it has to be used.
     #[must_use]
     pub fn is_damage(&self) -> bool {
@@ -77,29 +98,28 @@ impl RestoreError {
     }
 }
 
-/// A checkpoint found by [`list`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredCheckpoint {
-    /// Key of its manifest.
-    pub manifest_key: String,
-    /// When it was written, milliseconds since 1970, by the store's clock.
-    pub written_at_ms: u64,
-}
-
 /// Reads and checks a manifest.
-pub async fn read_manifest(store: &Arc<dyn ObjectStore>, manifest_key: &str) -> Result<Manifest, RestoreError> {
-    let bytes = Object::of_key(store, manifest_key).whole(MANIFEST_BYTES_MAX).await.map_err(RestoreError::of)?;
-    Manifest::parse(&bytes).map_err(|source| RestoreError::Manifest { key: manifest_key.to_owned(), source })
+pub async fn read_manifest(store: &Arc<dyn ObjectStore>, name: &CheckpointName) -> Result<Manifest, RestoreError> {
+    let key = name.manifest();
+    let bytes = Object::of_key(store, &key).whole(MANIFEST_BYTES_MAX).await.map_err(RestoreError::of)?;
+    let parsed = Manifest::parse(&bytes).and_then(|manifest| manifest.check_place(name).map(|()| manifest));
+    parsed.map_err(|source| match source {
+        ManifestError::Version { .. } => RestoreError::Format { key, source },
+        source => RestoreError::Manifest { key, source },
+    })
 }
 
 /// The whole flat replica, checked shard by shard and as a whole.
-pub async fn read_replica(store: &Arc<dyn ObjectStore>, manifest: &Manifest) -> Result<Vec<f32>, RestoreError> {
+pub async fn read_replica(
+    store: &Arc<dyn ObjectStore>,
+    name: &CheckpointName,
+    manifest: &Manifest,
+) -> Result<Vec<f32>, RestoreError> {
     let replica = read_range(store, manifest, 0..manifest.replica_len).await?;
     let found = replica_digest(&replica);
     if found != manifest.replica_digest {
-        let key = keys::checkpoint_manifest(&manifest.job, manifest.generation, manifest.step);
         return Err(RestoreError::Corrupt {
-            key,
+            key: name.manifest(),
             problem: format!("the replica's digest is {found} instead of {}", manifest.replica_digest),
         });
     }
@@ -134,23 +154,6 @@ pub async fn read_range(
         out.extend(bytes[from as usize * 4..to as usize * 4].as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
     }
     Ok(out)
-}
-
-/// All committed checkpoints of a job, in order of generation and step.
-pub async fn list(store: &Arc<dyn ObjectStore>, job: &JobId) -> Result<Vec<StoredCheckpoint>, StoreFault> {
-    let folder = keys::checkpoints(job);
-    let objects: Vec<_> =
-        store.list(Some(&Path::from(folder.as_str()))).try_collect().await.map_err(|e| StoreFault::of(&folder, e))?;
-    let mut found: Vec<StoredCheckpoint> = objects
-        .into_iter()
-        .filter(|object| keys::checkpoint_of_manifest(object.location.as_ref()).is_some())
-        .map(|object| StoredCheckpoint {
-            manifest_key: object.location.to_string(),
-            written_at_ms: u64::try_from(object.last_modified.timestamp_millis()).unwrap_or(0),
-        })
-        .collect();
-    found.sort_by(|a, b| a.manifest_key.cmp(&b.manifest_key));
-    Ok(found)
 }
 
 /// One shard's first element and little-endian elements.

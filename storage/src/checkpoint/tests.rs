@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::faults::{Fault, FaultyStore};
-use crate::keys;
-use events_schema::{Digest, Generation, JobId, Step};
+use crate::keys::CheckpointName;
+use crate::stored::{delete_object, objects_of_job};
+use events_schema::{Digest, Generation, JobId, Step, WriterToken};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use proptest::prelude::*;
@@ -15,6 +16,10 @@ const STEP: Step = Step(700);
 
 fn job() -> JobId {
     JobId::parse("job-a").unwrap()
+}
+
+fn name() -> CheckpointName {
+    CheckpointName { job: job(), generation: GENERATION, step: STEP, writer: Some(WriterToken([7; 16])) }
 }
 
 fn replica(len: usize) -> Vec<f32> {
@@ -32,13 +37,14 @@ fn manifest(replica: &[f32], shards: Vec<ShardRecord>) -> Manifest {
         replica_len: replica.len() as u64,
         replica_digest: replica_digest(replica),
         shards,
+        written_by: Some(THIS_BUILD.to_owned()),
     }
 }
 
 async fn write_all(store: &Arc<dyn ObjectStore>, replica: &[f32], members: u32) -> Manifest {
     let mut shards = Vec::new();
     for range in cut_shards(replica.len() as u64, members) {
-        shards.push(write_shard(store, &job(), GENERATION, STEP, range, range.of(replica).unwrap()).await.unwrap());
+        shards.push(write_shard(store, &name(), range, range.of(replica).unwrap()).await.unwrap());
     }
     manifest(replica, shards)
 }
@@ -49,11 +55,11 @@ async fn any_number_of_writers_restores_to_the_same_replica() {
         let store: Arc<dyn ObjectStore> = FaultyStore::new();
         let replica = replica(len);
         let manifest = write_all(&store, &replica, members).await;
-        let key = write_manifest(&store, &manifest).await.unwrap();
-        assert_eq!(key, keys::checkpoint_manifest(&job(), GENERATION, STEP));
-        let read = read_manifest(&store, &key).await.unwrap();
+        let key = write_manifest(&store, &name(), &manifest).await.unwrap();
+        assert_eq!(key, name().manifest());
+        let read = read_manifest(&store, &name()).await.unwrap();
         assert_eq!(read, manifest);
-        let restored = read_replica(&store, &read).await.unwrap();
+        let restored = read_replica(&store, &name(), &read).await.unwrap();
         assert!(restored.iter().map(|v| v.to_bits()).eq(replica.iter().map(|v| v.to_bits())));
         let part = len as u64 / 3..len as u64 * 2 / 3;
         assert_eq!(
@@ -72,11 +78,11 @@ async fn a_manifest_is_written_once() {
     let manifest = write_all(&store, &replica, 2).await;
     // An answer that is lost: the manifest is there, and the retry sees that it is ours.
     faulty.fail(Fault::LostAnswer, "manifest", 1);
-    write_manifest(&store, &manifest).await.unwrap();
+    write_manifest(&store, &name(), &manifest).await.unwrap();
     assert_eq!(faulty.pending(), 0);
-    write_manifest(&store, &manifest).await.unwrap();
+    write_manifest(&store, &name(), &manifest).await.unwrap();
     let other = Manifest { numeric_class: Digest([9; 32]), ..manifest };
-    assert!(matches!(write_manifest(&store, &other).await, Err(CheckpointWriteError::Taken { .. })));
+    assert!(matches!(write_manifest(&store, &name(), &other).await, Err(CheckpointWriteError::Taken { .. })));
 }
 
 #[tokio::test]
@@ -87,7 +93,7 @@ async fn failed_writes_are_repeated() {
     for fault in [Fault::Write, Fault::LostAnswer] {
         faulty.fail(fault, "shard-0", 1);
         let manifest = write_all(&store, &replica, 2).await;
-        assert!(read_replica(&store, &manifest).await.unwrap() == replica);
+        assert!(read_replica(&store, &name(), &manifest).await.unwrap() == replica);
     }
 }
 
@@ -97,50 +103,86 @@ async fn damage_is_named_and_never_returned() {
     let store: Arc<dyn ObjectStore> = faulty.clone();
     let replica = replica(1_000);
     let manifest = write_all(&store, &replica, 3).await;
-    let key = write_manifest(&store, &manifest).await.unwrap();
+    let key = write_manifest(&store, &name(), &manifest).await.unwrap();
     let second = &manifest.shards[1].key;
 
     faulty.fail(Fault::Corrupt, "shard-1", 1);
-    let error = read_replica(&store, &manifest).await.unwrap_err();
+    let error = read_replica(&store, &name(), &manifest).await.unwrap_err();
     assert!(matches!(&error, RestoreError::Corrupt { key, .. } if key == second) && error.is_damage(), "{error}");
 
     faulty.fail(Fault::Truncate, "shard-1", 1);
-    assert!(read_replica(&store, &manifest).await.unwrap() == replica, "a short read is tried again");
+    assert!(read_replica(&store, &name(), &manifest).await.unwrap() == replica, "a short read is tried again");
 
     let lie = Manifest { replica_digest: Digest([7; 32]), ..manifest.clone() };
-    assert!(matches!(read_replica(&store, &lie).await, Err(RestoreError::Corrupt { key: k, .. }) if k == key));
+    assert!(matches!(read_replica(&store, &name(), &lie).await, Err(RestoreError::Corrupt { key: k, .. }) if k == key));
 
     faulty.fail(Fault::Corrupt, "manifest", 1);
-    assert!(read_manifest(&store, &key).await.unwrap_err().is_damage());
+    assert!(read_manifest(&store, &name()).await.unwrap_err().is_damage());
 
     store.delete(&Path::from(second.as_str())).await.unwrap();
-    let error = read_replica(&store, &manifest).await.unwrap_err();
+    let error = read_replica(&store, &name(), &manifest).await.unwrap_err();
     assert!(matches!(&error, RestoreError::Missing { key } if key == second), "{error}");
-    assert!(matches!(
-        read_manifest(&store, "jobs/none/checkpoints/g1-s1/manifest.json").await,
-        Err(RestoreError::Missing { .. })
-    ));
+    let none = CheckpointName { step: Step(1), ..name() };
+    assert!(matches!(read_manifest(&store, &none).await, Err(RestoreError::Missing { key }) if key == none.manifest()));
 }
 
 #[tokio::test]
-async fn checkpoints_are_listed_and_deleted() {
+async fn another_format_is_not_damage_and_names_the_build_that_reads_it() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let later = r#"{"format_version":9,"written_by":"ebb 9.1.0","replicas":{}}"#;
+    store.put(&Path::from(name().manifest()), later.into()).await.unwrap();
+    let error = read_manifest(&store, &name()).await.unwrap_err();
+    assert!(matches!(&error, RestoreError::Format { .. }) && !error.is_damage(), "{error}");
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("has format 9") && source.contains("reads format 1"), "{source}");
+    assert!(source.ends_with("run the build that wrote it, ebb 9.1.0") && source.contains(THIS_BUILD), "{source}");
+}
+
+#[tokio::test]
+async fn a_manifest_that_names_objects_of_others_is_not_followed() {
     let store: Arc<dyn ObjectStore> = FaultyStore::new();
     let replica = replica(10);
     let manifest = write_all(&store, &replica, 2).await;
-    assert!(list(&store, &job()).await.unwrap().is_empty(), "shards without a manifest are no checkpoint");
-    let key = write_manifest(&store, &manifest).await.unwrap();
-    let model = write_model(&store, &job(), vec![1, 2, 3]).await.unwrap();
-    assert_eq!(
-        list(&store, &job()).await.unwrap().iter().map(|c| c.manifest_key.as_str()).collect::<Vec<_>>(),
-        [key.as_str()]
-    );
-    for _ in 0..2 {
-        delete(&store, &key).await.unwrap();
+    let other = CheckpointName { job: JobId::parse("job-b").unwrap(), ..name() };
+    let mut foreign = manifest.clone();
+    foreign.shards[1].key = other.shard(1);
+    for (place, manifest) in [(&name(), &foreign), (&other, &manifest)] {
+        assert!(matches!(write_manifest(&store, place, manifest).await, Err(CheckpointWriteError::NotWhole(_))));
+        store.put(&Path::from(place.manifest()), manifest.to_bytes().into()).await.unwrap();
+        let error = read_manifest(&store, place).await.unwrap_err();
+        assert!(
+            matches!(&error, RestoreError::Manifest { source: ManifestError::Elsewhere { .. }, .. })
+                && error.is_damage(),
+            "{error}"
+        );
     }
-    assert!(list(&store, &job()).await.unwrap().is_empty());
-    assert!(store.head(&Path::from(manifest.shards[0].key.as_str())).await.is_err());
+}
+
+#[tokio::test]
+async fn a_deleted_checkpoint_is_gone_and_nothing_else_is() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let replica = replica(10);
+    let manifest = write_all(&store, &replica, 2).await;
+    let key = write_manifest(&store, &name(), &manifest).await.unwrap();
+    write_model(&store, &job(), vec![1, 2, 3]).await.unwrap();
+    let all = objects_of_job(&store, &job(), |_| true, 10).await.unwrap();
+    assert_eq!(all.len(), 4);
+    assert!(all.iter().any(|object| object.key == key && object.bytes == manifest.to_bytes().len() as u64));
+    assert_eq!(objects_of_job(&store, &job(), |object| object.key.contains("shard"), 1).await.unwrap().len(), 1);
+    for of_others in [CheckpointName { step: Step(1), ..name() }, CheckpointName { writer: None, ..name() }] {
+        delete(&store, &of_others).await.unwrap();
+        assert_eq!(objects_of_job(&store, &job(), |_| true, 10).await.unwrap().len(), 4);
+    }
+    for _ in 0..2 {
+        delete(&store, &name()).await.unwrap();
+    }
+    let left = objects_of_job(&store, &job(), |_| true, 10).await.unwrap();
     assert_eq!(read_model(&store, &job()).await.unwrap().as_ref(), [1, 2, 3]);
-    assert!(matches!(delete(&store, &model).await, Err(CheckpointWriteError::NotAManifest { .. })));
+    assert_eq!(left.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), [crate::keys::model(&job())]);
+    for _ in 0..2 {
+        delete_object(&store, &left[0]).await.unwrap();
+    }
+    assert!(objects_of_job(&store, &job(), |_| true, 10).await.unwrap().is_empty());
 }
 
 /// Written once, read for ever.
@@ -148,7 +190,7 @@ async fn checkpoints_are_listed_and_deleted() {
 async fn golden_shard() {
     let store: Arc<dyn ObjectStore> = FaultyStore::new();
     let range = ShardRange { index: 0, first_element: 4, elements: 2 };
-    let shard = write_shard(&store, &job(), GENERATION, STEP, range, &[1.0, -2.5]).await.unwrap();
+    let shard = write_shard(&store, &name(), range, &[1.0, -2.5]).await.unwrap();
     let file = store.get(&Path::from(shard.key.as_str())).await.unwrap().bytes().await.unwrap();
     let header = concat!(
         r#"{"__metadata__":{"first_element":"4","format":"ebb-shard-1","generation":"3","job":"job-a","step":"700"},"#,
@@ -181,7 +223,11 @@ fn manifests_are_checked() {
             matches!(parse(vec![shard(0, wrong)]), Err(ManifestError::Short { elements, .. }) if elements == wrong)
         );
     }
-    assert!(matches!(Manifest::parse(br#"{"format_version":9}"#), Err(ManifestError::Version(9))));
+    let of_9 = Manifest::parse(br#"{"format_version":9}"#).unwrap_err();
+    assert!(matches!(&of_9, ManifestError::Version { version: 9, written_by: None }), "{of_9}");
+    let first = r#"{"format_version":1,"job":"job-a","spec_digest":"D","numeric_class":"D","generation":1,"step":2,"replica_len":0,"replica_digest":"D","shards":[]}"#;
+    let first = Manifest::parse(first.replace('D', &Digest([1; 32]).to_string()).as_bytes()).unwrap();
+    assert_eq!(first.written_by, None, "the first build did not say");
     assert!(matches!(Manifest::parse(b"\xff"), Err(ManifestError::Malformed(_))));
 }
 

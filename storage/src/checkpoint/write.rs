@@ -1,11 +1,11 @@
 //! Writing a checkpoint: shards by all members, then the manifest by the leader. Also its removal, in the other order.
 
 use super::manifest::{FORMAT_VERSION, Manifest, ManifestError, ShardRange, ShardRecord, little_endian};
-use crate::keys;
+use crate::keys::CheckpointName;
 use crate::object::Object;
 use crate::retry::StoreFault;
 use bytes::Bytes;
-use events_schema::{Digest, Generation, JobId, Step};
+use events_schema::Digest;
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -41,12 +41,6 @@ pub enum CheckpointWriteError {
         /// Elements of the replica.
         replica_len: usize,
     },
-    /// Not the key of a manifest. Stop.
-    #[error("`{key}` is not the key of a manifest")]
-    NotAManifest {
-        /// As given.
-        key: String,
-    },
 }
 
 /// Writes one shard as a safetensors file with the tensor `replica` of shape `[elements]`. `elements` are the shard's own,
@@ -55,17 +49,15 @@ pub enum CheckpointWriteError {
 /// Beside `elements` only the parts on their way are in memory. The object is durable when this returns.
 pub async fn write_shard(
     store: &Arc<dyn ObjectStore>,
-    job: &JobId,
-    generation: Generation,
-    step: Step,
+    name: &CheckpointName,
     range: ShardRange,
     elements: &[f32],
 ) -> Result<ShardRecord, CheckpointWriteError> {
     if elements.len() as u64 != range.elements {
         return Err(CheckpointWriteError::Outside { index: range.index, replica_len: elements.len() });
     }
-    let key = keys::checkpoint_shard(job, generation, step, range.index);
-    let header = Bytes::from(header(job, generation, step, range));
+    let key = name.shard(range.index);
+    let header = Bytes::from(header(name, range));
     let encoded = || {
         std::iter::once(header.clone())
             .chain(elements.chunks(ENCODED_ELEMENTS).map(|block| Bytes::from(little_endian(block))))
@@ -84,12 +76,17 @@ pub async fn write_shard(
 }
 
 /// Commits a checkpoint whose shards are all written; gives the manifest's key. Repeating it is harmless.
-pub async fn write_manifest(store: &Arc<dyn ObjectStore>, manifest: &Manifest) -> Result<String, CheckpointWriteError> {
-    manifest.check().map_err(CheckpointWriteError::NotWhole)?;
+pub async fn write_manifest(
+    store: &Arc<dyn ObjectStore>,
+    name: &CheckpointName,
+    manifest: &Manifest,
+) -> Result<String, CheckpointWriteError> {
+    manifest.check().and_then(|()| manifest.check_place(name)).map_err(CheckpointWriteError::NotWhole)?;
     if manifest.format_version != FORMAT_VERSION {
-        return Err(CheckpointWriteError::NotWhole(ManifestError::Version(manifest.format_version)));
+        let (version, written_by) = (manifest.format_version, manifest.written_by.clone());
+        return Err(CheckpointWriteError::NotWhole(ManifestError::Version { version, written_by }));
     }
-    let key = keys::checkpoint_manifest(&manifest.job, manifest.generation, manifest.step);
+    let key = name.manifest();
     match Object::of_key(store, &key).put_if_absent(&Bytes::from(manifest.to_bytes())).await {
         Ok(()) => Ok(key),
         Err(StoreFault::Exists { key }) => Err(CheckpointWriteError::Taken { key }),
@@ -99,12 +96,11 @@ pub async fn write_manifest(store: &Arc<dyn ObjectStore>, manifest: &Manifest) -
 
 /// Removes a checkpoint, manifest first, so that what is left of an interrupted removal is never taken for a checkpoint.
 /// Removing what is not there succeeds. Only the controller calls this.
-pub async fn delete(store: &Arc<dyn ObjectStore>, manifest_key: &str) -> Result<(), CheckpointWriteError> {
-    let folder = keys::checkpoint_of_manifest(manifest_key)
-        .ok_or_else(|| CheckpointWriteError::NotAManifest { key: manifest_key.to_owned() })?;
-    Object::of_key(store, manifest_key).delete().await?;
-    let prefix = Path::from(folder.trim_end_matches('/'));
-    let found: Vec<_> = store.list(Some(&prefix)).try_collect().await.map_err(|e| StoreFault::of(folder, e))?;
+pub async fn delete(store: &Arc<dyn ObjectStore>, name: &CheckpointName) -> Result<(), StoreFault> {
+    Object::of_key(store, &name.manifest()).delete().await?;
+    let folder = name.folder();
+    let prefix = Path::from(folder.as_str());
+    let found: Vec<_> = store.list(Some(&prefix)).try_collect().await.map_err(|e| StoreFault::of(&folder, e))?;
     for object in found {
         Object::of_key(store, object.location.as_ref()).delete().await?;
     }
@@ -112,7 +108,8 @@ pub async fn delete(store: &Arc<dyn ObjectStore>, manifest_key: &str) -> Result<
 }
 
 /// The beginning of a safetensors file: the header's length, then its JSON padded with spaces to 8 bytes.
-fn header(job: &JobId, generation: Generation, step: Step, range: ShardRange) -> Vec<u8> {
+fn header(name: &CheckpointName, range: ShardRange) -> Vec<u8> {
+    let CheckpointName { job, generation, step, .. } = name;
     let json = json!({
         "__metadata__": {
             "format": "ebb-shard-1", "job": job, "generation": generation.to_string(), "step": step.to_string(), "first_element": range.first_element.to_string(),

@@ -36,6 +36,7 @@ impl Agent {
             }
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
+            FromExecutor::Progress(progress) => self.keep_progress(executor, progress),
             FromExecutor::Alive => {}
         }
     }
@@ -83,11 +84,15 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::AgentGone
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }
-        | Report::JobStalled { .. } => false,
+        | Report::JobStalled { .. }
+        | Report::ObjectsSwept { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,
         Report::GenerationActive { job, .. }
         | Report::MemberDeparted { job, .. }
         | Report::CheckpointWritten { job, .. }
+        | Report::CheckpointSaved { job, .. }
+        | Report::CheckpointDamaged { job, .. }
+        | Report::CheckpointUnreadable { job, .. }
         | Report::JobCompleted { job, .. }
         | Report::JobBroken { job, .. }
         | Report::Evaluated { job, .. }

@@ -4,7 +4,8 @@
 
 use crate::machine::{Agent, Phase};
 use crate::words::{LinkEnd, LinkWord, Note, Out};
-use events_schema::JobId;
+use events_schema::control::Progress;
+use events_schema::{ExecutorId, JobId};
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
 use std::collections::BTreeMap;
 
@@ -34,6 +35,8 @@ pub(crate) struct Uplink {
     pause_ms: u64,
     /// The newest of each job.
     telemetry: BTreeMap<JobId, Telemetry>,
+    /// What each executor is at, by its newest word.
+    progress: BTreeMap<ExecutorId, Progress>,
 }
 
 #[derive(Debug, Clone)]
@@ -62,6 +65,7 @@ impl Uplink {
             newest: 0,
             pause_ms: RETRY_PAUSE_MIN_MS,
             telemetry: BTreeMap::new(),
+            progress: BTreeMap::new(),
         }
     }
 }
@@ -108,6 +112,7 @@ impl Agent {
         self.uplink.pause_ms = (self.uplink.pause_ms * 2).min(RETRY_PAUSE_MAX_MS);
         self.uplink.state = Link::Down { retry_at: self.after(shortened_ms) };
         self.uplink.telemetry.clear();
+        self.uplink.progress.clear();
         if end == LinkEnd::GivenUp && self.phase == Phase::Serving {
             self.outs.push(Out::Note(Note::GivenUp));
             self.end_all(Phase::Rejoining);
@@ -127,6 +132,14 @@ impl Agent {
         let waiting = &mut self.uplink.telemetry;
         if waiting.len() < TELEMETRY_WAITING_MAX || waiting.contains_key(&telemetry.job) {
             waiting.insert(telemetry.job.clone(), telemetry);
+        }
+    }
+
+    /// What an executor is at, for the controller's watch. There are never more than slots; a word that is overtaken is not sent.
+    pub(crate) fn keep_progress(&mut self, executor: &ExecutorId, progress: Progress) {
+        let waiting = &mut self.uplink.progress;
+        if waiting.len() < TELEMETRY_WAITING_MAX || waiting.contains_key(executor) {
+            waiting.insert(executor.clone(), progress);
         }
     }
 
@@ -169,6 +182,8 @@ impl Agent {
             self.send(AgentMessage::Report { number, at, report });
         } else if let Some((_, telemetry)) = self.uplink.telemetry.pop_first() {
             self.send(AgentMessage::Telemetry(telemetry));
+        } else if let Some((executor, progress)) = self.uplink.progress.pop_first() {
+            self.send(AgentMessage::Progress { executor, progress });
         } else if open.heartbeat_at <= self.now.ms {
             self.send(AgentMessage::Heartbeat);
         }

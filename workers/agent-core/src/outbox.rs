@@ -82,11 +82,11 @@ impl Outbox {
         let evaluation = self.waiting.iter().position(|w| matches!(w.report, Report::Evaluated { .. }));
         evaluation.or_else(|| {
             self.waiting.iter().enumerate().position(|(place, older)| match &older.report {
-                Report::CheckpointWritten { job, .. } => {
-                    self.waiting.iter().skip(place + 1).any(
-                        |newer| matches!(&newer.report, Report::CheckpointWritten { job: same, .. } if same == job),
-                    )
-                }
+                Report::CheckpointSaved { job, .. } => self
+                    .waiting
+                    .iter()
+                    .skip(place + 1)
+                    .any(|newer| matches!(&newer.report, Report::CheckpointSaved { job: same, .. } if same == job)),
                 _ => false,
             })
         })
@@ -98,7 +98,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::report::Metrics;
-    use events_schema::{Digest, Generation, JobId, Step};
+    use events_schema::{Digest, Generation, JobId, Step, WriterToken};
 
     fn evaluated() -> Report {
         let metrics = Metrics { loss_micro: 1, correct: 1, count: 1 };
@@ -106,11 +106,12 @@ mod tests {
     }
 
     fn checkpoint(step: u64) -> Report {
-        Report::CheckpointWritten {
+        Report::CheckpointSaved {
             job: JobId::parse("job-a").unwrap(),
             generation: Generation(1),
             step: Step(step),
-            manifest_key: format!("k{step}"),
+            written_in: Generation(1),
+            writer: WriterToken([1; 16]),
             replica_digest: Digest::of(b""),
             bytes: 1,
         }

@@ -2,27 +2,25 @@
 //!
 //! The trainer hands over a reference to its replica, not a copy. This thread copies its shard out, hashes the whole and lets go; if the
 //! trainer's next update comes sooner than that, the update works on a copy. So training pauses for one memory copy at most, and
-//! usually not at all.
+//! usually not at all. Reading is in `restore.rs`.
 
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
-use events_schema::{Digest, JobId, Step};
+use events_schema::{Digest, JobId, WriterToken};
 use object_store::ObjectStore;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use storage::checkpoint::{
-    CheckpointWriteError, Manifest, RestoreError, ShardRange, ShardRecord, cut_shards, replica_digest, write_manifest,
-    write_model, write_shard,
+    CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
+    write_manifest, write_model, write_shard,
 };
+use storage::keys::CheckpointName;
 use workers_session::{CheckpointId, ShardWritten};
 
 /// Tasks waiting: a shard, and a manifest of the one before.
 const TASKS_MAX: usize = 2;
-/// Version of what is in a shard and its manifest.
-const FORMAT_VERSION: u32 = 1;
-
 /// What there is to write.
 pub enum Task {
     /// A part of the replica.
@@ -67,11 +65,13 @@ struct Writer {
     class: Digest,
     replica_len: u64,
     inbox: SyncSender<Event>,
+    /// The job's: what its executors write is named by it.
+    key: [u8; 32],
 }
 
 impl CheckpointWriter {
     /// Starts the thread for a job.
-    pub fn start(program: &Program, class: Digest, inbox: SyncSender<Event>) -> io::Result<Self> {
+    pub fn start(program: &Program, class: Digest, key: [u8; 32], inbox: SyncSender<Event>) -> io::Result<Self> {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
         let writer = Writer {
             runtime: Arc::clone(&program.runtime),
@@ -81,6 +81,7 @@ impl CheckpointWriter {
             class,
             replica_len: program.update.replica_len() as u64,
             inbox,
+            key,
         };
         std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
         Ok(Self { tasks, backlog: VecDeque::new() })
@@ -129,10 +130,16 @@ impl Writer {
             Task::Shard { checkpoint, index, count, replica } => self.write_shard(checkpoint, index, count, replica),
             Task::Manifest(checkpoint, shards) => self.write_manifest(checkpoint, &shards),
             Task::Model(file, digest) => {
-                let key = self.runtime.block_on(write_model(&self.store, &self.job, file))?;
-                Ok(Event::ModelWritten { key, digest })
+                self.runtime.block_on(write_model(&self.store, &self.job, file))?;
+                Ok(Event::ModelWritten(digest))
             }
         }
+    }
+
+    fn name(&self, checkpoint: CheckpointId) -> (CheckpointName, WriterToken) {
+        let (step, generation) = (checkpoint.step, checkpoint.tag.generation);
+        let writer = WriterToken::of(&self.key, generation);
+        (CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }, writer)
     }
 
     fn write_shard(
@@ -142,20 +149,18 @@ impl Writer {
         count: u16,
         replica: Arc<Vec<f32>>,
     ) -> Result<Event, CheckpointWriteError> {
+        let (name, _) = self.name(checkpoint);
         let shards = cut_shards(replica.len() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
         let elements = range.of(&replica).map(<[f32]>::to_vec).unwrap_or_default();
         let digest = replica_digest(&replica);
         drop(replica);
-        let CheckpointId { step, tag } = checkpoint;
-        let record =
-            self.runtime.block_on(write_shard(&self.store, &self.job, tag.generation, step, range, &elements))?;
+        let record = self.runtime.block_on(write_shard(&self.store, &name, range, &elements))?;
         Ok(Event::ShardWritten(ShardWritten {
             checkpoint,
             index,
             count,
-            key: record.key,
             first_element: record.first_element,
             elements: record.elements,
             bytes: record.bytes,
@@ -165,8 +170,9 @@ impl Writer {
     }
 
     fn write_manifest(&self, checkpoint: CheckpointId, shards: &[ShardWritten]) -> Result<Event, CheckpointWriteError> {
+        let (name, writer) = self.name(checkpoint);
         let record = |s: &ShardWritten| ShardRecord {
-            key: s.key.clone(),
+            key: name.shard(u32::from(s.index)),
             first_element: s.first_element,
             elements: s.elements,
             bytes: s.bytes,
@@ -183,85 +189,18 @@ impl Writer {
             replica_len: self.replica_len,
             replica_digest,
             shards: shards.iter().map(record).collect(),
+            written_by: Some(THIS_BUILD.to_owned()),
         };
-        let manifest_key = self.runtime.block_on(write_manifest(&self.store, &manifest))?;
-        Ok(Event::ManifestWritten(checkpoint, Saved { manifest_key, replica_digest, bytes: manifest.shard_bytes() }))
+        self.runtime.block_on(write_manifest(&self.store, &name, &manifest))?;
+        Ok(Event::ManifestWritten(checkpoint, Saved { writer, replica_digest, bytes: manifest.shard_bytes() }))
     }
-}
-
-/// Why a replica cannot be had from a checkpoint.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreProblem {
-    /// The store failed for longer than its deadline: stop this executor.
-    #[error("a checkpoint cannot be read")]
-    Store(#[source] RestoreError),
-    /// The checkpoint is of another job or class: the job is broken.
-    #[error("checkpoint `{key}` is of another {what}: {found} instead of {expected}")]
-    Other {
-        /// Its manifest.
-        key: String,
-        /// What differs.
-        what: &'static str,
-        /// There.
-        found: Digest,
-        /// Here.
-        expected: Digest,
-    },
-}
-
-/// The replica of a checkpoint. If it is damaged, of the newest sound one before it; if there is none, the job's beginning. Members may
-/// see damage differently: the round that follows takes the newest.
-pub fn restore(program: &Program, class: Digest, manifest_key: &str) -> Result<(Vec<f32>, Step), RestoreProblem> {
-    let mut key = manifest_key.to_owned();
-    loop {
-        match restore_one(program, class, &key) {
-            Err(RestoreProblem::Store(error)) if error.is_damage() => {
-                tracing::error!(%key, error = %error, "CHECKPOINT DAMAGED; the one before it is used");
-                let stored = program.runtime.block_on(storage::checkpoint::list(&program.store, &program.job));
-                let stored = stored.map_err(|fault| RestoreProblem::Store(RestoreError::Store(fault)))?;
-                let before = stored.into_iter().map(|c| c.manifest_key).filter(|k| *k < key).max();
-                let Some(before) = before else {
-                    tracing::error!("no sound checkpoint is left; the job begins anew, to the same model");
-                    return Ok((program.initial_replica(), Step(0)));
-                };
-                key = before;
-            }
-            other => return other,
-        }
-    }
-}
-
-fn restore_one(program: &Program, class: Digest, key: &str) -> Result<(Vec<f32>, Step), RestoreProblem> {
-    let manifest = program
-        .runtime
-        .block_on(storage::checkpoint::read_manifest(&program.store, key))
-        .map_err(RestoreProblem::Store)?;
-    let differs =
-        |what, found: Digest, expected: Digest| RestoreProblem::Other { key: key.to_owned(), what, found, expected };
-    if manifest.spec_digest != program.spec.digest() {
-        return Err(differs("job spec", manifest.spec_digest, program.spec.digest()));
-    }
-    if manifest.numeric_class != class {
-        return Err(differs("numeric class", manifest.numeric_class, class));
-    }
-    let expected = program.update.replica_len() as u64;
-    if manifest.replica_len != expected {
-        // The spec is the same, so the model is: whatever wrote this length, it is no replica of it.
-        let problem = format!("a replica of {} elements instead of {expected}", manifest.replica_len);
-        return Err(RestoreProblem::Store(RestoreError::Corrupt { key: key.to_owned(), problem }));
-    }
-    let replica = program
-        .runtime
-        .block_on(storage::checkpoint::read_replica(&program.store, &manifest))
-        .map_err(RestoreProblem::Store)?;
-    Ok((replica, manifest.step))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use events_schema::Generation;
+    use events_schema::Step;
     use workers_session::Tag;
 
     fn shard(generation: u64) -> Task {

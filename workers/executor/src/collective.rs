@@ -4,15 +4,15 @@
 use crate::handshake::Identity;
 use crate::inbox::{Event, inbox};
 use crate::network::Network;
-use crate::reduce::{Parcel, Reduction, Unfit};
-use crate::wire::{Header, Kind};
-use crate::work::Partial;
+use crate::sums::Sums;
+use crate::wire::PIECE_ELEMENTS;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, Generation, JobId, Step};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use workers_session::{Membership, NodeSums, Peer, Seat, Tag};
+use workers_member::{Action, Bulk, Kind, LinkId, Reduction, Unfit};
+use workers_session::{Membership, Peer, Seat, Tag};
 
 /// Why a group cannot reduce. All: stop the measurement.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +35,8 @@ pub struct Group {
     membership: Membership,
     network: Network,
     events: Receiver<Event>,
-    early: Vec<(Peer, Header, Vec<f32>)>,
-    buffer: Vec<f32>,
+    early: Vec<(Peer, Bulk, Vec<f32>)>,
+    sums: Sums,
 }
 
 impl Group {
@@ -47,7 +47,7 @@ impl Group {
         let network = Network::listen("127.0.0.1", identity, sender)?;
         let seats = (0..).map(Peer).zip(place(workers, members)).map(|(peer, ranks)| Seat { peer, ranks }).collect();
         let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };
-        Ok(Self { me: Peer(me), workers, membership, network, events, early: Vec::new(), buffer: Vec::new() })
+        Ok(Self { me: Peer(me), workers, membership, network, events, early: Vec::new(), sums: Sums::default() })
     }
 
     /// Where this member listens.
@@ -65,16 +65,17 @@ impl Group {
     /// Links to every member; `addresses` are theirs, in order.
     pub fn link(&mut self, addresses: &[String]) -> Result<(), GroupError> {
         for (peer, address) in (0..self.me.0).map(Peer).zip(addresses) {
-            self.network.connect(peer, address.clone());
+            self.network.dial(peer, address.clone());
         }
         let mut missing = self.membership.seats.len() - 1;
         while missing > 0 {
             match self.next_event()? {
-                Event::Linked(peer, link) => {
-                    self.network.linked(peer, link);
+                Event::Linked(id, link) => {
+                    self.network.linked(id, link);
+                    self.network.take(id);
                     missing -= 1;
                 }
-                Event::Bulk(peer, _, header, elements) => self.early.push((peer, header, elements)),
+                Event::Bulk(link, bulk, elements) => self.early.push((link.peer, bulk, elements)),
                 _ => {}
             }
         }
@@ -83,7 +84,7 @@ impl Group {
 
     fn next_event(&self) -> Result<Event, GroupError> {
         match self.events.recv().map_err(|_| GroupError::Lost(self.me))? {
-            Event::Lost(peer, _) | Event::NotLinked(peer) => Err(GroupError::Lost(peer)),
+            Event::Lost(LinkId { peer, .. }) | Event::NotLinked(peer) => Err(GroupError::Lost(peer)),
             event => Ok(event),
         }
     }
@@ -92,51 +93,60 @@ impl Group {
     pub fn reduce(&mut self, step: u64, sums: Vec<Arc<Vec<f32>>>) -> Result<Vec<f32>, GroupError> {
         let step = Step(step);
         let len = sums.first().map_or(0, |s| s.len());
-        let buffer = std::mem::take(&mut self.buffer);
-        let mut reduction = Reduction::new(&self.membership, self.me, self.workers, step, len, buffer);
-        for (node, gradient) in self.nodes().into_iter().zip(sums) {
-            let parcels = reduction.on_own(Partial { sums: NodeSums { node, weight: 1.0, loss: 0.0 }, gradient });
-            self.send(parcels, step);
+        let mut reduction = Reduction::new(&self.membership, self.me, self.workers, step, len, PIECE_ELEMENTS);
+        self.sums.prepare(len);
+        self.sums.begin(self.membership.seats.len() == 1);
+        let (nodes, mut actions) = (self.nodes(), Vec::new());
+        for (&node, sum) in nodes.iter().zip(sums) {
+            self.sums.set(node, sum);
+            reduction.on_own(node, &mut actions);
+            self.perform(&mut actions, step);
         }
-        for (peer, header, elements) in std::mem::take(&mut self.early) {
-            self.on_bulk(&mut reduction, peer, header, elements)?;
+        for (peer, bulk, elements) in std::mem::take(&mut self.early) {
+            self.on_bulk(&mut reduction, peer, bulk, elements)?;
         }
         while !reduction.is_whole() {
-            if let Event::Bulk(peer, _, header, elements) = self.next_event()? {
-                self.on_bulk(&mut reduction, peer, header, elements)?;
+            if let Event::Bulk(link, bulk, elements) = self.next_event()? {
+                self.on_bulk(&mut reduction, link.peer, bulk, elements)?;
             }
         }
-        Ok(reduction.into_sum().0)
+        nodes.into_iter().for_each(|node| self.sums.release(node));
+        Ok(self.sums.take_total())
     }
 
     /// Takes back the result of [`Group::reduce`] as the buffer of the next.
     pub fn recycle(&mut self, buffer: Vec<f32>) {
-        self.buffer = buffer;
+        self.sums.recycle(buffer);
     }
 
     fn on_bulk(
         &mut self,
-        reduction: &mut Reduction,
+        reduction: &mut Reduction<Vec<f32>>,
         from: Peer,
-        header: Header,
+        bulk: Bulk,
         elements: Vec<f32>,
     ) -> Result<(), GroupError> {
-        if header.step > reduction.step() {
-            self.early.push((from, header, elements));
+        let (_, step) = reduction.at();
+        if bulk.step > step {
+            self.early.push((from, bulk, elements));
             return Ok(());
         }
-        match header.kind {
+        let mut actions = Vec::new();
+        match bulk.kind {
             Kind::Partial(node) => {
-                let parcels = reduction.on_partial(from, node, header.offset, elements)?;
-                self.send(parcels, header.step);
+                reduction.on_partial(from, node, bulk.offset, bulk.elements, elements, &mut actions)?;
             }
-            _ => reduction.on_reduced(from, header.offset, &elements)?,
+            _ => reduction.on_reduced(from, bulk.offset, bulk.elements, elements, &mut actions)?,
         }
+        self.perform(&mut actions, step);
         Ok(())
     }
 
-    fn send(&mut self, parcels: Vec<Parcel>, step: Step) {
-        parcels.into_iter().for_each(|parcel| self.network.send(parcel, self.membership.tag, step));
+    fn perform(&mut self, actions: &mut Vec<Action<Vec<f32>>>, step: Step) {
+        let (network, tag) = (&mut self.network, self.membership.tag);
+        for action in actions.drain(..) {
+            self.sums.reduce(action, &mut |parcel| network.send(parcel, tag, step));
+        }
     }
 
     /// Waits until everything sent is written, for a bounded time.
@@ -155,11 +165,11 @@ impl Group {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::reduce::chunk;
+    use crate::sums::add;
     use crate::wire::HEADER_LEN;
-    use crate::work::add;
     use events_schema::tree::fold;
     use std::sync::mpsc::channel;
+    use workers_member::chunk;
 
     fn gradient(node: Node, len: usize) -> Vec<f32> {
         let mut leaf = |n: Node| {

@@ -2,11 +2,10 @@
 
 use crate::inbox::Event;
 use events_schema::batch::{DecodeError, from_bytes, to_bytes};
-use events_schema::control::{ALIVE_INTERVAL_MS, CONTROL_FRAME_LEN_MAX, FromExecutor, ToExecutor};
+use events_schema::control::{CONTROL_FRAME_LEN_MAX, FromExecutor, ToExecutor};
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
 
 /// Why a control frame cannot be read or written. All: stop, the agent is gone or of another build.
 #[derive(Debug, thiserror::Error)]
@@ -66,14 +65,6 @@ impl<W: Write> Agent<W> {
     /// One frame.
     pub fn say(&mut self, message: &FromExecutor) -> Result<(), ControlError> {
         write_frame(&mut self.output, message)
-    }
-}
-
-/// Says that this process lives for as long as it does, whatever its trainer is at. Returns when the agent cannot be told, which
-/// [`listen`] sees as well.
-pub fn say_alive(mut agent: Agent<impl Write>) {
-    while agent.say(&FromExecutor::Alive).is_ok() {
-        std::thread::sleep(Duration::from_millis(ALIVE_INTERVAL_MS));
     }
 }
 

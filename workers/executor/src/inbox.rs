@@ -5,10 +5,11 @@
 //! (`network.rs`).
 
 use crate::network::Link;
-use crate::wire::Header;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+pub use workers_member::Saved;
+use workers_member::{Bulk, LinkId};
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
 
 /// Events waiting at once; with a 256 KiB piece each they hold 32 MiB.
@@ -25,45 +26,32 @@ pub enum Event {
         within_ms: u64,
     },
     /// An authenticated link is up.
-    Linked(Peer, Link),
+    Linked(LinkId, Link),
     /// A dial was given up; the peer is probably gone.
     NotLinked(Peer),
-    /// A link ended. (Its number, because a peer may be linked anew before this is read.)
-    Lost(Peer, u64),
-    /// The grace of a lost link to a member of this generation is over.
-    StillLost(Peer, Generation),
-    /// The grace of a round is over.
-    StillJoining(Generation),
+    /// A link ended.
+    Lost(LinkId),
     /// A peer said something.
-    Message(Peer, u64, Envelope),
+    Message {
+        /// On which link.
+        link: LinkId,
+        /// What.
+        envelope: Envelope,
+        /// Size of it on the wire.
+        bytes: usize,
+    },
     /// A stretch of bulk data.
-    Bulk(Peer, u64, Header, Vec<f32>),
+    Bulk(LinkId, Bulk, Vec<f32>),
     /// A newcomer's data is at hand.
     Warmed(Generation),
     /// This member's shard is in the store.
     ShardWritten(ShardWritten),
     /// A checkpoint's manifest is in the store.
     ManifestWritten(CheckpointId, Saved),
-    /// The final model is in the store.
-    ModelWritten {
-        /// Its key.
-        key: String,
-        /// Digest of its parameters.
-        digest: Digest,
-    },
+    /// The final model is in the store; the digest of its parameters.
+    ModelWritten(Digest),
     /// Something could not be written; the store was retried.
     NotWritten(WriteFailure),
-}
-
-/// A complete checkpoint.
-#[derive(Debug, Clone)]
-pub struct Saved {
-    /// Key of the manifest.
-    pub manifest_key: String,
-    /// Digest of the whole replica.
-    pub replica_digest: Digest,
-    /// Bytes of all shards.
-    pub bytes: u64,
 }
 
 /// What could not be written.

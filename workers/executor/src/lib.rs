@@ -1,31 +1,27 @@
 //! One process on one slot: trains the logical workers it hosts, together with the other executors of its job.
 //!
 //! [`run`] is the whole process: it speaks with its agent on standard input and output, with its peers over TCP, reads data from
-//! and writes checkpoints to the object store. It decides nothing about membership: `workers-session` does, this crate performs.
+//! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
-//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the session's outputs do), `step.rs` (one step), `doubt.rs` (lost links), [`work`] and
-//! [`reduce`] (pure: the canonical sum on one and on several executors), `replica.rs`, `network.rs` with `handshake.rs` and
-//! [`wire`], `checkpoint.rs`, [`program`] (what a job computes) and [`plain`] (the same job without any of this).
-//! On a job's path the next file is `workers/engine/src/lib.rs`.
+//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
+//! names), `network.rs` with `handshake.rs` and [`wire`], `checkpoint.rs`, `restore.rs`, `life.rs` (the word of life), [`program`] (what a job
+//! computes) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod collective;
 pub mod control;
 pub mod plain;
 pub mod program;
-pub mod reduce;
+pub mod sums;
 pub mod wire;
-pub mod work;
 
 mod checkpoint;
-mod doubt;
-mod early;
 mod handshake;
 mod inbox;
-mod meter;
+mod life;
 mod network;
 mod perform;
 mod replica;
-mod step;
+mod restore;
 mod trainer;
 
 pub use plain::{PlainRun, train_plain, train_plain_steps};
@@ -33,13 +29,15 @@ pub use program::{Program, ProgramError};
 pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
-use control::{Agent, ControlError, listen, read_frame, say_alive};
+use control::{Agent, ControlError, listen, read_frame};
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use handshake::Identity;
+use life::Life;
 use network::Network;
 use std::io;
+use std::sync::Arc;
 use trainer::Trainer;
 use workers_session::Peer;
 
@@ -85,7 +83,9 @@ pub fn run() -> Result<(), ExecutorError> {
     let Some(ToExecutor::Start(start)) = read_frame(&mut input)? else { return Err(ExecutorError::NotStarted) };
     drop(input);
     let mut agent = Agent::new(io::stdout());
-    std::thread::Builder::new().name("ebb-alive".to_owned()).spawn(|| say_alive(Agent::new(io::stdout())))?;
+    let life = Arc::new(Life::default());
+    let saying = Arc::clone(&life);
+    std::thread::Builder::new().name("ebb-alive".to_owned()).spawn(move || saying.say(Agent::new(io::stdout())))?;
     let found = workers_engine::known_answer();
     if found != start.class {
         return Err(ExecutorError::Class { expected: start.class, found });
@@ -109,12 +109,12 @@ pub fn run() -> Result<(), ExecutorError> {
     };
     let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, key: order.key };
     let network = Network::listen(&listen_host, identity, inbox.clone())?;
+    life.count_sent(network.bulk_counter());
     let address = network.address().to_string();
-    let checkpoints = CheckpointWriter::start(&program, found, inbox.clone())?;
+    let checkpoints = CheckpointWriter::start(&program, found, order.key, inbox.clone())?;
     agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
-    let mut trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox);
-    trainer.on_order(&order);
-    Ok(trainer.run(&events)?)
+    let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, life);
+    Ok(trainer.run(&order, &events)?)
 }
 
 /// A thread that panics would leave the others waiting for it, on a slot that its fleet may want back: the process ends

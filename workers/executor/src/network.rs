@@ -1,15 +1,16 @@
-//! Links to peers: a listener, dials, and per link one thread that reads and one that writes. Knows frames, not what they mean.
+//! Links to peers: a listener, dials, and per link one thread that reads and one that writes. Knows frames, not what they mean, and not
+//! which link is wanted: `workers-member` says so.
 //!
 //! The trainer never waits here: it puts parcels into a link's queue, and the writer thread cuts them into pieces. What is queued shares
 //! the trainer's buffers; a queue that overflows means a peer that does not read, and its link is cut.
 
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
-use crate::reduce::Parcel;
-use crate::wire::{HEADER_LEN, Header, Kind, PIECE_ELEMENTS, put_elements, take_elements};
+use crate::sums::Parcel;
+use crate::wire::{ELEMENT_LEN, Frame, HEADER_LEN, Header, PIECE_ELEMENTS, put_elements, take_elements};
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::{Generation, Step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
+use workers_member::LinkId;
 use workers_session::{Envelope, Peer, Tag};
 
 /// Entries in a link's queue: pieces of a chunk of the largest model, twice.
@@ -46,7 +48,6 @@ const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 /// One link, as its trainer holds it.
 #[derive(Debug)]
 pub struct Link {
-    number: u64,
     queue: SyncSender<Outgoing>,
     stream: TcpStream,
 }
@@ -71,22 +72,12 @@ struct Shared {
     unwritten: Arc<AtomicUsize>,
 }
 
-/// What a new link is to the links there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    /// The only one to its peer.
-    New,
-    /// In the place of one whose end was not heard yet.
-    Instead,
-    /// Older than the one there is: news that was overtaken. It is closed.
-    Stale,
-}
-
 /// All links of an executor.
 pub struct Network {
     shared: Shared,
-    links: BTreeMap<Peer, Link>,
-    dialing: BTreeSet<Peer>,
+    links: BTreeMap<LinkId, Link>,
+    /// Which of them is the one to its peer.
+    used: BTreeMap<Peer, LinkId>,
     address: SocketAddr,
 }
 
@@ -106,7 +97,7 @@ impl Network {
         };
         let accepting = shared.clone();
         std::thread::Builder::new().name("ebb-accept".to_owned()).spawn(move || accept_all(&listener, &accepting))?;
-        Ok(Self { shared, links: BTreeMap::new(), dialing: BTreeSet::new(), address })
+        Ok(Self { shared, links: BTreeMap::new(), used: BTreeMap::new(), address })
     }
 
     /// Where it listens.
@@ -121,15 +112,18 @@ impl Network {
         (self.shared.bulk_bytes.load(Ordering::Relaxed), self.shared.header_bytes.load(Ordering::Relaxed))
     }
 
+    /// Where bulk payload bytes written are counted.
+    #[must_use]
+    pub fn bulk_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.bulk_bytes)
+    }
+
     /// Dials a peer in the background; [`Event::Linked`] or [`Event::NotLinked`] follows.
-    pub fn connect(&mut self, peer: Peer, address: String) {
-        if self.links.contains_key(&peer) || !self.dialing.insert(peer) {
-            return;
-        }
+    pub fn dial(&self, peer: Peer, address: String) {
         let shared = self.shared.clone();
         let dialing = std::thread::Builder::new().name(format!("ebb-{peer}")).spawn(move || {
             match dial(&shared, peer, &address) {
-                Ok((stream, link, outgoing)) => run_link(&shared, peer, stream, link, outgoing, |_| Ok(())),
+                Ok((stream, id, link, outgoing)) => run_link(&shared, id, stream, link, outgoing, |_| Ok(())),
                 Err(error) => {
                     tracing::warn!(%peer, %address, %error, "peer cannot be linked");
                     let _ = shared.inbox.send(Event::NotLinked(peer));
@@ -138,54 +132,32 @@ impl Network {
         });
         if let Err(error) = dialing {
             tracing::error!(%peer, %error, "no thread is left to dial a peer");
-            self.not_linked(peer);
         }
     }
 
-    /// A dial ended without a link.
-    pub fn not_linked(&mut self, peer: Peer) {
-        self.dialing.remove(&peer);
+    /// Holds a new link until it is used or cut.
+    pub fn linked(&mut self, id: LinkId, link: Link) {
+        self.links.insert(id, link);
     }
 
-    /// Takes a new link.
-    pub fn linked(&mut self, peer: Peer, link: Link) -> Taken {
-        self.dialing.remove(&peer);
-        match self.links.get(&peer) {
-            Some(newer) if newer.number > link.number => return Taken::Stale,
-            _ => {}
-        }
-        if self.links.insert(peer, link).is_some() { Taken::Instead } else { Taken::New }
+    /// From now on this link is the one to its peer.
+    pub fn take(&mut self, id: LinkId) {
+        self.used.insert(id.peer, id);
     }
 
-    /// Whether there is a link to a peer.
-    #[must_use]
-    pub fn is_linked(&self, peer: Peer) -> bool {
-        self.links.contains_key(&peer)
-    }
-
-    /// Whether this link is the one in use.
-    #[must_use]
-    pub fn is_current(&self, peer: Peer, number: u64) -> bool {
-        self.links.get(&peer).is_some_and(|link| link.number == number)
-    }
-
-    /// Forgets a link that ended. Gives whether it was the one in use.
-    pub fn lost(&mut self, peer: Peer, number: u64) -> bool {
-        self.is_current(peer, number) && self.links.remove(&peer).is_some()
-    }
-
-    /// Cuts a link; [`Event::Lost`] follows.
-    pub fn cut(&mut self, peer: Peer) {
-        if let Some(link) = self.links.get(&peer) {
+    /// Ends a link and forgets it.
+    pub fn cut(&mut self, id: LinkId) {
+        if let Some(link) = self.links.remove(&id) {
             let _ = link.stream.shutdown(Shutdown::Both);
         }
+        self.used.retain(|_, used| *used != id);
     }
 
     /// Says something; without a link it is lost, as the session expects.
     pub fn say(&mut self, to: Peer, envelope: &Envelope) {
         let payload = to_bytes(envelope);
         let header = Header {
-            kind: Kind::Control,
+            frame: Frame::Control,
             tag: envelope.tag,
             step: Step(0),
             offset: 0,
@@ -198,18 +170,20 @@ impl Network {
 
     /// Sends a parcel.
     pub fn send(&mut self, parcel: Parcel, tag: Tag, step: Step) {
-        let header = Header { kind: parcel.kind, tag, step, offset: parcel.offset as u64, payload_len: 0 };
+        let frame = Frame::Bulk(parcel.kind);
+        let header = Header { frame, tag, step, offset: parcel.offset as u64, payload_len: 0 };
         self.put(parcel.to, Outgoing::Bulk { header, data: parcel.data, range: parcel.range });
     }
 
     fn put(&mut self, to: Peer, outgoing: Outgoing) {
-        let Some(link) = self.links.get(&to) else { return };
+        let Some(link) = self.used.get(&to).and_then(|id| self.links.get(id)) else { return };
         self.shared.unwritten.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = link.queue.try_send(outgoing) {
             self.shared.unwritten.fetch_sub(1, Ordering::Relaxed);
             if matches!(error, TrySendError::Full(_)) {
                 tracing::error!(peer = %to, "peer does not read; its link is cut");
-                self.cut(to);
+                // Its reader sees the end and tells of it.
+                let _ = link.stream.shutdown(Shutdown::Both);
             }
         }
     }
@@ -243,8 +217,8 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
             let handshake = accept(&accepting, stream);
             accepting.handshakes.fetch_sub(1, Ordering::Relaxed);
             match handshake {
-                Ok((peer, stream, link, outgoing)) => {
-                    run_link(&accepting, peer, stream, link, outgoing, handshake::accepted);
+                Ok((stream, id, link, outgoing)) => {
+                    run_link(&accepting, id, stream, link, outgoing, handshake::accepted);
                 }
                 Err(error) => tracing::warn!(%error, "a connection was refused"),
             }
@@ -255,15 +229,18 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
     }
 }
 
-fn accept(shared: &Shared, stream: TcpStream) -> Result<(Peer, TcpStream, Link, Receiver<Outgoing>), HandshakeError> {
+/// A link that is made: its connection, its name, and both ends of its queue.
+type Made = (TcpStream, LinkId, Link, Receiver<Outgoing>);
+
+fn accept(shared: &Shared, stream: TcpStream) -> Result<Made, HandshakeError> {
     stream.set_nodelay(true)?;
     let peer = handshake::accept(&shared.identity, &mut Timed::new(&stream, HANDSHAKE_TIMEOUT))?;
-    let (link, outgoing) = make_link(shared, &stream)?;
-    Ok((peer, stream, link, outgoing))
+    let (id, link, outgoing) = make_link(shared, peer, &stream)?;
+    Ok((stream, id, link, outgoing))
 }
 
 /// Connects and is accepted, or gives up.
-fn dial(shared: &Shared, peer: Peer, address: &str) -> Result<(TcpStream, Link, Receiver<Outgoing>), HandshakeError> {
+fn dial(shared: &Shared, peer: Peer, address: &str) -> Result<Made, HandshakeError> {
     let mut attempt = 1;
     let stream = loop {
         match dial_once(shared, peer, address) {
@@ -277,8 +254,8 @@ fn dial(shared: &Shared, peer: Peer, address: &str) -> Result<(TcpStream, Link, 
             Err(error) => return Err(error),
         }
     };
-    let (link, outgoing) = make_link(shared, &stream)?;
-    Ok((stream, link, outgoing))
+    let (id, link, outgoing) = make_link(shared, peer, &stream)?;
+    Ok((stream, id, link, outgoing))
 }
 
 fn dial_once(shared: &Shared, peer: Peer, address: &str) -> Result<TcpStream, HandshakeError> {
@@ -306,32 +283,32 @@ fn open(address: &str) -> io::Result<TcpStream> {
 /// say because of it. So the link goes into the inbox before the `last_word`, and the queue is written after it.
 fn run_link(
     shared: &Shared,
-    peer: Peer,
+    id: LinkId,
     mut stream: TcpStream,
     link: Link,
     outgoing: Receiver<Outgoing>,
     last_word: impl FnOnce(&mut TcpStream) -> io::Result<()>,
 ) {
-    let number = link.number;
-    if shared.inbox.send(Event::Linked(peer, link)).is_err() {
+    let peer = id.peer;
+    if shared.inbox.send(Event::Linked(id, link)).is_err() {
         return;
     }
     let begun = last_word(&mut stream)
         .and_then(|()| stream.set_read_timeout(Some(SILENCE_MAX)))
         .and_then(|()| start_writer(shared, peer, &stream, outgoing));
     let end = match begun {
-        Ok(()) => read_frames(shared, peer, number, &stream),
+        Ok(()) => read_frames(shared, id, &stream),
         Err(error) => Err(error.to_string()),
     };
     tracing::debug!(%peer, ?end, "link ended");
     let _ = stream.shutdown(Shutdown::Both);
-    let _ = shared.inbox.send(Event::Lost(peer, number));
+    let _ = shared.inbox.send(Event::Lost(id));
 }
 
-fn make_link(shared: &Shared, stream: &TcpStream) -> io::Result<(Link, Receiver<Outgoing>)> {
+fn make_link(shared: &Shared, peer: Peer, stream: &TcpStream) -> io::Result<(LinkId, Link, Receiver<Outgoing>)> {
     let (queue, outgoing) = sync_channel(OUTGOING_MAX);
     let number = shared.links_made.fetch_add(1, Ordering::Relaxed);
-    Ok((Link { number, queue, stream: stream.try_clone()? }, outgoing))
+    Ok((LinkId { peer, number }, Link { queue, stream: stream.try_clone()? }, outgoing))
 }
 
 fn start_writer(shared: &Shared, peer: Peer, stream: &TcpStream, outgoing: Receiver<Outgoing>) -> io::Result<()> {
@@ -370,12 +347,12 @@ fn write_all(shared: &Shared, mut stream: &TcpStream, outgoing: &Receiver<Outgoi
                 for start in range.clone().step_by(PIECE_ELEMENTS) {
                     let piece = start..(start + PIECE_ELEMENTS).min(range.end);
                     let offset = header.offset + (start - range.start) as u64;
-                    let header = Header { offset, payload_len: 4 * piece.len() as u32, ..header };
+                    let header = Header { offset, payload_len: (ELEMENT_LEN * piece.len()) as u32, ..header };
                     frame.clear();
                     frame.extend_from_slice(&header.encode());
                     put_elements(&data[piece.clone()], &mut frame);
                     stream.write_all(&frame)?;
-                    shared.bulk_bytes.fetch_add(4 * piece.len() as u64, Ordering::Relaxed);
+                    shared.bulk_bytes.fetch_add((ELEMENT_LEN * piece.len()) as u64, Ordering::Relaxed);
                     shared.header_bytes.fetch_add(HEADER_LEN as u64, Ordering::Relaxed);
                 }
             }
@@ -386,7 +363,7 @@ fn write_all(shared: &Shared, mut stream: &TcpStream, outgoing: &Receiver<Outgoi
 
 fn ping() -> Header {
     Header {
-        kind: Kind::Ping,
+        frame: Frame::Ping,
         tag: Tag { generation: Generation(0), revision: 0 },
         step: Step(0),
         offset: 0,
@@ -395,7 +372,7 @@ fn ping() -> Header {
 }
 
 /// Reads until the link ends or breaks the format; the text says which, for the log.
-fn read_frames(shared: &Shared, peer: Peer, number: u64, stream: &TcpStream) -> Result<(), String> {
+fn read_frames(shared: &Shared, link: LinkId, stream: &TcpStream) -> Result<(), String> {
     let mut input = BufReader::with_capacity(64 * 1024, stream);
     let mut header = [0; HEADER_LEN];
     let mut payload = Vec::new();
@@ -404,13 +381,13 @@ fn read_frames(shared: &Shared, peer: Peer, number: u64, stream: &TcpStream) -> 
         let header = Header::decode(&header).map_err(|e| e.to_string())?;
         payload.resize(header.payload_len as usize, 0);
         input.read_exact(&mut payload).map_err(|e| e.to_string())?;
-        let event = match header.kind {
-            Kind::Ping => continue,
-            Kind::Control => {
+        let event = match header.frame {
+            Frame::Ping => continue,
+            Frame::Control => {
                 let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
-                Event::Message(peer, number, envelope)
+                Event::Message { link, envelope, bytes: payload.len() }
             }
-            _ => Event::Bulk(peer, number, header, take_elements(&payload)),
+            Frame::Bulk(kind) => Event::Bulk(link, header.bulk(kind), take_elements(&payload)),
         };
         if shared.inbox.send(event).is_err() {
             return Ok(());
@@ -437,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_breaks_in_the_handshake_is_made_again() {
-        let ((near, near_events), (mut far, far_events)) = (network(0), network(1));
+        let ((near, near_events), (far, far_events)) = (network(0), network(1));
         let front = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, target) = (front.local_addr().unwrap().to_string(), near.address());
         std::thread::spawn(move || {
@@ -447,22 +424,9 @@ mod tests {
             std::thread::spawn(move || io::copy(&mut from, &mut to));
             let _ = io::copy(&mut &other, &mut &one);
         });
-        far.connect(Peer(0), address);
+        far.dial(Peer(0), address);
         let event = far_events.recv_timeout(PATIENCE).unwrap();
-        assert!(matches!(event, Event::Linked(Peer(0), _)), "{event:?}");
-        assert!(matches!(near_events.recv_timeout(PATIENCE).unwrap(), Event::Linked(Peer(1), _)));
-    }
-
-    #[test]
-    fn news_of_an_older_link_does_not_end_the_newer_one() {
-        let (mut network, _events) = network(0);
-        let stream = TcpStream::connect(network.address()).unwrap();
-        let link = || make_link(&network.shared, &stream).unwrap().0;
-        let (older, newer, newest) = (link(), link(), link());
-        let number = newer.number;
-        assert_eq!(network.linked(Peer(1), newer), Taken::New);
-        assert_eq!(network.linked(Peer(1), older), Taken::Stale);
-        assert!(network.is_current(Peer(1), number));
-        assert_eq!(network.linked(Peer(1), newest), Taken::Instead);
+        assert!(matches!(event, Event::Linked(LinkId { peer: Peer(0), .. }, _)), "{event:?}");
+        assert!(matches!(near_events.recv_timeout(PATIENCE).unwrap(), Event::Linked(LinkId { peer: Peer(1), .. }, _)));
     }
 }

@@ -2,12 +2,15 @@
 //! against, and what its result must equal bit for bit.
 
 use crate::program::{Program, ProgramError, divide};
-use crate::work::{Pool, Work};
+use crate::sums::Sums;
 use events_schema::orders::JobOrder;
 use events_schema::report::Metrics;
 use events_schema::{Digest, JobId, Rank, Step};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use workers_session::RankMetrics;
+use workers_member::Action;
+use workers_member::work::{Followed, Work};
+use workers_session::{NodeSums, RankMetrics};
 
 /// What a plain run gives.
 #[derive(Debug, Clone)]
@@ -43,31 +46,52 @@ pub fn train_plain_steps(
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
     let mut replica = program.initial_replica();
     let (mut losses, mut evaluations, mut step_times) = (Vec::new(), Vec::new(), Vec::new());
-    let mut pool = Pool::default();
+    let mut sums = Sums::new(count);
     let end = Step(program.steps_total.min(steps_max));
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;
         let began = Instant::now();
         program.prefetch(&ranks, step);
-        let mut work = Work::new(workers, &ranks, count, Vec::new());
         let parameters = &replica[..count];
-        let mut total = None;
-        while !work.is_finished() {
-            total = work
-                .advance(&mut pool, &mut |rank, buffer: &mut [f32]| program.gradient(rank, step, parameters, buffer))?;
-        }
-        let Some(total) = total else { break };
-        let mut gradient = std::sync::Arc::unwrap_or_clone(total.gradient);
-        divide(&mut gradient, total.sums.weight);
+        let total = sum_step(workers, &ranks, &mut sums, |rank, buffer| {
+            program.gradient(rank, step, parameters, buffer).map(|s| (s.weight, s.loss))
+        })?;
+        let mut gradient = sums.take_total();
+        divide(&mut gradient, total.weight);
         program.update.apply(&mut replica, &gradient, step);
-        pool.give(std::sync::Arc::new(gradient));
-        losses.push(total.sums.loss / total.sums.weight.max(f64::MIN_POSITIVE));
+        sums.recycle(gradient);
+        losses.push(total.loss / total.weight.max(f64::MIN_POSITIVE));
         step_times.push(began.elapsed());
     }
     evaluate(&mut program, end, &replica, &mut evaluations)?;
     let (model_digest, replica_digest) =
         (program.model_digest(&replica), storage::checkpoint::replica_digest(&replica));
     Ok(PlainRun { model_digest, replica_digest, replica, losses, evaluations, step_times })
+}
+
+/// The sum over all ranks, into the whole sum of `sums`; gives its scalars.
+fn sum_step<E>(
+    workers: u16,
+    ranks: &[Rank],
+    sums: &mut Sums,
+    mut gradient: impl FnMut(Rank, &mut [f32]) -> Result<(f64, f64), E>,
+) -> Result<NodeSums, E> {
+    let (mut work, _) = Work::new(workers, ranks, BTreeMap::new());
+    sums.begin(true);
+    loop {
+        match work.follow() {
+            Some(Followed::Join(node)) => sums.join(node),
+            Some(Followed::Whole(total)) => {
+                sums.reduce(Action::Whole(total.node), &mut drop);
+                return Ok(total);
+            }
+            None => {
+                let rank = work.next().unwrap_or(Rank(0));
+                let (weight, loss) = sums.compute(rank, |buffer| gradient(rank, buffer))?;
+                work.computed(weight, loss);
+            }
+        }
+    }
 }
 
 fn evaluate(

@@ -170,19 +170,34 @@ impl Program {
         self.evaluation.is_some() && self.spec.evaluation.as_ref().is_some_and(|e| due(e.every_steps))
     }
 
-    /// Evaluates one rank's part of the held-out set.
+    /// Parts into which one rank's share of the held-out set is cut; none when the job is not evaluated.
+    #[must_use]
+    pub fn evaluation_parts(&self) -> Option<u64> {
+        self.evaluation.as_ref().map(Loader::steps_total)
+    }
+
+    /// Evaluates one part of one rank's share.
+    pub fn evaluate_part(&mut self, rank: Rank, part: u64, parameters: &[f32]) -> Result<RankMetrics, ProgramError> {
+        let mut metrics = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
+        let Some(loader) = self.evaluation.as_ref().filter(|loader| part < loader.steps_total()) else {
+            return Ok(metrics);
+        };
+        let samples = loader.samples_blocking(rank, Step(part))?;
+        if !samples.is_empty() {
+            let sums = self.engine.evaluate(parameters, &samples)?;
+            (metrics.loss, metrics.correct, metrics.count) = (sums.loss, sums.correct, sums.count);
+        }
+        Ok(metrics)
+    }
+
+    /// Evaluates one rank's share of the held-out set.
     pub fn evaluate(&mut self, rank: Rank, parameters: &[f32]) -> Result<RankMetrics, ProgramError> {
         let mut metrics = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
-        let Some(loader) = &self.evaluation else { return Ok(metrics) };
-        for batch in 0..loader.steps_total() {
-            let samples = loader.samples_blocking(rank, Step(batch))?;
-            if samples.is_empty() {
-                continue;
-            }
-            let sums = self.engine.evaluate(parameters, &samples)?;
-            metrics.loss += sums.loss;
-            metrics.correct += sums.correct;
-            metrics.count += sums.count;
+        for part in 0..self.evaluation_parts().unwrap_or(0) {
+            let of = self.evaluate_part(rank, part, parameters)?;
+            metrics.loss += of.loss;
+            metrics.correct += of.correct;
+            metrics.count += of.count;
         }
         Ok(metrics)
     }
@@ -203,14 +218,6 @@ impl Program {
             }
             done();
         });
-    }
-
-    /// Samples that all ranks together read in a step.
-    #[must_use]
-    pub fn samples_of(&self, step: Step) -> u64 {
-        let full = u64::from(self.workers()) * u64::from(self.spec.batch_size);
-        let in_epoch = step.0 % self.steps_per_epoch;
-        if in_epoch + 1 == self.steps_per_epoch { self.rows.saturating_sub(in_epoch * full).min(full) } else { full }
     }
 
     /// The finished model as a safetensors file.

@@ -6,6 +6,7 @@
 
 use events_schema::tree::Node;
 use events_schema::{Generation, Step};
+use workers_member::{Bulk, Kind};
 use workers_session::Tag;
 
 /// Bytes of a header.
@@ -15,19 +16,16 @@ pub const PIECE_ELEMENTS: usize = 64 * 1024;
 /// Largest payload: one piece, or one control message (a membership of 256 with its sums fits many times).
 pub const PAYLOAD_LEN_MAX: u32 = 1 << 20;
 
+/// Bytes of one element.
+pub const ELEMENT_LEN: usize = 4;
+
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Frame {
     /// One envelope.
     Control,
-    /// A stretch of one tree node's gradient sum, for the owner of its chunk.
-    Partial(Node),
-    /// A stretch of the whole sum, from its owner.
-    Reduced,
-    /// A stretch of the replica, for a newcomer or laggard.
-    Replica,
-    /// A stretch of the last mean gradient, for a laggard.
-    Gradient,
+    /// A stretch of a flat vector.
+    Bulk(Kind),
     /// Nothing: the sender lives.
     Ping,
 }
@@ -36,7 +34,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// What follows.
-    pub kind: Kind,
+    pub frame: Frame,
     /// The membership it is sent in. (Control frames carry theirs in the envelope; here it is only informative.)
     pub tag: Tag,
     /// The step it belongs to.
@@ -65,13 +63,13 @@ impl Header {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let (kind, node) = match self.kind {
-            Kind::Control => (0, None),
-            Kind::Partial(node) => (1, Some(node)),
-            Kind::Reduced => (2, None),
-            Kind::Replica => (3, None),
-            Kind::Gradient => (4, None),
-            Kind::Ping => (5, None),
+        let (kind, node) = match self.frame {
+            Frame::Control => (0, None),
+            Frame::Bulk(Kind::Partial(node)) => (1, Some(node)),
+            Frame::Bulk(Kind::Reduced) => (2, None),
+            Frame::Bulk(Kind::Replica) => (3, None),
+            Frame::Bulk(Kind::Gradient) => (4, None),
+            Frame::Ping => (5, None),
         };
         let node = node.unwrap_or(Node { first: 0, count: 0 });
         let mut bytes = [0; HEADER_LEN];
@@ -86,29 +84,36 @@ impl Header {
         bytes
     }
 
+    /// What a bulk frame is a stretch of.
+    #[must_use]
+    pub fn bulk(&self, kind: Kind) -> Bulk {
+        let elements = self.payload_len as usize / ELEMENT_LEN;
+        Bulk { kind, tag: self.tag, step: self.step, offset: self.offset, elements }
+    }
+
     /// Reads a header.
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self, WireError> {
         let u16_at = |i: usize| u16::from_le_bytes([bytes[i], bytes[i + 1]]);
         let u32_at = |i: usize| u32::from(u16_at(i)) | u32::from(u16_at(i + 2)) << 16;
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
         let payload_len = u32_at(0);
-        let kind = match bytes[4] {
-            0 => Kind::Control,
-            1 => Kind::Partial(Node { first: u16_at(8), count: u16_at(10) }),
-            2 => Kind::Reduced,
-            3 => Kind::Replica,
-            4 => Kind::Gradient,
-            5 => Kind::Ping,
+        let frame = match bytes[4] {
+            0 => Frame::Control,
+            1 => Frame::Bulk(Kind::Partial(Node { first: u16_at(8), count: u16_at(10) })),
+            2 => Frame::Bulk(Kind::Reduced),
+            3 => Frame::Bulk(Kind::Replica),
+            4 => Frame::Bulk(Kind::Gradient),
+            5 => Frame::Ping,
             other => return Err(WireError::Kind(other)),
         };
         if payload_len > PAYLOAD_LEN_MAX {
             return Err(WireError::TooLong(payload_len));
         }
-        if kind != Kind::Control && !payload_len.is_multiple_of(4) {
+        if frame != Frame::Control && !payload_len.is_multiple_of(ELEMENT_LEN as u32) {
             return Err(WireError::Ragged(payload_len));
         }
         let tag = Tag { generation: Generation(u64_at(16)), revision: u32_at(12) };
-        Ok(Self { kind, tag, step: Step(u64_at(24)), offset: u64_at(32), payload_len })
+        Ok(Self { frame, tag, step: Step(u64_at(24)), offset: u64_at(32), payload_len })
     }
 }
 
@@ -135,15 +140,15 @@ mod tests {
     #[test]
     fn headers_survive_their_bytes() {
         let tag = Tag { generation: Generation(1 << 40), revision: 70_000 };
-        for kind in [
-            Kind::Control,
-            Kind::Partial(Node { first: 3, count: 256 }),
-            Kind::Reduced,
-            Kind::Replica,
-            Kind::Gradient,
-            Kind::Ping,
+        for frame in [
+            Frame::Control,
+            Frame::Bulk(Kind::Partial(Node { first: 3, count: 256 })),
+            Frame::Bulk(Kind::Reduced),
+            Frame::Bulk(Kind::Replica),
+            Frame::Bulk(Kind::Gradient),
+            Frame::Ping,
         ] {
-            let header = Header { kind, tag, step: Step(u64::MAX - 1), offset: 1 << 33, payload_len: 1 << 20 };
+            let header = Header { frame, tag, step: Step(u64::MAX - 1), offset: 1 << 33, payload_len: 1 << 20 };
             assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
     }
@@ -151,7 +156,7 @@ mod tests {
     #[test]
     fn frames_that_cannot_be_are_refused() {
         let tag = Tag { generation: Generation(1), revision: 0 };
-        let good = Header { kind: Kind::Reduced, tag, step: Step(1), offset: 0, payload_len: 8 };
+        let good = Header { frame: Frame::Bulk(Kind::Reduced), tag, step: Step(1), offset: 0, payload_len: 8 };
         let with = |payload_len| Header { payload_len, ..good }.encode();
         assert_eq!(Header::decode(&with(PAYLOAD_LEN_MAX + 1)), Err(WireError::TooLong(PAYLOAD_LEN_MAX + 1)));
         assert_eq!(Header::decode(&with(7)), Err(WireError::Ragged(7)));

@@ -4,9 +4,10 @@
 mod driver;
 
 use driver::Driver;
-use events_schema::Step;
+use events_schema::control::{Phase, WaitsFor};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
+use events_schema::{Generation, Step};
 use serde_json::{Value, json};
 
 fn mlp(steps: u64, workers: u64) -> Value {
@@ -52,6 +53,26 @@ fn one_executor_trains_the_plain_loop_s_model() {
     let driver = finish(driver);
     assert_eq!(driver.checkpoints().iter().map(|c| c.0.0).collect::<Vec<_>>(), vec![90, 180, 200]);
     assert!(driver.exits.values().all(|status| status.success()));
+}
+
+/// From this a watchdog sees that a process lives while its training thread hangs: only the totals stand still.
+#[test]
+fn an_executor_says_what_it_is_at() {
+    let mut driver = Driver::digits(long(21));
+    let members = driver.ready(2);
+    driver.until(|d| members.iter().all(|n| d.progress.get(n).is_some_and(|p| p.phase == Phase::Idle)));
+    assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.generation.0 == 0));
+    driver.propose(Entry::Fresh, &members[..1], 0, &[]);
+    driver.until_step(1);
+    driver.until(|d| d.progress[&0].units_done > 4 && d.progress[&0].generation.0 == 1);
+    let from = driver.active_generation();
+    let both = driver.propose(Entry::Switch { from }, &members, 0, &[]);
+    driver.until_active(both);
+    driver.until(|d| members.iter().all(|n| d.progress[n].bytes_done > 0 && d.progress[n].processor_ms > 0));
+    driver.until_completed();
+    driver.until(|d| members.iter().all(|n| d.progress[n].phase == Phase::Still));
+    assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.step.0 == 600));
+    finish(driver);
 }
 
 #[test]
@@ -221,7 +242,8 @@ fn all_killed_goes_on_from_the_last_checkpoint() {
 fn restore(driver: &mut Driver, members: u32) {
     let (step, manifest_key) = driver.checkpoints().into_iter().max().unwrap();
     let numbers = driver.ready(members);
-    let generation = driver.propose(Entry::Checkpoint { manifest_key }, &numbers, numbers[0], &[]);
+    let entry = Entry::Checkpoint { manifest_key, earlier: Vec::new() };
+    let generation = driver.propose(entry, &numbers, numbers[0], &[]);
     assert_eq!(driver.until_active(generation).0, step);
 }
 
@@ -247,24 +269,78 @@ fn the_last_member_saves_before_it_leaves() {
     finish(driver);
 }
 
-#[test]
-fn a_damaged_checkpoint_gives_way_to_the_one_before() {
-    let mut driver = begin(long(13), 2, 0, 0);
-    driver.until(|d| d.checkpoints().len() >= 2);
+/// Trains until there are so many checkpoints and stops; they, oldest first.
+fn with_checkpoints(driver: &mut Driver, count: usize) -> Vec<(Step, String)> {
+    driver.until(|d| d.checkpoints().len() >= count);
     driver.stop_all();
     let mut written = driver.checkpoints();
     written.sort();
-    let (_, newest) = written.pop().unwrap();
-    let (before, _) = written.pop().unwrap();
-    let shard = driver.object(&newest.replace("manifest.json", "shard-1.safetensors"));
-    let mut bytes = std::fs::read(&shard).unwrap();
-    let last = bytes.len() - 1;
-    bytes[last] ^= 1;
-    std::fs::write(&shard, bytes).unwrap();
+    written
+}
+
+/// The lost bit of a disk, in the last byte of a file.
+fn damage(file: &std::path::Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_checkpoint_gives_way_to_the_next_that_was_accepted_and_that_is_said() {
+    let mut driver = begin(long(13), 2, 0, 0);
+    let mut written = with_checkpoints(&mut driver, 3);
+    let (of, newest) = written.pop().unwrap();
+    let shard = newest.replace("manifest.json", "shard-1.safetensors");
+    damage(&driver.object(&shard));
+    // Sound, but the controller does not name it: a listing would find it.
+    let (not_named, _) = written.pop().unwrap();
+    let (before, earlier) = written.pop().unwrap();
     let numbers = driver.ready(2);
-    let generation = driver.propose(Entry::Checkpoint { manifest_key: newest }, &numbers, numbers[0], &[]);
-    assert_eq!(driver.until_active(generation).0, before);
+    let entry = Entry::Checkpoint { manifest_key: newest, earlier: vec![earlier] };
+    let generation = driver.propose(entry, &numbers, numbers[0], &[]);
+    let begun = driver.until_active(generation).0;
+    assert!(begun == before && before < not_named, "began at {begun}");
+    let said = |report: &Report| match report {
+        Report::CheckpointDamaged { step, object, reason, .. } => {
+            assert!(*step == of && *object == shard && reason.contains("BLAKE3"), "{report:?}");
+            true
+        }
+        _ => false,
+    };
+    let by: Vec<u32> = driver.reports.iter().filter(|(_, report)| said(report)).map(|(by, _)| *by).collect();
+    assert!(!by.is_empty() && by.iter().all(|by| numbers.contains(by)), "{by:?}");
     finish(driver);
+}
+
+#[test]
+fn a_checkpoint_of_another_format_stops_the_start_instead_of_the_job_beginning_anew() {
+    let mut driver = begin(long(15), 1, 0, 0);
+    let mut written = with_checkpoints(&mut driver, 2);
+    let (of, newest) = written.pop().unwrap();
+    let manifest = driver.object(&newest);
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let later = text.replace(r#""format_version": 1"#, r#""format_version": 2"#).replace("ebb 0", "ebb 7");
+    std::fs::write(&manifest, &later).unwrap();
+    let numbers = driver.ready(1);
+    let propose = |driver: &mut Driver, manifest_key: &str| {
+        let entry = Entry::Checkpoint { manifest_key: manifest_key.to_owned(), earlier: vec![written[0].1.clone()] };
+        driver.propose(entry, &numbers, numbers[0], &[])
+    };
+    let never = propose(&mut driver, &newest);
+    let said = |report: &Report| match report {
+        Report::CheckpointUnreadable { step, reason, .. } => {
+            assert!(*step == of && reason.contains("format 2") && reason.contains("ebb 7."), "{report:?}");
+            true
+        }
+        _ => false,
+    };
+    driver.until(|d| d.reports.iter().any(|(_, report)| said(report)) || d.active(Generation(2)).is_some());
+    // The right build is there again: the same executor goes on with the next proposal.
+    std::fs::write(&manifest, text).unwrap();
+    let generation = propose(&mut driver, &newest);
+    assert_eq!(driver.until_active(generation).0, of);
+    let driver = finish(driver);
+    assert_eq!(driver.active(never), None, "it did not walk back past it");
 }
 
 #[test]

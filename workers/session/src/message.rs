@@ -407,9 +407,7 @@ pub struct ShardWritten {
     /// How many there are.
     #[n(2)]
     pub count: u16,
-    /// Key of the object.
-    #[n(3)]
-    pub key: String,
+    // 3 was the object's key, which everybody computes by itself.
     /// First element of the flat replica in it.
     #[n(4)]
     pub first_element: u64,

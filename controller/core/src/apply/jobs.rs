@@ -1,7 +1,7 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
-use crate::limits::{JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::{Evaluation, Pause};
+use crate::limits::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
+use crate::state::job::{Damage, Evaluation, Pause, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
@@ -44,6 +44,8 @@ pub(super) fn accepted(
         avoided: BTreeMap::new(),
         growth: Pause::default(),
         stall: None,
+        damaged: Vec::new(),
+        unreadable: None,
     };
     state.live.insert(id.clone(), job);
 }
@@ -111,6 +113,7 @@ pub(super) fn resumed(state: &mut State, id: &JobId) {
     });
     if let Some(job) = state.live.get_mut(id) {
         (job.faults.streak, job.faults.starts) = (0, 0);
+        job.unreadable = None;
     }
 }
 
@@ -176,6 +179,23 @@ pub(super) fn checkpoint_accepted(state: &mut State, id: &JobId, checkpoint: &Ch
             job.highest = checkpoint.step;
             job.faults.restarts = 0;
         }
+    }
+}
+
+pub(super) fn checkpoint_damaged(state: &mut State, id: &JobId, damage: Damage) {
+    let Some(job) = state.live.get_mut(id) else { return };
+    if let Some(key) = job.checkpoint(damage.generation, damage.step).map(|found| found.manifest_key.clone()) {
+        job.checkpoints.retain(|checkpoint| checkpoint.manifest_key != key);
+    }
+    job.damaged.push(damage);
+    if job.damaged.len() > DAMAGED_MAX {
+        job.damaged.remove(0);
+    }
+}
+
+pub(super) fn checkpoint_unreadable(state: &mut State, id: &JobId, unreadable: Unreadable) {
+    if let Some(job) = state.live.get_mut(id) {
+        job.unreadable = Some(unreadable);
     }
 }
 

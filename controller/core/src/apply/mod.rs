@@ -8,6 +8,7 @@ mod generations;
 mod jobs;
 
 use crate::state::State;
+use crate::state::job::{Damage, Unreadable};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -32,6 +33,15 @@ impl State {
             Fact::JobExplained { job, reason } => jobs::explained(self, job, reason),
             Fact::CheckpointAccepted { job, checkpoint } => jobs::checkpoint_accepted(self, job, checkpoint),
             Fact::CheckpointRetired { job, manifest_key } => jobs::checkpoint_retired(self, job, manifest_key),
+            Fact::CheckpointDamaged { job, generation, step, object, reason, instead } => {
+                let (generation, step, instead, object, reason) =
+                    (*generation, *step, *instead, object.clone(), reason.clone());
+                jobs::checkpoint_damaged(self, job, Damage { at, generation, step, object, reason, instead });
+            }
+            Fact::CheckpointUnreadable { job, generation, step, reason } => {
+                let (generation, step, reason) = (*generation, *step, reason.clone());
+                jobs::checkpoint_unreadable(self, job, Unreadable { at, generation, step, reason });
+            }
             Fact::JobRestarted { job, .. } => jobs::restarted(self, job),
             Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, *metrics),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
@@ -71,6 +81,8 @@ impl State {
             Fact::ReportsTaken { server, incarnation, through } => {
                 fleets::reports_taken(self, server, *incarnation, *through)
             }
+            // Nothing that is known here lies there any more.
+            Fact::ObjectsSwept { .. } => {}
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
             Fact::PeersMissing { job, generation, by, peers, .. } => {
                 generations::peers_missing(self, at, job, *generation, by, peers);

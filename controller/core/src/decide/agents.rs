@@ -18,15 +18,21 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
     }
     match &record.report {
         Report::AgentJoined { slots, class, address } => joined(draft, record, *slots, *class, address),
+        Report::ObjectsSwept { objects, bytes } if record.number == 0 => {
+            draft.emit(Fact::ObjectsSwept { objects: *objects, bytes: *bytes });
+        }
         _ if known.is_none() => return,
         Report::AgentGone => gone(draft, &record.server),
         Report::ExecutorReady { executor, address } => executor_ready(draft, &record.server, executor, address),
         Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, &record.server, executor, exit),
         Report::SlotTakenBack { slot } if slot.server == record.server => slot_taken_back(draft, slot),
-        Report::SlotTakenBack { .. } => {}
+        Report::SlotTakenBack { .. } | Report::ObjectsSwept { .. } => {}
         Report::GenerationActive { .. }
         | Report::MemberDeparted { .. }
         | Report::CheckpointWritten { .. }
+        | Report::CheckpointSaved { .. }
+        | Report::CheckpointDamaged { .. }
+        | Report::CheckpointUnreadable { .. }
         | Report::JobCompleted { .. }
         | Report::JobBroken { .. }
         | Report::Evaluated { .. }

@@ -1,12 +1,13 @@
-//! Reports of a job's members, mostly its leader: active, departed, peer lost, checkpoint, evaluation, completed, broken.
+//! Reports of a job's members, mostly its leader: active, departed, peer lost, evaluation, completed, broken. What they say of
+//! checkpoints is in [`super::checkpoints`].
 //!
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
 //! changes nothing. Who misses whom is in `links.rs`.
 
-use super::{Draft, agents::slot_taken_back, links};
+use super::{Draft, agents::slot_taken_back, checkpoints, links};
 use crate::state::Job;
-use events_schema::fact::{CheckpointInfo, Entry, Fact, LeaveCause};
-use events_schema::report::{Report, ReportRecord};
+use events_schema::fact::Fact;
+use events_schema::report::{Outcome, Report, ReportRecord};
 use events_schema::{ExecutorId, Generation, JobId, ServerId, Step};
 
 pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
@@ -18,7 +19,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             if known {
                 let (id, generation, step, pause_us) = (job.clone(), *generation, *step, *pause_us);
                 draft.emit(Fact::GenerationActive { job: id, generation, step, pause_us });
-                retire_passed_over(draft, job, step);
+                checkpoints::retire_passed_over(draft, job, step);
             }
         }
         Report::MemberDeparted { job, generation, executor, leader, step } => {
@@ -26,16 +27,15 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 departed(draft, job, *generation, executor, leader, *step);
             }
         }
-        Report::CheckpointWritten { job, generation, step, manifest_key, replica_digest, bytes } => {
-            let (step, generation, manifest_key) = (*step, *generation, manifest_key.clone());
-            let checkpoint =
-                CheckpointInfo { step, generation, manifest_key, replica_digest: *replica_digest, bytes: *bytes };
-            checkpoint_written(draft, &record.server, job, checkpoint);
-        }
         Report::JobCompleted { job, generation, outcome } => {
             if in_force(draft, &record.server, job, *generation) {
-                draft.emit(Fact::JobFinished { job: job.clone(), outcome: outcome.clone() });
+                // Whatever the report names: a job's model is in one place.
+                let outcome = Outcome { model_key: storage_keys::model(job), ..outcome.clone() };
+                draft.emit(Fact::JobFinished { job: job.clone(), outcome });
             }
+        }
+        Report::CheckpointSaved { .. } | Report::CheckpointDamaged { .. } | Report::CheckpointUnreadable { .. } => {
+            checkpoints::report(draft, record);
         }
         Report::JobBroken { job, generation, reason } => {
             // It may break before its first generation; a newcomer that breaks beside healthy members is only lost.
@@ -84,17 +84,19 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::JobStalled { .. }
         | Report::ExecutorReady { .. }
         | Report::ExecutorGone { .. }
-        | Report::SlotTakenBack { .. } => {}
+        | Report::SlotTakenBack { .. }
+        | Report::CheckpointWritten { .. }
+        | Report::ObjectsSwept { .. } => {}
     }
 }
 
 /// An unfinished job that has an executor on the server the report is from.
-fn hosted<'a>(draft: &'a Draft<'_>, server: &ServerId, id: &JobId) -> Option<&'a Job> {
+pub(super) fn hosted<'a>(draft: &'a Draft<'_>, server: &ServerId, id: &JobId) -> Option<&'a Job> {
     let job = draft.state.job(id).filter(|job| !job.phase.is_terminal())?;
     draft.state.executors_of(id).any(|(_, executor)| executor.slot.server == *server).then_some(job)
 }
 
-fn in_force(draft: &Draft<'_>, server: &ServerId, id: &JobId, generation: Generation) -> bool {
+pub(super) fn in_force(draft: &Draft<'_>, server: &ServerId, id: &JobId, generation: Generation) -> bool {
     let active = hosted(draft, server, id).and_then(Job::active);
     active.is_some_and(|active| active.proposal.generation == generation)
 }
@@ -128,54 +130,5 @@ fn replica_held(draft: &mut Draft<'_>, executor: &ExecutorId, generation: Genera
     let came_in = known.any(|p| p.generation == generation && p.members.iter().any(|m| m.executor == *executor));
     if came_in && draft.state.executor(executor).is_some_and(|executor| !executor.replica) {
         draft.emit(Fact::ReplicaHeld { executor: executor.clone(), step });
-    }
-}
-
-/// A job that began from a checkpoint before its newest passed over the later ones because they could not be read. It will write
-/// those steps anew.
-fn retire_passed_over(draft: &mut Draft<'_>, id: &JobId, step: Step) {
-    let Some(job) = draft.state.job(id) else { return };
-    if !job.active().is_some_and(|active| matches!(active.proposal.entry, Entry::Checkpoint { .. })) {
-        return;
-    }
-    let passed_over = job.checkpoints.iter().filter(|checkpoint| checkpoint.step > step);
-    let passed_over: Vec<String> = passed_over.map(|checkpoint| checkpoint.manifest_key.clone()).collect();
-    for manifest_key in passed_over {
-        draft.emit(Fact::CheckpointRetired { job: id.clone(), manifest_key });
-    }
-}
-
-/// Accepts a checkpoint of the generation in force and retires those beyond the number to keep; any other is garbage.
-fn checkpoint_written(draft: &mut Draft<'_>, server: &ServerId, id: &JobId, checkpoint: CheckpointInfo) {
-    let Some(job) = draft.state.job(id) else { return };
-    let counts = in_force(draft, server, id, checkpoint.generation);
-    let parking = draft.state.is_parking(id);
-    let known = job.checkpoints.iter().any(|known| known.manifest_key == checkpoint.manifest_key);
-    let newest = job.last_checkpoint().map(|last| last.step);
-    // A job that stands still may do so at a step that has its checkpoint already.
-    let parked = counts && parking && newest.is_none_or(|newest| checkpoint.step >= newest);
-    if !known && counts && (parked || newest.is_none_or(|newest| checkpoint.step > newest)) {
-        accept(draft, id, job.spec.checkpoint.keep, checkpoint);
-    } else if !known {
-        draft.emit(Fact::CheckpointRetired { job: id.clone(), manifest_key: checkpoint.manifest_key });
-    }
-    if parked {
-        // What it trained is written down; nothing is left to wait for.
-        let there = draft.state.executors_of(id).filter(|(_, executor)| executor.replica);
-        let there: Vec<ExecutorId> = there.map(|(executor, _)| executor.clone()).collect();
-        for executor in there {
-            draft.emit(Fact::ExecutorLeaving { executor, deadline: draft.at, cause: LeaveCause::JobEnd });
-        }
-    }
-}
-
-fn accept(draft: &mut Draft<'_>, id: &JobId, keep: u32, checkpoint: CheckpointInfo) {
-    draft.emit(Fact::CheckpointAccepted { job: id.clone(), checkpoint });
-    let Some(job) = draft.state.job(id) else { return };
-    let beyond = job.checkpoints.len().saturating_sub(keep.max(1) as usize);
-    let retired: Vec<String> =
-        job.checkpoints[..beyond].iter().map(|checkpoint| checkpoint.manifest_key.clone()).collect();
-    for manifest_key in retired {
-        draft.emit(Fact::CheckpointRetired { job: id.clone(), manifest_key });
     }
 }

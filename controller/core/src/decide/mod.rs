@@ -9,6 +9,7 @@
 //! Next on the path: `decide/jobs.rs`.
 
 mod agents;
+mod checkpoints;
 mod datasets;
 mod fleets;
 mod generations;
@@ -204,6 +205,9 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::CommandTaken { .. }
         | Fact::JobExplained { .. }
         | Fact::CheckpointAccepted { .. }
+        | Fact::CheckpointDamaged { .. }
+        | Fact::CheckpointUnreadable { .. }
+        | Fact::ObjectsSwept { .. }
         | Fact::CheckpointRetired { .. }
         | Fact::Evaluated { .. }
         | Fact::DatasetRegistered { .. }

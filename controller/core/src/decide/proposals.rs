@@ -3,7 +3,7 @@
 use super::Draft;
 use crate::limits::{RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS, SWITCH_STEPS};
 use crate::state::{Active, Executor, Job, JobPhase, Placement};
-use events_schema::fact::{Entry, Fact, Member, Proposal};
+use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX};
 use events_schema::{ExecutorId, JobId, SlotId, tree};
 use std::collections::BTreeSet;
 
@@ -44,8 +44,10 @@ fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Opt
     if ready.len() < usize::from(job.spec.workers.min.max(1)) {
         return None;
     }
-    let entry = match job.last_checkpoint() {
-        Some(checkpoint) => Entry::Checkpoint { manifest_key: checkpoint.manifest_key.clone() },
+    let newest_first = job.checkpoints.iter().rev().map(|checkpoint| checkpoint.manifest_key.clone());
+    let mut newest_first = newest_first.take(RESTORE_CHECKPOINTS_MAX);
+    let entry = match newest_first.next() {
+        Some(manifest_key) => Entry::Checkpoint { manifest_key, earlier: newest_first.collect() },
         None => Entry::Fresh,
     };
     Some((entry, ready))

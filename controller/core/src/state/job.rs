@@ -19,6 +19,7 @@ use events_schema::{CommandId, Digest, ExecutorId, Generation, Rank, SlotId, Ste
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use storage_keys::CheckpointName;
 
 /// One accepted job.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -90,6 +91,52 @@ pub struct Job {
     /// The step it did not get past, and what was tried.
     #[n(21)]
     pub stall: Option<Stall>,
+    /// Checkpoints that were found damaged, oldest finding first; at most [`crate::limits::DAMAGED_MAX`].
+    #[n(40)]
+    pub damaged: Vec<Damage>,
+    /// The checkpoint that it waits for another build for.
+    #[n(41)]
+    pub unreadable: Option<Unreadable>,
+}
+
+/// A checkpoint that no longer counts because it cannot be restored from.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Damage {
+    /// When that was found.
+    #[n(0)]
+    pub at: TimeMs,
+    /// The generation that wrote it.
+    #[n(1)]
+    pub generation: Generation,
+    /// The replica's step.
+    #[n(2)]
+    pub step: Step,
+    /// Key of the object that is damaged.
+    #[n(3)]
+    pub object: String,
+    /// What is wrong with it.
+    #[n(4)]
+    pub reason: String,
+    /// The step of the checkpoint that is used instead; 0 is the beginning.
+    #[n(5)]
+    pub instead: Step,
+}
+
+/// A checkpoint of a format that the build in use cannot read.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Unreadable {
+    /// When that was found.
+    #[n(0)]
+    pub at: TimeMs,
+    /// The generation that wrote it.
+    #[n(1)]
+    pub generation: Generation,
+    /// The replica's step.
+    #[n(2)]
+    pub step: Step,
+    /// Which build can read it, and what to do.
+    #[n(3)]
+    pub reason: String,
 }
 
 /// Something is not done for a while because it failed; longer each time it fails in a row.
@@ -488,6 +535,16 @@ impl Job {
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<&CheckpointInfo> {
         self.checkpoints.last()
+    }
+
+    /// The checkpoint that counts and that a generation wrote at a step.
+    #[must_use]
+    pub fn checkpoint(&self, generation: Generation, step: Step) -> Option<&CheckpointInfo> {
+        let wrote = |checkpoint: &&CheckpointInfo| {
+            // Of those that earlier builds accepted only the name says who wrote them.
+            CheckpointName::of_manifest(&checkpoint.manifest_key).is_some_and(|name| name.generation == generation)
+        };
+        self.checkpoints.iter().filter(|checkpoint| checkpoint.step == step).find(wrote)
     }
 }
 

@@ -58,9 +58,9 @@ pub struct State {
     /// Numbers used so far.
     #[n(13)]
     pub(crate) counters: Counters,
-    /// What is known of the policy.
+    /// What is known of the policy; boxed, because it is seldom looked at and a state is handed on by value.
     #[n(14)]
-    pub(crate) planning: Planning,
+    pub(crate) planning: Box<Planning>,
 }
 
 /// How planning goes.
@@ -137,7 +137,7 @@ impl State {
             commands: CommandMemory::default(),
             retired: Table::new(),
             counters: Counters::default(),
-            planning: Planning::default(),
+            planning: Box::default(),
         }
     }
 
@@ -168,6 +168,14 @@ impl State {
     #[must_use]
     pub fn job(&self, job: &JobId) -> Option<&Job> {
         self.live.get(job).or_else(|| self.ended.get(job))
+    }
+
+    /// The first job remembered, unfinished or ended, whose id comes after another one's.
+    #[must_use]
+    pub fn job_after(&self, last: Option<&JobId>) -> Option<&JobId> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let (live, ended) = (self.live.range_from(after).next(), self.ended.range_from(after).next());
+        live.into_iter().chain(ended).map(|(id, _)| id).min()
     }
 
     /// Unfinished jobs in the order of their arrival.

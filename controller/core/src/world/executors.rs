@@ -7,8 +7,9 @@ use super::{Group, Process, STEPS_AT_ONCE, World};
 use events_schema::fact::{Entry, Proposal};
 use events_schema::job::Length;
 use events_schema::report::{ExitCause, Outcome, Report};
-use events_schema::{Digest, ExecutorId, Generation, JobId, ServerId, Step};
+use events_schema::{Digest, ExecutorId, Generation, JobId, ServerId, Step, WriterToken};
 use std::collections::BTreeSet;
+use storage_keys::CheckpointName;
 
 impl World {
     /// An executor has built its model and listens. Whether it was still building.
@@ -145,7 +146,7 @@ impl World {
         let before = self.groups.remove(job);
         let step = match &proposal.entry {
             Entry::Fresh => 0,
-            Entry::Checkpoint { manifest_key } => self.store.get(manifest_key).copied().unwrap_or(0),
+            Entry::Checkpoint { manifest_key, .. } => self.store.get(manifest_key).copied().unwrap_or(0),
             Entry::Switch { .. } | Entry::Recover => before.as_ref().map_or(0, |group| group.step),
         };
         let members: BTreeSet<ExecutorId> = proposal.members.iter().map(|member| member.executor.clone()).collect();
@@ -200,7 +201,7 @@ impl World {
         if to == total && !order.park {
             let outcome = Outcome {
                 step: Step(total),
-                model_key: format!("jobs/{job}/model"),
+                model_key: "jobs/of-another/model.safetensors".to_owned(),
                 model_digest: Digest::of(job.as_str().as_bytes()),
                 train_loss_micro: 1,
                 metrics: None,
@@ -211,13 +212,14 @@ impl World {
     }
 
     fn write_checkpoint(&mut self, server: &ServerId, job: &JobId, generation: Generation, step: u64) {
-        let manifest_key = format!("jobs/{job}/checkpoints/{generation}-{step}");
-        self.store.insert(manifest_key.clone(), step);
-        let report = Report::CheckpointWritten {
+        let name = CheckpointName { job: job.clone(), generation, step: Step(step), writer: Some(writer(generation)) };
+        self.store.insert(name.manifest(), step);
+        let report = Report::CheckpointSaved {
             job: job.clone(),
             generation,
             step: Step(step),
-            manifest_key,
+            written_in: generation,
+            writer: writer(generation),
             replica_digest: Digest::of(&step.to_le_bytes()),
             bytes: 1_000,
         };
@@ -229,4 +231,10 @@ impl World {
     pub fn real_step(&self, job: &JobId) -> Option<u64> {
         self.groups.get(job).map(|group| group.step)
     }
+}
+
+/// What the world's controllers issue to a generation.
+fn writer(generation: Generation) -> WriterToken {
+    let digest = Digest::of(&generation.0.to_le_bytes());
+    WriterToken(std::array::from_fn(|i| digest.0[i]))
 }

@@ -7,7 +7,7 @@
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ExecutorStart, FromExecutor, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
@@ -46,7 +46,7 @@ kinds! {
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
-        ServerForgotten,
+        ServerForgotten, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -54,6 +54,7 @@ kinds! {
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
+        CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
@@ -81,12 +82,16 @@ kinds! {
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
-    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
+    PHASES = phase_kind of Phase {
+        Building, Idle, Loading, Linking, Joining, Copying, Computing, Reducing, Updating, Evaluating, Saving, Still, Broken
+    }
+    WAITS_FOR = waits_for_kind of WaitsFor { Nothing, Peers, Store, Controller }
 }
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 30] = [
+    let enums: [(&str, &[&str]); 32] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -117,12 +122,27 @@ pub fn names_wanted() -> Vec<String> {
         ("ControllerMessage", CONTROLLER_MESSAGES),
         ("ToExecutor", TO_EXECUTOR),
         ("FromExecutor", FROM_EXECUTOR),
+        ("Phase", PHASES),
+        ("WaitsFor", WAITS_FOR),
     ];
     let structs =
         ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
     variants.chain(structs.map(str::to_owned)).collect()
+}
+
+fn progress() -> Progress {
+    Progress {
+        generation: Generation(4),
+        revision: 1,
+        step: Step(1 << 40),
+        phase: Phase::Computing(Rank(3)),
+        units_done: 70_000,
+        bytes_done: 1 << 33,
+        waits_for: WaitsFor::Peers(vec![2]),
+        processor_ms: 90_000,
+    }
 }
 
 pub fn job() -> JobId {
@@ -340,6 +360,16 @@ pub fn facts() -> Vec<Fact> {
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
         ServerForgotten { server: server() },
+        CheckpointDamaged {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            object: "k".to_owned(),
+            reason: "gone".to_owned(),
+            instead: Step(50),
+        },
+        ObjectsSwept { objects: 3, bytes: 4_096 },
+        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
     ]
 }
 
@@ -414,6 +444,24 @@ fn reports() -> Vec<Report> {
             cause: StallCause::Peers,
             blamed: vec![Blamed { executor: executor(), rank: None }],
         },
+        CheckpointDamaged {
+            job: job(),
+            generation: Generation(4),
+            step: Step(100),
+            object: "k".to_owned(),
+            reason: "gone".to_owned(),
+        },
+        CheckpointSaved {
+            job: job(),
+            generation: Generation(5),
+            step: Step(100),
+            written_in: Generation(4),
+            writer: WriterToken([0x77; 16]),
+            replica_digest: Digest([0x33; 32]),
+            bytes: 4_096,
+        },
+        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
+        ObjectsSwept { objects: 3, bytes: 4_096 },
     ]
 }
 
@@ -512,7 +560,7 @@ pub fn all() -> Vec<Sample> {
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
-        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
+        "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text(), earlier: Vec::new() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
         "StallCause", stall_cause_kind: [StallCause::Peers, StallCause::Unit, StallCause::Bytes, StallCause::Store];
         "StallRemedy", stall_remedy_kind: [
             StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart, StallRemedy::Suspend, StallRemedy::Fail, StallRemedy::Wait
@@ -539,7 +587,14 @@ pub fn all() -> Vec<Sample> {
         "AgentMessage", agent_message_kind: agent_messages();
         "ControllerMessage", controller_message_kind: controller_messages();
         "ToExecutor", to_executor_kind: to_executor();
-        "FromExecutor", from_executor_kind: [FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive];
+        "FromExecutor", from_executor_kind: [
+            FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress())
+        ];
+        "Phase", phase_kind: [
+            Phase::Building, Phase::Idle, Phase::Loading, Phase::Linking, Phase::Joining, Phase::Copying, Phase::Computing(Rank(3)), Phase::Reducing,
+            Phase::Updating, Phase::Evaluating(Rank(4)), Phase::Saving, Phase::Still, Phase::Broken
+        ];
+        "WaitsFor", waits_for_kind: [WaitsFor::Nothing, WaitsFor::Peers(vec![1, 300]), WaitsFor::Store, WaitsFor::Controller];
     }
     let record = CommandRecord {
         id: command_id(),
@@ -558,6 +613,8 @@ pub fn all() -> Vec<Sample> {
     let report =
         ReportRecord { server: server(), incarnation: 12, number: 3, at: TimeMs(5), report: Report::AgentGone };
     samples.push(sample("ReportRecord", &report));
+    let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
+    samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));

@@ -29,8 +29,8 @@ const STEPS_BETWEEN: u64 = 5;
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often the agent is asked: seconds are measured.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Streams whose leader is lost, in turns: where the demand goes, where the decision goes.
-const LED: [&str; 2] = ["demand", "events"];
+/// Streams whose leader is lost, in turns.
+const LED: [&str; 4] = ["demand", "events", "reports", "commands"];
 
 /// Adds the rows, each as soon as it is whole.
 pub async fn rows(folder: &Path, brokers: &Path, effort: Effort, rows: &mut Vec<Row>) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ pub async fn rows(folder: &Path, brokers: &Path, effort: Effort, rows: &mut Vec<
         [(Loss::Killed, "demand to slot free, broker killed"), (Loss::Stopped, "demand to slot free, broker stopped")]
     {
         let mut seen = Vec::new();
-        for round in 0..effort.pick(2, 20) {
+        for round in 0..effort.pick(4, 20) {
             brokers.until_whole().await?;
             tide.until_members(SLOTS).await?;
             tide.until_steps(STEPS_BETWEEN).await?;
@@ -108,14 +108,13 @@ struct Trials<'a> {
 impl Trials<'_> {
     async fn run(&self, loss: Loss, led: &str) -> Result<Trial, Failure> {
         let lost = self.brokers.leader(&format!("{}.{led}", self.prefix), 0).await?;
-        let partition = self.bare.partition_of(self.brokers, lost).await?;
         let before = occupied(&self.agent.slots().await?);
         let since = Instant::now();
         self.brokers.lose(lost, loss)?;
         let measured = tokio::join!(
             self.until_accepted(NEEDED, since),
             self.until_free(&before, since),
-            self.bare.gap(self.brokers, partition, lost, since),
+            self.bare.gap(self.brokers, lost, since),
         );
         self.brokers.heal(lost, loss).await?;
         let (accepted_ms, free_ms, bare) = (measured.0?, measured.1?, measured.2?);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::checkpoint::{Manifest, cut_shards, replica_digest, write_manifest, write_shard};
 use storage::dataset::{IdxOptions, import_idx};
+use storage::keys::CheckpointName;
 use storage::{Loader, LoaderLimits};
 
 /// Side of a bench image; one is a KiB.
@@ -126,9 +127,10 @@ async fn write_one(
     replica: &[f32],
 ) -> Result<(), storage::checkpoint::CheckpointWriteError> {
     let generation = Generation(1);
+    let name = CheckpointName { job: job.clone(), generation, step, writer: None };
     let mut shards = Vec::new();
     for range in cut_shards(replica.len() as u64, 1) {
-        shards.push(write_shard(store, job, generation, step, range, range.of(replica).unwrap_or_default()).await?);
+        shards.push(write_shard(store, &name, range, range.of(replica).unwrap_or_default()).await?);
     }
     let manifest = Manifest {
         format_version: storage::checkpoint::FORMAT_VERSION,
@@ -140,8 +142,9 @@ async fn write_one(
         replica_len: replica.len() as u64,
         replica_digest: replica_digest(replica),
         shards,
+        written_by: None,
     };
-    write_manifest(store, &manifest).await.map(|_| ())
+    write_manifest(store, &name, &manifest).await.map(|_| ())
 }
 
 fn raw_write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

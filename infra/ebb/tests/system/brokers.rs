@@ -58,7 +58,7 @@ async fn a_broker_is_lost(loss: Loss) {
     let mut document = model_job("cnn");
     document["steps"] = 1_000_000.into();
     let id = submit(&client, &document, "brokers").await;
-    for stream in ["demand", "events"] {
+    for stream in ["demand", "events", "reports"] {
         demand(&client, 0).await;
         brokers.until_whole().await.unwrap();
         let before = until(&client, &id, "four members", |j| j.progress.is_some_and(|p| p.members == 4)).await;

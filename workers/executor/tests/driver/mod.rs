@@ -3,7 +3,7 @@
 
 mod proxy;
 
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ExecutorStart, FromExecutor, Progress, ToExecutor};
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::{Entry, Member, Proposal};
 use events_schema::job::JobSpec;
@@ -18,8 +18,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::dataset::{TextOptions, Vocabulary, import_text};
+use storage::keys::CheckpointName;
 use workers_executor::control::{read_frame, write_frame};
 
 /// Nothing in these tests takes this long; a test that waits longer has hung.
@@ -49,6 +50,8 @@ pub struct Driver {
     heard: Sender<(u32, Heard)>,
     pub reports: Vec<(u32, Report)>,
     pub telemetry: Option<Telemetry>,
+    /// What each executor last said it is at.
+    pub progress: BTreeMap<u32, Progress>,
     proposal: Option<Proposal>,
     park: bool,
     next: u32,
@@ -103,6 +106,7 @@ impl Driver {
             heard,
             reports: Vec::new(),
             telemetry: None,
+            progress: BTreeMap::new(),
             proposal: None,
             park: false,
             next: 0,
@@ -234,11 +238,12 @@ impl Driver {
 
     /// Listens until `done`, and fails the test if that takes too long.
     pub fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        // Words of life go on while a job hangs, so the time is that of the whole wait.
+        let until = Instant::now() + PATIENCE;
         while !done(self) {
-            let (number, heard) = self
-                .events
-                .recv_timeout(PATIENCE)
-                .unwrap_or_else(|_| panic!("hung; reports so far: {:#?}", self.reports));
+            let heard = self.events.recv_timeout(until.saturating_duration_since(Instant::now()));
+            let (number, heard) =
+                heard.unwrap_or_else(|_| panic!("hung; {:#?}; reports so far: {:#?}", self.progress, self.reports));
             match heard {
                 Heard::Said(FromExecutor::Report(report)) => {
                     if let (Report::ExecutorReady { address, .. }, Some(process)) =
@@ -252,6 +257,7 @@ impl Driver {
                     self.reports.push((number, report));
                 }
                 Heard::Said(FromExecutor::Telemetry(telemetry)) => self.telemetry = Some(telemetry),
+                Heard::Said(FromExecutor::Progress(progress)) => drop(self.progress.insert(number, progress)),
                 Heard::Said(FromExecutor::Alive) => {}
                 Heard::Ended => {
                     if let Some(mut process) = self.processes.remove(&number) {
@@ -345,7 +351,11 @@ impl Driver {
     /// Manifests written so far, with their steps.
     pub fn checkpoints(&self) -> Vec<(Step, String)> {
         let written = |report: &Report| match report {
-            Report::CheckpointWritten { step, manifest_key, .. } => Some((*step, manifest_key.clone())),
+            Report::CheckpointSaved { job, step, written_in, writer, .. } => {
+                let (generation, writer) = (*written_in, Some(*writer));
+                let name = CheckpointName { job: job.clone(), generation, step: *step, writer };
+                Some((*step, name.manifest()))
+            }
             _ => None,
         };
         self.reports.iter().filter_map(|(_, r)| written(r)).collect()

@@ -255,7 +255,6 @@ impl World {
                     checkpoint,
                     index,
                     count,
-                    key: String::new(),
                     first_element: 0,
                     elements: 0,
                     bytes: 0,

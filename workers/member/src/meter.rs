@@ -1,10 +1,10 @@
 //! Clocks of one executor: progress for people, and how long members stood still for a change. Nothing here decides anything.
 
-use crate::program::Program;
+use crate::event::Config;
 use events_schema::Step;
 use events_schema::orders::Telemetry;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use workers_session::Membership;
 
 /// Progress is for eyes: this often at most.
@@ -17,7 +17,7 @@ const USUAL_STEPS: usize = 9;
 
 /// Why members may have stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Still {
+enum Still {
     /// The job begins, or begins anew from a checkpoint: nobody stood still for a change.
     Beginning,
     /// Since a boundary at which the membership changed.
@@ -29,30 +29,26 @@ pub enum Still {
 /// How long the first step of a membership took, beside the steps before the change: the difference is what the change cost, whatever
 /// it was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstStep {
+pub(crate) struct FirstStep {
     /// From the boundary, the loss or the beginning to the end of the step, in microseconds.
     pub first_step_us: u64,
     /// The median of the last few steps before, in microseconds.
     pub usual_step_us: Option<u64>,
 }
 
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The clocks.
-#[derive(Debug)]
-pub struct Meter {
+/// The clocks. All times are those of the machine's inputs.
+#[derive(Debug, Clone)]
+pub(crate) struct Meter {
     still: Still,
     /// No step was completed since a membership was entered.
     first: bool,
     /// The last few steps that no change disturbed, in microseconds.
     usual: VecDeque<u64>,
-    since: Instant,
-    lost_at: Option<Instant>,
-    step_ended: Instant,
-    told: Option<Instant>,
-    window: (Instant, u64),
+    since: Duration,
+    lost_at: Option<Duration>,
+    step_ended: Duration,
+    told: Option<Duration>,
+    window: (Duration, u64),
     samples_per_second: f64,
     step_us: u64,
     loss: f64,
@@ -60,16 +56,16 @@ pub struct Meter {
 
 impl Default for Meter {
     fn default() -> Self {
-        let now = Instant::now();
+        let zero = Duration::ZERO;
         Self {
             still: Still::Beginning,
             first: false,
             usual: VecDeque::new(),
-            since: now,
+            since: zero,
             lost_at: None,
-            step_ended: now,
+            step_ended: zero,
             told: None,
-            window: (now, 0),
+            window: (zero, 0),
             samples_per_second: 0.0,
             step_us: 0,
             loss: 0.0,
@@ -79,35 +75,33 @@ impl Default for Meter {
 
 impl Meter {
     /// A member of the membership in force is gone, or it is abandoned: from here on nobody steps.
-    pub fn on_loss(&mut self) {
-        self.lost_at.get_or_insert_with(Instant::now);
+    pub fn on_loss(&mut self, now: Duration) {
+        self.lost_at.get_or_insert(now);
     }
 
     /// A membership is entered.
-    pub fn on_enter(&mut self, at_boundary: bool) {
+    pub fn on_enter(&mut self, at_boundary: bool, now: Duration) {
         (self.still, self.since) = match self.lost_at.take() {
             Some(lost_at) => (Still::Loss, lost_at),
             None if at_boundary => (Still::Boundary, self.step_ended),
-            None => (Still::Beginning, Instant::now()),
+            None => (Still::Beginning, now),
         };
         if self.still == Still::Beginning {
-            self.step_ended = Instant::now();
+            self.step_ended = now;
         }
         self.first = true;
     }
 
-    /// From the boundary or the loss until now, in microseconds: until the generation was in force, if that is what just happened.
-    #[must_use]
-    pub fn pause_us(&self) -> u64 {
-        if self.still == Still::Beginning { 0 } else { micros(self.since.elapsed()) }
+    /// From the boundary or the loss until `now`, in microseconds: until the generation was in force, if that is what just happened.
+    pub fn pause_us(&self, now: Duration) -> u64 {
+        if self.still == Still::Beginning { 0 } else { micros(now.saturating_sub(self.since)) }
     }
 
     /// A step is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
-    pub fn on_step(&mut self, samples: u64, loss: f64) -> Option<FirstStep> {
-        let now = Instant::now();
-        self.step_us = micros(now - self.step_ended);
+    pub fn on_step(&mut self, samples: u64, loss: f64, now: Duration) -> Option<FirstStep> {
+        self.step_us = micros(now.saturating_sub(self.step_ended));
         let first = std::mem::take(&mut self.first).then(|| FirstStep {
-            first_step_us: micros(now.saturating_duration_since(self.since)),
+            first_step_us: micros(now.saturating_sub(self.since)),
             usual_step_us: self.usual_step_us(),
         });
         if first.is_none() {
@@ -119,7 +113,7 @@ impl Meter {
         self.step_ended = now;
         self.loss = loss;
         self.window.1 += samples;
-        let elapsed = now - self.window.0;
+        let elapsed = now.saturating_sub(self.window.0);
         if elapsed >= RATE_WINDOW {
             self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64();
             self.window = (now, 0);
@@ -137,28 +131,69 @@ impl Meter {
     }
 
     /// Mean loss of the last step completed here.
-    #[must_use]
     pub fn loss(&self) -> f64 {
         self.loss
     }
 
     /// What to tell now, if it is time.
-    pub fn telemetry(&mut self, program: &Program, membership: &Membership, done: Step) -> Option<Telemetry> {
-        let due = done.0 == program.steps_total || self.told.is_none_or(|told| told.elapsed() >= TELEMETRY_INTERVAL);
-        if !due {
+    pub fn telemetry(
+        &mut self,
+        config: &Config,
+        membership: &Membership,
+        done: Step,
+        now: Duration,
+    ) -> Option<Telemetry> {
+        let due = self.told.is_none_or(|told| now.saturating_sub(told) >= TELEMETRY_INTERVAL);
+        if !due && done.0 != config.steps_total {
             return None;
         }
-        self.told = Some(Instant::now());
+        self.told = Some(now);
         Some(Telemetry {
-            job: program.job.clone(),
+            job: config.job.clone(),
             generation: membership.tag.generation,
             step: done,
-            steps_total: program.steps_total,
-            epoch: done.0 / program.steps_per_epoch,
+            steps_total: config.steps_total,
+            epoch: done.0 / config.steps_per_epoch.max(1),
             loss: self.loss,
             samples_per_second: self.samples_per_second,
             step_us: self.step_us,
             members: u16::try_from(membership.seats.len()).unwrap_or(u16::MAX),
         })
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_runs_from_what_caused_it() {
+        let (mut meter, at) = (Meter::default(), Duration::from_millis);
+        meter.on_enter(false, at(5));
+        assert_eq!(meter.pause_us(at(9)), 0, "nobody stood still for a beginning");
+        meter.on_step(8, 1.0, at(20));
+        meter.on_enter(true, at(30));
+        assert_eq!(meter.pause_us(at(31)), 11_000);
+        meter.on_loss(at(40));
+        meter.on_loss(at(41));
+        meter.on_enter(true, at(60));
+        assert_eq!(meter.pause_us(at(61)), 21_000, "the first loss counts");
+        meter.on_enter(true, at(70));
+        assert_eq!(meter.pause_us(at(71)), 51_000, "the boundary before");
+    }
+
+    #[test]
+    fn the_first_step_of_a_membership_is_told_beside_the_usual_one() {
+        let (mut meter, at) = (Meter::default(), Duration::from_millis);
+        let mut step = |ms| meter.on_step(8, 1.0, at(ms));
+        assert_eq!([step(10), step(20), step(31)], [None; 3]);
+        meter.on_enter(true, at(32));
+        let first = FirstStep { first_step_us: 69_000, usual_step_us: Some(10_000) };
+        assert_eq!(meter.on_step(8, 1.0, at(100)), Some(first));
+        assert_eq!(meter.on_step(8, 1.0, at(110)), None);
     }
 }

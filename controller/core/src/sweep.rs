@@ -1,0 +1,65 @@
+//! Which objects of a job nothing counts and nothing ever will: what a listing of the store may be swept of. Pure.
+//!
+//! Said so that it stays true whatever is decided later, even by another controller while this one slept: a job that has ended never
+//! changes, and a checkpoint whose step lies before one that counts is never accepted any more. Objects of jobs that are not
+//! remembered, and keys that are made nowhere here, are somebody else's. Next: `controller/server/src/sweep.rs`.
+
+use crate::limits::ORPHAN_AGE_MS;
+use crate::state::{Job, JobPhase, State};
+use events_schema::{JobId, Step, TimeMs};
+use std::collections::BTreeSet;
+use storage_keys::{CheckpointName, ObjectOfJob};
+
+/// What is rubbish among the objects of one job.
+#[derive(Debug)]
+pub struct Orphans<'a> {
+    id: &'a JobId,
+    job: &'a Job,
+    counted: BTreeSet<&'a str>,
+    retired: BTreeSet<&'a str>,
+    /// Step of the newest checkpoint that counts.
+    newest: Option<Step>,
+    now: TimeMs,
+}
+
+impl<'a> Orphans<'a> {
+    /// Of a job that is remembered, at a time.
+    #[must_use]
+    pub fn of(state: &'a State, id: &'a JobId, now: TimeMs) -> Option<Self> {
+        let job = state.job(id)?;
+        let retired = state.retired.iter().filter(|(_, retired)| retired.job == *id);
+        Some(Self {
+            id,
+            job,
+            counted: job.checkpoints.iter().map(|checkpoint| checkpoint.manifest_key.as_str()).collect(),
+            retired: retired.map(|(_, retired)| retired.manifest_key.as_str()).collect(),
+            newest: job.last_checkpoint().map(|checkpoint| checkpoint.step),
+            now,
+        })
+    }
+
+    /// Whether the object of this key, complete since then by the store's clock, may be deleted.
+    #[must_use]
+    pub fn has(&self, key: &str, written_at: TimeMs) -> bool {
+        let old = self.now.since_ms(written_at) >= ORPHAN_AGE_MS;
+        match ObjectOfJob::parse(key) {
+            None => false,
+            Some(ObjectOfJob::Model(job)) => {
+                // It is written before the end of its job is said.
+                let result = !self.job.phase.is_terminal() || matches!(self.job.phase, JobPhase::Finished { .. });
+                job == *self.id && !result && old
+            }
+            Some(ObjectOfJob::Manifest(name) | ObjectOfJob::Shard(name, _)) => {
+                let manifest = name.manifest();
+                let retired = self.retired.contains(manifest.as_str());
+                let counts = self.counted.contains(manifest.as_str());
+                name.job == *self.id && !counts && (retired || (old && self.is_past(&name)))
+            }
+        }
+    }
+
+    /// Whether a checkpoint that does not count never will.
+    fn is_past(&self, name: &CheckpointName) -> bool {
+        self.job.phase.is_terminal() || self.newest.is_some_and(|newest| name.step < newest)
+    }
+}

@@ -1,0 +1,79 @@
+//! A checkpoint that cannot be used: the one before it is used and that is said, or the job waits for the build that reads it.
+
+use crate::support::{System, finished, model_job, plain_digest, steps, submit, until};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// A job that stands still with two checkpoints: its id, and they, oldest first.
+async fn suspended(system: &System, key: &str) -> (String, Vec<Value>) {
+    let client = system.client();
+    let id = submit(&client, &model_job("cnn"), key).await;
+    until(&client, &id, "a checkpoint and some steps", |j| steps(j) > 70).await;
+    system.ebb_json(&["suspend", &id]).await;
+    until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
+    let checkpoints = system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().clone();
+    assert_eq!(checkpoints.len(), 2, "{checkpoints:?}");
+    (id, checkpoints)
+}
+
+fn file(system: &System, key: &str) -> PathBuf {
+    PathBuf::from(system.service.ready().store_url.strip_prefix("file://").unwrap()).join(key)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_checkpoint_is_passed_over_and_everybody_is_told() {
+    let system = System::start(2).await;
+    let client = system.client();
+    let (id, checkpoints) = suspended(&system, "damaged").await;
+    let newest = checkpoints[1]["manifest_key"].as_str().unwrap();
+    let shard = newest.replace("manifest.json", "shard-0.safetensors");
+    let mut bytes = std::fs::read(file(&system, &shard)).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(file(&system, &shard), bytes).unwrap();
+    system.ebb_json(&["resume", &id]).await;
+    let digest = finished(&client, &id).await;
+    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &model_job("cnn")).await);
+
+    let record = system.ebb_json(&["job", &id]).await;
+    let found = record["damaged_checkpoints"].as_array().unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    for (field, expected) in [
+        ("step", &checkpoints[1]["step"]),
+        ("generation", &checkpoints[1]["generation"]),
+        ("instead", &checkpoints[0]["step"]),
+        ("object", &Value::from(shard.as_str())),
+    ] {
+        assert_eq!(&found[0][field], expected, "{field} of {found:?}");
+    }
+    let (of, instead) = (&checkpoints[1]["step"], &checkpoints[0]["step"]);
+    let shown = String::from_utf8(system.ebb(&["job", &id]).await.stdout).unwrap();
+    let words = [format!("the checkpoint of step {of} is damaged"), format!("of step {instead} is used instead")];
+    assert!(words.iter().all(|words| shown.contains(words)), "{shown}");
+    let events = client.get::<Value>(&format!("/v1/jobs/{id}/events?limit=1000")).await.unwrap();
+    let events = events["events"].as_array().unwrap();
+    let said = events.iter().filter(|event| event["type"] == "dev.ebb.checkpoint.damaged.v1").count();
+    assert_eq!(said, 1, "once, however many members found it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_of_another_build_suspends_the_job_until_that_build_is_there() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let (id, checkpoints) = suspended(&system, "another build").await;
+    let manifest = file(&system, checkpoints[1]["manifest_key"].as_str().unwrap());
+    let readable = std::fs::read_to_string(&manifest).unwrap();
+    let later = readable.replace(r#""format_version": 1"#, r#""format_version": 9"#);
+    assert_ne!(later, readable);
+    std::fs::write(&manifest, later).unwrap();
+    system.ebb_json(&["resume", &id]).await;
+    let shown = |j: &ebb::wire::Job| j.unreadable_checkpoint.as_ref().map(|found| found.reason.clone());
+    let waiting = until(&client, &id, "its end", |j| j.phase == "suspended" && shown(j).is_some()).await;
+    let reason = shown(&waiting).unwrap();
+    assert!(reason.contains("format 9") && reason.contains("run the build that wrote it, ebb "), "{reason}");
+    let kept = system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().clone();
+    assert_eq!(kept, checkpoints, "nothing was thrown away");
+    std::fs::write(&manifest, readable).unwrap();
+    system.ebb_json(&["resume", &id]).await;
+    let digest = finished(&client, &id).await;
+    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &model_job("cnn")).await);
+}

@@ -1,0 +1,146 @@
+//! The controller's process: the real cell machine, and what it asks for done.
+
+use crate::net::{ConnId, Kind, Packet};
+use crate::world::{Body, CONTROL, Event, Input, Pid, World};
+use controller_cell::{CellConfig, CellMachine, In, LinkId, Out};
+use controller_core::policy::{Plan, Policy, View};
+use controller_core::policy_by_name;
+use events_schema::Cell;
+use events_schema::orders::AgentMessage;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// As in production: `controller/server` and `controller/link`.
+const TICK_MS: u64 = 200;
+/// How long the controller waits for an agent's word.
+pub const AGENT_LEASE_MS: u64 = 4_500;
+const HEARTBEAT_INTERVAL_MS: u64 = 500;
+
+/// A controller.
+#[derive(Debug)]
+pub struct CellProcess {
+    pub machine: CellMachine,
+    streams: BTreeMap<LinkId, ConnId>,
+}
+
+/// The policy that is shipped, which panics when it is told to.
+struct Panicky {
+    policy: Box<dyn Policy>,
+    panics: Arc<AtomicBool>,
+}
+
+impl Policy for Panicky {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    fn plan(&self, view: &View) -> Plan {
+        assert!(!self.panics.load(Ordering::Relaxed), "a policy panics, as the schedule says");
+        self.policy.plan(view)
+    }
+}
+
+impl World {
+    /// A controller's process begins; agents and callers find this one from now on.
+    pub fn begin_controller(&mut self) {
+        let Some(policy) = policy_by_name("ebb") else { return };
+        let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
+        let incarnation = self.chance.next();
+        let config = CellConfig {
+            cell: Cell(0),
+            name: format!("controller-{}", self.pids),
+            incarnation,
+            tick_ms: TICK_MS,
+            agent_lease_ms: AGENT_LEASE_MS,
+            heartbeat_interval_ms: HEARTBEAT_INTERVAL_MS,
+        };
+        let process = CellProcess { machine: CellMachine::new(config, policy), streams: BTreeMap::new() };
+        let pid = self.spawn(CONTROL, Body::Cell(Box::new(process)));
+        self.controller = Some(pid);
+        let wall = self.clock(pid).wall(self.now());
+        self.send_in(0, pid, Input::Cell(In::Start { wall }));
+    }
+
+    fn cell(&mut self, pid: Pid) -> Option<&mut CellProcess> {
+        match &mut self.processes.get_mut(&pid)?.body {
+            Body::Cell(cell) => Some(cell),
+            _ => None,
+        }
+    }
+
+    /// The machine takes an input.
+    pub fn feed_cell(&mut self, pid: Pid, input: In) {
+        let now_ms = self.clock(pid).ms(self.now());
+        let Some(cell) = self.cell(pid) else { return };
+        for out in cell.machine.handle(now_ms, input) {
+            self.perform_cell(pid, out);
+        }
+    }
+
+    fn perform_cell(&mut self, pid: Pid, out: Out) {
+        match out {
+            Out::Append { .. } | Out::Read { .. } | Out::Follow { .. } | Out::AskEnd { .. } => self.ask_log(pid, out),
+            Out::Tell { link, message } => {
+                let message = self.mutants.orders(message, &self.log.truth, &self.hosts, self.bus.now());
+                if let Some(conn) = self.cell(pid).and_then(|cell| cell.streams.get(&link).copied()) {
+                    self.post(conn, 1, Packet::Down(message));
+                }
+            }
+            Out::EndLink { link, cause } => {
+                if let Some(conn) = self.cell(pid).and_then(|cell| cell.streams.remove(&link)) {
+                    self.close(conn, 1, cause, true);
+                }
+            }
+            Out::Delete { number, manifest_key } => self.delete(pid, number, &manifest_key),
+            Out::StandDown(end) => self.stand_down(pid, &end),
+            Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
+            Out::Telemetry(_) | Out::Committed(_) | Out::Note(_) => {}
+        }
+    }
+
+    fn stand_down(&mut self, pid: Pid, end: &controller_cell::CellEnd) {
+        self.checks.controllers_ended += 1;
+        if let controller_cell::CellEnd::Failed(failure) = end {
+            self.found("no controller fails on a log that keeps its word", failure.to_string());
+        }
+        self.end_process(pid);
+        if self.controller == Some(pid) {
+            self.controller = None;
+            self.bus.put(self.bus.now().plus_ms(1_000), Event::Begin(crate::world::Begin::Controller));
+        }
+    }
+
+    /// An agent's stream reaches the controller.
+    pub fn open_stream(&mut self, agent: Pid, number: u64) -> bool {
+        let Some(controller) = self.controller.filter(|pid| self.runs(*pid)) else { return false };
+        let (Some(place), Some(server)) = (self.processes.get(&agent).map(|p| p.place), self.server_of(agent)) else {
+            return false;
+        };
+        if !self.net.is_whole(place, CONTROL) || !self.net.is_whole(CONTROL, place) {
+            return false;
+        }
+        let nobody = workers_session::Peer(0);
+        let Some(conn) = self.connect(Kind::Stream(number), (agent, nobody), (controller, nobody)) else { return false };
+        let link = LinkId(conn.0);
+        let Some(cell) = self.cell(controller) else { return false };
+        cell.streams.insert(link, conn);
+        self.send_in(0, controller, Input::Cell(In::LinkOpened { link, server }));
+        self.agent_is_up(agent, number, conn);
+        true
+    }
+
+    /// An agent says something to a controller.
+    pub fn hear_agent(&mut self, pid: Pid, conn: ConnId, message: AgentMessage) {
+        if let Some(message) = self.mutants.heard(message, &self.log.truth) {
+            self.send_in(0, pid, Input::Cell(In::Said { link: LinkId(conn.0), message }));
+        }
+    }
+
+    /// An agent has closed its stream.
+    pub fn agent_hung_up(&mut self, pid: Pid, conn: ConnId) {
+        let Some(cell) = self.cell(pid) else { return };
+        cell.streams.remove(&LinkId(conn.0));
+        self.send_in(0, pid, Input::Cell(In::LinkClosed { link: LinkId(conn.0) }));
+    }
+}

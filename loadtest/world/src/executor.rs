@@ -1,0 +1,472 @@
+//! An executor's process: the real member machine, and what it asks for done on hashes instead of numbers. Everything that is computed is
+//! compared with what one process alone would have computed.
+
+use crate::net::{ConnId, Packet};
+use crate::numbers::{self, Element, PARAMETERS, PIECE, REPLICA};
+use crate::schedule::Setup;
+use crate::store;
+use crate::world::{Body, Event, Input, Pid, World};
+use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, ToExecutor};
+use events_schema::job::Length;
+use events_schema::orders::JobOrder;
+use events_schema::report::Report;
+use events_schema::tree::Node;
+use events_schema::{ExecutorId, Generation, Step};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use workers_agent_core::ProcessEnd;
+use workers_member::{
+    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, Parcel, Term, Unit,
+};
+use workers_session::{Peer, RankMetrics, Tag};
+
+/// Exit statuses of an executor that ends by itself.
+const STATUS_NO_REPLICA: i32 = 3;
+const STATUS_NOT_SAVED: i32 = 4;
+/// Of one whose checkpoint cannot be read.
+pub const STATUS_NOT_RESTORED: i32 = 5;
+
+/// An executor.
+#[derive(Debug)]
+pub struct Executor {
+    pub id: ExecutorId,
+    pub slot: u16,
+    pub agent: Pid,
+    pub member: Member<Vec<Element>>,
+    /// Built, and reachable for its peers.
+    pub listens: bool,
+    /// Set when its process has ended; it is reaped a little later.
+    pub end: Option<ProcessEnd>,
+    /// The next unit never ends.
+    pub hangs: bool,
+    order: JobOrder,
+    /// What its agent said while it was built.
+    unread: Vec<ToExecutor>,
+    unit: bool,
+    unit_us: u64,
+    sums: BTreeMap<Node, Vec<Element>>,
+    total: Vec<Option<Element>>,
+    pub replica: Vec<Element>,
+    pub step: Option<Step>,
+    gradient: Option<Vec<Element>>,
+    supply: Option<(Need, Vec<Option<Element>>)>,
+    loaded: Option<Vec<Element>>,
+    links: BTreeMap<Peer, ConnId>,
+    dialed: BTreeMap<Pid, Peer>,
+}
+
+impl Executor {
+    /// A process that has just begun.
+    #[must_use]
+    pub fn new(setup: &Setup, id: &ExecutorId, slot: u16, agent: Pid, order: &JobOrder) -> Self {
+        let Length::Steps(steps_total) = order.spec.length else { unreachable!("jobs of the world count steps") };
+        let config = Config {
+            job: id.job.clone(),
+            me: Peer(id.number),
+            workers: order.spec.workers.max,
+            steps_total,
+            steps_per_epoch: steps_total,
+            rows: order.dataset.rows,
+            batch_size: order.spec.batch_size,
+            checkpoint_every: order.spec.checkpoint.every_steps,
+            evaluation: None,
+            parameter_count: PARAMETERS,
+            replica_len: REPLICA,
+            piece_elements: PIECE,
+        };
+        Self {
+            id: id.clone(),
+            slot,
+            agent,
+            member: Member::new(config),
+            listens: false,
+            end: None,
+            hangs: false,
+            order: order.clone(),
+            unread: Vec::new(),
+            unit: false,
+            unit_us: setup.unit_ms * 1_000,
+            sums: BTreeMap::new(),
+            total: Vec::new(),
+            replica: Vec::new(),
+            step: None,
+            gradient: None,
+            supply: None,
+            loaded: None,
+            links: BTreeMap::new(),
+            dialed: BTreeMap::new(),
+        }
+    }
+
+    /// Its number within the job.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        Peer(self.id.number)
+    }
+
+    /// Whether the replica, or the gradient it lacks, is on its way.
+    #[must_use]
+    pub fn is_copying(&self) -> bool {
+        self.supply.is_some()
+    }
+
+    /// Of the replica, or of one that is still arriving.
+    fn parameters(&self) -> Option<Vec<Element>> {
+        match &self.supply {
+            Some((_, supply)) => supply[..PARAMETERS].iter().copied().collect(),
+            None => self.replica.get(..PARAMETERS).map(<[Element]>::to_vec),
+        }
+    }
+}
+
+impl World {
+    /// An executor whose process has not ended.
+    #[must_use]
+    pub fn executor(&self, pid: Pid) -> Option<&Executor> {
+        match &self.processes.get(&pid)?.body {
+            Body::Executor(executor) => Some(executor).filter(|executor| executor.end.is_none()).map(|e| &**e),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn executor_mut(&mut self, pid: Pid) -> Option<&mut Executor> {
+        match &mut self.processes.get_mut(&pid)?.body {
+            Body::Executor(executor) => Some(executor).filter(|executor| executor.end.is_none()).map(|e| &mut **e),
+            _ => None,
+        }
+    }
+
+    /// Whom an executor tried to reach.
+    #[must_use]
+    pub fn peers_of(&self, pid: Pid) -> BTreeMap<Pid, Peer> {
+        self.executor(pid).map(|executor| executor.dialed.clone()).unwrap_or_default()
+    }
+
+    /// A process begins to build its model.
+    pub fn begin_executor(&mut self, pid: Pid) {
+        let times = self.slowness(pid);
+        let us = self.schedule.setup.build_ms * 1_000 * times;
+        self.send_in(us, pid, Input::Built);
+    }
+
+    fn slowness(&self, pid: Pid) -> u64 {
+        let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return 1 };
+        let host = &self.hosts[usize::from(place)];
+        if self.now() < host.slow_until { host.slow.max(1) } else { 1 }
+    }
+
+    /// Something for an executor.
+    pub fn feed_executor(&mut self, pid: Pid, input: Input) {
+        let Some(executor) = self.executor_mut(pid) else { return };
+        match input {
+            Input::Frame(frame) if !executor.listens => executor.unread.push(frame),
+            Input::Frame(frame) => self.on_frame(pid, frame),
+            Input::Built => self.on_built(pid),
+            Input::Alive => {
+                self.say_to_agent(pid, FromExecutor::Alive);
+                self.send_in(ALIVE_INTERVAL_MS * 1_000, pid, Input::Alive);
+            }
+            Input::Stored(job) => self.on_stored(pid, job),
+            Input::Member(input) => self.feed_member(pid, input),
+            Input::Cell(_) | Input::Agent(_) => {}
+        }
+    }
+
+    fn on_built(&mut self, pid: Pid) {
+        let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return };
+        let Some(executor) = self.executor_mut(pid) else { return };
+        executor.listens = true;
+        let (id, order) = (executor.id.clone(), executor.order.clone());
+        let unread = std::mem::take(&mut executor.unread);
+        let ready = Report::ExecutorReady { executor: id, address: format!("{place}:{}", pid.0) };
+        self.say_to_agent(pid, FromExecutor::Report(ready));
+        self.send_in(0, pid, Input::Alive);
+        self.on_frame(pid, ToExecutor::Order(Box::new(order)));
+        unread.into_iter().for_each(|frame| self.on_frame(pid, frame));
+    }
+
+    fn on_frame(&mut self, pid: Pid, frame: ToExecutor) {
+        match frame {
+            ToExecutor::Start(_) => {}
+            ToExecutor::Order(order) => {
+                if let Some(proposal) = order.proposal {
+                    self.feed_member(pid, In::Proposal(Box::new(proposal)));
+                }
+                if order.park {
+                    self.feed_member(pid, In::Park);
+                }
+            }
+            ToExecutor::Leave { .. } => self.feed_member(pid, In::Leave),
+            ToExecutor::Stop => self.end_executor(pid, ProcessEnd::Exited(0)),
+        }
+    }
+
+    /// The machine takes an input, and computes if nothing else is to be done.
+    pub fn feed_member(&mut self, pid: Pid, input: In<Vec<Element>>) {
+        let now = Duration::from_micros(self.clock(pid).us(self.now()));
+        let done = matches!(input, In::Done(_));
+        let mut next = Some(input);
+        while let Some(input) = next.take() {
+            let Some(executor) = self.executor_mut(pid) else { return };
+            if done {
+                executor.unit = false;
+            }
+            let free = matches!(input, In::Free);
+            let outs = executor.member.handle(now, input);
+            let nothing = outs.is_empty();
+            for out in outs {
+                self.perform_member(pid, out);
+            }
+            let Some(executor) = self.executor_mut(pid) else { return };
+            if !executor.unit && !(free && nothing) {
+                next = Some(In::Free);
+            }
+        }
+    }
+
+    fn perform_member(&mut self, pid: Pid, out: Out<Vec<Element>>) {
+        let Some(executor) = self.executor_mut(pid) else { return };
+        match out {
+            Out::Dial(peer, address) => {
+                let Some((place, to)) = address.split_once(':') else { return };
+                let (Ok(place), Ok(to)) = (place.parse(), to.parse().map(Pid)) else { return };
+                executor.dialed.insert(to, peer);
+                let us = self.schedule.setup.latency_us;
+                self.bus.put(self.bus.now().plus_us(us), Event::Dial { from: pid, to, place, attempt: 1 });
+            }
+            Out::Use(link) => drop(executor.links.insert(link.peer, ConnId(link.number))),
+            Out::Cut(link, cause) => {
+                if executor.links.get(&link.peer) == Some(&ConnId(link.number)) {
+                    executor.links.remove(&link.peer);
+                }
+                if cause != workers_member::Cause::Replaced {
+                    self.found("no correct member is taken for another", format!("{pid:?} cut {link:?}: {cause}"));
+                }
+                self.hang_up(pid, ConnId(link.number));
+            }
+            Out::Say(to, envelope) => self.post_to(pid, to, Packet::Say(envelope)),
+            Out::Send(parcel) => self.send_parcel(pid, parcel),
+            Out::Reduce(tag, step, action) => self.reduce(pid, tag, step, action),
+            Out::Begin { .. } => {
+                executor.total = vec![None; PARAMETERS];
+                self.check_membership(pid);
+            }
+            Out::Join(node) => {
+                let halves = node.children();
+                let parts = halves.and_then(|(l, r)| Some((executor.sums.remove(&l)?, executor.sums.remove(&r)?)));
+                match parts {
+                    Some((left, right)) => drop(executor.sums.insert(node, numbers::add(&left, &right))),
+                    None => self.found("what is joined is there", format!("{pid:?} {node:?}")),
+                }
+            }
+            Out::Release(node) => drop(executor.sums.remove(&node)),
+            Out::Compute(unit) => self.compute(pid, unit),
+            Out::Load(generation, entry) => self.load(pid, generation, &entry),
+            Out::Adopt(step) => {
+                (executor.replica, executor.step, executor.gradient) =
+                    (executor.loaded.take().unwrap_or_else(numbers::initial), Some(step), None);
+                self.check_replica(pid, step);
+            }
+            Out::Expect(need) => {
+                let len = if need == Need::Replica { REPLICA } else { PARAMETERS };
+                if need == Need::Replica {
+                    (executor.step, executor.gradient) = (None, None);
+                }
+                executor.supply = Some((need, vec![None; len]));
+            }
+            Out::Fill { offset, payload } => {
+                let Some((_, supply)) = executor.supply.as_mut() else { return };
+                let twice = supply[offset..].iter_mut().zip(payload).any(|(place, e)| place.replace(e).is_some());
+                if twice {
+                    self.found("every element of a copy comes once", format!("{pid:?} at {offset}"));
+                }
+            }
+            Out::Supplied(step) => {
+                let whole = executor.supply.take().and_then(|(_, s)| s.into_iter().collect::<Option<Vec<Element>>>());
+                (executor.replica, executor.step) = (whole.unwrap_or_default(), Some(step));
+                self.check_replica(pid, step);
+            }
+            Out::Unexpect => executor.supply = None,
+            Out::Warm(generation, ..) => self.send_in(50_000, pid, Input::Member(In::Warmed(generation))),
+            Out::Prefetch(..) => {}
+            Out::Write { task, .. } => self.write(pid, task),
+            Out::Report(report) => self.say_to_agent(pid, FromExecutor::Report(report)),
+            Out::Telemetry(telemetry) => self.say_to_agent(pid, FromExecutor::Telemetry(telemetry)),
+            Out::WakeAt(at) => self.wake_at(pid, at.as_micros() as u64),
+            Out::Exit(exit) => {
+                let status = match exit {
+                    Exit::Left => 0,
+                    Exit::NoReplica => STATUS_NO_REPLICA,
+                    Exit::NotSaved => STATUS_NOT_SAVED,
+                };
+                self.end_executor(pid, ProcessEnd::Exited(status));
+            }
+        }
+    }
+
+    fn hang_up(&mut self, pid: Pid, conn: ConnId) {
+        let end = self.net.conn(conn).and_then(|conn| (0..2).find(|end| conn.ends[*end].pid == pid));
+        if let Some(end) = end {
+            self.close(conn, end, None, true);
+        }
+    }
+
+    fn post_to(&mut self, from: Pid, to: Peer, packet: Packet) {
+        let Some(conn) = self.executor(from).and_then(|executor| executor.links.get(&to).copied()) else { return };
+        let end = self.net.conn(conn).and_then(|conn| (0..2).find(|end| conn.ends[*end].pid == from));
+        if let Some(end) = end {
+            self.post(conn, end, packet);
+        }
+    }
+
+    fn post_bulk(&mut self, from: Pid, to: Peer, bulk: Bulk, elements: &[Element]) {
+        for (index, piece) in elements.chunks(PIECE).enumerate() {
+            let offset = bulk.offset + (index * PIECE) as u64;
+            let bulk = Bulk { offset, elements: piece.len(), ..bulk };
+            self.post_to(from, to, Packet::Bulk(bulk, piece.to_vec()));
+        }
+    }
+
+    fn send_parcel(&mut self, pid: Pid, parcel: Parcel) {
+        let Some(executor) = self.executor(pid) else { return };
+        let (kind, source) = match parcel.of {
+            Need::Replica => (Kind::Replica, executor.replica.get(parcel.range.clone())),
+            Need::Gradient => (Kind::Gradient, executor.gradient.as_ref().and_then(|g| g.get(parcel.range.clone()))),
+        };
+        let Some(elements) = source.filter(|_| executor.step == Some(parcel.step)).map(<[Element]>::to_vec) else {
+            let detail = format!("{pid:?} is at {:?} and sends {parcel:?}", executor.step);
+            return self.found("only what is of the entered step is sent", detail);
+        };
+        let offset = parcel.range.start as u64;
+        let bulk = Bulk { kind, tag: parcel.tag, step: parcel.step, offset, elements: 0 };
+        self.post_bulk(pid, parcel.to, bulk, &elements);
+    }
+
+    fn reduce(&mut self, pid: Pid, tag: Tag, step: Step, action: Action<Vec<Element>>) {
+        let Some(executor) = self.executor_mut(pid) else { return };
+        let bulk = |kind, offset: usize| Bulk { kind, tag, step, offset: offset as u64, elements: 0 };
+        match action {
+            Action::Send { to, node, range } => {
+                let elements = executor.sums.get(&node).map(|sum| sum[range.clone()].to_vec()).unwrap_or_default();
+                self.post_bulk(pid, to, bulk(Kind::Partial(node), range.start), &elements);
+            }
+            Action::Sum { range, terms, to } => {
+                let mut stack: Vec<Vec<Element>> = Vec::new();
+                for term in terms {
+                    match term {
+                        Term::Own(node) => {
+                            let own = executor.sums.get(&node).map(|sum| sum[range.clone()].to_vec());
+                            stack.push(own.unwrap_or_default());
+                        }
+                        Term::Foreign(_, payload) => stack.push(payload),
+                        Term::Add => {
+                            if let (Some(right), Some(left)) = (stack.pop(), stack.pop()) {
+                                stack.push(numbers::add(&left, &right));
+                            }
+                        }
+                    }
+                }
+                let sum = stack.pop().unwrap_or_default();
+                executor.total[range.clone()].iter_mut().zip(&sum).for_each(|(place, e)| *place = Some(*e));
+                let job = executor.id.job.clone();
+                if self.reference(&job).sum(step)[range.clone()] != sum[..] {
+                    self.found("sums are added in the order of the tree", format!("{pid:?} {tag} step {step} {range:?}"));
+                }
+                for to in to {
+                    self.post_bulk(pid, to, bulk(Kind::Reduced, range.start), &sum);
+                }
+            }
+            Action::Place { offset, payload } => {
+                executor.total[offset..].iter_mut().zip(payload).for_each(|(place, e)| *place = Some(e));
+            }
+            Action::Whole(node) => {
+                executor.total = executor.sums.remove(&node).unwrap_or_default().into_iter().map(Some).collect();
+            }
+        }
+    }
+
+    fn compute(&mut self, pid: Pid, unit: Unit) {
+        let times = self.slowness(pid);
+        let Some(executor) = self.executor_mut(pid) else { return };
+        executor.unit = true;
+        let hangs = std::mem::take(&mut executor.hangs);
+        let unit_us = executor.unit_us * times;
+        let (done, us) = match unit {
+            Unit::Evaluate { rank, .. } => {
+                (Done::Evaluated(RankMetrics { rank, loss: 1.0, correct: 1, count: 2 }), unit_us)
+            }
+            Unit::Gradient { step, rank } => {
+                let Some(parameters) = executor.parameters() else {
+                    return self.found("a gradient has its parameters", format!("{pid:?} step {step}"));
+                };
+                let gradient = numbers::gradient(step, rank, &parameters);
+                executor.sums.insert(Node { first: rank.0, count: 1 }, gradient);
+                let job = executor.id.job.clone();
+                if self.reference(&job).replica(step)[..PARAMETERS] != parameters[..] {
+                    self.found("a gradient is of its step's parameters", format!("{pid:?} step {step} rank {rank}"));
+                }
+                (Done::Gradient { weight: 1.0, loss: 1.0 }, unit_us)
+            }
+            Unit::Update { step, from } => {
+                self.update(pid, step, from);
+                (Done::Updated, unit_us / 8)
+            }
+        };
+        if !hangs {
+            self.send_in(us.max(1), pid, Input::Member(In::Done(done)));
+        }
+    }
+
+    fn update(&mut self, pid: Pid, step: Step, from: GradientFrom) {
+        let Some(executor) = self.executor_mut(pid) else { return };
+        let at = executor.step;
+        let mean: Option<Vec<Element>> = match from {
+            GradientFrom::Sum { .. } => std::mem::take(&mut executor.total).into_iter().collect(),
+            GradientFrom::Supply => executor.supply.take().and_then(|(_, supply)| supply.into_iter().collect()),
+        };
+        if at != Some(step) {
+            return self.found("no replica skips a step or takes one twice", format!("{pid:?} at {at:?}, step {step}"));
+        }
+        let Some(mean) = mean else {
+            return self.found("no update with a hole", format!("{pid:?} step {step}"));
+        };
+        numbers::update(&mut executor.replica, &mean, step);
+        (executor.step, executor.gradient) = (Some(step.next()), Some(mean));
+        let job = executor.id.job.clone();
+        self.check_replica(pid, step.next());
+        self.step_is_done(&job, step.next());
+    }
+
+    fn check_replica(&mut self, pid: Pid, step: Step) {
+        let Some((job, replica)) = self.executor(pid).map(|e| (e.id.job.clone(), e.replica.clone())) else { return };
+        if self.reference(&job).replica(step) != &replica[..] {
+            self.found("replicas of one step are equal", format!("{pid:?} of {job} at step {step}"));
+        }
+    }
+
+    fn check_membership(&mut self, pid: Pid) {
+        let Some(executor) = self.executor(pid) else { return };
+        let Some(membership) = executor.member.session().membership().cloned() else { return };
+        let (job, whole) = (executor.id.job.clone(), membership.is_whole(executor.order.spec.workers.max));
+        let known = self.checks.membership(&job, &membership);
+        if !whole || !known {
+            self.found("members of one tag agree who is in it", format!("{pid:?} of {job}: {membership:?}"));
+        }
+    }
+
+    /// What the store did for an executor.
+    pub fn loaded(&mut self, pid: Pid, generation: Generation, step: Step, replica: Vec<Element>) {
+        if let Some(executor) = self.executor_mut(pid) {
+            executor.loaded = Some(replica);
+            self.feed_member(pid, In::Loaded(generation, step));
+        }
+    }
+
+    /// The replica that an executor holds, to be written.
+    #[must_use]
+    pub fn replica_of(&self, pid: Pid) -> Option<store::Snapshot> {
+        let executor = self.executor(pid)?;
+        Some(store::Snapshot { job: executor.id.job.clone(), step: executor.step?, replica: executor.replica.clone() })
+    }
+}

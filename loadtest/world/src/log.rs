@@ -1,0 +1,279 @@
+//! The log: streams of records that are never lost once acknowledged. It can stall, refuse, do an append and not say so, or do it seconds
+//! after it said that it does not know. What counts in it, and what that comes to, is folded here at once: the truth that checks look at.
+
+use crate::time::At;
+use crate::world::{CONTROL, Event, Input, Pid, World};
+use controller_cell::{AppendFailure, In, Out, Ticket};
+use controller_core::State;
+use events_rule::count::{Counter, Verdict};
+use events_rule::{Record, Stream};
+use events_schema::batch::{Batch, EventRecord, from_bytes};
+use events_schema::{Cell, Offset};
+use std::collections::BTreeMap;
+
+/// Time of a commit, and of an answer, in microseconds.
+const COMMIT_US: (u64, u64) = (1_000, 8_000);
+const ANSWER_US: u64 = 700;
+/// Records given at once.
+const RECORDS_MAX: usize = 128;
+
+/// Who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    Cell(Pid),
+    Call(u64),
+}
+
+/// What is said of an append that lands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    Acknowledged,
+    /// Somebody was told already that it is unknown, or is told so now.
+    Unknown,
+    /// Nothing more is said.
+    Silent,
+}
+
+/// An append that will land.
+#[derive(Debug)]
+pub struct Append {
+    pub asker: Asker,
+    pub ticket: u64,
+    pub stream: Stream,
+    pub record: Vec<u8>,
+    pub word: Word,
+}
+
+/// What the log says.
+#[derive(Debug)]
+pub enum Answer {
+    Appended(u64, Stream, Offset),
+    Unknown(u64),
+    Refused(u64),
+    Read(Ticket, Vec<Record>),
+    End(Ticket, Offset),
+}
+
+/// What waits for the log to go on.
+#[derive(Debug)]
+enum Waiting {
+    Append(Append),
+    Read { asker: Pid, ticket: Ticket, stream: Stream, from: Offset },
+    End { asker: Pid, ticket: Ticket, stream: Stream },
+}
+
+/// All streams, and what they come to.
+#[derive(Debug)]
+pub struct Log {
+    streams: BTreeMap<Stream, Vec<Record>>,
+    /// Nothing of a stream lands before what was sent earlier.
+    lands_at: BTreeMap<Stream, At>,
+    follows: Vec<(Pid, Stream, Ticket, Offset)>,
+    waiting: Vec<Waiting>,
+    pub stalled_until: At,
+    pub refuses_until: At,
+    pub loses_acknowledgements_until: At,
+    pub late_until: At,
+    counter: Counter,
+    pub truth: State,
+    pub claims: u64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            streams: BTreeMap::new(),
+            lands_at: BTreeMap::new(),
+            follows: Vec::new(),
+            waiting: Vec::new(),
+            stalled_until: At(0),
+            refuses_until: At(0),
+            loses_acknowledgements_until: At(0),
+            late_until: At(0),
+            counter: Counter::new(),
+            truth: State::new(Cell(0)),
+            claims: 0,
+        }
+    }
+}
+
+impl Log {
+    /// Records of a stream from an offset on.
+    #[must_use]
+    pub fn records(&self, stream: Stream, from: Offset) -> &[Record] {
+        let all = self.streams.get(&stream).map_or(&[][..], Vec::as_slice);
+        all.get(from.0 as usize..).unwrap_or(&[])
+    }
+
+    fn end(&self, stream: Stream) -> Offset {
+        Offset(self.records(stream, Offset(0)).len() as u64)
+    }
+}
+
+impl World {
+    /// Something that a controller asks of the log.
+    pub fn ask_log(&mut self, asker: Pid, out: Out) {
+        match out {
+            Out::Append { ticket, stream, record } => {
+                let ticket = ticket.0;
+                self.append(Append { asker: Asker::Cell(asker), ticket, stream, record, word: Word::Acknowledged });
+            }
+            Out::Read { ticket, stream, from, .. } => {
+                self.log.follows.retain(|(pid, of, ..)| (*pid, *of) != (asker, stream));
+                self.read(asker, ticket, stream, from);
+            }
+            Out::Follow { ticket, stream, from, .. } => {
+                self.log.follows.retain(|(pid, of, ..)| (*pid, *of) != (asker, stream));
+                if self.log.records(stream, from).is_empty() {
+                    self.log.follows.push((asker, stream, ticket, from));
+                } else {
+                    self.read(asker, ticket, stream, from);
+                }
+            }
+            Out::AskEnd { ticket, stream } if self.log_is_stalled() => {
+                self.log.waiting.push(Waiting::End { asker, ticket, stream });
+            }
+            Out::AskEnd { ticket, stream } => {
+                let end = self.log.end(stream);
+                self.answer(Asker::Cell(asker), Answer::End(ticket, end));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether nothing is answered now.
+    #[must_use]
+    pub fn log_is_stalled(&self) -> bool {
+        self.now() < self.log.stalled_until
+    }
+
+    /// Appends a record; what becomes of it depends on how the log is now.
+    pub fn append(&mut self, mut append: Append) {
+        let now = self.now();
+        if self.log_is_stalled() {
+            self.log.waiting.push(Waiting::Append(append));
+            return;
+        }
+        if now < self.log.refuses_until {
+            return self.answer(append.asker, Answer::Refused(append.ticket));
+        }
+        let mut lands_at = now.plus_us(self.chance.between(COMMIT_US.0, COMMIT_US.1));
+        if now < self.log.late_until {
+            self.answer(append.asker, Answer::Unknown(append.ticket));
+            append.word = Word::Silent;
+            lands_at = lands_at.plus_ms(self.chance.between(500, 6_000));
+        } else {
+            if now < self.log.loses_acknowledgements_until {
+                append.word = Word::Unknown;
+            }
+            let last = self.log.lands_at.entry(append.stream).or_default();
+            lands_at = lands_at.max(*last);
+            *last = lands_at;
+        }
+        self.bus.put(lands_at, Event::Land(append));
+    }
+
+    /// An append takes its place.
+    pub fn land(&mut self, append: Append) {
+        let Append { asker, ticket, stream, record, word } = append;
+        let records = self.log.streams.entry(stream).or_default();
+        let offset = Offset(records.len() as u64);
+        let record = Record { offset, bytes: record.into() };
+        records.push(record.clone());
+        match word {
+            Word::Acknowledged => self.answer(asker, Answer::Appended(ticket, stream, offset)),
+            Word::Unknown => self.answer(asker, Answer::Unknown(ticket)),
+            Word::Silent => {}
+        }
+        if stream == Stream::Events {
+            self.fold(&record);
+            self.bus.put(self.bus.now().plus_us(COMMIT_US.0), Event::Tail);
+        }
+        let due: Vec<(Pid, Stream, Ticket, Offset)> =
+            self.log.follows.extract_if(.., |(_, of, _, from)| *of == stream && *from <= offset).collect();
+        for (pid, stream, ticket, from) in due {
+            self.read(pid, ticket, stream, from);
+        }
+    }
+
+    fn read(&mut self, asker: Pid, ticket: Ticket, stream: Stream, from: Offset) {
+        if self.log_is_stalled() {
+            self.log.waiting.push(Waiting::Read { asker, ticket, stream, from });
+            return;
+        }
+        let records = self.log.records(stream, from).iter().take(RECORDS_MAX).cloned().collect();
+        self.answer(Asker::Cell(asker), Answer::Read(ticket, records));
+    }
+
+    /// A stall is over, if no other goes on: what waited is done, in order.
+    pub fn log_goes_on(&mut self) {
+        if self.log_is_stalled() {
+            return;
+        }
+        for waiting in std::mem::take(&mut self.log.waiting) {
+            match waiting {
+                Waiting::Append(append) => self.append(append),
+                Waiting::Read { asker, ticket, stream, from } => self.read(asker, ticket, stream, from),
+                Waiting::End { asker, ticket, stream } => {
+                    let end = self.log.end(stream);
+                    self.answer(Asker::Cell(asker), Answer::End(ticket, end));
+                }
+            }
+        }
+        self.bus.put(self.bus.now(), Event::Tail);
+    }
+
+    fn answer(&mut self, asker: Asker, answer: Answer) {
+        self.bus.put(self.bus.now().plus_us(ANSWER_US), Event::LogAnswer(asker, answer));
+    }
+
+    /// An answer is there.
+    pub fn log_answers(&mut self, asker: Asker, answer: Answer) {
+        match asker {
+            Asker::Call(call) => self.tell_call(call, &answer),
+            Asker::Cell(pid) => {
+                let input = match answer {
+                    Answer::Appended(ticket, _, offset) => In::Appended { ticket: Ticket(ticket), offset },
+                    Answer::Unknown(ticket) => {
+                        let failure = AppendFailure::Unknown("the answer was lost".to_owned());
+                        In::AppendFailed { ticket: Ticket(ticket), failure }
+                    }
+                    Answer::Refused(ticket) => {
+                        let failure = AppendFailure::Unavailable("the log takes nothing now".to_owned());
+                        In::AppendFailed { ticket: Ticket(ticket), failure }
+                    }
+                    Answer::Read(ticket, records) => In::Read { ticket, records },
+                    Answer::End(ticket, end) => In::End { ticket, end },
+                };
+                self.send_in(0, pid, Input::Cell(input));
+            }
+        }
+    }
+
+    /// What a record of `events` comes to, by the rule that every reader applies.
+    fn fold(&mut self, record: &Record) {
+        let event: EventRecord = match from_bytes(&record.bytes) {
+            Ok(event) => event,
+            Err(error) => return self.found("every record can be read", format!("{}: {error}", record.offset)),
+        };
+        match self.log.counter.offer(record.offset, event) {
+            Verdict::Claimed { .. } => self.log.claims += 1,
+            Verdict::Counts(batch) => self.count(&batch),
+            Verdict::Incomplete | Verdict::Skipped(_) => {}
+        }
+    }
+
+    fn count(&mut self, batch: &Batch) {
+        let before = self.log.truth.clone();
+        for fact in &batch.facts {
+            self.log.truth.apply(batch.at, fact);
+        }
+        self.check_batch(&before, batch);
+    }
+
+    /// The controller's host, for those who wonder.
+    #[must_use]
+    pub fn control_clock(&self) -> crate::time::Clock {
+        self.hosts[usize::from(CONTROL)].clock
+    }
+}

@@ -1,0 +1,261 @@
+//! Who asks for things: users with jobs, fleets with slots. Whoever gets no clear answer asks again under the same number, as `docs/http.md` tells
+//! clients to.
+
+use crate::schedule::{JobSetup, Place, Schedule};
+use crate::time::At;
+use crate::world::{Input, Pid, World};
+use controller_core::state::SlotState;
+use events_schema::batch::{InputStream, to_bytes};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::job::JobSpec;
+use events_schema::{CommandId, DatasetName, Digest, FleetId, JobId, SlotId, TenantId};
+use gateway_call::{Outcome, Question};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use workers_agent_core::{Answer, In};
+
+/// Pause before somebody asks again.
+const ASK_AGAIN_US: u64 = 500_000;
+/// A direct take-back has to be answered so long after its deadline.
+pub const TAKE_BACK_GRACE_MS: u64 = 2_000;
+
+/// What somebody wants.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// A command; the same record is sent until it is decided.
+    Command(Box<CommandRecord>),
+    /// A fleet's need.
+    Signal { place: Place, signal: DemandSignal },
+}
+
+impl Wish {
+    /// Where it is written down.
+    #[must_use]
+    pub fn stream(&self) -> InputStream {
+        match self {
+            Wish::Command(_) => InputStream::Commands,
+            Wish::Signal { .. } => InputStream::Demand,
+        }
+    }
+}
+
+/// One fleet: the slots of one server.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    sequence: u64,
+    pub needed: u32,
+    /// The signal that is not decided yet.
+    pub open: Option<u64>,
+    /// Slots that it was told are free, and has not lent again since.
+    pub hands: BTreeSet<u16>,
+}
+
+/// A direct take-back that is not answered.
+#[derive(Debug)]
+pub struct Asked {
+    pub agent: Pid,
+    pub place: Place,
+    pub until: At,
+    /// Its agent, or the disk, was not there all the time.
+    pub excused: bool,
+}
+
+/// Everybody who asks.
+#[derive(Debug)]
+pub struct People {
+    pub fleets: BTreeMap<Place, Fleet>,
+    pub jobs: Vec<JobId>,
+    commands: u64,
+    requests: u64,
+    pub asked: BTreeMap<u64, Asked>,
+}
+
+impl People {
+    /// Those of a schedule.
+    #[must_use]
+    pub fn new(schedule: &Schedule) -> Self {
+        let job = |index| JobId::parse(&format!("job-{index}")).unwrap_or_else(|e| unreachable!("{e}"));
+        Self {
+            fleets: (1..=schedule.setup.servers).map(|place| (place, Fleet::default())).collect(),
+            jobs: (0..schedule.setup.jobs.len()).map(job).collect(),
+            commands: 0,
+            requests: 0,
+            asked: BTreeMap::new(),
+        }
+    }
+}
+
+fn name<T, E: std::fmt::Display>(parsed: Result<T, E>) -> T {
+    parsed.unwrap_or_else(|e| unreachable!("{e}"))
+}
+
+fn dataset() -> DatasetInfo {
+    DatasetInfo {
+        name: name(DatasetName::parse("digits")),
+        sample: SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 },
+        rows: 1_437,
+        metadata_key: "datasets/digits".to_owned(),
+        metadata_digest: Digest([1; 32]),
+    }
+}
+
+fn spec(job: &JobSetup) -> JobSpec {
+    let document = json!({
+        "name": "world", "model": {"kind": "cnn"}, "dataset": "digits",
+        "workers": {"min": job.min, "max": job.max}, "batch_size": 1, "steps": job.steps,
+        "checkpoint": {"every_steps": job.checkpoint_every, "keep": 2}, "max_restarts": 1_000,
+    });
+    match JobSpec::parse(&document) {
+        Ok(spec) => spec,
+        Err(problems) => unreachable!("{problems:?}"),
+    }
+}
+
+fn fleet_name(place: Place) -> FleetId {
+    name(FleetId::parse(&format!("fleet-{}", place - 1)))
+}
+
+impl World {
+    /// What the world begins with: a dataset, fleets, jobs.
+    pub fn open(&mut self) {
+        self.command(Command::RegisterDataset { dataset: dataset() });
+        for place in 1..=self.schedule.setup.servers {
+            let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.schedule.setup.reclaim_deadline_ms);
+            let slots = self.slots_at(place);
+            self.command(Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
+        }
+        for index in 0..self.people.jobs.len() {
+            let (job, spec) = (self.people.jobs[index].clone(), spec(&self.schedule.setup.jobs[index]));
+            self.command(Command::SubmitJob { job, spec: Box::new(spec), body_digest: Digest([2; 32]) });
+        }
+    }
+
+    fn slots_at(&self, place: Place) -> Vec<SlotId> {
+        (0..self.schedule.setup.slots).map(|index| SlotId { server: Self::server_at(place), index }).collect()
+    }
+
+    /// Gives a command.
+    pub fn command(&mut self, command: Command) {
+        self.people.commands += 1;
+        let id = name(CommandId::parse(&format!("c{}", self.people.commands)));
+        let at = self.control_clock().wall(self.now());
+        let record = CommandRecord { id, tenant: name(TenantId::parse("local")), at, command };
+        self.ask(Wish::Command(Box::new(record)));
+    }
+
+    /// A fleet says how many of its slots it needs. One that needs fewer vouches for all that it does not need.
+    pub fn demand(&mut self, place: Place, needed: u32) {
+        let at = self.control_clock().wall(self.now());
+        let waits = self.people.asked.values().any(|asked| asked.place == place);
+        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|_| !waits) else { return };
+        fleet.sequence += 1;
+        if needed < fleet.needed || fleet.sequence == 1 {
+            fleet.hands.clear();
+        }
+        (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
+        let signal = DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
+        self.ask(Wish::Signal { place, signal });
+    }
+
+    /// A fleet that needs nothing lends what it took back, one question at a time.
+    pub fn lend_again(&mut self, place: Place) {
+        let waits = self.people.asked.values().any(|asked| asked.place == place);
+        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else { return };
+        if fleet.needed > 0 {
+            return self.demand(place, 0);
+        }
+        let unoffered = |slot: &SlotId| self.log.truth.slot(slot).is_some_and(|s| s.state == SlotState::Unoffered);
+        let slots: Vec<SlotId> = self.slots_at(place).into_iter().filter(unoffered).collect();
+        if slots.is_empty() {
+            return;
+        }
+        if let Some(fleet) = self.people.fleets.get_mut(&place) {
+            slots.iter().for_each(|slot| drop(fleet.hands.remove(&slot.index)));
+        }
+        self.command(Command::OfferSlots { fleet: fleet_name(place), slots });
+    }
+
+    /// A fleet takes all its slots back by name.
+    pub fn red_button(&mut self, place: Place) {
+        let (fleet, slots) = (fleet_name(place), self.slots_at(place));
+        self.command(Command::ReclaimSlots { fleet, slots });
+    }
+
+    /// Asks, for the first time or again.
+    pub fn ask(&mut self, wish: Wish) {
+        let (question, record) = match &wish {
+            Wish::Command(record) => (Question::Command(record.id.clone()), to_bytes(&**record)),
+            Wish::Signal { signal, .. } => {
+                let needed = signal.demand.needed().min(u32::from(self.schedule.setup.slots));
+                let question = Question::Signal { fleet: signal.fleet.clone(), sequence: signal.sequence, needed };
+                (question, to_bytes(signal))
+            }
+        };
+        self.call(question, record, wish);
+    }
+
+    /// A call has ended.
+    pub fn is_answered(&mut self, wish: Wish, outcome: &Outcome) {
+        let decided = matches!(outcome, Outcome::Decided(_));
+        if let Wish::Signal { place, signal } = &wish
+            && let Some(fleet) = self.people.fleets.get_mut(place)
+        {
+            if fleet.sequence > signal.sequence {
+                return;
+            }
+            // A signal may be older than its fleet; then it has to be said again, as a new one.
+            let unremarked = matches!(outcome, Outcome::Decided(gateway_call::Answer::Unremarked));
+            if unremarked {
+                let needed = fleet.needed;
+                return self.demand(*place, needed);
+            }
+            if decided {
+                fleet.open = None;
+            }
+        }
+        if !decided {
+            self.bus.put(self.bus.now().plus_us(ASK_AGAIN_US), crate::world::Event::AskAgain(wish));
+        }
+    }
+
+    /// A fleet takes slots back at the agent. Not while a signal of its own is undecided: that one may lend them.
+    pub fn take_back(&mut self, place: Place, slots: BTreeSet<u16>, within_ms: u64) {
+        let open = self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
+        let Some(agent) = self.hosts[usize::from(place)].agent.filter(|_| !open) else { return };
+        let now = self.now();
+        let request = self.people.requests;
+        self.people.requests += 1;
+        let until = now.plus_ms(within_ms + TAKE_BACK_GRACE_MS);
+        let host = &self.hosts[usize::from(place)];
+        let excused = now < host.disk_full_until || !self.runs(agent);
+        self.people.asked.insert(request, Asked { agent, place, until, excused });
+        self.send_in(500, agent, Input::Agent(In::TakeBack { request, slots, within_ms }));
+    }
+
+    /// An agent answers a fleet.
+    pub fn fleet_is_told(&mut self, pid: Pid, request: u64, answer: Answer) {
+        let Some(asked) = self.people.asked.remove(&request) else { return };
+        let Answer::Freed(freed) = answer else { return };
+        for slot in freed {
+            if let Some(other) = self.executor_on(asked.place, slot.slot.index) {
+                self.found("a slot that its fleet was told is free is free", format!("{} of {pid:?}: {other:?}", slot.slot));
+            }
+            if let Some(fleet) = self.people.fleets.get_mut(&asked.place) {
+                fleet.hands.insert(slot.slot.index);
+            }
+        }
+    }
+
+    /// An agent's process has ended: nobody answers any more.
+    pub fn fleet_is_hung_up_on(&mut self, pid: Pid) {
+        self.people.asked.retain(|_, asked| asked.agent != pid);
+    }
+
+    /// The executor that is on a slot.
+    #[must_use]
+    pub fn executor_on(&self, place: Place, slot: u16) -> Option<Pid> {
+        let on = |pid: &Pid| self.executor(*pid).is_some_and(|executor| executor.slot == slot);
+        self.processes.iter().find(|(pid, process)| process.place == place && on(pid)).map(|(pid, _)| *pid)
+    }
+}

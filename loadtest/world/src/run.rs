@@ -1,0 +1,62 @@
+//! One run of one schedule, and many of them: until a finding, or until nothing is left to be seen.
+
+use crate::checks::Finding;
+use crate::mutants::Mutants;
+use crate::schedule::Schedule;
+use crate::time::At;
+use crate::world::World;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Events of one run: many times what any needs, so that a world that never comes to rest is a finding.
+const EVENTS_MAX: u64 = 5_000_000;
+
+/// What a run came to.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Things that happened.
+    pub events: u64,
+    /// True time that passed, in milliseconds.
+    pub time_ms: u64,
+    /// Updates of replicas.
+    pub steps: u64,
+    /// Batches that counted.
+    pub batches: u64,
+    /// The highest generation of any job.
+    pub generations: u64,
+    /// How often which fault met which phase of the first job.
+    pub met: BTreeMap<(&'static str, &'static str), u64>,
+    /// The first thing that was not as it has to be.
+    pub finding: Option<Finding>,
+}
+
+/// Runs a schedule.
+#[must_use]
+pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
+    let mut world = None;
+    let finding = catch_unwind(AssertUnwindSafe(|| {
+        let world = world.insert(World::new(schedule.clone(), mutants.clone()));
+        while world.checks.findings.is_empty() && !world.checks.done {
+            if !world.turn() || world.events > EVENTS_MAX {
+                world.found("a run comes to its end", format!("{} events", world.events));
+            }
+        }
+        world.checks.findings.first().cloned()
+    }));
+    let at_ms = world.as_ref().map_or(0, |world: &World| world.now().since_ms(At(0)));
+    let finding = finding.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let detail = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Some(Finding { property: "nothing panics".to_owned(), detail, at_ms })
+    });
+    let Some(world) = world else { return Outcome { finding, ..Outcome::default() } };
+    Outcome {
+        events: world.events,
+        time_ms: at_ms,
+        steps: world.checks.steps,
+        batches: world.checks.batches,
+        generations: world.checks.generations,
+        met: world.checks.met,
+        finding,
+    }
+}

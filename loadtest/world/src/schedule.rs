@@ -1,0 +1,184 @@
+//! A schedule: how a world is set up, and everything that people, fleets and bad luck do to it, with times. A run follows from it and its
+//! seed alone, so a schedule kept as a JSON file replays.
+
+use serde::{Deserialize, Serialize};
+
+/// All that a run follows from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Of all chance that is left while it runs: latencies, and whom a fault meets.
+    pub seed: u64,
+    /// What there is.
+    pub setup: Setup,
+    /// What happens, in the order of time.
+    pub entries: Vec<Entry>,
+    /// From then on the core is healthy, and jobs have to go on.
+    pub heal_at_ms: u64,
+}
+
+/// What there is when the world begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Servers with slots, each of a fleet of its own.
+    pub servers: u16,
+    /// The first so many servers are the core: healthy from the healing on.
+    pub core_servers: u16,
+    /// Slots of each server.
+    pub slots: u16,
+    /// Jobs, submitted at the beginning.
+    pub jobs: Vec<JobSetup>,
+    /// Time that the gradient of one rank takes.
+    pub unit_ms: u64,
+    /// Time from an executor's start until it listens.
+    pub build_ms: u64,
+    /// Of a link between two hosts, one way.
+    pub latency_us: u64,
+    /// Of a link between two executors, one way.
+    pub link_bytes_per_s: u64,
+    /// Of one executor's reads or writes.
+    pub store_bytes_per_s: u64,
+    /// Bytes that one element stands for.
+    pub element_bytes: u64,
+    /// Time without a controller after which an agent gives all slots back.
+    pub loan_lease_ms: u64,
+    /// Time that fleets give an executor to leave.
+    pub reclaim_deadline_ms: u64,
+    /// Clocks of the hosts: the controller's first, then the servers'.
+    pub clocks: Vec<ClockSetup>,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSetup {
+    /// Fewest slots it runs on.
+    pub min: u16,
+    /// Its ranks, and most slots.
+    pub max: u16,
+    /// Its length.
+    pub steps: u64,
+    /// Steps between two checkpoints.
+    pub checkpoint_every: u64,
+}
+
+/// The clocks of one host.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClockSetup {
+    /// Faster than true time, in millionths.
+    pub drift_ppm: i64,
+    /// Ahead of true time.
+    pub ahead_ms: i64,
+}
+
+/// Something that happens at a time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// True time.
+    pub at_ms: u64,
+    /// What.
+    pub act: Act,
+}
+
+/// A host: 0 is the controller's, `n` is server `n - 1`.
+pub type Place = u16;
+
+/// What happens. Whatever lasts says how long, in milliseconds; `pick` chooses among those that are there then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// A user cancels a job.
+    Cancel { job: u16 },
+    /// A user suspends a job.
+    Suspend { job: u16 },
+    /// A user lets a suspended job go on.
+    Resume { job: u16 },
+    /// A fleet says how many of its slots it needs.
+    Demand { server: u16, needed: u32 },
+    /// A fleet takes slots back at the agent.
+    TakeBack { server: u16, slots: Vec<u16>, within_ms: u64 },
+    /// A fleet takes all its slots back by name.
+    RedButton { server: u16 },
+    /// An executor is killed by somebody else.
+    KillExecutor { pick: u64 },
+    /// An executor's process is stopped for a while.
+    StopExecutor { pick: u64, for_ms: u64 },
+    /// The next unit that an executor computes never ends; its process lives on.
+    HangInUnit { pick: u64 },
+    /// An agent's process ends, and another begins later.
+    CrashAgent { server: u16, down_ms: u64 },
+    /// An agent's process is stopped for a while.
+    StopAgent { server: u16, for_ms: u64 },
+    /// A server loses power, and comes back later.
+    CrashServer { server: u16, down_ms: u64 },
+    /// A server's processors are slower for a while.
+    SlowServer { server: u16, times: u64, for_ms: u64 },
+    /// The controller's process ends, and another begins later.
+    CrashController { down_ms: u64 },
+    /// The controller's process is stopped for a while.
+    StopController { for_ms: u64 },
+    /// Another controller claims the cell while this one lives.
+    RivalController,
+    /// Nothing comes through from one host to another for a while.
+    Cut { from: Place, to: Place, for_ms: u64 },
+    /// All links end at once.
+    ResetLinks { from: Place, to: Place },
+    /// Links between executors are so many times slower for a while.
+    SlowLinks { times: u64, for_ms: u64 },
+    /// The log answers nothing for a while.
+    StallLog { for_ms: u64 },
+    /// Appends are done but not acknowledged.
+    LoseAcknowledgements { for_ms: u64 },
+    /// Appends are said to be unknown and are done seconds later.
+    AppendLate { for_ms: u64 },
+    /// Appends are refused.
+    RefuseAppends { for_ms: u64 },
+    /// The store answers nothing for a while.
+    StoreAway { for_ms: u64 },
+    /// The store is so many times slower for a while.
+    SlowStore { times: u64, for_ms: u64 },
+    /// The newest checkpoint of a job is damaged.
+    DamageCheckpoint { job: u16 },
+    /// A server's disk is full for a while.
+    FullDisk { server: u16, for_ms: u64 },
+    /// A server's wall clock jumps.
+    JumpClock { place: Place, by_ms: i64 },
+    /// The policy panics for a while.
+    PolicyPanics { for_ms: u64 },
+}
+
+impl Act {
+    /// Its name in counters.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Act::Cancel { .. } => "cancel",
+            Act::Suspend { .. } => "suspend",
+            Act::Resume { .. } => "resume",
+            Act::Demand { .. } => "demand",
+            Act::TakeBack { .. } => "take_back",
+            Act::RedButton { .. } => "red_button",
+            Act::KillExecutor { .. } => "kill_executor",
+            Act::StopExecutor { .. } => "stop_executor",
+            Act::HangInUnit { .. } => "hang_in_unit",
+            Act::CrashAgent { .. } => "crash_agent",
+            Act::StopAgent { .. } => "stop_agent",
+            Act::CrashServer { .. } => "crash_server",
+            Act::SlowServer { .. } => "slow_server",
+            Act::CrashController { .. } => "crash_controller",
+            Act::StopController { .. } => "stop_controller",
+            Act::RivalController => "rival_controller",
+            Act::Cut { .. } => "cut",
+            Act::ResetLinks { .. } => "reset_links",
+            Act::SlowLinks { .. } => "slow_links",
+            Act::StallLog { .. } => "stall_log",
+            Act::LoseAcknowledgements { .. } => "lose_acknowledgements",
+            Act::AppendLate { .. } => "append_late",
+            Act::RefuseAppends { .. } => "refuse_appends",
+            Act::StoreAway { .. } => "store_away",
+            Act::SlowStore { .. } => "slow_store",
+            Act::DamageCheckpoint { .. } => "damage_checkpoint",
+            Act::FullDisk { .. } => "full_disk",
+            Act::JumpClock { .. } => "jump_clock",
+            Act::PolicyPanics { .. } => "policy_panics",
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Every object Ebb keeps, by key: its shape, who writes it, whether it may change, who deletes it. Keys are made and read here only.
+//!
+//! | key | written by | changes | deleted by |
+//! | --- | --- | --- | --- |
+//! | `datasets/NAME/part-DIGEST.parquet` | import | never, named by its content | whoever removes the dataset |
+//! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | whoever removes the dataset |
+//! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
+//! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
+//! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |
+//!
+//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN derives from the key that
+//! the controller gives to the job's executors, so only they can name what they write; earlier builds wrote `gG-sS` alone, which is still read and deleted.
+//! The controller deletes a checkpoint when it retires it, and sweeps up what can never count any more.
+//!
+//! Pure: nothing here reads or writes a store. No key is a folder of another key (some S3 servers keep keys as files). Generation and
+//! step are padded, so that a listing is in order. Next: `storage/src/checkpoint/mod.rs`.
+
+use events_schema::{DatasetName, Digest, Generation, JobId, Step, WriterToken};
+
+/// Digits of generation and step in keys, enough for any `u64`.
+const NUMBER_WIDTH: usize = 20;
+/// Name of a manifest inside its checkpoint.
+const MANIFEST: &str = "manifest.json";
+
+/// A part of an imported dataset, named by its content.
+#[must_use]
+pub fn dataset_part(name: &DatasetName, content: &Digest) -> String {
+    format!("datasets/{name}/part-{content}.parquet")
+}
+
+/// The list of a dataset's partitions, named by its content.
+#[must_use]
+pub fn dataset_metadata(name: &DatasetName, content: &Digest) -> String {
+    format!("datasets/{name}/metadata-{content}.json")
+}
+
+/// Everything of one job begins with this and a slash.
+#[must_use]
+pub fn job(job: &JobId) -> String {
+    format!("jobs/{job}")
+}
+
+/// The finished model.
+#[must_use]
+pub fn model(job: &JobId) -> String {
+    format!("jobs/{job}/model.safetensors")
+}
+
+/// What a checkpoint's objects are named by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CheckpointName {
+    /// Whose.
+    pub job: JobId,
+    /// The generation that writes it.
+    pub generation: Generation,
+    /// The replica's step.
+    pub step: Step,
+    /// The token of that generation; none in what earlier builds wrote.
+    pub writer: Option<WriterToken>,
+}
+
+impl CheckpointName {
+    /// Everything of this checkpoint begins with this and a slash.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        let Self { job, generation, step, writer } = self;
+        let numbers = format!("g{:0width$}-s{:0width$}", generation.0, step.0, width = NUMBER_WIDTH);
+        let writer = writer.map(|token| format!("-w{token}")).unwrap_or_default();
+        format!("jobs/{job}/checkpoints/{numbers}{writer}")
+    }
+
+    /// What makes it a checkpoint.
+    #[must_use]
+    pub fn manifest(&self) -> String {
+        format!("{}/{MANIFEST}", self.folder())
+    }
+
+    /// One member's part of the replica.
+    #[must_use]
+    pub fn shard(&self, index: u32) -> String {
+        format!("{}/shard-{index}.safetensors", self.folder())
+    }
+
+    /// The name whose [`CheckpointName::manifest`] is this key, if there is one.
+    #[must_use]
+    pub fn of_manifest(key: &str) -> Option<Self> {
+        match ObjectOfJob::parse(key) {
+            Some(ObjectOfJob::Manifest(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn of_folder(job: &str, folder: &str) -> Option<Self> {
+        let (generation, rest) = folder.strip_prefix('g')?.split_once("-s")?;
+        let (step, writer) = match rest.split_once("-w") {
+            Some((step, token)) => (step, Some(token.parse().ok()?)),
+            None => (rest, None),
+        };
+        let number = |text: &str| text.parse().ok().filter(|_| text.len() == NUMBER_WIDTH);
+        let name = Self {
+            job: JobId::parse(job).ok()?,
+            generation: Generation(number(generation)?),
+            step: Step(number(step)?),
+            writer,
+        };
+        // Numbers have other texts (`+1`); only the one that is written is a name.
+        name.folder().ends_with(folder).then_some(name)
+    }
+}
+
+/// An object under a job's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectOfJob {
+    /// A checkpoint's manifest.
+    Manifest(CheckpointName),
+    /// A part of a replica.
+    Shard(CheckpointName, u32),
+    /// The finished model.
+    Model(JobId),
+}
+
+impl ObjectOfJob {
+    /// What a key names; none if no such key is ever made here, so that it is somebody else's.
+    #[must_use]
+    pub fn parse(key: &str) -> Option<Self> {
+        let (job, rest) = key.strip_prefix("jobs/")?.split_once('/')?;
+        if rest == "model.safetensors" {
+            return Some(Self::Model(JobId::parse(job).ok()?));
+        }
+        let (folder, file) = rest.strip_prefix("checkpoints/")?.split_once('/')?;
+        let name = CheckpointName::of_folder(job, folder)?;
+        if file == MANIFEST {
+            return Some(Self::Manifest(name));
+        }
+        let index = file.strip_prefix("shard-")?.strip_suffix(".safetensors")?.parse().ok()?;
+        (name.shard(index) == key).then_some(Self::Shard(name, index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn name(writer: Option<WriterToken>) -> CheckpointName {
+        CheckpointName { job: JobId::parse("job-a").unwrap(), generation: Generation(3), step: Step(1_200), writer }
+    }
+
+    #[test]
+    fn keys_have_their_shapes() {
+        let earlier = "jobs/job-a/checkpoints/g00000000000000000003-s00000000000000001200/manifest.json";
+        assert_eq!(name(None).manifest(), earlier);
+        let ours = earlier.replace("/manifest", "-w0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/manifest");
+        assert_eq!(name(Some(WriterToken([10; 16]))).manifest(), ours);
+        assert_eq!(name(None).shard(0), earlier.replace(MANIFEST, "shard-0.safetensors"));
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        for name in [name(None), name(Some(WriterToken([0xa0; 16])))] {
+            assert_eq!(CheckpointName::of_manifest(&name.manifest()), Some(name.clone()));
+            assert_eq!(ObjectOfJob::parse(&name.shard(17)), Some(ObjectOfJob::Shard(name.clone(), 17)));
+            assert_eq!(CheckpointName::of_manifest(&name.shard(17)), None);
+        }
+        let (job, manifest) = (JobId::parse("job-a").unwrap(), name(Some(WriterToken([0xa0; 16]))).manifest());
+        assert_eq!(ObjectOfJob::parse(&model(&job)), Some(ObjectOfJob::Model(job)));
+        for other in [
+            "manifest.json",
+            "datasets/d/manifest.json",
+            "jobs/job-a/checkpoints/manifest.json",
+            "jobs/../checkpoints/g00000000000000000003-s00000000000000001200/manifest.json",
+            "jobs/job-a/checkpoints/g+0000000000000000003-s00000000000000001200/manifest.json",
+            "jobs/job-a/checkpoints/g3-s1200/manifest.json",
+            "jobs/job-a/notes.txt",
+            &manifest.replace("-wa0", "-wA0"),
+            &manifest.replace("-wa0", "-wa"),
+            &manifest.replace(MANIFEST, "../manifest.json"),
+            &manifest.replace(MANIFEST, "shard-01.safetensors"),
+        ] {
+            assert_eq!(ObjectOfJob::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_a_folder_of_another() {
+        let (dataset, content) = (DatasetName::parse("d").unwrap(), Digest::of(b"x"));
+        let ours = name(Some(WriterToken([1; 16])));
+        let keys = [
+            dataset_part(&dataset, &content),
+            dataset_metadata(&dataset, &content),
+            name(None).shard(1),
+            ours.shard(1),
+            ours.shard(11),
+            ours.manifest(),
+            model(&ours.job),
+        ];
+        for a in &keys {
+            assert!(keys.iter().all(|b| !b.starts_with(&format!("{a}/"))), "{a}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Reads the replica of a checkpoint that the controller accepted: the newest that the proposal names, and if that is damaged the
+//! next. Never looks for checkpoints by itself: what it was not told of may be half written, or nobody's.
+
+use crate::program::Program;
+use events_schema::fact::RESTORE_CHECKPOINTS_MAX;
+use events_schema::report::Report;
+use events_schema::{Digest, Step};
+use std::error::Error;
+use std::fmt::Write;
+use storage::checkpoint::{RestoreError, read_manifest, read_replica};
+use storage::keys::CheckpointName;
+
+/// Times a checkpoint is read before it is called damaged: the second one tells a store from a transfer.
+const READS_MAX: u32 = 2;
+
+/// Why a replica cannot be had from a checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreProblem {
+    /// The store failed for longer than its deadline: stop this executor.
+    #[error("a checkpoint cannot be read")]
+    Store(#[source] RestoreError),
+    /// The checkpoint is of another job or class: the job is broken.
+    #[error("checkpoint `{key}` is of another {what}: {found} instead of {expected}")]
+    Other {
+        /// Its manifest.
+        key: String,
+        /// What differs.
+        what: &'static str,
+        /// There.
+        found: Digest,
+        /// Here.
+        expected: Digest,
+    },
+    /// What is to be loaded has no name that this job's checkpoints have: the job is broken.
+    #[error("`{key}` is no checkpoint of this job; submit the job again")]
+    Foreign {
+        /// As proposed.
+        key: String,
+    },
+}
+
+impl RestoreProblem {
+    /// Whether no executor could do better.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Other { .. } | Self::Foreign { .. } => true,
+            Self::Store(_) => false,
+        }
+    }
+}
+
+/// What came of a restore.
+#[derive(Debug)]
+pub struct Restored {
+    /// What the controller has to know of the checkpoints that were tried.
+    pub reports: Vec<Report>,
+    /// The replica and its step. `None`: only the controller can say how it goes on, once it has the reports.
+    pub end: Result<Option<(Vec<f32>, Step)>, RestoreProblem>,
+}
+
+impl Restored {
+    /// The replica that the spec describes.
+    #[must_use]
+    pub fn beginning(program: &Program) -> Self {
+        Self { reports: Vec::new(), end: Ok(Some((program.initial_replica(), Step(0)))) }
+    }
+}
+
+/// The replica of the first of these checkpoints that is sound; if there is none, the job's beginning. Members may see damage
+/// differently: the round that follows takes the newest.
+pub fn restore<'a>(program: &Program, class: Digest, manifest_keys: impl Iterator<Item = &'a String>) -> Restored {
+    let mut reports = Vec::new();
+    let mut tried = 0;
+    for key in manifest_keys {
+        tried += 1;
+        let Some(name) = CheckpointName::of_manifest(key).filter(|name| name.job == program.job) else {
+            return Restored { reports, end: Err(RestoreProblem::Foreign { key: key.clone() }) };
+        };
+        match restore_one(program, class, &name) {
+            Err(RestoreProblem::Store(error)) if error.is_damage() => {
+                tracing::error!(%key, error = %chain(&error), "CHECKPOINT DAMAGED; the one before it is tried");
+                reports.push(damaged(&name, &error));
+            }
+            Err(RestoreProblem::Store(error @ RestoreError::Format { .. })) => {
+                tracing::error!(%key, error = %chain(&error), "this build cannot read the job's checkpoint");
+                reports.push(unreadable(&name, &error));
+                return Restored { reports, end: Ok(None) };
+            }
+            end => return Restored { reports, end: end.map(Some) },
+        }
+    }
+    if tried >= RESTORE_CHECKPOINTS_MAX {
+        // There may be more than the proposal could name; the next one names them.
+        return Restored { reports, end: Ok(None) };
+    }
+    tracing::error!("no sound checkpoint is left; the job begins anew, to the same model");
+    Restored { reports, ..Restored::beginning(program) }
+}
+
+fn damaged(name: &CheckpointName, error: &RestoreError) -> Report {
+    let CheckpointName { job, generation, step, .. } = name.clone();
+    let object = error.object().map_or_else(|| name.manifest(), str::to_owned);
+    Report::CheckpointDamaged { job, generation, step, object, reason: chain(error) }
+}
+
+fn unreadable(name: &CheckpointName, error: &RestoreError) -> Report {
+    let CheckpointName { job, generation, step, .. } = name.clone();
+    Report::CheckpointUnreadable { job, generation, step, reason: chain(error) }
+}
+
+fn restore_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(Vec<f32>, Step), RestoreProblem> {
+    let mut reads = 1;
+    loop {
+        match read_one(program, class, name) {
+            Err(RestoreProblem::Store(error)) if error.is_damage() && reads < READS_MAX => {
+                tracing::warn!(key = name.manifest(), error = %chain(&error), "a checkpoint looks damaged; reading it again");
+                reads += 1;
+            }
+            end => return end,
+        }
+    }
+}
+
+fn read_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(Vec<f32>, Step), RestoreProblem> {
+    let (runtime, store) = (&program.runtime, &program.store);
+    let manifest = runtime.block_on(read_manifest(store, name)).map_err(RestoreProblem::Store)?;
+    let differs =
+        |what, found: Digest, expected: Digest| RestoreProblem::Other { key: name.manifest(), what, found, expected };
+    if manifest.spec_digest != program.spec.digest() {
+        return Err(differs("job spec", manifest.spec_digest, program.spec.digest()));
+    }
+    if manifest.numeric_class != class {
+        return Err(differs("numeric class", manifest.numeric_class, class));
+    }
+    let expected = program.update.replica_len() as u64;
+    if manifest.replica_len != expected {
+        // The spec is the same, so the model is: whatever wrote this length, it is no replica of it.
+        let problem = format!("a replica of {} elements instead of {expected}", manifest.replica_len);
+        return Err(RestoreProblem::Store(RestoreError::Corrupt { key: name.manifest(), problem }));
+    }
+    let replica = runtime.block_on(read_replica(store, name, &manifest)).map_err(RestoreProblem::Store)?;
+    Ok((replica, manifest.step))
+}
+
+/// An error with its causes, for people.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,158 @@
+//! What a peer may say. It holds the job's key, so it is an executor of this job; but a broken or stolen one must not make this one
+//! panic, or believe what no correct member says. The session bounds what it keeps, and judges what only it can: here are the
+//! numbers.
+
+use crate::event::Config;
+use events_schema::Step;
+use std::collections::BTreeMap;
+use workers_session::{CheckpointId, Contribution, Envelope, Membership, Message, RankMetrics, ShardWritten};
+
+/// The fixed part of a message, a checkpoint's key included.
+const MESSAGE_BYTES_MIN: usize = 4 << 10;
+/// What a message says of one rank: a seat, its sums or its metrics.
+const RANK_BYTES_MAX: usize = 128;
+/// Predictions of one rank in one evaluation: more than any dataset has, and far from where sums overflow.
+const PREDICTIONS_MAX: u64 = 1 << 40;
+/// Checkpoints whose cut is remembered, as many as the session gathers at once.
+const CHECKPOINTS_MAX: usize = 4;
+
+/// What is remembered to judge by.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Admission {
+    /// Into how many shards this member cut the newest checkpoints.
+    cuts: BTreeMap<CheckpointId, u16>,
+}
+
+impl Admission {
+    /// Whether a correct member can have said it.
+    pub fn admits(&self, config: &Config, envelope: &Envelope, bytes: usize) -> bool {
+        let bytes_max = MESSAGE_BYTES_MIN + RANK_BYTES_MAX * usize::from(config.workers);
+        bytes <= bytes_max && self.is_sound(config, envelope)
+    }
+
+    /// This member writes a shard of a checkpoint that is cut into `count`.
+    pub fn cut(&mut self, checkpoint: CheckpointId, count: u16) {
+        self.cuts.insert(checkpoint, count);
+        while self.cuts.len() > CHECKPOINTS_MAX {
+            self.cuts.pop_first();
+        }
+    }
+
+    fn is_sound(&self, config: &Config, envelope: &Envelope) -> bool {
+        let within = |step: Step| step.0 <= config.steps_total;
+        let few = |count: usize| count <= usize::from(config.workers);
+        match &envelope.message {
+            Message::Join { holding } => holding.is_none_or(|h| within(h.step)),
+            Message::Start(start) => within(start.step) && few(start.holders.len()) && few(start.lagging.len()),
+            Message::Position { step } | Message::Done { step } | Message::Saved { step } => within(*step),
+            Message::Contribution(Contribution { step, .. }) => within(*step),
+            Message::Welcome { membership, step } => {
+                let mine = membership.has(config.me) && membership.tag == envelope.tag;
+                mine && within(*step) && is_sound_membership(config, membership)
+            }
+            Message::Metrics { step, ranks } => {
+                let sound =
+                    |m: &RankMetrics| m.rank.0 < config.workers && m.count <= PREDICTIONS_MAX && m.correct <= m.count;
+                within(*step) && few(ranks.len()) && ranks.iter().all(sound)
+            }
+            Message::ShardWritten(shard) => within(shard.checkpoint.step) && self.is_sound_shard(config, shard),
+            _ => true,
+        }
+    }
+
+    fn is_sound_shard(&self, config: &Config, shard: &ShardWritten) -> bool {
+        let cut = self.cuts.get(&shard.checkpoint).is_none_or(|count| *count == shard.count);
+        let (first, elements, len) = (shard.first_element, shard.elements, config.replica_len as u64);
+        let inside = first.checked_add(elements).is_some_and(|end| end <= len);
+        cut && inside && shard.index < shard.count && shard.count <= config.workers
+    }
+}
+
+fn is_sound_membership(config: &Config, membership: &Membership) -> bool {
+    membership.is_whole(config.workers) && membership.tag.revision <= u32::from(config.workers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::tests::{config, membership};
+    use events_schema::{Digest, Generation, Rank};
+    use workers_session::Holding;
+
+    fn tag(generation: u64) -> workers_session::Tag {
+        workers_session::Tag { generation: Generation(generation), revision: 0 }
+    }
+
+    fn admits(message: Message) -> bool {
+        let (mut admission, config) = (Admission::default(), config(1, 4, 9));
+        admission.cut(CheckpointId { step: Step(3), tag: tag(2) }, 2);
+        admission.admits(&config, &Envelope { tag: tag(2), message }, 100)
+    }
+
+    fn shard(index: u16, count: u16, first_element: u64) -> Message {
+        let (checkpoint, digest) = (CheckpointId { step: Step(3), tag: tag(2) }, Digest([0; 32]));
+        let shard = ShardWritten {
+            checkpoint,
+            index,
+            count,
+            first_element,
+            elements: 1,
+            bytes: 4,
+            digest,
+            replica_digest: digest,
+        };
+        Message::ShardWritten(shard)
+    }
+
+    #[test]
+    fn what_correct_members_say_is_admitted() {
+        let holding = Some(Holding { step: Step(9), gradient: true });
+        let ranks = vec![RankMetrics { rank: Rank(3), loss: 1.0, correct: 2, count: 3 }];
+        for message in [
+            Message::Join { holding },
+            Message::Metrics { step: Step(9), ranks },
+            shard(1, 2, 0),
+            Message::LeaveRequest,
+        ] {
+            assert!(admits(message.clone()), "{message:?}");
+        }
+    }
+
+    /// Each of these made a member panic by overflow, or believe what is not so.
+    #[test]
+    fn what_no_correct_member_says_is_refused() {
+        let far = Step(u64::MAX);
+        let metrics = |rank, correct, count| Message::Metrics {
+            step: Step(1),
+            ranks: vec![RankMetrics { rank: Rank(rank), loss: 0.0, correct, count }],
+        };
+        let mut torn = membership(2, 4, &[0, 1]);
+        torn.seats[0].ranks.clear();
+        let mut worn = membership(2, 4, &[0, 1]);
+        worn.tag.revision = u32::MAX;
+        for message in [
+            Message::Join { holding: Some(Holding { step: far, gradient: true }) },
+            Message::Position { step: far },
+            metrics(0, u64::MAX, u64::MAX),
+            metrics(0, 2, 1),
+            metrics(4, 0, 1),
+            shard(2, 2, 0),
+            shard(0, 1, 0),
+            shard(0, 2, u64::MAX),
+            Message::Welcome { membership: torn, step: Step(1) },
+            Message::Welcome { membership: worn, step: Step(1) },
+            Message::Welcome { membership: membership(2, 4, &[0, 2]), step: Step(1) },
+            Message::Contribution(Contribution { step: far, sums: Vec::new(), ready: None, announcement: None }),
+        ] {
+            assert!(!admits(message.clone()), "{message:?}");
+        }
+    }
+
+    #[test]
+    fn no_message_is_longer_than_all_ranks_need() {
+        let (admission, config) = (Admission::default(), config(1, 4, 9));
+        let envelope = Envelope { tag: tag(7), message: Message::LeaveRequest };
+        let most = MESSAGE_BYTES_MIN + 4 * RANK_BYTES_MAX;
+        assert!(admission.admits(&config, &envelope, most) && !admission.admits(&config, &envelope, most + 1));
+    }
+}

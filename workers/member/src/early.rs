@@ -1,0 +1,141 @@
+//! Bulk data that arrived before this executor was where it belongs: a peer may be one step, or one membership, ahead.
+//!
+//! Bounded by what correct peers can send. Of the next step in the membership in force that is known exactly: every stretch that its plan has
+//! a place for, once. Of a membership to come it is a budget: the replica, and a gradient per node that members can bring.
+
+use crate::event::{Bulk, Config};
+use events_schema::Step;
+use events_schema::tree::Node;
+use std::collections::BTreeSet;
+use workers_session::{Peer, Tag};
+
+/// Gradients' worth of partial sums of the first step of a membership to come: with two or four logical workers exactly this many.
+const GRADIENTS_MIN: usize = 2;
+
+/// Bulk messages kept for later.
+#[derive(Debug, Clone)]
+pub(crate) struct Early<P> {
+    kept: Vec<Kept<P>>,
+    /// Stretches of the next step: each has one place, so it can come once.
+    places: BTreeSet<(Peer, u64, Node)>,
+    /// Elements of memberships to come, and most of them.
+    elements: usize,
+    elements_max: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Kept<P> {
+    from: Peer,
+    bulk: Bulk,
+    payload: P,
+    /// Its place in the next step; none for what is of a membership to come.
+    node: Option<Node>,
+}
+
+impl<P> Early<P> {
+    pub fn new(config: &Config) -> Self {
+        // A share of at most half of the ranks is made of at most log2(W) nodes, and of each this member's chunk may come.
+        let gradients = (config.workers.max(1).ilog2() as usize).max(GRADIENTS_MIN);
+        let elements_max = config.replica_len.saturating_add(config.parameter_count.saturating_mul(gradients));
+        Self { kept: Vec::new(), places: BTreeSet::new(), elements: 0, elements_max }
+    }
+
+    /// Keeps a stretch of the next step that the plan has a place for; `false` when it came before.
+    pub fn keep_next(&mut self, from: Peer, bulk: Bulk, node: Node, payload: P) -> bool {
+        let new = self.places.insert((from, bulk.offset, node));
+        if new {
+            self.kept.push(Kept { from, bulk, payload, node: Some(node) });
+        }
+        new
+    }
+
+    /// Keeps a stretch of a membership to come; `false` when there is no room, and its sender must be cut off.
+    pub fn keep_ahead(&mut self, from: Peer, bulk: Bulk, payload: P) -> bool {
+        let elements = self.elements.saturating_add(bulk.elements);
+        if elements > self.elements_max || bulk.elements == 0 {
+            return false;
+        }
+        self.elements = elements;
+        self.kept.push(Kept { from, bulk, payload, node: None });
+        true
+    }
+
+    /// Takes out what belongs to a membership and step, in order of arrival, and forgets what is older.
+    pub fn take(&mut self, tag: Tag, step: Step) -> Vec<(Peer, Bulk, P)> {
+        if self.kept.is_empty() {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        for kept in std::mem::take(&mut self.kept) {
+            let at = (kept.bulk.tag, kept.bulk.step);
+            if at > (tag, step) {
+                self.kept.push(kept);
+            } else if at == (tag, step) {
+                due.push((kept.from, kept.bulk, kept.payload));
+            }
+        }
+        self.count();
+        due
+    }
+
+    /// Forgets what came on a link that ended: its end means that the rest never comes.
+    pub fn forget(&mut self, peer: Peer) {
+        self.kept.retain(|kept| kept.from != peer);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.places = self.kept.iter().filter_map(|k| k.node.map(|node| (k.from, k.bulk.offset, node))).collect();
+        self.elements = self.kept.iter().filter(|k| k.node.is_none()).map(|k| k.bulk.elements).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Kind;
+    use crate::member::tests::config;
+    use events_schema::Generation;
+
+    fn bulk(generation: u64, step: u64, elements: usize) -> Bulk {
+        let tag = Tag { generation: Generation(generation), revision: 0 };
+        Bulk { kind: Kind::Reduced, tag, step: Step(step), offset: 0, elements }
+    }
+
+    #[test]
+    fn gives_what_is_due_and_forgets_what_is_old() {
+        let mut early = Early::new(&config(0, 4, 9));
+        for (generation, step) in [(1, 4), (1, 5), (2, 5), (1, 6)] {
+            assert!(early.keep_ahead(Peer(0), bulk(generation, step, 1), step));
+        }
+        let tag = |g| Tag { generation: Generation(g), revision: 0 };
+        let due: Vec<u64> = early.take(tag(1), Step(5)).into_iter().map(|(.., payload)| payload).collect();
+        assert_eq!(due, [5]);
+        assert_eq!(early.take(tag(2), Step(5)).len(), 1);
+        assert!(early.take(tag(1), Step(6)).is_empty(), "older than what was taken last");
+    }
+
+    #[test]
+    fn a_stretch_of_the_next_step_comes_once() {
+        let mut early = Early::new(&config(0, 4, 9));
+        let (tag, node) = (bulk(1, 6, 1).tag, Node { first: 2, count: 2 });
+        assert!(early.keep_next(Peer(1), bulk(1, 6, 1), node, ()));
+        assert!(early.take(tag, Step(5)).is_empty());
+        assert!(!early.keep_next(Peer(1), bulk(1, 6, 1), node, ()), "not even after a look at what is due");
+        assert_eq!(early.take(tag, Step(6)).len(), 1);
+    }
+
+    /// With four logical workers: the replica and two gradients, not sixteen gradients and 64 MiB.
+    #[test]
+    fn what_is_kept_is_bounded_by_the_size_of_the_model() {
+        let config = config(0, 4, 9);
+        let mut early = Early::new(&config);
+        let room = config.replica_len + 2 * config.parameter_count;
+        let kept = (0..1_000).filter(|_| early.keep_ahead(Peer(3), bulk(2, 0, 1), ())).count();
+        assert_eq!(kept, room);
+        early.forget(Peer(3));
+        assert!(early.keep_ahead(Peer(4), bulk(2, 0, room), ()));
+        assert!(!early.keep_ahead(Peer(4), bulk(2, 0, 0), ()), "nothing is no stretch");
+        assert!(!early.keep_ahead(Peer(4), bulk(2, 0, usize::MAX), ()));
+    }
+}

@@ -1,0 +1,238 @@
+//! Which version of the replica is here, and what of an awaited one has arrived. Only what is known about them, not the elements.
+
+use crate::event::{Config, Need};
+use crate::reduce::chunk;
+use events_schema::Step;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use workers_session::Tag;
+
+/// A vector of which stretches arrive in any order, each element once.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Coverage {
+    /// Start and end of what is there; neighbours are joined.
+    stretches: BTreeMap<usize, usize>,
+    /// Elements there.
+    elements: usize,
+}
+
+impl Coverage {
+    /// Takes a stretch; `false` when a part of it is there already.
+    pub fn take(&mut self, range: Range<usize>) -> bool {
+        let before = self.stretches.range(..=range.start).next_back().map(|(&start, &end)| start..end);
+        let after = self.stretches.range(range.start..).next().map(|(&start, &end)| start..end);
+        let overlaps = |other: &Range<usize>| other.start < range.end && range.start < other.end;
+        if range.is_empty() || before.iter().chain(&after).any(overlaps) {
+            return false;
+        }
+        self.elements += range.len();
+        let joined_before = before.filter(|b| b.end == range.start);
+        let joined_after = after.filter(|a| a.start == range.end);
+        let start = joined_before.map_or(range.start, |b| b.start);
+        let end = joined_after.map_or(range.end, |a| {
+            self.stretches.remove(&a.start);
+            a.end
+        });
+        self.stretches.insert(start, end);
+        true
+    }
+
+    /// Whether all of the first `len` elements are there.
+    pub fn covers(&self, len: usize) -> bool {
+        len == 0 || self.stretches.get(&0).is_some_and(|&end| end >= len)
+    }
+}
+
+/// What is on its way from peers.
+#[derive(Debug, Clone)]
+struct Supply {
+    need: Need,
+    tag: Tag,
+    step: Step,
+    len: usize,
+    coverage: Coverage,
+}
+
+/// A peer sent elements that cannot be part of what is awaited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UnfitSupply;
+
+/// One executor's replica, as far as it is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Replica {
+    parameter_count: usize,
+    len: usize,
+    /// The step it is of, when it is whole.
+    step: Option<Step>,
+    /// Whether the gradient that led there is here.
+    gradient: bool,
+    supply: Option<Supply>,
+}
+
+impl Replica {
+    /// None yet.
+    pub fn new(config: &Config) -> Self {
+        let (parameter_count, len) = (config.parameter_count, config.replica_len);
+        Self { parameter_count, len, step: None, gradient: false, supply: None }
+    }
+
+    /// The step it is of, when it is whole.
+    pub fn step(&self) -> Option<Step> {
+        self.step
+    }
+
+    /// Whether the last mean gradient is here.
+    pub fn has_gradient(&self) -> bool {
+        self.gradient
+    }
+
+    /// Whether the parameters at `step` are here. They arrive before the rest, so that a newcomer can begin to compute.
+    pub fn has_parameters(&self, step: Step) -> bool {
+        match &self.supply {
+            Some(s) => s.need == Need::Replica && s.step == step && s.coverage.covers(self.parameter_count),
+            None => self.step == Some(step),
+        }
+    }
+
+    /// What was loaded is the replica.
+    pub fn adopt(&mut self, step: Step) {
+        *self = Self { step: Some(step), gradient: false, supply: None, ..*self };
+    }
+
+    /// Awaits what is lacking to be at `step`.
+    pub fn expect(&mut self, need: Need, tag: Tag, step: Step) {
+        let len = match need {
+            Need::Replica => {
+                (self.step, self.gradient) = (None, false);
+                self.len
+            }
+            Need::Gradient => self.parameter_count,
+        };
+        self.supply = Some(Supply { need, tag, step, len, coverage: Coverage::default() });
+    }
+
+    /// What is awaited.
+    pub fn awaited(&self) -> Option<(Need, Tag, Step)> {
+        self.supply.as_ref().map(|s| (s.need, s.tag, s.step))
+    }
+
+    /// Nothing is awaited any more: the membership it came in is over.
+    pub fn abandon_supply(&mut self) -> bool {
+        self.supply.take().is_some()
+    }
+
+    /// Takes a stretch of what is awaited; gives where it goes.
+    pub fn fill(&mut self, offset: u64, elements: usize) -> Result<Range<usize>, UnfitSupply> {
+        let Some(supply) = &mut self.supply else { return Err(UnfitSupply) };
+        let start = usize::try_from(offset).map_err(|_| UnfitSupply)?;
+        let end = start.checked_add(elements).filter(|end| *end <= supply.len).ok_or(UnfitSupply)?;
+        if supply.coverage.take(start..end) { Ok(start..end) } else { Err(UnfitSupply) }
+    }
+
+    /// Takes out what was awaited, once all of it is there.
+    pub fn take_whole(&mut self) -> Option<(Need, Step)> {
+        let whole = self.supply.as_ref().is_some_and(|s| s.coverage.covers(s.len));
+        let supply = if whole { self.supply.take()? } else { return None };
+        if supply.need == Need::Replica {
+            self.step = Some(supply.step);
+        }
+        Some((supply.need, supply.step))
+    }
+
+    /// The update of `step` is applied.
+    pub fn updated(&mut self, step: Step) {
+        self.step = Some(step.next());
+        self.gradient = true;
+    }
+
+    /// Part `index` of `count` of the replica: a stretch of the parameters, then one of the rest.
+    pub fn part(&self, index: usize, count: usize) -> [Range<usize>; 2] {
+        let moments = chunk(self.len - self.parameter_count, index, count);
+        [
+            chunk(self.parameter_count, index, count),
+            moments.start + self.parameter_count..moments.end + self.parameter_count,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::tests::config;
+    use events_schema::Generation;
+    use proptest::prelude::*;
+
+    const TAG: Tag = Tag { generation: Generation(2), revision: 0 };
+
+    fn awaiting(need: Need) -> Replica {
+        let mut replica = Replica::new(&Config { parameter_count: 7, replica_len: 21, ..config(0, 4, 9) });
+        replica.adopt(Step(2));
+        replica.expect(need, TAG, Step(3));
+        replica
+    }
+
+    #[test]
+    fn a_newcomer_computes_once_the_parameters_are_there() {
+        let mut newcomer = awaiting(Need::Replica);
+        let parts: Vec<[Range<usize>; 2]> = (0..2).map(|i| newcomer.part(i, 2)).collect();
+        let mut give = |range: &Range<usize>| {
+            newcomer.fill(range.start as u64, range.len()).ok();
+            (newcomer.has_parameters(Step(3)), newcomer.take_whole(), newcomer.step())
+        };
+        assert_eq!(give(&parts[1][0]), (false, None, None));
+        assert_eq!(give(&parts[1][1]), (false, None, None));
+        assert_eq!(give(&parts[0][0]), (true, None, None));
+        assert_eq!(give(&parts[0][1]), (true, Some((Need::Replica, Step(3))), Some(Step(3))));
+    }
+
+    #[test]
+    fn a_laggard_computes_nothing_before_it_has_the_gradient() {
+        let mut behind = awaiting(Need::Gradient);
+        assert!(behind.fill(0, 3).is_ok() && behind.take_whole().is_none());
+        assert!(!behind.has_parameters(Step(2)) && !behind.has_parameters(Step(3)));
+        assert!(behind.fill(3, 4).is_ok());
+        assert_eq!((behind.take_whole(), behind.step()), (Some((Need::Gradient, Step(3))), Some(Step(2))));
+        behind.updated(Step(2));
+        assert!(behind.has_parameters(Step(3)) && behind.has_gradient());
+    }
+
+    #[test]
+    fn an_abandoned_gradient_leaves_the_replica_where_it_was() {
+        let mut behind = awaiting(Need::Gradient);
+        assert!(behind.fill(0, 3).is_ok());
+        assert!(behind.abandon_supply());
+        assert_eq!((behind.step(), behind.has_parameters(Step(2))), (Some(Step(2)), true));
+    }
+
+    /// Elements that are counted but not looked at would make a replica with holes pass for a whole one.
+    #[test]
+    fn elements_that_come_twice_or_lie_beyond_are_refused() {
+        let mut newcomer = awaiting(Need::Replica);
+        for (offset, elements) in [(20, 2), (u64::MAX, 2), (u64::MAX, usize::MAX), (0, 0), (22, 0)] {
+            assert_eq!(newcomer.fill(offset, elements), Err(UnfitSupply), "{offset} {elements}");
+        }
+        assert!(newcomer.fill(5, 6).is_ok());
+        for (offset, elements) in [(5, 6), (0, 6), (10, 1), (4, 8), (6, 2)] {
+            assert_eq!(newcomer.fill(offset, elements), Err(UnfitSupply), "{offset} {elements}");
+        }
+        assert!(newcomer.fill(11, 10).is_ok() && newcomer.take_whole().is_none());
+        assert!(newcomer.fill(0, 5).is_ok() && newcomer.take_whole().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn a_vector_is_covered_when_every_element_came_once(stretches in proptest::collection::vec((0usize..40, 0usize..12), 0..30)) {
+            let (mut coverage, mut there) = (Coverage::default(), [false; 64]);
+            for (start, len) in stretches {
+                let free = len > 0 && !there[start..start + len].contains(&true);
+                prop_assert_eq!(coverage.take(start..start + len), free);
+                if free {
+                    there[start..start + len].fill(true);
+                }
+                prop_assert_eq!(coverage.elements, there.iter().filter(|t| **t).count());
+                let covered = there.iter().take_while(|t| **t).count();
+                prop_assert!(coverage.covers(covered) && !coverage.covers(covered + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! One step on one executor: evaluate where due, compute the hosted ranks' gradients, reduce with the others, update.
+//!
+//! Computing is cut into units, so that everything else is looked at between them. Reduction goes on while computing: a tree node's
+//! sum is sent as soon as it is whole.
+
+use crate::event::{Bulk, Cause, Done, GradientFrom, Kind, Need, Out, Unit};
+use crate::member::Member;
+use crate::meter::FirstStep;
+use crate::reduce::Reduction;
+use crate::work::{Followed, Work};
+use events_schema::report::Report;
+use events_schema::tree::Node;
+use events_schema::{Rank, Step};
+use std::collections::{BTreeMap, VecDeque};
+use workers_session::{Input, NodeSums, Peer, RankMetrics};
+
+/// Everything of the step in flight.
+#[derive(Debug, Clone)]
+pub(crate) struct Flow<P> {
+    pub evaluating: Option<Evaluating>,
+    pub work: Option<Work>,
+    /// This member's whole sums, as far as they are computed.
+    sums: Vec<NodeSums>,
+    pub reduction: Option<Reduction<P>>,
+    /// Every member's scalars, when all contributed.
+    pub totals: Option<NodeSums>,
+    /// Sums of an abandoned step, for the same step in the next membership.
+    kept: BTreeMap<Node, NodeSums>,
+    kept_step: Step,
+}
+
+/// An evaluation: ranks still to do, the next part of the first, and what came out.
+#[derive(Debug, Clone)]
+pub(crate) struct Evaluating {
+    step: Step,
+    ranks: VecDeque<Rank>,
+    part: u64,
+    metrics: Vec<RankMetrics>,
+}
+
+impl<P> Default for Flow<P> {
+    fn default() -> Self {
+        let (sums, kept) = (Vec::new(), BTreeMap::new());
+        Self { evaluating: None, work: None, sums, reduction: None, totals: None, kept, kept_step: Step(0) }
+    }
+}
+
+impl<P> Member<P> {
+    pub(crate) fn begin_evaluation(&mut self, step: Step) {
+        let ranks: VecDeque<Rank> =
+            self.membership.as_ref().map_or_else(VecDeque::new, |m| m.ranks(self.config.me).iter().copied().collect());
+        let due = self.config.evaluates_at(step) && !ranks.is_empty();
+        self.flow.evaluating = due.then(|| Evaluating { step, ranks, part: 0, metrics: Vec::new() });
+    }
+
+    pub(crate) fn begin_step(&mut self, step: Step) {
+        let Some(membership) = &self.membership else { return };
+        let config = &self.config;
+        let ranks = membership.ranks(config.me).to_vec();
+        let alone = membership.seats.len() == 1;
+        let reduction =
+            Reduction::new(membership, config.me, config.workers, step, config.parameter_count, config.piece_elements);
+        let mut kept = std::mem::take(&mut self.flow.kept);
+        if self.flow.kept_step != step {
+            self.out.extend(std::mem::take(&mut kept).into_keys().map(Out::Release));
+        }
+        let (work, unused) = Work::new(config.workers, &ranks, kept);
+        self.out.extend(unused.into_iter().map(Out::Release));
+        self.position = step;
+        self.out.push(Out::Prefetch(ranks, step));
+        self.out.push(Out::Begin { alone });
+        (self.flow.reduction, self.flow.work, self.flow.totals) = (Some(reduction), Some(work), None);
+        self.flow.sums.clear();
+        self.begin_evaluation(step);
+        self.take_early();
+    }
+
+    /// Drops the step in flight; what is summed stays right if the same step begins again.
+    pub(crate) fn abandon(&mut self) {
+        self.meter.on_loss(self.now);
+        if self.replica.abandon_supply() {
+            self.out.push(Out::Unexpect);
+        }
+        let work = self.flow.work.take();
+        let alone = self.membership.as_ref().is_some_and(|m| m.seats.len() == 1);
+        // Alone, the whole sum is made out of this member's own, so that one is gone.
+        let own = std::mem::take(&mut self.flow.sums);
+        let own = if alone { Vec::new() } else { own };
+        // Nothing was computed since the last time, but the step may be another.
+        if self.flow.kept_step != self.position {
+            self.out.extend(std::mem::take(&mut self.flow.kept).into_keys().map(Out::Release));
+        }
+        let kept = own.into_iter().chain(work.into_iter().flat_map(Work::into_sums));
+        self.flow.kept.extend(kept.map(|sums| (sums.node, sums)));
+        self.flow.kept_step = self.position;
+        (self.flow.reduction, self.flow.totals, self.flow.evaluating) = (None, None, None);
+        self.still = None;
+        self.forget_saving();
+    }
+
+    /// Orders one unit: a part of an evaluation, or one rank's gradient.
+    pub(crate) fn on_free(&mut self) {
+        if self.broken || !self.replica.has_parameters(self.position) {
+            return;
+        }
+        if let Some(evaluating) = &self.flow.evaluating {
+            let Some(&rank) = evaluating.ranks.front() else { return };
+            return self.compute(Unit::Evaluate { step: evaluating.step, rank, part: evaluating.part });
+        }
+        self.follow();
+        if let Some(rank) = self.flow.work.as_ref().and_then(Work::next) {
+            self.compute(Unit::Gradient { step: self.position, rank });
+        }
+    }
+
+    fn compute(&mut self, unit: Unit) {
+        self.unit = Some(unit);
+        self.out.push(Out::Compute(unit));
+    }
+
+    pub(crate) fn on_done(&mut self, done: Done) {
+        let Some(unit) = self.unit.take() else { return };
+        self.units_done += 1;
+        match (unit, done) {
+            (Unit::Evaluate { .. }, Done::Evaluated(metrics)) => self.on_evaluated(metrics),
+            (Unit::Gradient { .. }, Done::Gradient { weight, loss }) => {
+                if let Some(work) = &mut self.flow.work {
+                    work.computed(weight, loss);
+                    self.follow();
+                }
+            }
+            (Unit::Update { step, from }, Done::Updated) => self.on_updated(step, from),
+            // Whoever drives the machine mixes things up; nothing can be said of what is where.
+            _ => self.break_job("a unit of computing ended as another".to_owned()),
+        }
+    }
+
+    fn on_evaluated(&mut self, metrics: RankMetrics) {
+        let parts = self.config.evaluation.map_or(1, |e| e.parts);
+        let Some(evaluating) = &mut self.flow.evaluating else { return };
+        match evaluating.metrics.last_mut().filter(|sum| sum.rank == metrics.rank) {
+            Some(sum) => {
+                sum.loss += metrics.loss;
+                sum.correct += metrics.correct;
+                sum.count += metrics.count;
+            }
+            None => evaluating.metrics.push(metrics),
+        }
+        evaluating.part += 1;
+        if evaluating.part >= parts {
+            evaluating.part = 0;
+            evaluating.ranks.pop_front();
+        }
+        if evaluating.ranks.is_empty()
+            && let Some(Evaluating { step, metrics, .. }) = self.flow.evaluating.take()
+        {
+            self.inputs.push_back(Input::Evaluated(step, metrics));
+        }
+    }
+
+    /// What follows from the gradients there are: sums of nodes, and stretches of them for others.
+    fn follow(&mut self) {
+        let Some(work) = &mut self.flow.work else { return };
+        let mut whole = Vec::new();
+        while let Some(followed) = work.follow() {
+            match followed {
+                Followed::Join(node) => self.out.push(Out::Join(node)),
+                Followed::Whole(sums) => {
+                    whole.push(sums);
+                    let mut actions = Vec::new();
+                    if let Some(reduction) = &mut self.flow.reduction {
+                        reduction.on_own(sums.node, &mut actions);
+                        let (tag, step) = reduction.at();
+                        self.out.extend(actions.into_iter().map(|action| Out::Reduce(tag, step, action)));
+                    }
+                }
+            }
+        }
+        let finished = work.is_finished();
+        self.flow.sums.extend(whole);
+        if finished {
+            self.flow.work = None;
+            self.inputs.push_back(Input::Computed(self.position, self.flow.sums.clone()));
+        }
+    }
+
+    /// A stretch of bulk data: used now, kept for later, or too late to matter.
+    pub(crate) fn on_bulk(&mut self, from: Peer, bulk: Bulk, payload: P) {
+        let Some(tag) = self.membership.as_ref().map(|m| m.tag) else { return self.keep_ahead(from, bulk, payload) };
+        let at = (bulk.tag, bulk.step);
+        let need = if bulk.kind == Kind::Gradient { Need::Gradient } else { Need::Replica };
+        let supplied = matches!(bulk.kind, Kind::Replica | Kind::Gradient);
+        if bulk.tag > tag {
+            self.keep_ahead(from, bulk, payload);
+        } else if supplied && self.replica.awaited() == Some((need, bulk.tag, bulk.step)) {
+            self.on_supply(from, bulk, payload);
+        } else if self.flow.reduction.as_ref().is_some_and(|r| r.at() == at) {
+            self.on_reduction(from, bulk, payload);
+        } else if at > (tag, self.position) {
+            self.keep_next(from, bulk, payload);
+        }
+    }
+
+    fn on_reduction(&mut self, from: Peer, bulk: Bulk, payload: P) {
+        let Some(reduction) = &mut self.flow.reduction else { return };
+        let (mut actions, (tag, step)) = (Vec::new(), reduction.at());
+        let Bulk { kind, offset, elements, .. } = bulk;
+        let taken = match kind {
+            Kind::Partial(node) => reduction.on_partial(from, node, offset, elements, payload, &mut actions),
+            Kind::Reduced => reduction.on_reduced(from, offset, elements, payload, &mut actions),
+            // Of a supply that is whole already, or was never awaited here.
+            Kind::Replica | Kind::Gradient => Ok(()),
+        };
+        self.out.extend(actions.into_iter().map(|action| Out::Reduce(tag, step, action)));
+        if taken.is_err() {
+            self.cut(from, Cause::Breach);
+        }
+    }
+
+    fn on_supply(&mut self, from: Peer, bulk: Bulk, payload: P) {
+        match self.replica.fill(bulk.offset, bulk.elements) {
+            Ok(range) => self.out.push(Out::Fill { offset: range.start, payload }),
+            Err(_) => self.cut(from, Cause::Breach),
+        }
+    }
+
+    fn keep_ahead(&mut self, from: Peer, bulk: Bulk, payload: P) {
+        if !self.early.keep_ahead(from, bulk, payload) {
+            self.cut(from, Cause::TooFarAhead);
+        }
+    }
+
+    /// Of the membership in force, a peer can only be at the next step, and there only bring its sums.
+    fn keep_next(&mut self, from: Peer, bulk: Bulk, payload: P) {
+        let Some(membership) = &self.membership else { return };
+        let Kind::Partial(node) = bulk.kind else { return self.cut(from, Cause::Breach) };
+        let config = &self.config;
+        let plan = || {
+            let (count, piece) = (config.parameter_count, config.piece_elements);
+            Reduction::<P>::new(membership, config.me, config.workers, bulk.step, count, piece)
+        };
+        let place = |plan: &Reduction<P>| plan.place(from, node, bulk.offset, bulk.elements).is_some();
+        let fits = match &self.flow.reduction {
+            Some(reduction) => place(reduction),
+            None => place(&plan()),
+        };
+        let next = bulk.step.0.checked_sub(1) == Some(self.position.0);
+        if !next || !fits || !self.early.keep_next(from, bulk, node, payload) {
+            self.cut(from, Cause::TooFarAhead);
+        }
+    }
+
+    /// Uses what arrived before this executor was here.
+    pub(crate) fn take_early(&mut self) {
+        let Some(tag) = self.membership.as_ref().map(|m| m.tag) else { return };
+        for (from, bulk, payload) in self.early.take(tag, self.position) {
+            self.on_bulk(from, bulk, payload);
+        }
+    }
+
+    pub(crate) fn on_contributed(&mut self, step: Step, sums: &[NodeSums]) {
+        if step == self.position {
+            self.flow.totals = NodeSums::total(self.config.workers, sums);
+        }
+    }
+
+    /// Takes what peers supplied, once it is whole. Gives whether the update that follows was ordered.
+    pub(crate) fn take_supply(&mut self) -> bool {
+        match self.replica.take_whole() {
+            Some((Need::Replica, step)) => {
+                self.out.push(Out::Supplied(step));
+                self.inputs.push_front(Input::Supplied(step));
+                false
+            }
+            Some((Need::Gradient, _)) => {
+                let Some(step) = self.replica.step() else { return false };
+                self.compute(Unit::Update { step, from: GradientFrom::Supply });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Orders the update when sum, scalars and replica are all there; the one place where a replica moves on with the others. Gives
+    /// whether it was ordered.
+    pub(crate) fn update_if_whole(&mut self) -> bool {
+        let (step, here) = (self.position, self.replica.step() == Some(self.position));
+        let whole = self.flow.reduction.as_ref().is_some_and(|r| r.is_whole() && r.at().1 == step);
+        let (true, true, Some(totals)) = (whole, here, self.flow.totals) else { return false };
+        self.flow.reduction = None;
+        let own = std::mem::take(&mut self.flow.sums);
+        if self.membership.as_ref().is_some_and(|m| m.seats.len() > 1) {
+            self.out.extend(own.into_iter().map(|sums| Out::Release(sums.node)));
+        }
+        self.compute(Unit::Update { step, from: GradientFrom::Sum { weight: totals.weight } });
+        true
+    }
+
+    fn on_updated(&mut self, step: Step, from: GradientFrom) {
+        self.replica.updated(step);
+        if from == GradientFrom::Supply {
+            return self.inputs.push_front(Input::Supplied(step.next()));
+        }
+        if let Some(totals) = self.flow.totals.take() {
+            let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);
+            let first = self.meter.on_step(self.config.samples_of(step), loss, self.now);
+            self.report_first_step(first, step.next());
+        }
+        self.inputs.push_front(Input::Completed(step));
+        let done = step.next();
+        if let Some(membership) = self.membership.as_ref().filter(|m| m.leader == self.config.me) {
+            let telemetry = self.meter.telemetry(&self.config, membership, done, self.now);
+            self.out.extend(telemetry.map(Out::Telemetry));
+        }
+    }
+
+    /// The leader: members of this generation train.
+    fn report_first_step(&mut self, first: Option<FirstStep>, step: Step) {
+        let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
+        if let Some(FirstStep { first_step_us, usual_step_us }) = first.filter(|_| leads) {
+            let (job, generation) = (self.config.job.clone(), self.generation());
+            self.report(Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us });
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Random deliveries, losses, proposals and a store that refuses now and then, over whole executors: the sums are added in the order of
+//! the tree, no replica skips or repeats a step, and whoever is missed is named. The world is `world/mod.rs`.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use events_schema::fact::Entry;
+use events_schema::{Generation, Step};
+use proptest::prelude::*;
+use std::time::Duration;
+use workers_member::In;
+use workers_session::Peer;
+use world::{World, begin};
+
+const TURNS_MAX: usize = 200_000;
+/// Longest that the simulated controller waits before it proposes anew.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One disturbance; the simulated controller answers losses as the real one does.
+fn disturb(world: &mut World) {
+    let (kind, alive) = (world.chance.below(6), world.alive());
+    let Some(current) = world.in_force() else { return };
+    match kind {
+        0 if alive.len() > 1 => {
+            let victim = alive[world.chance.below(alive.len())];
+            let holders = alive.iter().filter(|p| world.shells[p].step.is_some()).count();
+            if world.shells[&victim].step.is_none() || holders > 1 {
+                world.kill(victim);
+                world.run_some();
+                recover(world);
+            }
+        }
+        1 | 2 => {
+            let mut peers: Vec<Peer> = current.peers().filter(|p| world.shells.contains_key(p)).collect();
+            while peers.len() > 1 && world.chance.one_in(2) {
+                let index = world.chance.below(peers.len());
+                peers.remove(index);
+            }
+            while peers.len() < usize::from(world.workers) && world.chance.one_in(2) {
+                peers.push(world.spawn());
+            }
+            peers.sort_unstable();
+            let told: Vec<Peer> = current.peers().collect();
+            if !peers.is_empty() {
+                world.propose(Entry::Switch { from: current.tag.generation }, &peers, &told);
+            }
+        }
+        3 if current.seats.len() > 1 => {
+            let leaver = current.seats[world.chance.below(current.seats.len())].peer;
+            if world.shells.get(&leaver).is_some_and(|s| s.member.session().membership().is_some()) {
+                world.tell(leaver, In::Leave);
+            }
+        }
+        4 if alive.len() > 1 => {
+            let (one, other) = (alive[world.chance.below(alive.len())], alive[world.chance.below(alive.len())]);
+            if one != other {
+                world.cut(one, other, 3);
+                world.run_some();
+                recover(world);
+            }
+        }
+        _ => {}
+    }
+    world.run_some();
+}
+
+fn recover(world: &mut World) {
+    let told = world.alive();
+    let chosen: Vec<Peer> = told.iter().copied().take(usize::from(world.workers)).collect();
+    if !chosen.is_empty() {
+        world.propose(Entry::Recover, &chosen, &told);
+    }
+}
+
+fn finished(world: &World) -> bool {
+    let mut members = world.shells.values().filter(|s| s.member.session().membership().is_some()).peekable();
+    members.peek().is_some() && members.all(|s| s.step == Some(Step(world.steps_total)))
+}
+
+/// Faults are over. Everything is delivered, and whoever is still stuck after a while is proposed anew.
+fn finish(world: &mut World) {
+    for _ in 0..12 {
+        let until = world.now + PATIENCE;
+        loop {
+            assert!(world.settle(TURNS_MAX), "it never comes to rest");
+            if !world.sleep(until) {
+                break;
+            }
+        }
+        if world.dissolved || world.shells.is_empty() || (finished(world) && world.completed.is_some()) {
+            return;
+        }
+        recover(world);
+    }
+    panic!("not at the end: {:#?}", world.progress());
+}
+
+#[test]
+fn four_members_finish_undisturbed() {
+    let mut world = begin(7, 8, 4, 10);
+    finish(&mut world);
+    assert_eq!((world.newest, world.completed), (Step(10), Some(Step(10))));
+    assert_eq!(world.lost, []);
+    let evaluated = |s: &world::Shell| s.evaluated.iter().copied().collect::<Vec<_>>() == [4, 8, 10].map(Step);
+    assert!(world.shells.values().all(evaluated));
+}
+
+#[test]
+fn one_member_alone_finishes_and_leaves() {
+    let mut world = begin(5, 4, 1, 6);
+    finish(&mut world);
+    assert_eq!(world.completed, Some(Step(6)));
+    world.tell(Peer(0), In::Leave);
+    assert!(world.settle(TURNS_MAX) && world.shells.is_empty());
+}
+
+#[test]
+fn a_store_that_refuses_now_and_then_costs_nothing_but_time() {
+    let mut world = begin(11, 4, 3, 4);
+    world.store_fails = 3;
+    finish(&mut world);
+    assert_eq!((world.completed, world.shells.len(), world.generation), (Some(Step(4)), 3, 1));
+}
+
+#[test]
+fn a_silent_member_is_named_by_the_others() {
+    for seed in 1..40 {
+        let mut world = begin(seed, 8, 3, 40);
+        world.run_some();
+        while world.newest < Step(2) {
+            assert!(world.turn(), "stuck at {:#?}", world.progress());
+        }
+        let generation = Generation(1);
+        world.cut(Peer(0), Peer(2), 3);
+        let until = world.now + Duration::from_secs(5);
+        while world.settle(TURNS_MAX) && world.sleep(until) {}
+        assert!(world.newest < Step(40), "nobody goes on without the sums of everybody");
+        for pair in [(Peer(0), Peer(2), generation), (Peer(2), Peer(0), generation)] {
+            assert!(world.lost.contains(&pair), "seed {seed}: {:?} lacks {pair:?}", world.lost);
+        }
+        assert!(world.lost.iter().all(|(by, of, _)| *by != Peer(1) && *of != Peer(1)));
+        recover(&mut world);
+        finish(&mut world);
+        assert_eq!((world.newest, world.shells.len()), (Step(40), 3));
+    }
+}
+
+#[test]
+fn a_member_that_died_before_the_round_is_named_in_it() {
+    let mut world = begin(3, 4, 3, 20);
+    world.kill(Peer(1));
+    let until = world.now + Duration::from_secs(7);
+    while world.settle(TURNS_MAX) && world.sleep(until) {}
+    let named: Vec<Peer> = world.lost.iter().map(|(_, of, _)| *of).collect();
+    assert_eq!(named, [Peer(1), Peer(1)], "by both survivors");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, .. ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_everybody_alive_gets_to_the_end(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..10, fails in 0usize..4) {
+        let mut world = begin(seed, workers, 1 + share % workers, 14);
+        world.store_fails = if fails > 1 { fails } else { 0 };
+        world.run_some();
+        (0..disturbances).for_each(|_| disturb(&mut world));
+        finish(&mut world);
+        if !world.dissolved && !world.shells.is_empty() {
+            prop_assert_eq!(world.newest, Step(14));
+        }
+    }
+}

@@ -1,0 +1,553 @@
+//! Whole executors on virtual time: each is the machine and a shell whose elements are hashes. The "sum" of two is neither associative nor
+//! commutative, and a gradient depends on the replica, so that a wrong order, a wrong version or a hole shows in every later bit.
+//!
+//! Asserts what must hold after every event; what a test is about stands in `generations.rs`.
+
+mod numbers;
+
+use events_schema::control::WaitsFor;
+use events_schema::fact::{Entry, Member as Seated, Proposal};
+use events_schema::report::Report;
+use events_schema::tree::{Node, place};
+use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
+use numbers::{Chance, Element, PARAMETERS, REPLICA, Reference, add, gradient, initial, update};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use workers_member::{
+    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, LinkId, Member, Need, Out, Saved, Task, Term, Unit,
+    Written,
+};
+use workers_session::{Membership, Peer, RankMetrics, ShardWritten, Tag};
+
+const PIECE: usize = 4;
+/// Size of any control message, as the machine is told.
+const MESSAGE_BYTES: usize = 200;
+
+#[derive(Debug, Clone)]
+enum Packet {
+    Say(workers_session::Envelope),
+    Bulk(Bulk, Vec<Element>),
+}
+
+/// One process: the machine, its buffers, and what has happened to it that it has not looked at.
+pub struct Shell {
+    pub member: Member<Vec<Element>>,
+    sums: BTreeMap<Node, Vec<Element>>,
+    total: Vec<Option<Element>>,
+    replica: Vec<Element>,
+    pub step: Option<Step>,
+    gradient: Option<Vec<Element>>,
+    supply: Option<(Need, Vec<Option<Element>>)>,
+    inbox: VecDeque<In<Vec<Element>>>,
+    /// A unit that is being computed: nothing else is handled.
+    unit: Option<Done>,
+    idle: bool,
+    wake: Option<Duration>,
+    /// Links in use.
+    links: BTreeMap<Peer, u64>,
+    pub evaluated: BTreeSet<Step>,
+}
+
+impl Shell {
+    /// Of the replica, or of one that is still arriving.
+    fn parameters(&self) -> Vec<Element> {
+        match &self.supply {
+            Some((_, supply)) => supply[..PARAMETERS].iter().map(|e| e.unwrap()).collect(),
+            None => self.replica[..PARAMETERS].to_vec(),
+        }
+    }
+}
+
+pub struct World {
+    pub chance: Chance,
+    pub now: Duration,
+    pub workers: u16,
+    pub steps_total: u64,
+    reference: Reference,
+    pub shells: BTreeMap<Peer, Shell>,
+    dials: Vec<(Peer, Peer)>,
+    /// Both ends and the number of every link that is not cut.
+    links: BTreeMap<(Peer, Peer), u64>,
+    links_made: u64,
+    wires: BTreeMap<(Peer, Peer, u64), VecDeque<Packet>>,
+    memberships: BTreeMap<Tag, Membership>,
+    pub generation: u64,
+    spawned: u32,
+    pub newest: Step,
+    pub lost: Vec<(Peer, Peer, Generation)>,
+    pub completed: Option<Step>,
+    pub dissolved: bool,
+    /// One in so many needed writes fails; 0 for none.
+    pub store_fails: usize,
+}
+
+impl World {
+    pub fn new(seed: u64, workers: u16, steps_total: u64) -> Self {
+        Self {
+            chance: Chance(seed | 1),
+            now: Duration::ZERO,
+            workers,
+            steps_total,
+            reference: Reference::new(workers, steps_total),
+            shells: BTreeMap::new(),
+            dials: Vec::new(),
+            links: BTreeMap::new(),
+            links_made: 0,
+            wires: BTreeMap::new(),
+            memberships: BTreeMap::new(),
+            generation: 0,
+            spawned: 0,
+            newest: Step(0),
+            lost: Vec::new(),
+            completed: None,
+            dissolved: false,
+            store_fails: 0,
+        }
+    }
+
+    pub fn spawn(&mut self) -> Peer {
+        let peer = Peer(self.spawned);
+        self.spawned += 1;
+        let config = Config {
+            job: JobId::parse("job-a").unwrap(),
+            me: peer,
+            workers: self.workers,
+            steps_total: self.steps_total,
+            steps_per_epoch: 5,
+            rows: 40,
+            batch_size: 2,
+            checkpoint_every: 3,
+            evaluation: Some(workers_member::Evaluation { every_steps: 4, parts: 2 }),
+            parameter_count: PARAMETERS,
+            replica_len: REPLICA,
+            piece_elements: PIECE,
+        };
+        let shell = Shell {
+            member: Member::new(config),
+            sums: BTreeMap::new(),
+            total: Vec::new(),
+            replica: Vec::new(),
+            step: None,
+            gradient: None,
+            supply: None,
+            inbox: VecDeque::new(),
+            unit: None,
+            idle: false,
+            wake: None,
+            links: BTreeMap::new(),
+            evaluated: BTreeSet::new(),
+        };
+        self.shells.insert(peer, shell);
+        peer
+    }
+
+    pub fn tell(&mut self, peer: Peer, input: In<Vec<Element>>) {
+        if let Some(shell) = self.shells.get_mut(&peer) {
+            shell.inbox.push_back(input);
+        }
+    }
+
+    pub fn propose(&mut self, entry: Entry, peers: &[Peer], also_to: &[Peer]) {
+        self.generation += 1;
+        let id = |p: Peer| ExecutorId { job: JobId::parse("job-a").unwrap(), number: p.0 };
+        let shares = place(self.workers, peers.len() as u16);
+        let seat = |(p, ranks): (&Peer, Vec<Rank>)| Seated { executor: id(*p), address: format!("h:{}", p.0), ranks };
+        let members = peers.iter().zip(shares).map(seat).collect();
+        // As the controller does: at a boundary somebody leads who holds the replica.
+        let here: Vec<Peer> = match (&entry, self.in_force()) {
+            (Entry::Switch { .. }, Some(current)) => peers.iter().copied().filter(|peer| current.has(*peer)).collect(),
+            _ => Vec::new(),
+        };
+        let leaders = if here.is_empty() { peers } else { &here };
+        let leader = id(leaders[self.chance.below(leaders.len())]);
+        let proposal =
+            Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) };
+        for peer in peers.iter().chain(also_to).copied().collect::<BTreeSet<_>>() {
+            self.tell(peer, In::Proposal(Box::new(proposal.clone())));
+        }
+    }
+
+    pub fn alive(&self) -> Vec<Peer> {
+        self.shells.keys().copied().collect()
+    }
+
+    /// The newest membership that any living member is in.
+    pub fn in_force(&self) -> Option<Membership> {
+        self.shells.values().filter_map(|s| s.member.session().membership()).max_by_key(|m| m.tag).cloned()
+    }
+
+    pub fn kill(&mut self, peer: Peer) {
+        self.shells.remove(&peer);
+        self.dials.retain(|(from, _)| *from != peer);
+        let ended: Vec<(Peer, Peer)> = self.links.keys().filter(|l| l.0 == peer || l.1 == peer).copied().collect();
+        for (one, other) in ended {
+            self.cut(one, other, usize::MAX);
+        }
+    }
+
+    /// Ends a link. Of what was under way to each end at most `kept` messages arrive; then each end hears of it.
+    pub fn cut(&mut self, one: Peer, other: Peer, kept: usize) {
+        let ends = (one.min(other), one.max(other));
+        let Some(number) = self.links.remove(&ends) else { return };
+        for (from, to) in [(one, other), (other, one)] {
+            if kept < usize::MAX {
+                let kept = self.chance.below(kept + 1);
+                self.wires.entry((from, to, number)).or_default().truncate(kept);
+            }
+        }
+    }
+
+    fn post(&mut self, from: Peer, to: Peer, packet: Packet) {
+        let number = self.shells[&from].links.get(&to).copied();
+        let ends = (from.min(to), from.max(to));
+        if let Some(number) = number.filter(|n| self.links.get(&ends) == Some(n)) {
+            self.wires.entry((from, to, number)).or_default().push_back(packet);
+        }
+    }
+
+    fn post_bulk(&mut self, from: Peer, to: Peer, bulk: Bulk, elements: &[Element]) {
+        for (index, piece) in elements.chunks(PIECE).enumerate() {
+            let offset = bulk.offset + (index * PIECE) as u64;
+            let bulk = Bulk { offset, elements: piece.len(), ..bulk };
+            self.post(from, to, Packet::Bulk(bulk, piece.to_vec()));
+        }
+    }
+
+    /// One random event; `false` when nothing can happen before time goes on.
+    pub fn turn(&mut self) -> bool {
+        #[derive(Clone, Copy)]
+        enum Choice {
+            Inbox(Peer),
+            Unit(Peer),
+            Free(Peer),
+            Wire(Peer, Peer, u64),
+            Dial(usize),
+        }
+        let mut choices = Vec::new();
+        for (&peer, shell) in &self.shells {
+            match &shell.unit {
+                Some(_) => choices.push(Choice::Unit(peer)),
+                None if !shell.inbox.is_empty() => choices.push(Choice::Inbox(peer)),
+                None if !shell.idle => choices.push(Choice::Free(peer)),
+                None => {}
+            }
+        }
+        // A wire that is empty and cut has its end still to tell.
+        let tells = |key: &(Peer, Peer, u64), wire: &VecDeque<Packet>| {
+            !wire.is_empty() || self.links.get(&(key.0.min(key.1), key.0.max(key.1))) != Some(&key.2)
+        };
+        let wires = self.wires.iter().filter(|(key, wire)| tells(key, wire));
+        choices.extend(wires.map(|(key, _)| Choice::Wire(key.0, key.1, key.2)));
+        choices.extend((0..self.dials.len()).map(Choice::Dial));
+        if choices.is_empty() {
+            return false;
+        }
+        match choices[self.chance.below(choices.len())] {
+            Choice::Inbox(peer) => {
+                let input = self.shells.get_mut(&peer).unwrap().inbox.pop_front().unwrap();
+                self.feed(peer, input);
+            }
+            Choice::Unit(peer) => {
+                let done = self.shells.get_mut(&peer).unwrap().unit.take().unwrap();
+                self.feed(peer, In::Done(done));
+            }
+            Choice::Free(peer) => self.feed(peer, In::Free),
+            Choice::Wire(from, to, number) => self.deliver(from, to, number),
+            Choice::Dial(index) => self.dial(index),
+        }
+        true
+    }
+
+    fn deliver(&mut self, from: Peer, to: Peer, number: u64) {
+        let link = LinkId { peer: from, number };
+        let packet = self.wires.get_mut(&(from, to, number)).and_then(VecDeque::pop_front);
+        // One queue into each process, as in production: whoever said something because of a link comes after the news of it.
+        let input = match packet {
+            Some(Packet::Say(envelope)) => In::Message { link, envelope, bytes: MESSAGE_BYTES },
+            Some(Packet::Bulk(bulk, payload)) => In::Bulk { link, bulk, payload },
+            None => {
+                self.wires.remove(&(from, to, number));
+                In::Lost(link)
+            }
+        };
+        self.tell(to, input);
+    }
+
+    fn dial(&mut self, index: usize) {
+        let (from, to) = self.dials.swap_remove(index);
+        if !self.shells.contains_key(&to) {
+            return self.tell(from, In::Refused(to));
+        }
+        self.cut(from, to, 3);
+        let number = self.links_made;
+        self.links_made += 1;
+        self.links.insert((from.min(to), from.max(to)), number);
+        for (me, other) in [(from, to), (to, from)] {
+            self.wires.insert((other, me, number), VecDeque::new());
+            self.tell(me, In::Linked(LinkId { peer: other, number }));
+        }
+    }
+
+    fn feed(&mut self, peer: Peer, input: In<Vec<Element>>) {
+        let Some(shell) = self.shells.get_mut(&peer) else { return };
+        let free = matches!(input, In::Free);
+        let out = shell.member.handle(self.now, input);
+        shell.idle = free && out.is_empty();
+        let progress = shell.member.progress();
+        if let WaitsFor::Peers(of) = &progress.waits_for {
+            assert!(!of.contains(&peer.0), "nobody waits for itself: {progress:?}");
+        }
+        for out in out {
+            self.perform(peer, out);
+        }
+    }
+
+    fn perform(&mut self, me: Peer, out: Out<Vec<Element>>) {
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        match out {
+            Out::Dial(to, _) => self.dials.push((me, to)),
+            Out::Use(link) => drop(shell.links.insert(link.peer, link.number)),
+            Out::Cut(link, cause) => {
+                assert!(cause == workers_member::Cause::Replaced, "correct members were taken for others: {cause}");
+                if shell.links.get(&link.peer) == Some(&link.number) {
+                    shell.links.remove(&link.peer);
+                }
+                let ends = (me.min(link.peer), me.max(link.peer));
+                if self.links.get(&ends) == Some(&link.number) {
+                    self.cut(me, link.peer, 3);
+                }
+            }
+            Out::Say(to, envelope) => self.post(me, to, Packet::Say(envelope)),
+            Out::Send(parcel) => {
+                let (kind, source) = match parcel.of {
+                    Need::Replica => (Kind::Replica, shell.replica.clone()),
+                    Need::Gradient => (Kind::Gradient, shell.gradient.clone().unwrap()),
+                };
+                assert_eq!(shell.step, Some(parcel.step), "only what is of the entered step is sent");
+                let offset = parcel.range.start as u64;
+                let bulk = Bulk { kind, tag: parcel.tag, step: parcel.step, offset, elements: 0 };
+                self.post_bulk(me, parcel.to, bulk, &source[parcel.range]);
+            }
+            Out::Reduce(tag, step, action) => self.reduce(me, tag, step, action),
+            Out::Begin { .. } => {
+                shell.total = vec![None; PARAMETERS];
+                let membership = shell.member.session().membership().cloned();
+                self.check_membership(membership);
+            }
+            Out::Join(node) => {
+                let (left, right) = node.children().unwrap();
+                let sum = add(&shell.sums.remove(&left).unwrap(), &shell.sums.remove(&right).unwrap());
+                shell.sums.insert(node, sum);
+            }
+            Out::Release(node) => assert!(shell.sums.remove(&node).is_some(), "{node:?} is not there"),
+            Out::Compute(unit) => {
+                let done = self.compute(me, unit);
+                self.shells.get_mut(&me).unwrap().unit = Some(done);
+            }
+            Out::Load(generation, _) => shell.inbox.push_back(In::Loaded(generation, Step(0))),
+            Out::Adopt(step) => {
+                assert_eq!(step, Step(0));
+                (shell.replica, shell.step, shell.gradient) = (initial(), Some(step), None);
+            }
+            Out::Expect(need) => {
+                let len = if need == Need::Replica { REPLICA } else { PARAMETERS };
+                if need == Need::Replica {
+                    (shell.step, shell.gradient) = (None, None);
+                }
+                shell.supply = Some((need, vec![None; len]));
+            }
+            Out::Fill { offset, payload } => {
+                let (_, supply) = shell.supply.as_mut().unwrap();
+                for (place, element) in supply[offset..].iter_mut().zip(payload) {
+                    assert!(place.replace(element).is_none());
+                }
+            }
+            Out::Supplied(step) => {
+                let (need, supply) = shell.supply.take().unwrap();
+                assert_eq!(need, Need::Replica);
+                shell.replica = supply.into_iter().map(Option::unwrap).collect();
+                shell.step = Some(step);
+                assert!(shell.replica == self.reference.replicas[step.0 as usize], "a copy with other bits");
+            }
+            Out::Unexpect => shell.supply = None,
+            Out::Warm(generation, ..) => shell.inbox.push_back(In::Warmed(generation)),
+            Out::Prefetch(..) | Out::Telemetry(_) => {}
+            Out::Write { task, needed } => self.write(me, task, needed),
+            Out::Report(report) => self.hear(me, report),
+            Out::WakeAt(at) => {
+                assert!(at >= self.now, "a wake in the past");
+                shell.wake = Some(at);
+            }
+            Out::Exit(exit) => {
+                assert_ne!(exit, Exit::NotSaved);
+                self.dissolved |= exit == Exit::NoReplica;
+                self.kill(me);
+            }
+        }
+    }
+
+    fn check_membership(&mut self, membership: Option<Membership>) {
+        let membership = membership.unwrap();
+        assert!(membership.is_whole(self.workers));
+        let known = self.memberships.entry(membership.tag).or_insert_with(|| membership.clone());
+        assert_eq!(*known, membership, "two memberships of one tag");
+    }
+
+    fn reduce(&mut self, me: Peer, tag: Tag, step: Step, action: Action<Vec<Element>>) {
+        let shell = self.shells.get_mut(&me).unwrap();
+        let bulk = |kind, offset: usize| Bulk { kind, tag, step, offset: offset as u64, elements: 0 };
+        match action {
+            Action::Send { to, node, range } => {
+                let elements = shell.sums[&node][range.clone()].to_vec();
+                self.post_bulk(me, to, bulk(Kind::Partial(node), range.start), &elements);
+            }
+            Action::Sum { range, terms, to } => {
+                let mut stack: Vec<Vec<Element>> = Vec::new();
+                for term in terms {
+                    match term {
+                        Term::Own(node) => stack.push(shell.sums[&node][range.clone()].to_vec()),
+                        Term::Foreign(_, payload) => stack.push(payload),
+                        Term::Add => {
+                            let (right, left) = (stack.pop().unwrap(), stack.pop().unwrap());
+                            stack.push(add(&left, &right));
+                        }
+                    }
+                }
+                let sum = stack.pop().unwrap();
+                assert!(stack.is_empty());
+                assert!(sum == self.reference.sums[step.0 as usize][range.clone()], "another order of additions");
+                for (place, element) in shell.total[range.clone()].iter_mut().zip(&sum) {
+                    assert!(place.replace(*element).is_none());
+                }
+                for to in to {
+                    self.post_bulk(me, to, bulk(Kind::Reduced, range.start), &sum);
+                }
+            }
+            Action::Place { offset, payload } => {
+                for (place, element) in shell.total[offset..].iter_mut().zip(payload) {
+                    assert!(place.replace(element).is_none());
+                }
+            }
+            Action::Whole(node) => {
+                shell.total = shell.sums.remove(&node).unwrap().into_iter().map(Some).collect();
+            }
+        }
+    }
+
+    fn compute(&mut self, me: Peer, unit: Unit) -> Done {
+        let shell = self.shells.get_mut(&me).unwrap();
+        match unit {
+            Unit::Evaluate { step, rank, part } => {
+                assert!(shell.parameters() == self.reference.replicas[step.0 as usize][..PARAMETERS]);
+                shell.evaluated.insert(step);
+                assert!(part < 2);
+                Done::Evaluated(RankMetrics { rank, loss: 1.0, correct: 1, count: 2 })
+            }
+            Unit::Gradient { step, rank } => {
+                let parameters = shell.parameters();
+                assert!(parameters == self.reference.replicas[step.0 as usize][..PARAMETERS]);
+                let gradient = gradient(step, rank, &parameters);
+                let leaf = Node { first: rank.0, count: 1 };
+                assert!(shell.sums.insert(leaf, gradient).is_none(), "a gradient that was there is computed again");
+                Done::Gradient { weight: 1.0, loss: 1.0 }
+            }
+            Unit::Update { step, from } => {
+                assert_eq!(shell.step, Some(step), "a step that is skipped or taken twice");
+                let mean: Vec<Element> = match from {
+                    GradientFrom::Sum { weight } => {
+                        assert_eq!(weight, f64::from(self.workers), "a step without every rank");
+                        std::mem::take(&mut shell.total).into_iter().map(Option::unwrap).collect()
+                    }
+                    GradientFrom::Supply => shell.supply.take().unwrap().1.into_iter().map(Option::unwrap).collect(),
+                };
+                assert!(mean == self.reference.sums[step.0 as usize], "another gradient");
+                update(&mut shell.replica, &mean, step);
+                (shell.step, shell.gradient) = (Some(step.next()), Some(mean));
+                assert!(shell.replica == self.reference.replicas[step.0 as usize + 1]);
+                assert!(step <= self.newest, "two steps ahead of everybody");
+                self.newest = self.newest.max(step.next());
+                Done::Updated
+            }
+        }
+    }
+
+    fn write(&mut self, me: Peer, task: Task, needed: bool) {
+        let fails = needed && self.store_fails > 0 && self.chance.one_in(self.store_fails);
+        let shell = self.shells.get_mut(&me).unwrap();
+        let digest = Digest::of(&shell.step.unwrap_or(Step(0)).0.to_le_bytes());
+        let input = match task {
+            _ if fails => In::NotWritten { checkpoint: task.checkpoint(), later: true },
+            Task::Shard { checkpoint, index, count } => {
+                assert_eq!(shell.step, Some(checkpoint.step), "a shard of another step");
+                In::Written(Written::Shard(ShardWritten {
+                    checkpoint,
+                    index,
+                    count,
+                    first_element: 0,
+                    elements: 0,
+                    bytes: 0,
+                    digest,
+                    replica_digest: digest,
+                }))
+            }
+            Task::Manifest(checkpoint, shards) => {
+                assert_eq!(shards.len(), usize::from(shards[0].count));
+                let saved = Saved { writer: WriterToken([0; 16]), replica_digest: digest, bytes: 0 };
+                In::Written(Written::Manifest(checkpoint, saved))
+            }
+            Task::Model => In::Written(Written::Model(digest)),
+        };
+        shell.inbox.push_back(input);
+    }
+
+    fn hear(&mut self, me: Peer, report: Report) {
+        match report {
+            Report::PeersMissing { generation, peers, .. } => {
+                self.lost.extend(peers.iter().map(|peer| (me, Peer(peer.number), generation)));
+            }
+            Report::JobCompleted { outcome, .. } => self.completed = Some(outcome.step),
+            Report::JobBroken { reason, .. } => panic!("{reason}"),
+            _ => {}
+        }
+    }
+
+    /// What everybody is at, for a test that fails.
+    pub fn progress(&self) -> Vec<String> {
+        self.shells.iter().map(|(peer, s)| format!("{peer} {:?} {:?}", s.step, s.member.progress())).collect()
+    }
+
+    /// Runs until nothing happens any more without time going on, `turns` at most. Gives whether that was reached.
+    pub fn settle(&mut self, turns: usize) -> bool {
+        (0..turns).any(|_| !self.turn())
+    }
+
+    /// Lets time go on to the next wake, if there is one before `until`.
+    pub fn sleep(&mut self, until: Duration) -> bool {
+        let Some((peer, at)) = self.shells.iter().filter_map(|(p, s)| s.wake.map(|at| (*p, at))).min_by_key(|w| w.1)
+        else {
+            return false;
+        };
+        if at > until {
+            return false;
+        }
+        self.now = self.now.max(at);
+        if let Some(shell) = self.shells.get_mut(&peer) {
+            shell.wake = None;
+            shell.inbox.push_back(In::Wake);
+        }
+        true
+    }
+
+    pub fn run_some(&mut self) {
+        let turns = self.chance.below(400);
+        (0..turns).all(|_| self.turn());
+    }
+}
+
+/// A job's first members, proposed.
+pub fn begin(seed: u64, workers: u16, members: u16, steps_total: u64) -> World {
+    let mut world = World::new(seed, workers, steps_total);
+    let peers: Vec<Peer> = (0..members).map(|_| world.spawn()).collect();
+    world.propose(Entry::Fresh, &peers, &[]);
+    world
+}
