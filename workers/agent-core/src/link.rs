@@ -5,8 +5,8 @@
 use crate::machine::{Agent, Phase};
 use crate::words::{LinkEnd, LinkWord, Note, Out};
 use events_schema::control::Progress;
-use events_schema::{ExecutorId, JobId};
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
+use events_schema::{ExecutorId, JobId};
 use std::collections::BTreeMap;
 
 /// The agent says this often that it lives, as the controller does.
