@@ -10,6 +10,7 @@ use object_store::ObjectStore;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
+use storage::dataset::DatasetRoots;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,8 @@ pub struct App {
     pub store: Arc<dyn ObjectStore>,
     /// Address of the store, without credentials.
     pub store_url: String,
+    /// Places from which files may be registered.
+    pub dataset_roots: DatasetRoots,
     /// The cell whose streams these are.
     pub cell: Cell,
     /// Whose commands these are.
@@ -34,6 +37,8 @@ pub struct App {
     pub model: Arc<ReadModel>,
     /// Bounds.
     pub limits: Limits,
+    /// Cancelled when the gateway is about to stop: it answers, but asks for no more requests.
+    pub leaving: CancellationToken,
     /// Cancelled when the gateway stops; event streams end then.
     pub stop: CancellationToken,
     /// Places for requests.

@@ -27,13 +27,22 @@ pub struct Document {
 impl<S: Send + Sync> FromRequest<S> for Document {
     type Rejection = ApiError;
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let format = Format::of(request.headers())?;
+        let format = Format::of(request.headers());
         let bytes = Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => too_large(),
             _ => ApiError::new(Kind::MalformedBody, "the connection ended before the body did; send it again"),
         })?;
-        Ok(Self { value: parse(format, &bytes)?, digest: Digest::of(&bytes) })
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Err(ApiError::of_field(Kind::MalformedBody, "", "empty", "a JSON or YAML object"));
+        }
+        Ok(Self { value: parse(format?, &bytes)?, digest: Digest::of(&bytes) })
     }
+}
+
+/// Refuses a body whose type nobody here reads, or that does not say it: a web page can send such a one to any address, without
+/// asking whether it may.
+pub fn ensure_readable(head: &HeaderMap) -> Result<(), ApiError> {
+    Format::of(head).map(drop)
 }
 
 fn too_large() -> ApiError {
@@ -48,14 +57,16 @@ fn too_large() -> ApiError {
 enum Format {
     Json,
     Yaml,
-    /// Not said: JSON if it is JSON, else YAML.
-    Unsaid,
 }
 
 impl Format {
     fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
-        let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Self::Unsaid) };
-        let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+        let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+        let text = match (values.next(), values.next()) {
+            (Some(value), None) => String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase(),
+            (None, _) => "missing".to_owned(),
+            (Some(_), Some(_)) => "repeated".to_owned(),
+        };
         let mut parts = text.split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default();
         let foreign_charset = parts
@@ -66,7 +77,6 @@ impl Format {
             "application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml" | "text/vnd.yaml" => {
                 Some(Self::Yaml)
             }
-            "text/plain" | "" => Some(Self::Unsaid),
             other if other.ends_with("+json") => Some(Self::Json),
             other if other.ends_with("+yaml") => Some(Self::Yaml),
             _ => None,
@@ -80,17 +90,9 @@ impl Format {
 }
 
 fn parse(format: Format, bytes: &[u8]) -> Result<Value, ApiError> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(ApiError::of_field(Kind::MalformedBody, "", "empty", "a JSON or YAML object"));
-    }
     match format {
         Format::Json => parse_json(bytes),
         Format::Yaml => parse_yaml(bytes),
-        // YAML that begins with a bracket has to say that it is YAML: read as such, broken JSON would pass for something else.
-        Format::Unsaid => match bytes.iter().find(|c| !c.is_ascii_whitespace()) {
-            Some(b'{' | b'[') => parse_json(bytes),
-            _ => parse_yaml(bytes),
-        },
     }
 }
 
@@ -111,7 +113,7 @@ fn malformed(language: &str, line: usize, column: usize, cause: &str) -> ApiErro
     let cause = cause.split(" at line ").next().unwrap_or(cause);
     let mut error =
         ApiError::of_field(Kind::MalformedBody, "", &place, format!("{language} without this error: {cause}"));
-    error.detail = format!("the body is not valid {language} at {place}: {cause}");
+    error.detail = format!("the body is not valid {language} at {place}: {cause}; correct it and send it again");
     error
 }
 
@@ -186,10 +188,11 @@ mod tests {
     fn content_types_choose_the_format() {
         assert_eq!(format("application/json; charset=utf-8"), Ok(Format::Json));
         assert_eq!(format("Application/X-YAML"), Ok(Format::Yaml));
-        assert_eq!(format("text/plain"), Ok(Format::Unsaid));
-        assert_eq!(format("application/xml"), Err(Kind::UnsupportedMediaType));
+        for not_read in ["text/plain", "application/xml", "application/x-www-form-urlencoded", ""] {
+            assert_eq!(format(not_read), Err(Kind::UnsupportedMediaType), "{not_read}");
+        }
         assert_eq!(format("application/json; charset=latin1"), Err(Kind::UnsupportedMediaType));
-        assert_eq!(Format::of(&HeaderMap::new()), Ok(Format::Unsaid));
+        assert_eq!(Format::of(&HeaderMap::new()).map_err(|error| error.kind), Err(Kind::UnsupportedMediaType));
     }
 
     #[test]
@@ -197,9 +200,7 @@ mod tests {
         let expected = json!({"name": "a", "workers": {"min": 1}, "list": [1, 2.5, true, null, "x"]});
         let text = serde_json::to_string(&expected).unwrap();
         let yaml = "name: a\nworkers: {min: 1}\nlist: [1, 2.5, true, null, x]\n";
-        for (format, text) in
-            [(Format::Json, text.as_str()), (Format::Yaml, yaml), (Format::Unsaid, &text), (Format::Unsaid, yaml)]
-        {
+        for (format, text) in [(Format::Json, text.as_str()), (Format::Yaml, &text), (Format::Yaml, yaml)] {
             assert_eq!(parse(format, text.as_bytes()).unwrap(), expected, "{format:?}");
         }
     }
@@ -215,7 +216,7 @@ mod tests {
             (Format::Yaml, "a: !tag x\n", "line 1", "enum"),
             (Format::Yaml, "a: [1\n", "line 2", "YAML"),
             (Format::Yaml, "---\na: 1\n---\nb: 1\n", "line 1", "document"),
-            (Format::Unsaid, "{\"a\": }", "column 7", "expected value"),
+            (Format::Json, "{\"a\": }", "column 7", "expected value"),
         ];
         for (format, text, place, phrase) in cases {
             let error = parse(format, text.as_bytes()).unwrap_err();

@@ -71,7 +71,7 @@ fn damaged(found: &Damage) -> wire::DamagedCheckpoint {
 pub fn etag(job: &wire::Job) -> String {
     let steady = wire::Job { progress: None, ..job.clone() };
     let digest = Digest::of(&serde_json::to_vec(&steady).unwrap_or_default()).to_string();
-    format!("\"{}\"", &digest[..32])
+    format!("W/\"{}\"", &digest[..32])
 }
 
 /// A spec in the form in which it can be submitted.

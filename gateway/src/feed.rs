@@ -208,6 +208,18 @@ impl FeedReader {
         Self { model, log, cell, cursor, behind: None }
     }
 
+    /// Everything up to here was handed out, or counts nothing.
+    #[must_use]
+    pub fn cursor(&self) -> FactPosition {
+        self.cursor
+    }
+
+    /// Which log this is.
+    #[must_use]
+    pub fn installation(&self) -> u64 {
+        self.model.read().installation
+    }
+
     /// The next batches, the first of which may begin before the cursor; empty when there are none yet.
     ///
     /// Moves the cursor behind them. Gives an empty list also after a piece of the log in which nothing counted:
@@ -246,8 +258,8 @@ impl FeedReader {
                 }
             }
         }
-        if let Some(last) = batches.last() {
-            self.cursor = end_of_record(last.offset);
+        if let Some(last) = next.0.checked_sub(1) {
+            self.cursor = self.cursor.max(end_of_record(Offset(last)));
         }
         self.behind = Some((next, counter));
         Ok(batches)

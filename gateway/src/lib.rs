@@ -3,21 +3,21 @@
 //! It appends to `commands` and `demand` and follows `events`; nothing else is shared with a controller, so any number of
 //! gateways serve one cell, and one without a controller still answers from what it knows.
 //!
-//! Reading order: `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
+//! Reading order: `door.rs` (which requests come in), `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
 //! `submit.rs` with the crate `gateway-call` (durable, then decided), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
-//! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal), `listener.rs` (connections).
+//! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal). Connections are `infra/listener`'s.
 //! On a job's path the first file is `routes.rs`.
 
 mod app;
 mod body;
 mod convert;
+mod door;
 mod feed;
 mod follow;
 mod handlers;
 mod identity;
 mod job_index;
 mod limits;
-mod listener;
 mod parse;
 pub mod problem;
 mod query;
@@ -28,11 +28,13 @@ mod wire;
 
 pub use app::TelemetrySource;
 pub use body::BODY_LEN_MAX;
+pub use door::{HostName, HostNameError};
 pub use feed::FeedError;
 pub use gateway_call::Waits;
 pub use limits::Limits;
 
 use app::App;
+use door::Door;
 use events_log::EventLog;
 use events_schema::{Cell, TenantId};
 use object_store::ObjectStore;
@@ -40,6 +42,8 @@ use read_model::ReadModel;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use storage::dataset::DatasetRoots;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -58,6 +62,10 @@ pub struct GatewayConfig {
     pub cell: Cell,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Names by which it is asked for, beside loopback and where it listens.
+    pub host_names: Vec<HostName>,
+    /// Places from which files may be registered as datasets.
+    pub dataset_roots: DatasetRoots,
     /// Progress of jobs, as the controller's agents report it.
     pub telemetry: TelemetrySource,
     /// Whose commands these are.
@@ -92,6 +100,8 @@ pub enum GatewayError {
 /// A running gateway. Dropping it stops it without grace.
 pub struct Gateway {
     address: SocketAddr,
+    leaving: CancellationToken,
+    leave_time: Duration,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     failure: watch::Receiver<Option<GatewayError>>,
@@ -107,17 +117,19 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
     let unusable = |source| StartError::Listen { address: config.listen, source };
     let listener = TcpListener::bind(config.listen).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
-    let stop = CancellationToken::new();
+    let (leaving, stop) = (CancellationToken::new(), CancellationToken::new());
     let model = Arc::new(ReadModel::new(config.cell));
     let app = Arc::new(App {
         log: config.log.clone(),
         store: config.store,
-        store_url: without_password(&config.store_url),
+        store_url: storage::store::without_secrets(&config.store_url),
+        dataset_roots: config.dataset_roots,
         cell: config.cell,
         tenant: config.tenant,
         telemetry: config.telemetry,
         model: model.clone(),
         limits,
+        leaving: leaving.clone(),
         stop: stop.clone(),
         requests: Arc::new(Semaphore::new(limits.requests_max)),
         streams: Arc::new(Semaphore::new(limits.streams_max)),
@@ -135,14 +147,21 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
             }
         }
     };
-    let serving = listener::serve(listener, routes::router(app), limits, stop.clone());
+    let serving = http_listener::serve(
+        listener,
+        routes::router(app, Door::new(address.ip(), config.host_names)),
+        limits.bounds(),
+        stop.clone(),
+    );
     let serving = async move {
         serving.await;
         Ok(())
     };
     let tasks = vec![watched(following, failed.clone()), watched(serving, failed)];
     tracing::info!(%address, "gateway listens");
-    Ok(Gateway { address, stop, tasks, failure })
+    // A balancer before it stands on another address than loopback.
+    let leave_time = if address.ip().is_loopback() { limits.leave_time_loopback } else { limits.leave_time };
+    Ok(Gateway { address, leaving, leave_time, stop, tasks, failure })
 }
 
 /// Runs a task whose failure, a panic included, becomes known.
@@ -194,8 +213,11 @@ impl Gateway {
         }
     }
 
-    /// Stops it: no new connections, open requests end within the grace, event streams at once.
+    /// Stops it: `/readyz` says so while everything is still answered, then there are no new connections, open requests end
+    /// within the grace, event streams at once.
     pub async fn shutdown(mut self) {
+        self.leaving.cancel();
+        tokio::time::sleep(self.leave_time).await;
         self.stop.cancel();
         for task in &mut self.tasks {
             if let Err(error) = task.await {
@@ -209,17 +231,5 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.cancel();
         self.tasks.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// A store's address as clients may see it.
-fn without_password(store_url: &str) -> String {
-    match url::Url::parse(store_url) {
-        Ok(mut url) if url.password().is_some() || !url.username().is_empty() => {
-            // Fails only for URLs that cannot have either.
-            let _ = (url.set_password(None), url.set_username(""));
-            url.into()
-        }
-        _ => store_url.to_owned(),
     }
 }

@@ -1,6 +1,7 @@
 //! Every bound of the gateway that a test or an operator may want otherwise, with its reason. Passed in, never switched by a build.
 
 use gateway_call::Waits;
+use http_listener::Bounds;
 use std::time::Duration;
 
 /// The bounds of one gateway. Body and page sizes are constants of `body.rs` and `query.rs`.
@@ -20,6 +21,10 @@ pub struct Limits {
     pub write_stall: Duration,
     /// Pause between two heartbeat comments of a silent event stream; below the idle time of usual proxies.
     pub heartbeat: Duration,
+    /// Time between the first `/readyz` that says that the gateway stops and its stop: two looks of a usual balancer.
+    pub leave_time: Duration,
+    /// The same on a loopback address, which no balancer looks at.
+    pub leave_time_loopback: Duration,
     /// Time that open requests have to end when the gateway stops.
     pub shutdown_grace: Duration,
     /// Connections at once, a file descriptor each.
@@ -42,12 +47,32 @@ impl Limits {
         head_time: Duration::from_secs(15),
         write_stall: Duration::from_secs(30),
         heartbeat: Duration::from_secs(10),
+        leave_time: Duration::from_secs(5),
+        leave_time_loopback: Duration::ZERO,
         shutdown_grace: Duration::from_secs(5),
         connections_max: 4_096,
         requests_max: 512,
         streams_max: 1_024,
         registrations_max: 2,
     };
+
+    /// The same for a service that may hold only so many connections: event streams, which stay, take at most half of them.
+    #[must_use]
+    pub fn within(self, connections_max: usize) -> Self {
+        let connections_max = self.connections_max.min(connections_max);
+        Self { connections_max, streams_max: self.streams_max.min(connections_max / 2), ..self }
+    }
+
+    /// What of these bounds connections.
+    #[must_use]
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            connections_max: self.connections_max,
+            head_time: self.head_time,
+            write_stall: self.write_stall,
+            shutdown_grace: self.shutdown_grace,
+        }
+    }
 }
 
 const _: () = assert!(

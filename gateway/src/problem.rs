@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use events_log::{AppendError, ReadError};
 use events_schema::fact::Refusal;
 use events_schema::fields::{Problem, Problems};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 /// What every `type` begins with; the rest is [`Kind::slug`].
 pub const TYPE_BASE: &str = "https://ebb.dev/problems/";
@@ -46,6 +46,10 @@ kinds! {
     InvalidQuery = BAD_REQUEST, "invalid-query", "A query parameter is wrong";
     /// A header is wrong.
     InvalidHeader = BAD_REQUEST, "invalid-header", "A header is wrong";
+    /// `Host` is no name of this service.
+    UnknownHost = MISDIRECTED_REQUEST, "unknown-host", "This service is not called by this name";
+    /// A page of another origin asks.
+    ForeignOrigin = FORBIDDEN, "foreign-origin", "Web pages of other origins may not ask";
     /// A name or id in the path breaks its rule.
     InvalidId = BAD_REQUEST, "invalid-id", "The path holds an id that cannot exist";
     /// No such path.
@@ -84,6 +88,8 @@ kinds! {
     CursorExpired = GONE, "cursor-expired", "Events from this cursor on are no longer kept";
     /// The files of a dataset cannot be registered.
     DatasetUnreadable = UNPROCESSABLE_ENTITY, "dataset-unreadable", "The dataset cannot be read";
+    /// Files outside the places that the operator named.
+    DatasetNotAllowed = FORBIDDEN, "dataset-not-allowed", "Datasets are not taken from there";
     /// The input broke the controller's rules and was set aside.
     InputSetAside = UNPROCESSABLE_ENTITY, "input-set-aside", "The controller set this input aside";
     /// Too many requests at once.
@@ -137,16 +143,6 @@ pub struct ApiError {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    problems: &'a [Problem],
-}
-
 impl ApiError {
     /// A problem without named fields.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
@@ -157,6 +153,30 @@ impl ApiError {
     pub fn of_field(kind: Kind, field: &str, value: &str, expected: impl Into<String>) -> Self {
         let problem = Problem { field: field.to_owned(), value: cut(value), expected: expected.into() };
         Self { kind, detail: format!("{problem}"), problems: vec![problem], headers: Vec::new() }
+    }
+
+    /// The same fields at fault, as another problem.
+    #[must_use]
+    pub fn of_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same problem in other words.
+    #[must_use]
+    pub fn saying(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
+    }
+
+    /// The problem as its reader gets it.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        json!({
+            "type": format!("{TYPE_BASE}{}", self.kind.slug()),
+            "title": self.kind.title(),
+            "status": self.kind.status().as_u16(),
+            "detail": self.detail,
+            "problems": self.problems,
+        })
     }
 
     /// Adds a header to the answer.
@@ -187,15 +207,7 @@ fn cut(value: &str) -> String {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let document = Document {
-            kind: format!("{TYPE_BASE}{}", self.kind.slug()),
-            title: self.kind.title(),
-            status: self.kind.status().as_u16(),
-            detail: &self.detail,
-            problems: &self.problems,
-        };
-        let body = serde_json::to_vec(&document).unwrap_or_default();
-        let mut response = (self.kind.status(), body).into_response();
+        let mut response = (self.kind.status(), self.document().to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.kind.worth_retrying() {
@@ -211,7 +223,7 @@ type Headers = Vec<(Option<HeaderName>, HeaderValue)>;
 
 impl From<Problems> for ApiError {
     fn from(problems: Problems) -> Self {
-        let detail = format!("correct the fields and send it again: {problems}");
+        let detail = format!("{problems}; correct this and send it again");
         Self { kind: Kind::InvalidFields, detail, problems: problems.0, headers: Vec::new() }
     }
 }
@@ -292,19 +304,23 @@ pub fn refused(refusal: &Refusal, target: Target<'_>) -> ApiError {
         }
         Refusal::Exists { kind, name, holder } => {
             let expected = format!("a {kind} name that is free: this one is held by {holder}");
-            ApiError::of_field(Kind::NameTaken, kind, name, expected)
+            let detail = format!("the {kind} name `{name}` is held by {holder}; choose another name");
+            ApiError::of_field(Kind::NameTaken, kind, name, expected).saying(detail)
         }
         Refusal::InUse { by } => {
             let expected = format!("something not in use; now it is used by {by}");
-            ApiError::of_field(Kind::InUse, target.kind, target.name, expected)
+            let detail =
+                format!("{} `{}` is used by {by}; wait for its end, or cancel it first", target.kind, target.name);
+            ApiError::of_field(Kind::InUse, target.kind, target.name, expected).saying(detail)
         }
         Refusal::Old { taken } => old_signal(*taken, *taken),
-        Refusal::Limit { what, limit } => ApiError::of_field(
-            Kind::LimitReached,
-            what,
-            "over the limit",
-            format!("at most {limit}; wait or remove some first"),
-        ),
+        Refusal::Limit { what, limit } => {
+            let expected = format!("at most {limit}; wait or remove some first");
+            let detail = format!(
+                "the service holds at most {limit} {what}, and that many are there; wait, or remove some first"
+            );
+            ApiError::of_field(Kind::LimitReached, what, "over the limit", expected).saying(detail)
+        }
         Refusal::Unfit { field, value, expected } => {
             ApiError::of_field(Kind::UnfitValue, field, value, expected.as_str())
         }
@@ -322,15 +338,17 @@ pub fn old_signal(sequence: u64, taken: u64) -> ApiError {
 #[must_use]
 pub fn unknown(kind: &str, name: &str, nearest: Option<&str>, target: Target<'_>) -> ApiError {
     let hint = nearest.map_or_else(|| listing_of(kind).to_owned(), |near| format!("; did you mean `{near}`?"));
+    let expected = format!("a {kind} that exists{hint}");
+    let detail = format!("there is no {kind} `{}`; expected {expected}", cut(name));
     if (kind, name) != (target.kind, target.name) {
-        return ApiError::of_field(Kind::UnknownReference, kind, name, format!("a {kind} that exists{hint}"));
+        return ApiError::of_field(Kind::UnknownReference, kind, name, expected).saying(detail);
     }
     let problem = match kind {
         "job" => Kind::UnknownJob,
         "dataset" => Kind::UnknownDataset,
         _ => Kind::UnknownFleet,
     };
-    ApiError::of_field(problem, kind, name, format!("a {kind} that exists{hint}"))
+    ApiError::of_field(problem, kind, name, expected).saying(detail)
 }
 
 fn listing_of(kind: &str) -> &'static str {

@@ -28,10 +28,13 @@ impl Query {
             if !known.contains(&name.as_ref()) {
                 let expected = match (nearest(&name, known.iter().copied()), known) {
                     (Some(near), _) => format!("no such parameter; did you mean `{near}`?"),
-                    (None, []) => "no query parameters here".to_owned(),
+                    (None, []) => "no such parameter; no query parameters here".to_owned(),
                     (None, _) => format!("no such parameter; the parameters here are {}", known.join(", ")),
                 };
-                return Err(ApiError::of_field(Kind::InvalidQuery, &name, &value, expected));
+                let said = expected.trim_start_matches("no such parameter");
+                let detail =
+                    format!("there is no query parameter `{name}` here{}", if said == expected { "" } else { said });
+                return Err(ApiError::of_field(Kind::InvalidQuery, &name, &value, expected).saying(detail));
             }
             if parameters.contains_key(name.as_ref()) {
                 return Err(ApiError::of_field(Kind::InvalidQuery, &name, &value, "a parameter that stands once"));

@@ -27,6 +27,8 @@ pub struct Model {
     pub feed: Feed,
     /// Offset of the last batch that counted.
     pub last_batch: Option<Offset>,
+    /// Tells this log from all others: the random number in its first claim, before which nothing counts.
+    pub installation: u64,
 }
 
 impl Model {
@@ -81,6 +83,7 @@ impl ReadModel {
             answers: Answers::default(),
             feed: Feed::new(),
             last_batch: None,
+            installation: 0,
         };
         Self { model: RwLock::new(model), progress: watch::Sender::new(Progress::CatchingUp) }
     }
@@ -98,6 +101,11 @@ impl ReadModel {
     /// Takes in a batch. Only the follower calls this.
     pub fn apply(&self, offset: Offset, batch: Batch) {
         self.write().apply(offset, batch);
+    }
+
+    /// Says which log this is. Only the follower calls this, before it takes in any batch.
+    pub fn set_installation(&self, installation: u64) {
+        self.write().installation = installation;
     }
 
     /// Leaves a mark for later readers. Only the follower calls this.

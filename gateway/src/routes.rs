@@ -1,11 +1,12 @@
 //! Every path once, with its methods and its time limit; around them the limits that hold for all.
 //!
-//! A request passes, from the outside in: connection limits (`listener.rs`), panic guard, admission and time limit, body limit,
-//! handler. On a job's path the next file is `handlers/jobs.rs`.
+//! A request passes, from the outside in: connection limits (`infra/listener`), the door (`door.rs`), panic guard, admission and
+//! time limit, body limit, handler. On a job's path the next file is `handlers/jobs.rs`.
 
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
-use crate::handlers::{datasets, events, fleets, health, jobs, server};
+use crate::door::{self, Door};
+use crate::handlers::{commands, datasets, events, fleets, health, jobs, server};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
 use axum::Router;
@@ -62,6 +63,7 @@ fn table() -> Vec<Row> {
         at("/v1/jobs/{id}/checkpoints").get(jobs::checkpoints),
         at("/v1/jobs/{id}/model").get(jobs::model),
         at("/v1/jobs/{id}/events").get(events::of_job),
+        at("/v1/commands/{id}").get(commands::get),
         at("/v1/events").get(events::all),
         at(DATASETS).post(datasets::register).get(datasets::list),
         at("/v1/datasets/{name}").get(datasets::get).delete(datasets::remove),
@@ -81,7 +83,7 @@ fn table() -> Vec<Row> {
 const DATASETS: &str = "/v1/datasets";
 
 /// The service.
-pub fn router(app: Arc<App>) -> Router {
+pub fn router(app: Arc<App>, door: Door) -> Router {
     let mut router = Router::new();
     let mut paths = Vec::new();
     for Row { path, methods, router: handlers } in table() {
@@ -98,6 +100,7 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(move |uri: Uri| async move { unknown_path(&paths, uri.path()) })
         .layer(DefaultBodyLimit::max(BODY_LEN_MAX))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(Arc::new(door), door::guard))
         .with_state(app)
 }
 

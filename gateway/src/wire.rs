@@ -176,8 +176,22 @@ pub struct Undecided {
     pub command: CommandId,
     /// Always `undecided`.
     pub status: &'static str,
+    /// Where its effect will show.
+    pub path: String,
     /// What to do.
     pub detail: &'static str,
+}
+
+/// What became of a command.
+#[derive(Debug, Serialize)]
+pub struct CommandStatus {
+    /// Its id.
+    pub command: CommandId,
+    /// `done`, `refused`, or `undecided`: nobody has decided (yet), it is older than those that are remembered, or it never came.
+    pub status: &'static str,
+    /// Why it was refused, as the request itself would have been answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Value>,
 }
 
 /// The checkpoints of a job that count, oldest first.
@@ -245,11 +259,13 @@ pub struct Slots {
 /// A demand signal that is durable.
 #[derive(Debug, Serialize)]
 pub struct DemandTaken {
+    /// `accepted`, or `undecided` while no controller has decided.
+    pub status: &'static str,
     /// Whose.
     pub fleet: FleetId,
     /// Its number.
     pub sequence: u64,
-    /// Slots needed, rounded up.
+    /// Slots needed as they count: rounded up, and not more than the fleet has.
     pub needed: u32,
 }
 

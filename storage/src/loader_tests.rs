@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::dataset::{ColumnNames, CsvOptions, Registration, import_csv, register};
+use crate::dataset::{ColumnNames, CsvOptions, DatasetRoot, DatasetRoots, Registration, import_csv, register};
 use crate::faults::{Fault, FaultyStore};
 use events_schema::DatasetName;
 use events_schema::job::JobSpec;
@@ -172,7 +172,8 @@ async fn a_registered_file_that_changes_is_refused() {
         element: None,
         scale: None,
     };
-    let info = register(&local, &registration).await.unwrap();
+    let roots = DatasetRoots::new(vec![DatasetRoot::folder(folder.path()).unwrap()]);
+    let info = register(&local, &registration, &roots).await.unwrap();
     let spec = spec(1, 50, r#""none""#);
     let read = || async {
         Loader::open(Arc::clone(&local), &spec, &info, limits()).await.unwrap().samples(Rank(0), Step(0)).await

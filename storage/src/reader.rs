@@ -2,7 +2,7 @@
 //! but footers; what stays in memory is `loader.rs`'s to decide.
 
 use crate::dataset::columns::{Block, BlockBuilder};
-use crate::dataset::scan::{FileBytes, OpenFile, ScanError};
+use crate::dataset::scan::{FOOTER_BYTES_MAX, FileBytes, OpenFile, ScanError};
 use crate::dataset::{BlockRecord, Columns, DatasetMetadata, LoadError, Location, Partition};
 use crate::object::Object;
 use crate::order::OrderError;
@@ -133,8 +133,10 @@ async fn read_block(
     record: &BlockRecord,
 ) -> Result<Block, ScanError> {
     let partition = &metadata.partitions[number];
-    let open =
-        file.open.get_or_try_init(|| OpenFile::open(&file.bytes, partition.format, partition.footer.as_ref())).await?;
+    let open = file
+        .open
+        .get_or_try_init(|| OpenFile::open(&file.bytes, partition.format, partition.footer.as_ref(), FOOTER_BYTES_MAX))
+        .await?;
     let columns = match &metadata.columns {
         Columns::Classified { features, label } => vec![features.name.as_str(), label.as_str()],
         Columns::Tokens { tokens } => vec![tokens.as_str()],

@@ -46,7 +46,7 @@ impl RetryPolicy {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
     /// It is not there. Stop: trying again does not bring it back.
-    #[error("object `{key}` is missing from the store")]
+    #[error("object `{key}` is missing from the store; check its name, or write it again")]
     Missing {
         /// Its key or address.
         key: String,

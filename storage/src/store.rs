@@ -120,7 +120,7 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 }
 
 fn wrong(address: &str, problem: String) -> OpenStoreError {
-    OpenStoreError::Address { address: address.to_owned(), problem }
+    OpenStoreError::Address { address: without_secrets(address), problem }
 }
 
 fn local_folder(url: &Url) -> Result<std::path::PathBuf, OpenStoreError> {
@@ -159,11 +159,25 @@ fn open_remote(
     }
 }
 
-/// An address without its password, for people.
+/// An address as people and other programs may see it: without a password, without a user unless it says where (`abfss`), and
+/// without a query, where some stores take keys.
+#[must_use]
+pub fn without_secrets(address: &str) -> String {
+    match Url::parse(address) {
+        Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => shown(&url),
+        Ok(_) => address.to_owned(),
+        // What is no address may still hold a password.
+        Err(_) => address.rsplit_once('@').map_or(address, |(_, rest)| rest).to_owned(),
+    }
+}
+
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // Fails only where there is nothing to hide.
+    // Both fail only where there is nothing to hide.
     let _ = url.set_password(None);
+    if !matches!(url.scheme(), "abfs" | "abfss") {
+        let _ = url.set_username("");
+    }
     url.set_query(None);
     url.to_string()
 }
@@ -185,8 +199,23 @@ mod tests {
             let error = open_store(address).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("file:///absolute/folder"), "{address}: {error}");
         }
-        let error = open_store("ftp://user:secret@host/x").unwrap_err().to_string();
-        assert!(!error.contains("secret"), "{error}");
+        for address in [
+            "ftp://user:secret@host/x",
+            "s3//user:secret@bucket",
+            "ftp://host/x?sig=secret",
+            "file://user:secret@host/x",
+        ] {
+            let error = open_store(address).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        for (address, told) in [
+            ("s3://user:secret@bucket/a", "s3://bucket/a"),
+            ("abfss://container@account.example/a", "abfss://container@account.example/a"),
+            ("az://container/a?sig=secret", "az://container/a"),
+            ("s3://bucket/a b", "s3://bucket/a b"),
+        ] {
+            assert_eq!(without_secrets(address), told);
+        }
     }
 
     #[tokio::test]

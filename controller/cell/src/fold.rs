@@ -1,7 +1,7 @@
 //! The cell as the log tells it: state, rule of what counts, and places in all streams, folded record by record. Recovery and
 //! the running loop use this same fold, so a replay cannot differ from the live state.
 //!
-//! It reads nothing itself and decides nothing. Next file: `controller/server/src/recover.rs`.
+//! It reads nothing itself and decides nothing. Next file: `take_over.rs`.
 
 use controller_core::State;
 use events_rule::Record;

@@ -146,17 +146,18 @@ impl Intake {
         }
     }
 
-    /// How many of each stream the next batch takes: an equal share each, and what one leaves goes to the others.
-    fn counts(&self, inputs_max: usize) -> Counts {
+    /// How many of each stream the next batch takes: an equal share each, and what one leaves goes to the others, to that at place
+    /// `first` before them.
+    fn counts(&self, inputs_max: usize, first: usize) -> Counts {
         let share = inputs_max / STREAMS;
         let mut counts = [0; STREAMS];
         for (count, waiting) in counts.iter_mut().zip(&self.0) {
             *count = waiting.records.len().min(share);
         }
         let mut room = inputs_max - counts.iter().sum::<usize>();
-        for (count, waiting) in counts.iter_mut().zip(&self.0) {
-            let more = (waiting.records.len() - *count).min(room);
-            *count += more;
+        for place in (first..first + STREAMS).map(|place| place % STREAMS) {
+            let more = (self.0[place].records.len() - counts[place]).min(room);
+            counts[place] += more;
             room -= more;
         }
         counts
@@ -167,23 +168,27 @@ impl Intake {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limits {
     inputs_max: usize,
+    /// The stream whose turn it is to go first.
+    first: usize,
     /// This input is refused for this reason, without looking at it.
     refuse: Option<(InputStream, Offset, String)>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { inputs_max: INPUTS_MAX, refuse: None }
+        Self { inputs_max: INPUTS_MAX, first: 0, refuse: None }
     }
 }
 
 impl Limits {
-    /// After a batch did not fit: first one input at a time, then refuse the one that does not fit alone.
-    pub fn after_too_large(taken: &[Taken], inputs: usize, reason: &str) -> Self {
+    /// After a batch did not fit, the `time`th: first one input at a time, of each stream in turn, then refuse the one that does not
+    /// fit alone.
+    pub fn after_too_large(taken: &[Taken], inputs: usize, time: usize, reason: &str) -> Self {
         let alone = taken.first().filter(|_| inputs == 1);
         let refuse = alone
             .map(|taken| (taken.stream, taken.from, format!("what follows from it does not fit the log: {reason}")));
-        Self { inputs_max: 1, refuse }
+        let alone = refuse.as_ref().and_then(|(stream, ..)| InputStream::ALL.iter().position(|s| s == stream));
+        Self { inputs_max: 1, first: alone.unwrap_or(time % STREAMS), refuse }
     }
 }
 
@@ -228,7 +233,7 @@ pub(crate) fn prepare(
     out: &mut Outbox,
 ) -> Prepared {
     let mut draft = Draft { committed: &fold.state, state: fold.state.clone(), at, policy, facts: Vec::new(), out };
-    let counts = intake.counts(limits.inputs_max);
+    let counts = intake.counts(limits.inputs_max, limits.first);
     let mut taken = Vec::new();
     for (waiting, count) in intake.0.iter().zip(counts) {
         let (stream, from) = (waiting.stream, fold.positions.of(waiting.stream));

@@ -34,6 +34,8 @@ pub(crate) struct Lead {
     pub since_ms: u64,
     intake: Intake,
     limits: Limits,
+    /// Batches that did not fit the log.
+    too_large: usize,
     /// What happened while nobody decided is still on its way up from the agents. Time alone decides nothing before each of them
     /// has had its chance to say it: a training job would be taken for one that never began.
     quiet_until_ms: u64,
@@ -98,6 +100,7 @@ impl Lead {
             epoch,
             since_ms: now_ms,
             limits: Limits::default(),
+            too_large: 0,
             quiet_until_ms: now_ms + quiet_ms,
             ticked_ms: now_ms,
             commit: None,
@@ -200,7 +203,8 @@ impl Lead {
             }
             AppendFailure::TooLarge(reason) => {
                 let inputs = commit.counts.iter().sum();
-                self.limits = Limits::after_too_large(&commit.taken, inputs, &reason);
+                self.too_large += 1;
+                self.limits = Limits::after_too_large(&commit.taken, inputs, self.too_large, &reason);
                 self.commit = None;
                 around.out.note(Note::BatchTooLarge { inputs, reason });
                 Step::Stay

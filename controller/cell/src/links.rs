@@ -114,7 +114,10 @@ impl Links {
             }
             (Some(incarnation), AgentMessage::Report { number, at, report })
                 if number > 0
-                    && !matches!(report, Report::AgentGone | Report::JobStalled { .. } | Report::ObjectsSwept { .. }) =>
+                    && !matches!(
+                        report,
+                        Report::AgentGone | Report::JobStalled { .. } | Report::ObjectsSwept { .. }
+                    ) =>
             {
                 Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report }))
             }

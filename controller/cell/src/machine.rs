@@ -7,7 +7,7 @@ use crate::checks::Checks;
 use crate::clock::Clock;
 use crate::deletions::Deletions;
 use crate::end::{CellEnd, CellFailure};
-use crate::health::{Found, Health};
+use crate::health::{Found, Health, USUAL_MS};
 use crate::intake::Due;
 use crate::lead::{Around, Lead, Step};
 use crate::links::{Links, Word};
@@ -48,7 +48,8 @@ pub struct CellMachine {
     presence: Presence,
     reports: Reports,
     health: Health,
-    was_well: bool,
+    /// Since when the log is unwell.
+    unwell_since_ms: Option<u64>,
     deletions: Deletions,
     /// Which jobs make no progress.
     watch: Watch,
@@ -90,7 +91,7 @@ impl CellMachine {
             presence: Presence::new(config.agent_lease_ms),
             reports: Reports::default(),
             health: Health::default(),
-            was_well: true,
+            unwell_since_ms: None,
             deletions: Deletions::default(),
             watch: Watch::default(),
             checks: Checks::default(),
@@ -380,7 +381,7 @@ impl CellMachine {
         let Phase::Leading(lead) = &self.phase else { return };
         let committed = Committed { state: lead.fold.state.clone(), epoch: lead.epoch, position: lead.fold.known };
         let touched = before.as_ref().map_or(Touched::All, |before| touched(before, &committed.state));
-        self.out.push(Out::Committed(committed.clone()));
+        self.out.push(Out::Committed(Box::new(committed.clone())));
         self.links.publish(&committed, &touched, self.clock.at(self.now_ms), &mut self.out);
         if let Some(before) = before {
             self.checks.look(&before, &committed.state, &mut self.out);
@@ -399,14 +400,7 @@ impl CellMachine {
     /// Does whatever is due.
     fn go_on(&mut self) {
         let well = self.health.is_well(self.now_ms);
-        if std::mem::replace(&mut self.was_well, well) != well {
-            self.out.note(Note::Log { well });
-            self.links.hurry();
-            if well {
-                self.presence.forgive(self.now_ms, 0);
-                self.watch.forgive(self.now_ms);
-            }
-        }
+        self.note_health(well);
         self.take_over(|take_over, around| {
             take_over.go_on(around);
             Progress::Waiting
@@ -425,6 +419,24 @@ impl CellMachine {
         if let Some(committed) = &self.committed {
             self.deletions.go_on(&committed.state, self.now_ms, &mut self.out);
         }
+    }
+
+    /// After a trouble of the log that agents can have had a part in, every one of them has a whole lease. One that was over sooner
+    /// explains no silence: with a log that is slow now and then for ever, the dead would never be given up.
+    fn note_health(&mut self, well: bool) {
+        match (self.unwell_since_ms, well) {
+            (None, false) => self.unwell_since_ms = Some(self.now_ms),
+            (Some(since_ms), true) => {
+                self.unwell_since_ms = None;
+                if self.now_ms.saturating_sub(since_ms) + USUAL_MS >= self.presence.lease_ms() / 2 {
+                    self.presence.forgive(self.now_ms, 0);
+                    self.watch.forgive(self.now_ms);
+                }
+            }
+            (None, true) | (Some(_), false) => return,
+        }
+        self.out.note(Note::Log { well });
+        self.links.hurry();
     }
 
     /// What is to be decided besides inputs. Nobody is given up while the log is unwell: what agents say could not be written
@@ -447,7 +459,8 @@ impl CellMachine {
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
             let Report::JobStalled { job, .. } = &report else { continue };
             let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
-            let slot = leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
+            let slot =
+                leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
             let Some(server) = slot.map(|slot| slot.server) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);

@@ -213,7 +213,7 @@ pub enum Out {
         name: CheckpointName,
     },
     /// This counts from now on. The first one says that the cell is taken over: the controller is ready.
-    Committed(Committed),
+    Committed(Box<Committed>),
     /// The controller does nothing any more. The last output.
     StandDown(CellEnd),
     /// For whoever reads the program's log.

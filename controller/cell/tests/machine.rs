@@ -4,12 +4,14 @@
 mod support;
 
 use controller_cell::{CellEnd, CellFailure, In, LinkEnd, LinkId, Note};
+use controller_core::orders::{Touched, orders, touched};
 use events_rule::Stream;
 use events_schema::batch::{Batch, EventRecord, to_bytes};
+use events_schema::command::Command;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use events_schema::{Epoch, JobId, Offset, Sequence, TimeMs};
 use proptest::prelude::*;
 use support::{Fault, LEASE_MS, WALL, World, has_dataset, server, slot};
 
@@ -111,6 +113,24 @@ fn nobody_is_given_up_while_the_log_is_unwell_and_everybody_has_a_lease_after_it
 }
 
 #[test]
+fn a_log_that_is_slow_now_and_then_does_not_keep_the_dead_for_ever() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 1);
+    world.silence(link);
+    world.take(0, In::LinkClosed { link });
+    for number in 0..10 {
+        world.log.stalled = true;
+        world.log.register(&format!("d{number}"));
+        world.pass(1_600);
+        world.log.stalled = false;
+        world.pass(500);
+    }
+    let unwell = world.first().notes.iter().filter(|note| matches!(note, Note::Log { well: false })).count();
+    assert_eq!(unwell, 10);
+    assert!(!world.first().is_connected("s1"));
+}
+
+#[test]
 fn loans_are_not_renewed_while_no_fleet_can_be_heard_and_decisions_resume_at_once() {
     let mut world = World::led();
     let link = world.agent(0, "s1", 7, 1);
@@ -134,15 +154,16 @@ fn loans_are_not_renewed_while_no_fleet_can_be_heard_and_decisions_resume_at_onc
 /// Found by review (2.11): only `events` was looked at.
 #[test]
 fn an_input_stream_that_cannot_be_looked_at_is_an_unwell_log() {
-    let mut world = World::led();
-    assert!(world.first().machine.is_log_well());
-    // No append is on its way: only the looks at the ends are not answered.
-    world.log.stalled = true;
-    world.pass(4_000);
-    assert!(!world.first().machine.is_log_well());
-    world.log.stalled = false;
-    world.pass(10);
-    assert!(world.first().machine.is_log_well());
+    for stream in [Stream::Demand, Stream::Reports, Stream::Commands, Stream::Events] {
+        let mut world = World::led();
+        assert!(world.first().machine.is_log_well());
+        world.log.unknown_end = Some(stream);
+        world.pass(4_000);
+        assert!(!world.first().machine.is_log_well(), "{stream}");
+        world.log.unknown_end = None;
+        world.pass(10);
+        assert!(world.first().machine.is_log_well(), "{stream}");
+    }
 }
 
 #[test]
@@ -207,6 +228,28 @@ fn a_flood_of_demand_starves_neither_reports_nor_commands() {
     let streams: Vec<usize> = world.log.batches()[before..].iter().map(|batch| batch.taken.len()).collect();
     assert_eq!(streams[..3], [1, 3, 1], "the batch on its way, then one with a share of each");
     assert!(streams.len() > 70);
+}
+
+/// The refusal used to hit whatever input came next, and a stream that never runs dry kept it from ever being found.
+#[test]
+fn an_input_whose_facts_do_not_fit_is_refused_alone_and_in_time() {
+    let mut world = World::led();
+    world.agent(0, "s1", 7, 1);
+    world.log.put_fleet(&["s1"], 1);
+    world.pass(100);
+    world.log.events_len_max = Some(2_000);
+    world.log.register_at("large", &"k".repeat(4_000));
+    world.log.register("after");
+    for sequence in 0..300 {
+        world.log.demand(sequence, 0);
+    }
+    world.pass(10);
+    assert!(has_dataset(world.first().state(), "after") && !has_dataset(world.first().state(), "large"));
+    let facts: Vec<Fact> = world.log.batches().into_iter().flat_map(|batch| batch.facts).collect();
+    let refused: Vec<&Fact> = facts.iter().filter(|fact| matches!(fact, Fact::InputRefused { .. })).collect();
+    assert!(matches!(refused[..], [Fact::InputRefused { stream, .. }] if stream == "commands"), "{refused:?}");
+    let demands = facts.iter().filter(|fact| matches!(fact, Fact::DemandAccepted { .. })).count();
+    assert!(demands > 250, "{demands}");
 }
 
 /// Found by review (2.9): take-over after take-over, for ever.
@@ -291,6 +334,26 @@ fn only_agents_whose_orders_change_are_told() {
         .filter(|link| world.first().heard(*link).iter().any(|message| matches!(message, ControllerMessage::Orders(_))))
         .collect();
     assert_eq!(told.len(), 1, "one slot, one server: {told:?}");
+    // The job's executor comes, and the job ends: who is not looked at would have been told nothing.
+    world.log.command("cancel", Command::CancelJob { job: JobId::parse("job-a").unwrap() });
+    world.pass(1_000);
+    let states = &world.first().states;
+    for (before, after) in states.iter().zip(&states[1..]) {
+        let Touched::Servers(touched) = touched(before, after) else { continue };
+        for (server, _) in after.servers().filter(|(server, _)| !touched.contains(server)) {
+            assert_eq!(orders(before, server), orders(after, server));
+            assert_eq!(before.server(server), after.server(server));
+        }
+    }
+    let by_batch: Vec<usize> = states
+        .iter()
+        .zip(&states[1..])
+        .filter_map(|(before, after)| match touched(before, after) {
+            Touched::Servers(touched) if after.jobs().count() > 0 => Some(touched.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(by_batch, [1, 1], "the job comes, the job goes");
 }
 
 /// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.

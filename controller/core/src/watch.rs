@@ -69,8 +69,7 @@ impl Watch {
         };
         known.at_ms = now_ms;
         let units = progress.units_done.saturating_sub(known.progress.units_done);
-        if units > 0 {
-            let unit_ms = now_ms.saturating_sub(known.since_ms) / units;
+        if let Some(unit_ms) = now_ms.saturating_sub(known.since_ms).checked_div(units) {
             let job = self.jobs.entry(executor.job.clone()).or_default();
             job.slowest_unit_ms = Some(job.slowest_unit_ms.map_or(unit_ms, |slowest| slowest.max(unit_ms)));
         }

@@ -1,6 +1,7 @@
 //! The controller's end: accepts streams, checks token and server name, and hands each on as an [`AgentConnection`]. It does
 //! not interpret messages. Next file: `connect.rs`.
 
+use crate::incoming::{GREETING_TIME, Incoming};
 use crate::wire::agent_link_server::{AgentLink, AgentLinkServer};
 use crate::{AgentToken, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, MESSAGE_BYTES_MAX, SEND_QUEUE_LEN, SERVER_KEY};
 use events_schema::ServerId;
@@ -8,7 +9,7 @@ use events_schema::orders::{AgentMessage, ControllerMessage};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -102,11 +103,12 @@ impl AgentSender {
     }
 }
 
-/// Accepts agents until `shutdown`; every stream goes to `accepted`.
+/// Accepts agents, on so many connections at once, until `shutdown`; every stream goes to `accepted`.
 ///
 /// Returns when shut down, or with the listener's error.
 pub async fn serve(
     listener: TcpListener,
+    connections_max: usize,
     token: AgentToken,
     accepted: mpsc::Sender<AgentConnection>,
     shutdown: CancellationToken,
@@ -115,12 +117,14 @@ pub async fn serve(
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), shutdown.cancelled_owned())
+        .serve_with_incoming_shutdown(
+            Incoming::new(listener, connections_max, GREETING_TIME),
+            shutdown.cancelled_owned(),
+        )
         .await
 }
 

@@ -9,12 +9,13 @@
 //! server of that cell. And there is **no transport encryption yet**: token, specs and job keys travel in clear text, so a
 //! controller has to listen on loopback or on a network whose every host is trusted.
 //!
-//! Reading order: `token.rs`, `codec.rs`, `accept.rs` (the controller's end), `connect.rs` (the agent's end). Next on a job's
+//! Reading order: `token.rs`, `codec.rs`, `incoming.rs` and `accept.rs` (the controller's end), `connect.rs` (the agent's end). Next on a job's
 //! path: `workers/agent/src/uplink.rs`.
 
 mod accept;
 mod codec;
 mod connect;
+mod incoming;
 mod token;
 
 pub use accept::{AgentConnection, AgentReceiver, AgentSender, EndCause, SendError, serve};

@@ -14,7 +14,7 @@ pub enum SecretError {
     #[error("no random bytes from the operating system: {0}")]
     Random(String),
     /// The file cannot be read or written.
-    #[error("secret file {path}")]
+    #[error("secret file {path} cannot be read or written; check that it is this user's")]
     File {
         /// Which.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum SecretError {
         source: io::Error,
     },
     /// Others can read the file.
-    #[error("secret file {path} has mode {mode:03o}: expected 600, so that only its owner can read it")]
+    #[error("secret file {path} has mode {mode:03o}; expected 600 (chmod 600), so that only its owner can read it")]
     Mode {
         /// Which.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum SecretError {
         mode: u32,
     },
     /// The text is not a secret.
-    #[error("not a secret: expected 64 hexadecimal characters")]
+    #[error("this is not a secret; expected 64 hexadecimal characters")]
     Form,
 }
 

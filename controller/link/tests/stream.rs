@@ -23,7 +23,7 @@ async fn served() -> Served {
     let (sender, accepted) = mpsc::channel(4);
     let shutdown = CancellationToken::new();
     let (serve_token, serve_shutdown) = (token.clone(), shutdown.clone());
-    let task = tokio::spawn(async move { serve(listener, serve_token, sender, serve_shutdown).await.unwrap() });
+    let task = tokio::spawn(async move { serve(listener, 16, serve_token, sender, serve_shutdown).await.unwrap() });
     Served { url, token, accepted, shutdown, task }
 }
 

@@ -56,6 +56,12 @@ impl Streams {
 
     /// Takes an accepted stream; what the machine has to hear of it.
     pub fn accept(&mut self, connection: AgentConnection) -> In {
+        // Those that ended well are forgotten here; one that panicked is found by `panicked`, unless nobody ever waits.
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(panic) = ended {
+                tracing::error!(%panic, "an agent's stream died");
+            }
+        }
         self.next += 1;
         let (link, server) = (LinkId(self.next), connection.server.clone());
         let mailbox = Arc::new(Mailbox::default());

@@ -19,6 +19,16 @@ pub enum ControllerEnd {
     Failed(String),
 }
 
+impl fmt::Display for ControllerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shutdown => f.write_str("it was told to end"),
+            Self::Superseded { by, epoch } => write!(f, "`{by}` took the cell over at epoch {epoch}"),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
 /// An error with its causes, in one line.
 pub(crate) struct Chain<'a>(pub &'a dyn std::error::Error);
 

@@ -23,6 +23,8 @@ pub(crate) struct Hands {
     cell: Cell,
     inputs: mpsc::Sender<In>,
     tasks: JoinSet<()>,
+    /// A request that died.
+    panic: Option<String>,
     /// A later one of the same stream replaces them.
     reads: BTreeMap<Stream, AbortHandle>,
     ends: BTreeMap<Stream, AbortHandle>,
@@ -31,7 +33,7 @@ pub(crate) struct Hands {
 impl Hands {
     pub fn new(log: Arc<dyn EventLog>, store: Arc<dyn ObjectStore>, cell: Cell, inputs: mpsc::Sender<In>) -> Self {
         let (reads, ends) = (BTreeMap::new(), BTreeMap::new());
-        Self { log, store, cell, inputs, tasks: JoinSet::new(), reads, ends }
+        Self { log, store, cell, inputs, tasks: JoinSet::new(), panic: None, reads, ends }
     }
 
     pub fn append(&mut self, ticket: Ticket, stream: Stream, record: Vec<u8>) {
@@ -92,6 +94,9 @@ impl Hands {
 
     /// Waits for a task that panicked; forgets those that ended.
     pub async fn panicked(&mut self) -> String {
+        if let Some(panic) = self.panic.take() {
+            return panic;
+        }
         loop {
             match self.tasks.join_next().await {
                 Some(Err(error)) if error.is_panic() => return error.to_string(),
@@ -102,6 +107,14 @@ impl Hands {
     }
 
     fn spawn(&mut self, request: impl Future<Output = In> + Send + 'static) -> AbortHandle {
+        // While inputs flow without a pause nobody waits for the tasks; what has ended must not pile up.
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(panic) = ended
+                && panic.is_panic()
+            {
+                self.panic.get_or_insert(panic.to_string());
+            }
+        }
         let inputs = self.inputs.clone();
         self.tasks.spawn(async move {
             // A loop that is gone needs no answer.

@@ -66,6 +66,8 @@ pub struct ControllerConfig {
     pub tick: Duration,
     /// [`AGENT_LEASE`] outside tests.
     pub agent_lease: Duration,
+    /// Connections of agents at once, a file descriptor each.
+    pub connections_max: usize,
 }
 
 /// Why a controller could not start.
@@ -84,7 +86,7 @@ pub enum StartError {
     #[error("no random bytes from the operating system: {0}")]
     Random(String),
     /// It ended before the cell was taken over. The text says whether trying again helps.
-    #[error("the cell was not taken over: {0:?}")]
+    #[error("the controller ended before it had taken its cell over: {0}")]
     Ended(ControllerEnd),
 }
 
@@ -181,7 +183,8 @@ fn spawn(
     committed: watch::Sender<Option<Committed>>,
     telemetry: TelemetryBoard,
 ) -> Tasks {
-    let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, .. } = config;
+    let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, connections_max, .. } =
+        config;
     let (accepted_sender, accepted) = mpsc::channel(ACCEPTED_QUEUE_LEN);
     let ending = CancellationToken::new();
     let machine = CellConfig {
@@ -202,7 +205,7 @@ fn spawn(
         sweep.await;
         Ok(())
     });
-    let serve = controller_link::serve(listener, token, accepted_sender, ending.clone());
+    let serve = controller_link::serve(listener, connections_max, token, accepted_sender, ending.clone());
     rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
 
     let mut main = JoinSet::new();

@@ -109,7 +109,7 @@ impl Driver {
             Out::EndLink { link, cause } => self.streams.end(link, cause),
             Out::Telemetry(telemetry) => self.telemetry.put(telemetry),
             Out::Delete { number, name } => self.hands.delete(number, name),
-            Out::Committed(committed) => drop(self.committed.send_replace(Some(committed))),
+            Out::Committed(committed) => drop(self.committed.send_replace(Some(*committed))),
             Out::StandDown(end) => return ControlFlow::Break(controller_end(end)),
             Out::Note(note) => write_down(&note),
             Out::WakeAt(ms) => self.wake_at = Some(self.begun + Duration::from_millis(ms)),

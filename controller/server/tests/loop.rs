@@ -6,15 +6,19 @@ mod support;
 use controller_core::policy::{Plan, Policy, View};
 use controller_server::{ControllerConfig, ControllerEnd, start};
 use events_log::faults::{Fault, FaultyLog};
-use events_log::{EmbeddedLog, EventLog, MemoryLog, Stream};
+use events_log::{AppendError, BoxFuture, EmbeddedLog, EventLog, MemoryLog, ReadError, Record, Stream};
 use events_schema::batch::{Batch, EventRecord, InputStream, to_bytes};
 use events_schema::command::Command;
 use events_schema::fact::Fact;
-use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use events_schema::orders::{AgentMessage, ControllerMessage};
+use events_schema::report::Report;
+use events_schema::{Cell, Epoch, Offset, Sequence, SlotId, TimeMs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use support::{
-    CELL, Folded, PATIENCE, Secrets, SmallLog, command, config, controller, dataset, demand, has_dataset, register,
+    Agent, CELL, Folded, PATIENCE, Secrets, SmallLog, command, config, controller, dataset, demand, has_dataset,
+    register,
 };
 
 fn memory() -> Arc<dyn EventLog> {
@@ -210,6 +214,8 @@ async fn a_policy_that_panics_costs_its_plan_alone() {
 #[tokio::test]
 async fn an_input_whose_facts_do_not_fit_the_log_is_refused_alone() {
     let log: Arc<dyn EventLog> = Arc::new(SmallLog { inner: memory(), bytes_max: 2_000 });
+    // A cell's first record is its controller's claim: inputs without it are those of a log that lost its events.
+    controller(&log, "first").await.shutdown().await;
     register(&log, "before").await;
     command(&log, "large", Command::RegisterDataset { dataset: dataset("large", &"k".repeat(4_000)) }).await;
     register(&log, "after").await;
@@ -229,11 +235,101 @@ async fn an_event_this_build_cannot_read_stops_it() {
     assert!(error.to_string().contains("newer ebb"), "{error}");
 }
 
+#[tokio::test]
+async fn a_log_with_inputs_and_no_events_is_refused_with_what_to_do() {
+    let log = memory();
+    register(&log, "d1").await;
+    let error = start(config(&log, "a", &Secrets::new())).await.unwrap_err();
+    let said = format!("{error:?}");
+    assert!(said.contains("Restore `events` from a backup"), "{said}");
+    assert_eq!(log.end(Stream::Events, CELL).await.unwrap(), Offset(0), "nothing was claimed");
+}
+
+/// An event log whose appends and questions about its end wait until they are let go.
+struct StalledLog {
+    inner: Arc<dyn EventLog>,
+    open: tokio::sync::watch::Sender<bool>,
+}
+
+impl StalledLog {
+    fn gate(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut open = self.open.subscribe();
+        async move {
+            let _ = open.wait_for(|open| *open).await;
+        }
+    }
+}
+
+impl EventLog for StalledLog {
+    fn append(&self, stream: Stream, cell: Cell, record: Vec<u8>) -> BoxFuture<'_, Result<Offset, AppendError>> {
+        let gate = self.gate();
+        Box::pin(async move {
+            gate.await;
+            self.inner.append(stream, cell, record).await
+        })
+    }
+
+    fn read(
+        &self,
+        stream: Stream,
+        cell: Cell,
+        from: Offset,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, ReadError>> {
+        self.inner.read(stream, cell, from, bytes_max)
+    }
+
+    fn end(&self, stream: Stream, cell: Cell) -> BoxFuture<'_, Result<Offset, ReadError>> {
+        let gate = self.gate();
+        Box::pin(async move {
+            gate.await;
+            self.inner.end(stream, cell).await
+        })
+    }
+
+    fn wait(&self, stream: Stream, cell: Cell, from: Offset) -> BoxFuture<'_, Result<(), ReadError>> {
+        self.inner.wait(stream, cell, from)
+    }
+
+    fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>> {
+        self.inner.trim(stream, cell, below)
+    }
+}
+
+/// Found by review: what an agent says was read only between appends of its reports, so a stalled log made it look silent.
+#[tokio::test]
+async fn an_agent_is_heard_while_the_log_stalls() {
+    let stalled = Arc::new(StalledLog { inner: memory(), open: tokio::sync::watch::Sender::new(true) });
+    let log: Arc<dyn EventLog> = stalled.clone();
+    let (secrets, lease) = (Secrets::new(), Duration::from_millis(1_200));
+    let controller = start(ControllerConfig { agent_lease: lease, ..config(&log, "a", &secrets) }).await.unwrap();
+    let mut agent = Agent::connect(&controller, &secrets, 7).await;
+    agent.join(1).await;
+    agent.taken(1).await;
+    stalled.open.send_replace(false);
+    agent.report(2, Report::SlotTakenBack { slot: SlotId { server: support::server(), index: 0 } }).await;
+    // As many words of the controller as go by in four leases: that it lives, and none of them renews a loan in the end.
+    let mut last = None;
+    for _ in 0..10 {
+        last = Some(soon(agent.receive()).await.unwrap());
+        agent.send(AgentMessage::Heartbeat).await;
+    }
+    assert_eq!(last, Some(ControllerMessage::Alive));
+    stalled.open.send_replace(true);
+    agent.taken(2).await;
+    let (state, ..) = controller.committed().unwrap();
+    assert!(state.server(&support::server()).is_some_and(|server| server.connected));
+    controller.shutdown().await;
+    let gone = |fact: &Fact| matches!(fact, Fact::AgentGone { .. });
+    assert!(!Folded::read(&log).await.facts().any(gone));
+}
+
 /// Prints how fast a cell is taken over; asserts only what came out.
 #[tokio::test]
 async fn taking_over_reads_the_whole_log() {
     const COMMANDS: usize = 2_000;
     let log = memory();
+    controller(&log, "first").await.shutdown().await;
     for number in 0..COMMANDS {
         register(&log, &format!("d{number}")).await;
     }

@@ -28,7 +28,7 @@ pub struct FaultyLog {
 
 /// The cause that planned faults carry.
 #[derive(Debug, thiserror::Error)]
-#[error("a planned fault")]
+#[error("a fault that a test planned")]
 pub struct Planned;
 
 impl FaultyLog {

@@ -200,7 +200,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 1..120)
 }
 
-/// A controller as `system.md` has it: claims, appends, checks by the offset rule, stands down when silenced.
+/// A controller: claims, appends, checks by the offset rule, stands down when silenced.
 #[derive(Debug, Clone)]
 struct Writer {
     incarnation: u64,

@@ -145,8 +145,9 @@ pub enum Fact {
         /// Which.
         #[n(0)]
         executor: ExecutorId,
-        /// Where peers reach it.
+        /// Where peers reach it; not for subscribers.
         #[n(1)]
+        #[serde(skip)]
         address: String,
     },
     /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
@@ -371,8 +372,9 @@ pub enum Fact {
         /// Numeric class of its executors.
         #[n(3)]
         class: Digest,
-        /// Where fleets reach it directly.
+        /// Where fleets reach it directly; not for subscribers.
         #[n(4)]
+        #[serde(skip)]
         address: String,
     },
     /// It did not come back within its lease.
@@ -942,8 +944,9 @@ pub struct Member {
     /// Who.
     #[n(0)]
     pub executor: ExecutorId,
-    /// Where peers reach it (`HOST:PORT`).
+    /// Where peers reach it (`HOST:PORT`); not for subscribers.
     #[n(1)]
+    #[serde(skip)]
     pub address: String,
     /// The ranks it hosts, sorted.
     #[n(2)]

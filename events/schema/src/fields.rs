@@ -20,10 +20,16 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = if self.field.is_empty() { "the body" } else { &self.field };
-        write!(f, "{field} is {}: expected {}", self.value, self.expected)
+        let field = if self.field.is_empty() { "the body".to_owned() } else { format!("`{}`", self.field) };
+        match self.expected.strip_prefix(NO_SUCH_FIELD) {
+            Some(instead) => write!(f, "{field} is no field here{instead}"),
+            None => write!(f, "{field} is {}; expected {}", self.value, self.expected),
+        }
     }
 }
+
+/// What is expected of a field that is unknown begins with this.
+const NO_SUCH_FIELD: &str = "no such field";
 
 /// Everything wrong with an input; never empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -219,8 +225,8 @@ impl<'a> Fields<'a> {
             }
             if !self.known.contains(&name.as_str()) {
                 let expected = match nearest(name, self.known.iter().copied()) {
-                    Some(known) => format!("no such field; did you mean `{known}`?"),
-                    None => format!("no such field; the fields here are {}", self.known.join(", ")),
+                    Some(known) => format!("{NO_SUCH_FIELD}; did you mean `{known}`?"),
+                    None => format!("{NO_SUCH_FIELD}; the fields here are {}", self.known.join(", ")),
                 };
                 self.problems.push(Problem {
                     field: self.path_of(name),

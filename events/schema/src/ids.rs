@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{value}` is not a valid {kind}: expected {expected}")]
+#[error("`{value}` is not a valid {kind}; expected {expected}")]
 pub struct IdError {
     /// What was being parsed, for example `fleet name`.
     pub kind: &'static str,

@@ -14,7 +14,7 @@ pub struct CloudEvent {
     pub specversion: &'static str,
     /// `CELL-OFFSET-INDEX` of the fact.
     pub id: String,
-    /// `/ebb/cells/CELL`.
+    /// `/ebb/INSTALLATION/cells/CELL`: with `id` it is unique among all events of all installations.
     pub source: String,
     /// For example `dev.ebb.job.accepted.v1`.
     #[serde(rename = "type")]
@@ -38,14 +38,14 @@ pub struct FactPosition {
     pub index: u32,
 }
 
-/// The CloudEvent of a fact.
+/// The CloudEvent of a fact. `installation` tells its log from all others.
 #[must_use]
-pub fn cloud_event(cell: Cell, position: FactPosition, at: TimeMs, fact: &Fact) -> CloudEvent {
+pub fn cloud_event(installation: u64, cell: Cell, position: FactPosition, at: TimeMs, fact: &Fact) -> CloudEvent {
     let (kind, subject) = kind_and_subject(fact);
     CloudEvent {
         specversion: "1.0",
         id: format!("{cell}-{}-{}", position.offset, position.index),
-        source: format!("/ebb/cells/{cell}"),
+        source: format!("/ebb/{installation:016x}/cells/{cell}"),
         kind,
         subject,
         time: rfc3339(at),

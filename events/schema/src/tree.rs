@@ -1,4 +1,4 @@
-//! The canonical tree over ranks `0..W`, and which member hosts which ranks. (`training.md` section 2; buddy allocation.)
+//! The canonical tree over ranks `0..W`, and which member hosts which ranks. (Buddy allocation.)
 //!
 //! Gradients are summed along this one tree whatever the placement, so the sum's bits never depend on who hosts what.
 //! Pure arithmetic: controller, executors and tests compute the same answer from the same numbers.

@@ -178,11 +178,15 @@ fn what_this_build_does_not_know_is_an_error_not_a_guess() {
 fn every_fact_is_a_cloud_event_without_its_spec() {
     let mut kinds = BTreeSet::new();
     for (index, fact) in (0..).zip(samples::facts()) {
-        let event = cloud_event(Cell(0), FactPosition { offset: Offset(41), index }, TimeMs(1_770_000_000_123), &fact);
+        let event =
+            cloud_event(0xabc, Cell(0), FactPosition { offset: Offset(41), index }, TimeMs(1_770_000_000_123), &fact);
         let name = samples::fact_kind(&fact);
         assert!(kinds.insert(event.kind), "{name} shares the type {}", event.kind);
         assert!(event.kind.starts_with("dev.ebb.") && event.kind.ends_with(".v1"), "{name}");
         assert_eq!((event.id, event.time.as_str()), (format!("0-41-{index}"), "2026-02-02T02:40:00.123Z"), "{name}");
+        assert_eq!(event.source, "/ebb/0000000000000abc/cells/0");
+        let data = event.data.to_string();
+        assert!(!data.contains("127.0.0.1") && !data.contains("http://"), "{name} publishes an address: {data}");
         assert!(!event.subject.is_empty() && event.data.is_object(), "{name} does not become JSON: {}", event.data);
         assert_eq!(event.data["fact"].as_str().unwrap().replace('_', ""), name.to_lowercase());
         assert!(event.data.get("spec").is_none() && event.data.get("body_digest").is_none(), "{name}");

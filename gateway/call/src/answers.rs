@@ -4,13 +4,15 @@
 
 use events_schema::batch::{InputStream, Taken};
 use events_schema::fact::{Fact, Refusal};
-use events_schema::{CommandId, FleetId, Offset};
+use events_schema::{CommandId, FleetId, JobId, Offset};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Answers kept: of exactly the commands that the controller remembers, so that an id is either known to both or new to both.
 const ANSWERS_MAX: usize = controller_core::limits::COMMANDS_REMEMBERED;
 /// Accepted signals kept: each is asked for within seconds.
 const SIGNALS_MAX: usize = 8_192;
+/// Refused submits kept by their job: of those that were answered before they were decided, somebody looks for the job.
+const REFUSED_JOBS_MAX: usize = 8_192;
 /// Set-aside inputs kept; each is a defect that an operator looks at.
 const SET_ASIDE_MAX: usize = 1_024;
 
@@ -35,6 +37,9 @@ pub struct Answers {
     /// The need that counts under each number.
     signals: BTreeMap<(FleetId, u64), u32>,
     signals_in_order: VecDeque<(FleetId, u64)>,
+    /// Why a submit was refused, by the job that it would have made.
+    refused_jobs: BTreeMap<JobId, Refusal>,
+    refused_jobs_in_order: VecDeque<JobId>,
     set_aside: BTreeMap<(InputStream, Offset), String>,
     set_aside_in_order: VecDeque<(InputStream, Offset)>,
     taken_to: BTreeMap<InputStream, Offset>,
@@ -75,11 +80,20 @@ impl Answers {
         if accepted { Some(Answer::Taken) } else { self.at(InputStream::Demand, offset) }
     }
 
+    /// Why there is no such job, if its submit was refused.
+    #[must_use]
+    pub fn refused_job(&self, job: &JobId) -> Option<&Refusal> {
+        self.refused_jobs.get(job)
+    }
+
     /// Takes in a fact.
     pub fn apply(&mut self, fact: &Fact) {
         match fact {
             Fact::JobAccepted { command, .. } | Fact::CommandTaken { command } => self.remember(command, Answer::Taken),
-            Fact::CommandRefused { command, refusal, .. } => self.remember(command, Answer::Refused(refusal.clone())),
+            Fact::CommandRefused { command, subject, refusal } => {
+                self.remember(command, Answer::Refused(refusal.clone()));
+                self.remember_refused(subject, refusal);
+            }
             Fact::DemandAccepted { fleet, sequence, needed } => {
                 self.remember_signal((fleet.clone(), *sequence), *needed)
             }
@@ -101,6 +115,21 @@ impl Answers {
         for run in taken {
             let to = self.taken_to.entry(run.stream).or_default();
             *to = run.to.max(*to);
+        }
+    }
+
+    /// Other commands' subjects may look like a job's id: whoever asks looks for a job of that id first.
+    fn remember_refused(&mut self, subject: &str, refusal: &Refusal) {
+        let Ok(job) = JobId::parse(subject) else { return };
+        // A cancel behind a refused submit finds no job, which says less than why there is none.
+        if matches!(refusal, Refusal::Unknown { kind, name, .. } if kind == "job" && name == subject) {
+            return;
+        }
+        if self.refused_jobs.insert(job.clone(), refusal.clone()).is_none() {
+            self.refused_jobs_in_order.push_back(job);
+        }
+        if self.refused_jobs_in_order.len() > REFUSED_JOBS_MAX {
+            self.refused_jobs_in_order.pop_front().map(|oldest| self.refused_jobs.remove(&oldest));
         }
     }
 

@@ -16,7 +16,8 @@ use events_schema::dataset::DatasetInfo;
 use events_schema::fields::nearest;
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use std::error::Error;
-use storage::dataset::{LoadError, RegisterError, Registration, info_of};
+use storage::dataset::{LoadError, Outside, RegisterError, Registration, info_of};
+use storage::keys::is_dataset_object;
 use storage::retry::StoreFault;
 
 /// `POST /v1/datasets`: 201 for a new one, 200 for the very same again.
@@ -53,11 +54,18 @@ async fn read_source(app: &App, body: DatasetBody) -> Result<DatasetInfo, ApiErr
                 element: files.element,
                 scale: files.scale,
             };
-            storage::dataset::register(&app.store, &registration).await.map_err(|error| unregistrable(&error))
+            storage::dataset::register(&app.store, &registration, &app.dataset_roots)
+                .await
+                .map_err(|error| unregistrable(&error))
         }
         DatasetSource::Metadata { key, digest } => {
+            if !is_dataset_object(&key) {
+                let expected =
+                    "the key of a dataset's metadata as an import writes it, `datasets/NAME/metadata-DIGEST.json`";
+                return Err(ApiError::of_field(Kind::DatasetNotAllowed, "metadata_key", &key, expected));
+            }
             ensure_present(app, &key).await?;
-            info_of(&app.store, body.name, &key, &digest).await.map_err(|error| unloadable(&error))
+            info_of(&app.store, body.name, &key, &digest, &app.dataset_roots).await.map_err(|error| unloadable(&error))
         }
     }
 }
@@ -65,7 +73,13 @@ async fn read_source(app: &App, body: DatasetBody) -> Result<DatasetInfo, ApiErr
 fn unregistrable(error: &RegisterError) -> ApiError {
     match error {
         RegisterError::Store(fault) if fault.is_transient() => store_away(error),
-        _ => ApiError::of_field(Kind::DatasetUnreadable, "uris", "unusable", told(error)),
+        RegisterError::Outside(outside) => not_allowed("uris", outside),
+        _ => unreadable(
+            "uris",
+            error.uri().unwrap_or("a list of addresses"),
+            "addresses of files that can be registered",
+            error,
+        ),
     }
 }
 
@@ -78,19 +92,34 @@ async fn ensure_present(app: &App, key: &str) -> Result<(), ApiError> {
     if fault.is_transient() {
         return Err(store_away(&fault));
     }
-    let expected = format!(
-        "the key of an object in the store: {fault}; import writes it there, at the store that GET /v1/server names"
-    );
-    Err(ApiError::of_field(Kind::DatasetUnreadable, "metadata_key", key, expected))
+    let detail = format!("{fault}; import the dataset first, into the store that GET /v1/server names");
+    let expected = "the key of an object that an import wrote";
+    Err(ApiError::of_field(Kind::DatasetUnreadable, "metadata_key", key, expected).saying(detail))
+}
+
+/// A refusal in the words of whoever read the dataset.
+fn unreadable(field: &str, value: &str, expected: &str, error: &(dyn Error + 'static)) -> ApiError {
+    ApiError::of_field(Kind::DatasetUnreadable, field, value, expected).saying(told(error))
+}
+
+fn not_allowed(field: &str, outside: &Outside) -> ApiError {
+    let expected = format!("an address below one of: {}", outside.places);
+    ApiError::of_field(Kind::DatasetNotAllowed, field, &outside.uri, expected).saying(outside.to_string())
 }
 
 fn unloadable(error: &LoadError) -> ApiError {
     match error {
-        LoadError::Corrupt { found, .. } => {
-            let expected = format!("the digest of the object at `metadata_key`, which is {found}");
-            ApiError::of_field(Kind::DatasetUnreadable, "metadata_digest", "another", expected)
+        LoadError::Outside(outside) => not_allowed("metadata_key", outside),
+        LoadError::Corrupt { found, expected, .. } => {
+            let wanted = format!("the digest of the object at `metadata_key`, which is {found}");
+            unreadable("metadata_digest", &expected.to_string(), &wanted, error)
         }
-        _ => ApiError::of_field(Kind::DatasetUnreadable, "metadata_key", "unusable", told(error)),
+        LoadError::Unusable { key, .. } => {
+            unreadable("metadata_key", key, "the key of metadata that an import of this release wrote", error)
+        }
+        LoadError::Object(_) => {
+            unreadable("metadata_key", "unreadable", "the key of an object that can be read", error)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events: as a stream that resumes from any of its cursors (server-sent events), or by pages (JSON).
 //!
-//! Streams are pulled: who reads slowly holds a cursor and one batch, never a queue, and is cut off by `listener.rs` when it
-//! takes in nothing at all. What a stream says comes from `feed.rs`, the next file.
+//! Streams are pulled: who reads slowly holds a cursor and one batch, never a queue, and is cut off by its listener
+//! when it takes in nothing at all. What a stream says comes from `feed.rs`, the next file.
 
 use super::jobs::ensure_known;
 use super::{Id, Shared};
@@ -120,6 +120,7 @@ async fn respond(app: &Arc<App>, request: Request, subject: Subject) -> Result<R
         reader: FeedReader::new(app.model.clone(), app.log.clone(), app.cell, after),
         pending: VecDeque::new(),
         cursor: after,
+        installation: 0,
         cell: app.cell,
         job: subject.job,
     };
@@ -136,6 +137,8 @@ struct Pull {
     pending: VecDeque<Arc<CountedBatch>>,
     /// The last event handed on or passed over.
     cursor: FactPosition,
+    /// 0 until the log has a first claim; no event stands before it.
+    installation: u64,
     cell: Cell,
     job: Option<JobId>,
 }
@@ -149,7 +152,10 @@ impl Pull {
                 batch.after(self.cursor).find(|(_, fact)| self.job.as_ref().is_none_or(|job| wanted(job, fact)));
             if let Some((place, fact)) = found {
                 self.cursor = place;
-                return Some((place, cloud_event(self.cell, place, batch.at, fact)));
+                if self.installation == 0 {
+                    self.installation = self.reader.installation();
+                }
+                return Some((place, cloud_event(self.installation, self.cell, place, batch.at, fact)));
             }
             self.cursor = crate::feed::end_of_record(batch.offset).max(self.cursor);
             self.pending.pop_front();
@@ -174,6 +180,10 @@ async fn page(mut pull: Pull, limit: usize) -> Result<Response, ApiError> {
             }
             pull.pending.extend(batches);
         }
+    }
+    if pull.pending.is_empty() {
+        // What was read held nothing that is wanted: the next page begins behind it.
+        pull.cursor = pull.cursor.max(pull.reader.cursor());
     }
     let cursor = event_cursor(pull.cursor);
     Ok(Json(wire::EventPage { events, next_cursor: more.then(|| cursor.clone()), cursor }).into_response())

@@ -67,7 +67,7 @@ async fn ask(app: &App, fleet: &FleetId, command: Command) -> Result<Response, A
     decided(decision, target, &format!("/v1/fleets/{fleet}"), || answer(app, fleet))
 }
 
-/// `POST /v1/fleets/{fleet}/demand`: 202 once durable; 409 if it is already known to come too late.
+/// `POST /v1/fleets/{fleet}/demand`: 200 if it counts, 202 if nobody has decided yet; 409 if it comes too late.
 pub async fn demand(
     State(app): Shared,
     Id(fleet): Id<FleetId>,
@@ -76,44 +76,51 @@ pub async fn demand(
 ) -> Result<Response, ApiError> {
     let signal = parse::demand(&body.value)?;
     ensure_known(&app, &fleet).await?;
-    let sequence = match signal.sequence {
-        Some(sequence) => {
-            publish(&app, &fleet, sequence, signal.demand).await?;
-            sequence
-        }
+    let (sequence, published) = match signal.sequence {
+        Some(sequence) => (sequence, publish(&app, &fleet, sequence, signal.demand).await?),
         None => publish_numbered(&app, &fleet, signal.demand).await?,
     };
-    let answer = wire::DemandTaken { fleet, sequence, needed: signal.demand.needed() };
-    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+    let (code, status) =
+        if published.accepted { (StatusCode::OK, "accepted") } else { (StatusCode::ACCEPTED, "undecided") };
+    Ok((code, Json(wire::DemandTaken { status, fleet, sequence, needed: published.needed })).into_response())
+}
+
+/// A signal that is durable.
+struct Published {
+    /// Whether it counts; nobody has decided otherwise.
+    accepted: bool,
+    /// The need as it counts.
+    needed: u32,
 }
 
 /// Numbers tried for one signal: another gateway may have minted the same one in the same millisecond.
 const MINT_ATTEMPTS: u32 = 5;
 
 /// Publishes a signal under a number of our own, above all that are known; which.
-async fn publish_numbered(app: &App, fleet: &FleetId, demand: Demand) -> Result<u64, ApiError> {
+async fn publish_numbered(app: &App, fleet: &FleetId, demand: Demand) -> Result<(u64, Published), ApiError> {
     let mut attempts = 1..=MINT_ATTEMPTS;
     loop {
         let sequence = app.mint_sequence(fleet, taken_sequence(app, fleet));
         match publish(app, fleet, sequence, demand).await {
             Err(error) if error.kind == Kind::OldSignal && attempts.next().is_some() => {}
-            published => return published.map(|()| sequence),
+            published => return published.map(|published| (sequence, published)),
         }
     }
 }
 
 /// Publishes a signal unless this very one, number and need, was accepted before.
-async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<(), ApiError> {
+async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<Published, ApiError> {
     let needed = needed_of(app, fleet, demand);
     if app.read().answers.accepted_signal(fleet, sequence, needed) {
-        return Ok(());
+        return Ok(Published { accepted: true, needed });
     }
     refuse_old(taken_sequence(app, fleet), sequence)?;
-    if submit::demand(app, fleet, sequence, demand, needed).await? != SignalDecision::Accepted {
+    let accepted = submit::demand(app, fleet, sequence, demand, needed).await? == SignalDecision::Accepted;
+    if !accepted {
         ensure_known(app, fleet).await?;
         refuse_old(taken_sequence(app, fleet), sequence)?;
     }
-    Ok(())
+    Ok(Published { accepted, needed })
 }
 
 /// The need as the controller will count it: a fleet cannot need more slots than it has.

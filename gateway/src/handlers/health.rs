@@ -17,9 +17,12 @@ pub async fn alive() -> Json<wire::Health> {
     Json(wire::Health { status: "ok" })
 }
 
-/// `GET /readyz`: the read model has caught up and the log answers.
+/// `GET /readyz`: the read model has caught up, the log answers, and the gateway is to stay.
 pub async fn ready(State(app): Shared) -> Result<Json<wire::Health>, ApiError> {
     let not_ready = |why: &str| Err(ApiError::new(Kind::NotReady, why));
+    if app.leaving.is_cancelled() {
+        return not_ready("this gateway is about to stop; ask another one");
+    }
     match app.model.progress() {
         Progress::CatchingUp => return not_ready("what stands in the log is still being read"),
         Progress::Stopped => return not_ready("the read model has stopped; restart the gateway"),

@@ -6,7 +6,7 @@ use super::{Id, NoQuery, Shared, decided, undecided};
 use crate::app::{App, now};
 use crate::body::Document;
 use crate::identity::IdempotencyKey;
-use crate::problem::{ApiError, Kind, Target, unknown};
+use crate::problem::{ApiError, Kind, Target, refused, unknown};
 use crate::query::{Query, job_cursor, parse_job_cursor};
 use crate::submit::{self, Submitted};
 use crate::{convert, wire};
@@ -16,8 +16,10 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use controller_core::Reasons;
+use controller_core::state::Job;
 use events_schema::JobId;
 use events_schema::command::Command;
+use events_schema::fact::Refusal;
 use events_schema::fields::nearest;
 use events_schema::job::JobSpec;
 use object_store::{ObjectStoreExt, path::Path as StorePath};
@@ -25,6 +27,9 @@ use object_store::{ObjectStoreExt, path::Path as StorePath};
 /// Phases as the API names them.
 const PHASES: [&str; 8] =
     ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"];
+
+/// Longest beginning of an id; no id is longer.
+const PREFIX_LEN_MAX: usize = 63;
 
 /// `POST /v1/jobs`.
 pub async fn submit(State(app): Shared, _: NoQuery, headers: HeaderMap, body: Document) -> Result<Response, ApiError> {
@@ -50,18 +55,23 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiErr
     IdempotencyKey::parse(value.as_bytes()).map(Some).ok_or_else(|| wrong(IdempotencyKey::RULE))
 }
 
-/// `GET /v1/jobs?limit=&cursor=&phase=`.
+/// `GET /v1/jobs?limit=&cursor=&phase=&prefix=`.
 pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wire::JobPage>, ApiError> {
-    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "phase"])?;
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "phase", "prefix"])?;
     let limit = query.limit()?;
     let before = query.get("cursor", "a `next_cursor` of an earlier page, unchanged", parse_job_cursor)?;
     let phase = query.get("phase", &format!("one of {}", PHASES.join(", ")), |text| {
         PHASES.into_iter().find(|phase| *phase == text)
     })?;
+    let prefix = query.get("prefix", "the first characters of an id, for example `job-a`", |text| {
+        (1..=PREFIX_LEN_MAX).contains(&text.len()).then(|| text.to_owned())
+    })?;
     let model = app.read();
     let jobs =
         model.job_index.newest_before(before).filter_map(|(place, id)| model.state.job(id).map(|job| (place, id, job)));
-    let mut wanted = jobs.filter(|(_, _, job)| phase.is_none_or(|phase| job.phase.name() == phase)).peekable();
+    let begins = |id: &JobId| prefix.as_ref().is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()));
+    let is_wanted = |id: &JobId, job: &Job| begins(id) && phase.is_none_or(|phase| job.phase.name() == phase);
+    let mut wanted = jobs.filter(|(_, id, job)| is_wanted(id, job)).peekable();
     let mut page = wire::JobPage { jobs: Vec::new(), next_cursor: None };
     let reasons = Reasons::of(&model.state, now());
     while let Some((place, id, job)) = wanted.next() {
@@ -74,7 +84,7 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wi
     Ok(Json(page))
 }
 
-/// `GET /v1/jobs/{id}`, with an ETag that changes with everything but the progress.
+/// `GET /v1/jobs/{id}`, with an ETag that changes with everything but the progress, and is weak therefore.
 pub async fn get(State(app): Shared, Id(job): Id<JobId>, _: NoQuery, headers: HeaderMap) -> Result<Response, ApiError> {
     ensure_known(&app, &job).await?;
     let response = answer(&app, &job, StatusCode::OK)?;
@@ -89,11 +99,9 @@ pub async fn get(State(app): Shared, Id(job): Id<JobId>, _: NoQuery, headers: He
 /// `If-None-Match`: a list of tags or `*`; compared weakly, as RFC 9110 §13.1.2 wants.
 fn matches_etag(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let Ok(etag) = etag.to_str() else { return false };
+    let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
     let listed = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    listed
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
+    listed.flat_map(|value| value.split(',')).map(str::trim).any(|tag| tag == "*" || opaque(tag) == opaque(etag))
 }
 
 /// `DELETE /v1/jobs/{id}`.
@@ -133,7 +141,14 @@ pub async fn model(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result
     ensure_known(&app, &job).await?;
     let shown = show(&app, &job)?;
     let Some(outcome) = shown.outcome else {
-        return Err(ApiError::of_field(Kind::ModelNotReady, "phase", shown.phase, model_expected(shown.phase)));
+        let detail = format!(
+            "job `{job}` is {} and has no model; expected it to be {}",
+            shown.phase,
+            model_expected(shown.phase)
+        );
+        return Err(
+            ApiError::of_field(Kind::ModelNotReady, "phase", shown.phase, model_expected(shown.phase)).saying(detail)
+        );
     };
     // Not what the outcome says: whatever an earlier build took from a report, a job's model is in one place.
     let key = storage::keys::model(&job);
@@ -190,7 +205,21 @@ pub(super) async fn ensure_known(app: &App, job: &JobId) -> Result<(), ApiError>
     }
     app.catch_up().await?;
     let model = app.read();
-    if model.state.job(job).is_some() { Ok(()) } else { Err(not_found(&model.state, job)) }
+    match model.answers.refused_job(job) {
+        _ if model.state.job(job).is_some() => Ok(()),
+        Some(refusal) => Err(never_made(refusal, job)),
+        None => Err(not_found(&model.state, job)),
+    }
+}
+
+/// A job whose submit was answered before anybody had decided about it, and then refused.
+fn never_made(refusal: &Refusal, job: &JobId) -> ApiError {
+    let why = refused(refusal, Target { kind: "job", name: job.as_str() });
+    let detail = format!(
+        "job `{job}` was never made, because its submit was refused: {}; correct it and submit it again",
+        why.detail
+    );
+    why.of_kind(Kind::UnknownJob).saying(detail)
 }
 
 fn not_found(state: &controller_core::State, job: &JobId) -> ApiError {
@@ -212,7 +241,7 @@ mod tests {
 
     #[test]
     fn if_none_match_takes_lists_weak_tags_and_stars() {
-        let etag = HeaderValue::from_static("\"abc\"");
+        let etag = HeaderValue::from_static("W/\"abc\"");
         let matches = |value: &'static str| {
             let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))]);
             matches_etag(&headers, &etag)

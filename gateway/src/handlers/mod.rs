@@ -1,5 +1,6 @@
 //! One file per kind of thing. Each handler parses, asks or looks, converts and answers; nothing else.
 
+pub mod commands;
 pub mod datasets;
 pub mod events;
 pub mod fleets;
@@ -66,16 +67,18 @@ fn decided(
     }
 }
 
-/// 202: durable, and where to look for what becomes of it.
+/// 202: durable, and where to look for what becomes of it. `path` is where its effect will show.
 fn undecided(id: &str, command: CommandId, path: &str) -> Response {
     /// Seconds after which looking again makes sense.
     const LOOK_AFTER_S: &str = "2";
+    let location = format!("/v1/commands/{command}");
     let body = wire::Undecided {
         id: id.to_owned(),
         command,
         status: "undecided",
-        detail: "recorded for good, but no controller has decided about it yet; look at `location` in a moment",
+        path: path.to_owned(),
+        detail: "the command is recorded for good, but no controller has decided about it yet; look at `location` in a moment",
     };
-    let headers = [(header::LOCATION, path.to_owned()), (header::RETRY_AFTER, LOOK_AFTER_S.to_owned())];
+    let headers = [(header::LOCATION, location), (header::RETRY_AFTER, LOOK_AFTER_S.to_owned())];
     (StatusCode::ACCEPTED, headers, Json(body)).into_response()
 }

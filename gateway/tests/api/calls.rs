@@ -71,6 +71,8 @@ impl Rig {
             store_url: "memory:///".into(),
             cell: CELL,
             listen: "127.0.0.1:0".parse().unwrap(),
+            dataset_roots: storage::dataset::DatasetRoots::new(Vec::new()),
+            host_names: Vec::new(),
             telemetry: Arc::new(|_| None),
             tenant: TenantId::parse("local").unwrap(),
         };

@@ -29,7 +29,7 @@ async fn a_fleet_is_declared_offers_by_demand_and_takes_back() {
     let demand = rig.post("/v1/fleets/chat/demand", &json!({"utilization": 0.7, "sequence": 5})).await;
     assert_eq!(
         (demand.status, &demand.json),
-        (StatusCode::ACCEPTED, &json!({"fleet": "chat", "sequence": 5, "needed": 1}))
+        (StatusCode::OK, &json!({"status": "accepted", "fleet": "chat", "sequence": 5, "needed": 1}))
     );
     let shown = rig.get("/v1/fleets/chat").await.json;
     assert_eq!((&shown["needed"], &shown["sequence"]), (&json!(1), &json!(5)));
@@ -49,20 +49,19 @@ async fn signals_have_one_effect_and_minted_numbers_grow() {
     rig.put("/v1/fleets/chat", &json!({"servers": [{"server": "local", "slots": 2}]})).await;
     let send = async |rig: &Rig, body: Value| rig.post("/v1/fleets/chat/demand", &body).await;
     let far = u64::MAX / 2 - 10;
-    assert_eq!(send(&rig, json!({"needed": 1, "sequence": far})).await.status, StatusCode::ACCEPTED);
-    assert_eq!(
-        send(&rig, json!({"needed": 1, "sequence": far})).await.status,
-        StatusCode::ACCEPTED,
-        "a repeat is no error"
-    );
+    assert_eq!(send(&rig, json!({"needed": 1, "sequence": far})).await.status, StatusCode::OK);
+    assert_eq!(send(&rig, json!({"needed": 1, "sequence": far})).await.status, StatusCode::OK, "a repeat is no error");
     let other = send(&rig, json!({"needed": 2, "sequence": far})).await;
     assert_eq!(other.status, StatusCode::CONFLICT, "another need under the same number does not count: {}", other.text);
     let old = send(&rig, json!({"needed": 2, "sequence": far - 1})).await;
     assert_eq!((old.status.as_u16(), old.slug()), (409, "old-signal"));
-    let mut last = far;
+    // More than it has is all that it has, and the answer says what counts.
+    let all = send(&rig, json!({"needed": 900, "sequence": far + 1})).await;
+    assert_eq!((all.status, &all.json["needed"]), (StatusCode::OK, &json!(2)), "{}", all.text);
+    let mut last = far + 1;
     for _ in 0..3 {
         let minted = send(&rig, json!({"needed": 2})).await;
-        assert_eq!(minted.status, StatusCode::ACCEPTED, "{}", minted.text);
+        assert_eq!(minted.status, StatusCode::OK, "{}", minted.text);
         assert!(minted.json["sequence"].as_u64().unwrap() > last);
         last = minted.json["sequence"].as_u64().unwrap();
         rig.restart_gateway().await;
@@ -85,7 +84,7 @@ async fn without_a_controller_demand_is_durable() {
         .await;
     let rig = Rig::without_controller(log, quick()).await;
     let answer = rig.post("/v1/fleets/chat/demand", &json!({"needed": 1})).await;
-    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    assert_eq!((answer.status, &answer.json["status"]), (StatusCode::ACCEPTED, &json!("undecided")));
     assert_eq!(rig.log.end(Stream::Demand, CELL).await.unwrap(), Offset(1));
 }
 

@@ -39,9 +39,8 @@ async fn a_job_submitted_as_json_or_yaml_is_there_and_queued() {
     assert_eq!((again.status, &again.json), (StatusCode::OK, job));
 
     let yaml = "name: by-yaml\nmodel: {kind: mlp}\ndataset: digits\nbatch_size: 4\nsteps: 10\nsuspend: true\n";
-    for content_type in [Some("application/yaml"), Some("text/plain"), None] {
-        let headers: Vec<_> = content_type.map(|value| ("content-type", value)).into_iter().collect();
-        let answer = rig.send(Method::POST, "/v1/jobs", &headers, Some(yaml.to_owned())).await;
+    for content_type in ["application/yaml", "text/yaml; charset=utf-8"] {
+        let answer = rig.send(Method::POST, "/v1/jobs", &[("content-type", content_type)], Some(yaml.to_owned())).await;
         assert_eq!(
             (answer.status, &answer.json["phase"]),
             (StatusCode::CREATED, &json!("suspended")),
@@ -128,10 +127,12 @@ async fn without_a_controller_a_submit_is_durable_and_says_so() {
     let id = answer.json["id"].as_str().unwrap().to_owned();
     assert_eq!(
         (&answer.headers["location"], &answer.headers["retry-after"]),
-        (&format!("/v1/jobs/{id}"), &"2".to_owned())
+        (&format!("/v1/commands/{}", answer.json["command"].as_str().unwrap()), &"2".to_owned())
     );
+    assert_eq!(answer.json["path"], format!("/v1/jobs/{id}"));
     assert_eq!(rig.log.end(Stream::Commands, CELL).await.unwrap(), Offset(1));
-    assert_eq!(rig.get(&answer.headers["location"]).await.slug(), "unknown-job");
+    assert_eq!(rig.get(&answer.headers["location"]).await.json["status"], "undecided");
+    assert_eq!(rig.get(&format!("/v1/jobs/{id}")).await.slug(), "unknown-job");
     assert_eq!(submit().await.json["id"], json!(id));
 
     // A cancel stands behind the submit and is decided behind it.
@@ -142,6 +143,12 @@ async fn without_a_controller_a_submit_is_durable_and_says_so() {
     }
     let _controller = crate::support::TestController::start(rig.log.clone());
     rig.until("/v1/datasets", |answer| answer["datasets"].as_array().unwrap().len() == 2).await;
+    // Whoever looks for what became of it is told, at both places.
+    let status = rig.get(&answer.headers["location"]).await.json;
+    assert_eq!((&status["status"], &status["problem"]["status"]), (&json!("refused"), &json!(422)), "{status}");
+    let never = rig.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!((never.status, never.slug()), (StatusCode::NOT_FOUND, "unknown-job"));
+    assert!(never.text.contains("never made") && never.text.contains("there is no dataset `digits`"), "{}", never.text);
     let made = submit().await;
     assert_eq!((made.status, &made.json["id"]), (StatusCode::CREATED, &json!(id)));
 }
@@ -198,6 +205,19 @@ async fn pages_hold_every_job_once_newest_first() {
 }
 
 #[tokio::test]
+async fn jobs_are_found_by_the_beginning_of_their_id() {
+    let rig = Rig::with_datasets().await;
+    let ids = [rig.submit(&job_with(json!({}))).await, rig.submit(&job_with(json!({}))).await];
+    for id in &ids {
+        let page = rig.get(&format!("/v1/jobs?prefix={}", &id[..14])).await.json;
+        assert_eq!((page["jobs"].as_array().unwrap().len(), page["jobs"][0]["id"].as_str()), (1, Some(id.as_str())));
+    }
+    assert_eq!(rig.get("/v1/jobs?prefix=job-").await.json["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(rig.get("/v1/jobs?prefix=nothing").await.json["jobs"], json!([]));
+    assert_eq!(rig.get("/v1/jobs?prefix=").await.slug(), "invalid-query");
+}
+
+#[tokio::test]
 async fn an_unchanged_job_is_304() {
     let rig = Rig::with_datasets().await;
     let id = rig.submit(&job_with(json!({}))).await;
@@ -209,6 +229,8 @@ async fn an_unchanged_job_is_304() {
         (unchanged.status, unchanged.bytes.len(), &unchanged.headers["etag"]),
         (StatusCode::NOT_MODIFIED, 0, &etag)
     );
+    assert!(etag.starts_with("W/"), "progress changes under it: {etag}");
+    assert_eq!(ask(etag.trim_start_matches("W/")).await.status, StatusCode::NOT_MODIFIED);
     assert_eq!(ask("\"other\"").await.status, StatusCode::OK);
     rig.delete(&path).await;
     let changed = ask(&etag).await;

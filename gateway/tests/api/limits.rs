@@ -9,6 +9,7 @@ use reqwest::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use storage::dataset::{DatasetRoot, DatasetRoots};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -29,7 +30,7 @@ async fn a_connection_that_sends_no_head_is_closed() {
     let limits = Limits { head_time: Duration::from_millis(100), ..quick() };
     let rig = Rig::without_controller(Arc::new(MemoryLog::new()), limits).await;
     let mut slow = TcpStream::connect(rig.gateway.address()).await.unwrap();
-    slow.write_all(b"GET /v1/jobs HTTP/1.1\r\nhost: a\r\nx-slow: ").await.unwrap();
+    slow.write_all(b"GET /v1/jobs HTTP/1.1\r\nhost: localhost\r\nx-slow: ").await.unwrap();
     let mut answer = Vec::new();
     tokio::time::timeout(Duration::from_secs(60), slow.read_to_end(&mut answer))
         .await
@@ -44,7 +45,7 @@ async fn a_body_that_never_ends_is_a_timeout() {
     let rig = Rig::without_controller(Arc::new(MemoryLog::new()), limits).await;
     let mut slow = TcpStream::connect(rig.gateway.address()).await.unwrap();
     slow.write_all(
-        b"POST /v1/jobs HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+        b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
     )
     .await
     .unwrap();
@@ -132,6 +133,8 @@ async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gatew
         store_url: "memory:///".into(),
         cell: Cell(0),
         listen: "127.0.0.1:0".parse().unwrap(),
+        dataset_roots: DatasetRoots::new(vec![DatasetRoot::folder(&std::env::temp_dir()).unwrap()]),
+        host_names: vec!["ebb.example.org".parse().unwrap()],
         telemetry: Arc::new(|_| None),
         tenant: TenantId::parse("local").unwrap(),
     };
@@ -165,6 +168,26 @@ async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gatew
     let stopped = tokio::time::timeout(Duration::from_secs(60), gateway.stopped()).await.expect("it says so");
     assert!(matches!(stopped, GatewayError::Follow(_)), "{stopped}");
     gateway.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_says_so_before_it_closes() {
+    let limits = Limits { leave_time_loopback: Duration::from_secs(600), ..quick() };
+    let rig = Rig::without_controller(Arc::new(MemoryLog::new()), limits).await;
+    assert_eq!(rig.get("/readyz").await.status, StatusCode::OK);
+    let url = rig.gateway.url();
+    let Rig { gateway, .. } = rig;
+    let stopping = tokio::spawn(gateway.shutdown());
+    let answered = async |path: &str| reqwest::get(format!("{url}{path}")).await.unwrap().status();
+    let leaving = async {
+        while answered("/readyz").await != StatusCode::SERVICE_UNAVAILABLE {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), leaving).await.expect("it says so");
+    // New connections are still taken, and what they ask is answered.
+    assert_eq!((answered("/healthz").await, answered("/v1/jobs").await), (StatusCode::OK, StatusCode::OK));
+    stopping.abort();
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::dataset::{DatasetRoot, DatasetRoots};
 
 pub const CELL: Cell = Cell(0);
 
@@ -50,6 +51,8 @@ async fn gateway_on(
         store_url: "s3://key:secret@bucket/prefix".to_owned(),
         cell: CELL,
         listen: "127.0.0.1:0".parse().unwrap(),
+        dataset_roots: DatasetRoots::new(vec![DatasetRoot::folder(&std::env::temp_dir()).unwrap()]),
+        host_names: vec!["ebb.example.org".parse().unwrap()],
         telemetry: telemetry.clone(),
         tenant: TenantId::parse("local").unwrap(),
     };

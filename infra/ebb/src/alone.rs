@@ -1,7 +1,9 @@
 //! `ebb agent`: a node agent in its own process, for another machine than the controller's. Runs until a signal.
 
 use crate::args::AgentArgs;
+use crate::descriptors;
 use crate::failure::Failure;
+use crate::home::keep_private;
 use crate::output::{Output, mention};
 use crate::signals::Signals;
 use crate::up::{AgentParts, start_agent, usable_store};
@@ -12,6 +14,11 @@ use workers_agent::{AgentEnd, AgentToken};
 /// Runs the agent.
 pub async fn agent(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     ensure_http(&args.controller)?;
+    descriptors::raise();
+    keep_private(&args.data).map_err(|e| {
+        Failure::local(format!("the agent's directory `{}` cannot be made its owner's alone", args.data.display()), e)
+            .advise("choose another with --data DIR")
+    })?;
     usable_store(&args.store).await?;
     let token = AgentToken::read(&args.token_file).map_err(|e| {
         Failure::local("the token for the controller cannot be read", e)

@@ -3,6 +3,7 @@
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use events_schema::{DatasetName, FleetId, ServerId, SlotId};
+use gateway::HostName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -125,10 +126,16 @@ pub struct UpArgs {
     /// Slots of this machine [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub slots: Option<u16>,
-    /// Address of the HTTP API; port 0 takes a free one.
+    /// Address of the HTTP API; port 0 takes a free one. Beyond this machine only with --allow-anyone.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7878")]
     pub listen: SocketAddr,
-    /// Address where agents of other machines reach the controller; port 0 takes a free one.
+    /// Let anybody who reaches --listen do anything: there are no users yet.
+    #[arg(long)]
+    pub allow_anyone: bool,
+    /// Another host name by which the API is asked for, for example behind a proxy; once per name.
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<HostName>,
+    /// Address where agents of other machines, with their token, reach the controller; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen_agents: SocketAddr,
     /// How slots are shared among jobs.
@@ -141,6 +148,10 @@ pub struct UpArgs {
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
     #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: Option<String>,
+    /// Folder of this machine, or store prefix such as s3://BUCKET/DATA, from which files may be registered as datasets; once
+    /// per place [default: the folder in which this is started].
+    #[arg(long, value_name = "PLACE", value_hint = ValueHint::DirPath)]
+    pub dataset_root: Vec<String>,
     /// Stop when standard input, a pipe, ends: with the program that started this one, however that ends.
     #[arg(long)]
     pub until_input_ends: bool,
@@ -443,7 +454,7 @@ pub struct TakeBackArgs {
 pub struct EventsArgs {
     /// Only of this job: its id, or its first characters.
     pub id: Option<String>,
-    /// Go on printing as they happen.
+    /// Print them as they happen: of a job after what has happened so far, of all from now on (--from 0-0: from the beginning).
     #[arg(long)]
     pub follow: bool,
     /// Begin after this cursor.
@@ -546,7 +557,8 @@ Example:
 const UP_HELP: &str = "\
 Examples:
   ebb up
-  ebb up --data /srv/ebb --slots 8 --listen 0.0.0.0:7878
+  ebb up --data /srv/ebb --slots 8
+  ssh -NL 7878:127.0.0.1:7878 HOST         from another machine; there: ebb jobs
   ebb up --log kafka+ssl://broker-1:9093,broker-2:9093 --store s3://bucket/ebb
 
 Ctrl-C or SIGTERM stops it cleanly, a second one at once. After any end, also kill -9, the next start on the
@@ -631,6 +643,7 @@ mod tests {
             ("demand local --needed -1", "-1 is not in 0.."),
             ("dataset import d f --format csv --scale NaN", "finite number"),
             ("up --store memory:///", "other processes"),
+            ("up --allow-host http://a.example", "for example ebb.example.org"),
         ] {
             let error = Cli::try_parse_from(["ebb"].into_iter().chain(arguments.split(' '))).unwrap_err().to_string();
             assert!(error.contains(part), "{arguments}: {error}");

@@ -10,7 +10,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{Consumer, ConsumerContext, StreamConsumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataPartition};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use std::path::{Path, PathBuf};
@@ -110,13 +110,16 @@ impl Brokers {
         Ok(leaders.all(|leader| leader >= 0 && leader != node.0))
     }
 
-    /// Waits until every broker is in sync everywhere and leads what it is the first to lead.
+    /// Waits until every broker is there, is in sync everywhere and leads what it is the first to lead.
     pub async fn until_whole(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
             let whole = self.metadata().await.is_ok_and(|metadata| {
                 let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
-                partitions.all(|p| p.isr().len() == p.replicas().len() && p.replicas().first() == Some(&p.leader()))
+                let in_order = |p: &MetadataPartition| {
+                    p.isr().len() == p.replicas().len() && p.replicas().first() == Some(&p.leader())
+                };
+                metadata.brokers().len() == NODES as usize && partitions.all(in_order)
             });
             if whole {
                 return Ok(());

@@ -50,10 +50,9 @@ impl Client {
         let url = url::Url::parse(base).map_err(|e| {
             Failure::Usage(format!("`{base}` is no URL ({e}); expected for example http://127.0.0.1:7878"))
         })?;
-        if url.scheme() != "http" {
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
             return Err(Failure::Usage(format!(
-                "`{base}` begins with {}://; this client speaks http://",
-                url.scheme()
+                "`{base}` is no address of an Ebb; expected http://HOST:PORT, or https://HOST of a proxy before it"
             )));
         }
         let http = reqwest::Client::builder()
@@ -127,7 +126,13 @@ impl Client {
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
+        let answer: Value = serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))?;
+        match (answer["status"].as_str(), answer["command"].as_str(), answer["id"].as_str()) {
+            (Some("undecided"), Some(command), Some(id)) => {
+                Err(Failure::Undecided { id: id.to_owned(), command: command.to_owned() })
+            }
+            _ => Ok(answer),
+        }
     }
 
     /// GET of something that is read as it comes; no limit on its duration.
@@ -250,6 +255,25 @@ mod tests {
         mute.await.unwrap();
         let nobody = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
         assert!(matches!(nobody, Failure::Unreachable { .. }), "{nobody}");
+    }
+
+    #[tokio::test]
+    async fn https_is_spoken_and_other_schemes_are_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("https://localhost:{}", listener.local_addr().unwrap().port())).unwrap();
+        let greeted = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut first = [0; 3];
+            tokio::io::AsyncReadExt::read_exact(&mut stream, &mut first).await.unwrap();
+            first
+        });
+        assert!(client.get::<Value>("/v1/jobs").await.is_err());
+        // The beginning of a TLS handshake.
+        assert_eq!(greeted.await.unwrap()[..2], [0x16, 0x03]);
+        for wrong in ["ftp://a", "unix:/run/ebb", "http:///"] {
+            let refused = Client::new(wrong).unwrap_err().to_string();
+            assert!(refused.contains("http://HOST:PORT") || refused.contains("no URL"), "{refused}");
+        }
     }
 
     #[tokio::test]

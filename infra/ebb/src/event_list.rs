@@ -20,8 +20,9 @@ pub async fn events(client: &Client, output: Output, args: &EventsArgs) -> Resul
         None => "/v1/events".to_owned(),
     };
     if args.follow {
-        let from = args.from.clone().unwrap_or_else(|| BEGINNING.to_owned());
-        let mut follower = Follower::new(client.clone(), &path, Some(from));
+        // Of one job the story so far belongs to it; of all there may be years.
+        let from = args.from.clone().or_else(|| args.id.as_ref().map(|_| BEGINNING.to_owned()));
+        let mut follower = Follower::new(client.clone(), &path, from);
         loop {
             print(output, &follower.next().await?.body);
         }
@@ -48,8 +49,9 @@ async fn page_by_page(
         let events = page["events"].as_array().map(Vec::as_slice).unwrap_or_default();
         events.iter().for_each(&mut take);
         let next = page["next_cursor"].as_str().map(str::to_owned);
-        // A page that is empty or does not move ends the list, so that no answer can keep us here for ever.
-        if events.is_empty() || next.is_none() || next == from {
+        // A page may be empty: what was read for it held nothing of this subject. One that does not move ends the list, so that no
+        // answer can keep us here for ever.
+        if next.is_none() || next == from {
             return Ok(());
         }
         from = next;
@@ -82,8 +84,54 @@ pub fn one_line(event: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Answers so many requests, one after the other, with these documents; what was asked for.
+    async fn canned(answers: Vec<Value>) -> (Client, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let serving = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                asked.push(String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned());
+                let body = answer.to_string();
+                let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            }
+            asked
+        });
+        (client, serving)
+    }
+
+    #[tokio::test]
+    async fn an_empty_page_is_not_the_end() {
+        let (client, serving) = canned(vec![
+            json!({"events": [], "cursor": "40-0", "next_cursor": "40-0"}),
+            json!({"events": [{"id": "a"}], "cursor": "50-0", "next_cursor": "50-0"}),
+            json!({"events": [], "cursor": "50-0"}),
+        ])
+        .await;
+        assert_eq!(all(&client, "/v1/jobs/job-a/events").await.unwrap(), [json!({"id": "a"})]);
+        let asked = serving.await.unwrap();
+        assert!(asked.len() == 3 && asked[1].ends_with("from=40-0") && asked[2].ends_with("from=50-0"), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn a_page_that_does_not_move_ends_the_list() {
+        let page = json!({"events": [], "cursor": "40-0", "next_cursor": "40-0"});
+        let (client, serving) = canned(vec![page.clone(), page]).await;
+        assert_eq!(all(&client, "/v1/events").await.unwrap(), Vec::<Value>::new());
+        assert_eq!(serving.await.unwrap().len(), 2);
+    }
 
     #[test]
     fn an_event_is_one_line() {

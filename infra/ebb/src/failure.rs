@@ -63,6 +63,13 @@ pub struct FieldProblem {
     pub expected: String,
 }
 
+impl From<&FieldProblem> for events_schema::fields::Problem {
+    fn from(problem: &FieldProblem) -> Self {
+        let FieldProblem { field, value, expected } = problem.clone();
+        Self { field, value, expected }
+    }
+}
+
 /// Why a command ended without success.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -91,8 +98,16 @@ pub enum Failure {
     /// The service refused. Stop; the problem says what would be right.
     #[error("{}", problem_text(.0))]
     Refused(Box<Problem>),
+    /// It is recorded for good, but no controller has decided about it within the time that the service waits. Look later.
+    #[error("this is recorded about `{id}`, but no controller has decided about it yet (command {command})")]
+    Undecided {
+        /// The job, fleet or dataset it is about.
+        id: String,
+        /// The command.
+        command: String,
+    },
     /// Something answered that does not speak Ebb's API. Stop.
-    #[error("the answer of {url} is not understood: {what}")]
+    #[error("what answers at {url} does not speak Ebb's API: {what}")]
     Answer {
         /// What was asked.
         url: String,
@@ -100,7 +115,7 @@ pub enum Failure {
         what: String,
     },
     /// No such thing. Stop.
-    #[error("no {kind} `{text}`")]
+    #[error("there is no {kind} `{text}`")]
     NotFound {
         /// `job`, `slot`, …
         kind: &'static str,
@@ -141,7 +156,7 @@ pub enum Failure {
         source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// Ctrl-C or its like. Stop; what ran was stopped too.
-    #[error("interrupted")]
+    #[error("interrupted; what this command ran was stopped with it")]
     Interrupted,
     /// The arguments contradict each other or their values make no sense. Stop.
     #[error("{0}")]
@@ -178,6 +193,7 @@ impl Failure {
             Self::Usage(_) => exit_code::USAGE,
             Self::Interrupted => exit_code::INTERRUPTED,
             Self::NoAnswer { .. }
+            | Self::Undecided { .. }
             | Self::Answer { .. }
             | Self::NotFound { .. }
             | Self::Ambiguous { .. }
@@ -218,6 +234,9 @@ impl Failure {
                     .to_owned(),
             ),
             Self::NoAnswer { .. } => Some("try again; the service may be busy or just restarting".to_owned()),
+            Self::Undecided { command, .. } => Some(format!(
+                "it will be decided once a controller runs; GET /v1/commands/{command} tells, do not send it again"
+            )),
             Self::NotFound { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
             Self::NotFound { kind, .. } => Some(format!("`ebb {kind}s` lists what there is")),
             Self::Ambiguous { .. } => Some("type more of it".to_owned()),
@@ -272,7 +291,8 @@ fn problem_text(problem: &Problem) -> String {
     } else {
         problem.title.clone()
     };
-    if problem.problems.is_empty() {
+    // What is said of a single field, the detail says as a sentence.
+    if problem.problems.len() < 2 {
         if !problem.detail.is_empty() {
             text.push_str(": ");
             text.push_str(&problem.detail);
@@ -280,8 +300,7 @@ fn problem_text(problem: &Problem) -> String {
         return text;
     }
     for field in &problem.problems {
-        let name = if field.field.is_empty() { "the body" } else { &field.field };
-        text.push_str(&format!("\n  {name} is {}: expected {}", field.value, field.expected));
+        text.push_str(&format!("\n  {}", events_schema::fields::Problem::from(field)));
     }
     text
 }
@@ -298,7 +317,7 @@ mod tests {
         let text = Failure::Refused(Box::new(problem)).to_string();
         assert_eq!(
             text,
-            "the job is not valid\n  workers.max is 0: expected a whole number from 1 to 256\n  the body is 3: expected an object"
+            "the job is not valid\n  `workers.max` is 0; expected a whole number from 1 to 256\n  the body is 3; expected an object"
         );
     }
 

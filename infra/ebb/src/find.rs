@@ -6,6 +6,8 @@ use serde_json::Value;
 
 /// Similarity (Jaro-Winkler) above which a name is worth suggesting; the limit that clap uses.
 const NEAREST_SIMILARITY_MIN: f64 = 0.7;
+/// Jobs that are looked at for one abbreviation: more that begin alike are not told apart by any list.
+const CANDIDATES_MAX: usize = 50;
 const JOB_PREFIX: &str = "job-";
 /// `job-` and 26 characters: nothing to complete.
 const JOB_ID_LEN: usize = JOB_PREFIX.len() + 26;
@@ -18,9 +20,23 @@ pub async fn job(client: &Client, text: &str) -> Result<String, Failure> {
     {
         return Ok(text.to_owned());
     }
-    let jobs = client.list("/v1/jobs", "jobs").await?;
-    let ids: Vec<String> = jobs.iter().filter_map(|j| j["id"].as_str()).map(str::to_owned).collect();
+    let full = if text.starts_with(JOB_PREFIX) { text.to_owned() } else { format!("{JOB_PREFIX}{text}") };
+    let mut ids = Vec::new();
+    // Anything else begins no id, and what it may have meant is looked for among the newest.
+    if !text.is_empty() && full.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+        ids = first_ids(client, &format!("&prefix={full}")).await?;
+    }
+    if ids.is_empty() {
+        ids = first_ids(client, "").await?;
+    }
     complete("job", text, &ids, JOB_PREFIX)
+}
+
+/// The newest jobs' ids, at most a page of them.
+async fn first_ids(client: &Client, filter: &str) -> Result<Vec<String>, Failure> {
+    let page: Value = client.get(&format!("/v1/jobs?limit={CANDIDATES_MAX}{filter}")).await?;
+    let jobs = page["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(jobs.iter().filter_map(|j| j["id"].as_str()).map(str::to_owned).collect())
 }
 
 /// The one of `known` that `text` names or begins.

@@ -7,12 +7,23 @@
 //! | `store/` | the local object store (absent with `--store`) |
 //! | `secrets/` | tokens and keys, mode 600 |
 //! | `agent/` | the node agent's records and its executors' logs |
+//!
+//! All of it is its owner's alone: models and rows of datasets lie in it as they are.
 
 use crate::failure::Failure;
+use rustix::fs::Mode;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Permissions that nobody but a file's owner gets, of all that this process and its executors make.
+const KEPT_FROM_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+/// Mode of a folder that only its owner may look into.
+const PRIVATE_FOLDER: u32 = 0o700;
+/// What of a data directory an earlier release may have made readable for others; files in its folders are closed with them.
+const FOLDERS: [&str; 4] = ["store", AGENT_FOLDER, SECRETS_FOLDER, "executors"];
+const FILES: [&str; 4] = ["log.redb", "lock", "agent.json", "service.stderr"];
 
 /// The agent's folder.
 pub const AGENT_FOLDER: &str = "agent";
@@ -32,7 +43,7 @@ impl Home {
             Failure::local(format!("the data directory `{}` cannot be {what}", folder.display()), e)
                 .advise("choose another with --data DIR")
         };
-        fs::create_dir_all(folder).map_err(|e| cannot("made", e))?;
+        keep_private(folder).map_err(|e| cannot("made", e))?;
         let folder = fs::canonicalize(folder).map_err(|e| cannot("found", e))?;
         let mut lock = OpenOptions::new()
             .read(true)
@@ -89,6 +100,22 @@ impl Home {
     }
 }
 
+/// Makes a data directory if it is missing, and keeps what is in it, now and later, from everybody else. A directory that was
+/// there before keeps its own mode: it may be shared, and is not ours.
+pub fn keep_private(folder: &Path) -> std::io::Result<()> {
+    rustix::process::umask(KEPT_FROM_OTHERS);
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(folder)?;
+    let inside = FOLDERS.iter().chain(&FILES).map(|name| folder.join(name));
+    for path in inside.filter(|path| path.symlink_metadata().is_ok_and(|there| !there.is_symlink())) {
+        let mode = fs::metadata(&path)?.permissions().mode();
+        let closed = mode & PRIVATE_FOLDER;
+        if mode & 0o777 != closed {
+            fs::set_permissions(&path, fs::Permissions::from_mode(closed))?;
+        }
+    }
+    Ok(())
+}
+
 fn in_use(folder: &Path, lock: &mut File) -> Failure {
     let mut holder = String::new();
     // Without its number the holder is only unnamed.
@@ -112,6 +139,40 @@ mod tests {
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(home);
         Home::open(folder.path()).unwrap();
+    }
+
+    /// Every file and folder of a directory with a permission for others.
+    fn open_to_others(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let open = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o077 != 0;
+        entries
+            .flat_map(|path| {
+                let inside = if path.is_dir() { open_to_others(&path) } else { Vec::new() };
+                inside.into_iter().chain([path])
+            })
+            .filter(open)
+            .collect()
+    }
+
+    #[test]
+    fn a_data_directory_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("new/data");
+        let home = Home::open(&data).unwrap();
+        fs::create_dir(data.join("store")).unwrap();
+        fs::write(data.join("store/model"), "").unwrap();
+        assert_eq!(open_to_others(folder.path()), Vec::<PathBuf>::new());
+        drop(home);
+        // As an earlier release left it.
+        for (path, mode) in [("store", 0o755), ("lock", 0o644)] {
+            fs::set_permissions(data.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        Home::open(&data).unwrap();
+        assert_eq!(open_to_others(folder.path()), Vec::<PathBuf>::new());
+        // What was there before belongs to somebody else.
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+        Home::open(&data).unwrap();
+        assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o755);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::args::SubmitArgs;
 use crate::client::{Body, Client};
 use crate::failure::Failure;
 use crate::find;
-use crate::output::{Output, StandardOutput, json, line, pairs, table};
+use crate::output::{Output, StandardOutput, advise, json, line, pairs, table};
 use crate::watch::{self, Show};
 use crate::wire::{self, Job, Metrics, words};
 use reqwest::Method;
@@ -18,6 +18,8 @@ use std::time::Duration;
 const SUBMIT_ATTEMPTS_MAX: u32 = 5;
 /// Pause between two of them: together about the time a service takes to restart.
 const SUBMIT_PAUSE: Duration = Duration::from_millis(500);
+/// Looks at a submit that nobody has decided about, `SUBMIT_PAUSE` apart: about a minute, beyond any take-over of the cell.
+const DECISION_LOOKS_MAX: u32 = 120;
 /// Characters of a digest in a table.
 const DIGEST_SHOWN: usize = 12;
 
@@ -30,7 +32,11 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     if !args.wait {
         match output {
             Output::Json => json(&job),
-            Output::Table => line(format!("{id}\nnext: ebb watch {id}")),
+            Output::Table => {
+                // Alone on its line, for `ID=$(ebb submit FILE)`.
+                line(&id);
+                advise(format!("next: ebb watch {id}"));
+            }
         }
         return Ok(());
     }
@@ -42,7 +48,7 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     if output == Output::Json {
         ended.iter().for_each(json);
     }
-    ended.iter().try_for_each(model_or_failure)
+    ended.iter().try_for_each(watch::model_or_failure)
 }
 
 /// Submits a spec once, however often it has to be sent.
@@ -51,19 +57,24 @@ pub async fn post_job(client: &Client, body: &Body, key: &str) -> Result<Value, 
     loop {
         match client.send(Method::POST, "/v1/jobs", Some(body.clone()), &[("idempotency-key", key)]).await {
             Err(failure) if failure.may_pass() && attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
+            Err(Failure::Undecided { id, command }) => return once_decided(client, &id, &command).await,
             answer => return answer,
         }
         tokio::time::sleep(SUBMIT_PAUSE).await;
     }
 }
 
-/// An error unless the job ended with a model.
-fn model_or_failure(job: &Value) -> Result<(), Failure> {
-    let job: Job = wire::read(job)?;
-    if job.phase == "finished" {
-        return Ok(());
+/// The job of a submit that is recorded and waits for a controller.
+async fn once_decided(client: &Client, id: &str, command: &str) -> Result<Value, Failure> {
+    for _ in 0..DECISION_LOOKS_MAX {
+        let status: Value = client.get(&format!("/v1/commands/{command}")).await?;
+        match status["status"].as_str() {
+            Some("undecided") => tokio::time::sleep(SUBMIT_PAUSE).await,
+            Some("refused") => return Err(Failure::Refused(Box::new(wire::read(&status["problem"])?))),
+            _ => return client.get(&format!("/v1/jobs/{id}")).await,
+        }
     }
-    Err(Failure::NoModel { job: job.id, phase: job.phase, reason: job.failure })
+    Err(Failure::Undecided { id: id.to_owned(), command: command.to_owned() })
 }
 
 fn read_spec(file: &Path) -> Result<Body, Failure> {

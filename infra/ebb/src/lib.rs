@@ -11,6 +11,7 @@ pub mod brokers;
 pub mod client;
 mod datasets;
 pub mod demo;
+mod descriptors;
 pub mod event_list;
 pub mod failure;
 mod find;
@@ -79,7 +80,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
             log_to_stderr("info");
             return workers_executor::run()
                 .map(|()| ExitCode::SUCCESS)
-                .map_err(|e| Failure::local("the executor ended", e));
+                .map_err(|e| Failure::local("the executor ended before its job", e));
         }
         Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
         Command::Simulate { command: SimulateCommand::Chaos(args) } => return simulate::chaos(args, cli.output),

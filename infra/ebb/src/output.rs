@@ -36,6 +36,12 @@ pub fn mention(text: impl AsRef<str>) {
     let _ = write(format!("{}\n", text.as_ref()).as_bytes());
 }
 
+/// Writes one line for people beside the result, to standard error.
+pub fn advise(text: impl AsRef<str>) {
+    // A closed standard error leaves the result to tell.
+    let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+}
+
 fn write(bytes: &[u8]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush())

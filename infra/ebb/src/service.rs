@@ -7,7 +7,8 @@ use crate::take_back::AgentClient;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -75,11 +76,15 @@ pub struct Service {
 impl Service {
     /// Starts it and waits until it is ready.
     pub async fn start(options: ServiceOptions) -> Result<Self, Failure> {
-        std::fs::create_dir_all(&options.data)
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&options.data)
             .map_err(|e| Failure::local(format!("`{}` cannot be made", options.data.display()), e))?;
         let errors = OpenOptions::new()
             .create(true)
             .append(true)
+            .mode(0o600)
             .open(error_file(&options.data))
             .map_err(|e| Failure::local("the service's error file cannot be made", e))?;
         let mut command = Command::new(&options.program);

@@ -34,7 +34,7 @@ fn document(tally: &Tally, seconds: f64) -> Value {
     let finding = |found: &Found| {
         json!({
             "seed": found.seed, "property": found.finding.property, "detail": found.finding.detail,
-            "at_ms": found.finding.at_ms, "schedule": found.schedule,
+            "at_ms": found.finding.at_ms, "schedule": found.smallest(),
         })
     };
     let findings: Vec<Value> = tally.findings.iter().map(finding).collect();
@@ -46,8 +46,8 @@ fn print(tally: &Tally, seconds: f64) {
     let (schedules, events, per_second) = (tally.schedules, tally.events, tally.events as f64 / seconds.max(1e-9));
     line(format!("{schedules} schedules, {events} events, {seconds:.1} s, {per_second:.0} events/s"));
     for found in &tally.findings {
-        let Found { seed, finding, schedule } = found;
+        let Found { seed, finding, .. } = found;
         line(format!("seed {seed}: {} [at {} ms] {}", finding.property, finding.at_ms, finding.detail));
-        line(format!("replays as: {}", json!(schedule)));
+        line(format!("replays as: {}", json!(found.smallest())));
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::args::UpArgs;
 use crate::client::Client;
+use crate::descriptors;
 use crate::failure::{Failure, exit_code};
 use crate::first_start;
 use crate::home::Home;
@@ -13,13 +14,15 @@ use crate::signals::{Signals, input_ended};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::LogUrl;
 use events_schema::{Cell, JobId, ServerId, TenantId};
-use gateway::{Gateway, GatewayConfig};
+use gateway::{Gateway, GatewayConfig, Limits};
 use object_store::ObjectStore;
 use serde_json::json;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use storage::dataset::{DatasetRoot, DatasetRoots};
+use storage::store::without_secrets;
 use tokio::net::TcpListener;
 use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, LEASE};
 
@@ -34,6 +37,7 @@ const SLOTS_FALLBACK: u16 = 2;
 
 /// `ebb up`: runs until a signal or a fatal error.
 pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
+    ensure_meant(args)?;
     if !args.data.exists() {
         ensure_free(args).await?;
     }
@@ -69,6 +73,18 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
+/// Refuses to serve other machines unless that is said: whoever reaches the API may do everything.
+fn ensure_meant(args: &UpArgs) -> Result<(), Failure> {
+    if args.listen.ip().is_loopback() || args.allow_anyone {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--listen {0} would let anybody who reaches {0} submit jobs, take slots and read models, because Ebb has no users yet; listen on 127.0.0.1:{1} and come in by a tunnel (ssh -L {1}:127.0.0.1:{1} HOST), or say with --allow-anyone that this is meant",
+        args.listen,
+        args.listen.port()
+    )))
+}
+
 /// Refuses a taken address before a data directory is made that nobody asked for. Who has one is told first who else uses it.
 async fn ensure_free(args: &UpArgs) -> Result<(), Failure> {
     for (name, address) in [("--listen", args.listen), ("--listen-agents", args.listen_agents)] {
@@ -80,12 +96,24 @@ async fn ensure_free(args: &UpArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where datasets may be registered from: as the operator says, or the folder in which the service was started. As a service of
+/// the system it is started in `/`, which nobody chose.
+fn dataset_roots(places: &[String]) -> Result<DatasetRoots, Failure> {
+    let cannot = |e| Failure::local("--dataset-root names a place that cannot be used", e);
+    if !places.is_empty() {
+        let roots: Result<Vec<_>, _> = places.iter().map(|place| DatasetRoot::parse(place)).collect();
+        return roots.map(DatasetRoots::new).map_err(cannot);
+    }
+    let here = DatasetRoot::folder(Path::new(".")).ok().filter(|here| !here.is_everything());
+    Ok(DatasetRoots::new(here.into_iter().collect()))
+}
+
 /// Opens the object store and asks it for something: an error now instead of in the middle of a job.
 pub async fn usable_store(store_url: &str) -> Result<Arc<dyn ObjectStore>, Failure> {
     let store = storage::open_store(store_url).map_err(|e| Failure::local("the object store cannot be opened", e))?;
     storage::store::probe(store.as_ref())
         .await
-        .map_err(|e| Failure::local(format!("the object store {store_url} does not answer"), e))?;
+        .map_err(|e| Failure::local(format!("the object store {} does not answer", without_secrets(store_url)), e))?;
     Ok(store)
 }
 
@@ -102,6 +130,8 @@ struct Running {
 
 impl Running {
     async fn start(args: &UpArgs, home: &Home) -> Result<Self, Failure> {
+        let slots = args.slots.unwrap_or_else(cores);
+        let shares = descriptors::share(descriptors::raise(), slots)?;
         let log_url = match &args.log {
             Some(text) => LogUrl::parse(text).map_err(|e| Failure::Usage(e.to_string()))?,
             None => LogUrl::file(home.log_file()),
@@ -113,7 +143,7 @@ impl Running {
         let token = AgentToken::read_or_create(&agent_token_file)
             .map_err(|e| Failure::local("the agents' token cannot be had", e))?;
         let policy = controller_core::policy_by_name(args.policy.as_str())
-            .ok_or_else(|| Failure::Usage(format!("no policy `{}`", args.policy.as_str())))?;
+            .ok_or_else(|| Failure::Usage(format!("there is no policy `{}`", args.policy.as_str())))?;
 
         let controller = controller_server::start(ControllerConfig {
             log: log.clone(),
@@ -127,26 +157,27 @@ impl Running {
                 .map_err(|e| Failure::local("the cell's secret cannot be had", e))?,
             tick: TICK,
             agent_lease: AGENT_LEASE,
+            connections_max: shares.agents,
         })
         .await
         .map_err(|e| Failure::local("the controller did not start", e))?;
         let telemetry = controller.telemetry();
-        let gateway = gateway::start(GatewayConfig {
+        let config = GatewayConfig {
             log,
             store,
             store_url: store_url.clone(),
             cell: CELL,
             listen: args.listen,
+            host_names: args.allow_host.clone(),
+            dataset_roots: dataset_roots(&args.dataset_root)?,
             telemetry: Arc::new(move |job: &JobId| telemetry.get(job)),
             tenant: name(TenantId::parse(LOCAL_TENANT))?,
-        })
-        .await
-        .map_err(|e| {
+        };
+        let gateway = gateway::start_with(config, Limits::STANDARD.within(shares.api)).await.map_err(|e| {
             Failure::local(format!("the gateway did not start on {}", args.listen), e)
                 .advise("choose another address with --listen")
         })?;
         let server = name(ServerId::parse(LOCAL_SERVER))?;
-        let slots = args.slots.unwrap_or_else(cores);
         let agent = start_agent(AgentParts {
             server: server.clone(),
             slots,
@@ -168,7 +199,7 @@ impl Running {
         first_start::prepare(&client, &self.store_url, &self.server, self.slots).await?;
         let agent = format!("http://{}", self.agent.address());
         match output {
-            Output::Json => mention(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": self.store_url}).to_string()),
+            Output::Json => mention(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": without_secrets(&self.store_url)}).to_string()),
             Output::Table => mention(format!(
                 "Ebb listens on {url} with {} slots (agents: {}, take-back: {agent})\n\nnext, in another terminal:\n  ebb submit docs/examples/digits.yaml\n  ebb watch\n  ebb demand local --needed 1\n\nCtrl-C stops it.",
                 self.slots,

@@ -41,7 +41,17 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
     if ids.len() > BARS_MAX && show == Show::Progress {
         line(format!("{BARS_MAX} of {} unfinished jobs; `ebb watch ID` shows any other", ids.len()));
     }
-    until_over(client, &ids[..ids.len().min(BARS_MAX)], show).await.map(drop)
+    let ended = until_over(client, &ids[..ids.len().min(BARS_MAX)], show).await?;
+    ended.iter().try_for_each(model_or_failure)
+}
+
+/// An error unless the job ended with a model.
+pub fn model_or_failure(job: &Value) -> Result<(), Failure> {
+    let job: Job = wire::read(job)?;
+    if job.phase == "finished" {
+        return Ok(());
+    }
+    Err(Failure::NoModel { job: job.id, phase: job.phase, reason: job.failure })
 }
 
 /// What is printed while jobs are watched.

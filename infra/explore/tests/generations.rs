@@ -69,8 +69,15 @@ impl Hash for World {
 enum Action {
     Ready(ExecutorId),
     Active(Generation),
+    /// A newcomer has been sent the replica.
+    Held(ExecutorId),
     Departed(ExecutorId),
-    PeerLost(ExecutorId),
+    /// One member has no link to another, in the generation in force or in the one that is to begin.
+    Missing {
+        by: ExecutorId,
+        peer: ExecutorId,
+        begun: bool,
+    },
     Gone(ExecutorId, ExitCause),
     Demand(u32),
     Pass(u64),
@@ -216,10 +223,11 @@ impl World {
         whole || placement.proposed.is_some()
     }
 
-    /// The world when time passes, tick by tick, and nothing more happens but that agents end whom they are told to.
-    fn after(&self, ticks_ms: &[u64]) -> World {
+    /// Whether a job that could train is on its way to it after one of these ticks, if nothing more happens but that agents end whom
+    /// they are told to.
+    fn goes_on(&self, ticks_ms: &[u64]) -> bool {
         let mut world = self.clone();
-        for ms in ticks_ms {
+        ticks_ms.iter().any(|ms| {
             world.at = self.at.plus_ms(*ms);
             world.input(&Input::Tick);
             let told = world.core.executors_of(&job_id()).filter(|(_, e)| e.leaving.is_some_and(|l| l.at_once()));
@@ -227,8 +235,8 @@ impl World {
             for (executor, slot) in told {
                 world.report(Report::ExecutorGone { executor, slot, exit: ExitCause::Killed });
             }
-        }
-        world
+            !world.could_train() || world.is_under_way()
+        })
     }
 }
 
@@ -256,12 +264,18 @@ impl Model for Case {
         }
         let ripe = proposals(job).filter(|proposal| world.can_come_into_force(proposal));
         actions.extend(ripe.map(|proposal| Action::Active(proposal.generation)));
+        let without = |member: &&ExecutorId| world.core.executor(member).is_some_and(|executor| !executor.replica);
+        actions.extend(world.members_there().filter(without).map(|member| Action::Held(member.clone())));
         // Somebody else has to be there to say so.
         let there: Vec<&ExecutorId> = world.members_there().collect();
         if may_fail && there.len() > 1 {
-            for member in there {
-                actions.extend([Action::Departed(member.clone()), Action::PeerLost(member.clone())]);
-            }
+            actions.extend(there.iter().map(|member| Action::Departed((*member).clone())));
+            actions.push(Action::Missing { by: there[0].clone(), peer: there[1].clone(), begun: true });
+        }
+        let beginning = job.placement().and_then(|placement| placement.proposed.as_ref()).map(|p| &p.members[..]);
+        if let Some([one, other, ..]) = beginning.filter(|_| may_fail) {
+            let (by, peer) = (one.executor.clone(), other.executor.clone());
+            actions.push(Action::Missing { by, peer, begun: false });
         }
         if world.signals < self.signals {
             let needed = world.core.fleets().next().unwrap().1.needed;
@@ -290,10 +304,17 @@ impl Model for Case {
                 let generation = active(&world)?.proposal.generation;
                 world.report(Report::MemberDeparted { job, generation, executor, leader, step: Step(2) });
             }
-            Action::PeerLost(executor) => {
-                world.faults_left -= 1;
+            Action::Held(executor) => {
                 let generation = active(&world)?.proposal.generation;
-                world.report(Report::PeerLost { job, generation, executor });
+                world.report(Report::ReplicaHeld { executor, generation, step: Step(1) });
+            }
+            Action::Missing { by, peer, begun } => {
+                world.faults_left -= 1;
+                let proposed = self::job(&world.core).placement()?.proposed.as_ref().map(|p| p.generation);
+                let in_force = active(&world).map(|active| active.proposal.generation);
+                let generation = if begun { in_force? } else { proposed? };
+                let (revision, step, peers) = (0, Step(1), vec![peer]);
+                world.report(Report::PeersMissing { job, generation, revision, step, by, peers, begun });
             }
             Action::Gone(executor, exit) => {
                 let found = world.core.executor(&executor)?;
@@ -336,16 +357,11 @@ impl Model for Case {
                 let survives = world.core.executors_of(&job_id()).any(|(_, executor)| executor.can_recover());
                 let trains = matches!(job(&world.core).phase, JobPhase::Running(..)) && survives && world.could_train();
                 let awaited = job(&world.core).active().is_some_and(|active| !active.left.is_empty());
-                let after = world.after(if awaited { &[LEFT_GRACE_MS] } else { &[0] });
-                !trains || !after.could_train() || after.is_under_way()
+                !trains || world.goes_on(if awaited { &[LEFT_GRACE_MS] } else { &[0] })
             }),
             Property::always("who could train does so when time passes", |_, world: &World| {
-                let (late, pause) = (READY_DEADLINE_MS, BACKOFF_MS_MAX);
-                let after = |ticks: &[u64]| {
-                    let after = world.after(ticks);
-                    after.is_under_way() || !after.could_train()
-                };
-                !world.could_train() || after(&[0]) || after(&[late]) || after(&[late, late + pause])
+                let late = LEFT_GRACE_MS + READY_DEADLINE_MS;
+                !world.could_train() || world.goes_on(&[0, LEFT_GRACE_MS, late, late + BACKOFF_MS_MAX])
             }),
             Property::sometimes("a generation recovers", |_, world: &World| world.seen.contains(&Seen::Recovery)),
             Property::sometimes("a generation switches", |_, world: &World| world.seen.contains(&Seen::Switch)),

@@ -18,16 +18,8 @@ const DEPTH_MAX: usize = 12;
 /// Checks every source file and document.
 pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut violations = Vec::new();
-    for folder in SOURCES {
-        let mut sources = Vec::new();
-        collect(&root.join(folder), DEPTH_MAX, &mut sources)?;
-        sources.sort();
-        for source in sources {
-            let text =
-                std::fs::read_to_string(&source).with_context(|| format!("{} cannot be read", source.display()))?;
-            let name = source.strip_prefix(root).unwrap_or(&source).display().to_string();
-            violations.extend(file(&name, &text));
-        }
+    for (name, text) in sources(root)? {
+        violations.extend(file(&name, &text));
     }
     for document in DOCUMENTS {
         match std::fs::read_to_string(root.join(document)) {
@@ -41,6 +33,20 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(violations)
+}
+
+/// Every source file of ours by its name from the root, in order, and what stands in it.
+pub fn sources(root: &Path) -> Result<Vec<(String, String)>> {
+    let mut paths = Vec::new();
+    for folder in SOURCES {
+        collect(&root.join(folder), DEPTH_MAX, &mut paths)?;
+    }
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        Ok((path.strip_prefix(root).unwrap_or(&path).display().to_string(), text))
+    };
+    paths.into_iter().map(read).collect()
 }
 
 fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {

@@ -1,29 +1,25 @@
 //! Contributor commands. `cargo xtask check` keeps the rules that the compiler does not: who may depend on whom, what pure
-//! crates may pull in, how files begin and how long they grow, and that the documents name files that exist.
+//! crates may pull in, how files begin and how long they grow, that the documents name files that exist, and that messages to
+//! people are sentences.
 //!
-//! Next: `dependencies.rs` (the table), then `files.rs`.
+//! Next: `dependencies.rs` (the table), then `files.rs` and `messages.rs`.
 
 mod dependencies;
 mod files;
 mod manifests;
+mod messages;
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask check\n\nChecks the dependency table, manifests, file headers and sizes, and paths named in documents.";
+const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, paths named in documents, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["check"] => match check() {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::FAILURE,
-            Err(error) => {
-                eprintln!("xtask: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        ["check"] => ended(check()),
+        ["messages"] => ended(root().and_then(|root| messages::write(&root)).map(|()| true)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -35,18 +31,30 @@ fn main() -> ExitCode {
     }
 }
 
+fn ended(outcome: Result<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs every check and prints every violation; whether there were none.
 fn check() -> Result<bool> {
     let root = root()?;
     let mut violations = dependencies::check(&root)?;
     violations.extend(manifests::check(&root)?);
     violations.extend(files::check(&root)?);
+    violations.extend(messages::check(&root)?);
     for violation in &violations {
         eprintln!("{violation}");
     }
     let count = violations.len();
     if count == 0 {
-        println!("xtask check: dependency table, manifests, headers, sizes and document paths hold");
+        println!("xtask check: dependency table, manifests, headers, sizes, document paths and messages hold");
     } else {
         eprintln!("xtask check: {count} violation{}", if count == 1 { "" } else { "s" });
     }

@@ -1,33 +1,37 @@
-//! Runs schedules from seeds on the command line: `chaos FIRST COUNT [shrink]`.
+//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [MUTANT]` or `chaos FILE`.
+
+use loadtest_world::{Mutant, Mutants, Outcome, Schedule, run, shrink, weather};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    let number = |at: usize, or: u64| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(or);
-    let (first, count) = (number(1, 0), number(2, 100));
-    let shrinks = arguments.get(3).is_some_and(|word| word == "shrink");
     std::panic::set_hook(Box::new(|_| {}));
-    let begun = std::time::Instant::now();
-    let (mut events, mut failed) = (0, 0);
-    let mutants = loadtest_world::Mutants::default();
-    let mut met = std::collections::BTreeMap::new();
-    for seed in first..first + count {
-        let schedule = loadtest_world::weather::schedule(seed);
-        let outcome = loadtest_world::run(&schedule, &mutants);
-        events += outcome.events;
-        for (key, times) in &outcome.met {
-            *met.entry(*key).or_insert(0) += times;
-        }
-        if let Some(finding) = &outcome.finding {
-            failed += 1;
-            println!("{seed}: {} [{} ms, {} events] {}", finding.property, finding.at_ms, outcome.events, finding.detail);
-            if shrinks {
-                let small = loadtest_world::shrink(&schedule, &mutants);
-                println!("{}", serde_json::to_string(&small).unwrap_or_default());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quoted = |name: &String| serde_json::from_value::<Mutant>(serde_json::Value::from(name.as_str())).ok();
+    let mutants = Mutants(arguments.iter().filter_map(quoted).collect());
+    let numbers: Vec<u64> = arguments.iter().filter_map(|text| text.parse().ok()).collect();
+    let shrinks = arguments.iter().any(|word| word == "shrink");
+    match numbers[..] {
+        [first, count] => (first..first + count).for_each(|seed| {
+            let schedule = weather::schedule(seed);
+            let outcome = run(&schedule, &mutants);
+            print(&seed.to_string(), &outcome);
+            if shrinks && outcome.finding.is_some() {
+                println!("{}", serde_json::to_string(&shrink(&schedule, &mutants)).unwrap_or_default());
             }
-        } else if arguments.get(3).is_some() {
-            println!("{seed}: ok {} ms, {} events, {} steps, {} generations", outcome.time_ms, outcome.events, outcome.steps, outcome.generations);
-        }
+        }),
+        _ => arguments.iter().filter(|name| name.ends_with(".json")).for_each(|name| {
+            let text = std::fs::read_to_string(name).unwrap_or_default();
+            match serde_json::from_str::<Schedule>(&text) {
+                Ok(schedule) => print(name, &run(&schedule, &mutants)),
+                Err(error) => println!("{name} is no schedule: {error}"),
+            }
+        }),
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    println!("{count} schedules, {failed} failed, {events} events, {seconds:.1} s, {:.0} events/s", events as f64 / seconds);
+}
+
+fn print(name: &str, outcome: &Outcome) {
+    let Outcome { events, time_ms, steps, generations, finding, .. } = outcome;
+    match finding {
+        Some(found) => println!("{name}: {} [{time_ms} ms, {events} events] {}", found.property, found.detail),
+        None => println!("{name}: well, {time_ms} ms, {events} events, {steps} steps, {generations} generations"),
+    }
 }

@@ -60,6 +60,7 @@ impl World {
             Act::SlowLinks { times, for_ms } => (self.net.slow, self.net.slow_until) = (times, self.until(for_ms)),
             Act::StallLog { for_ms } => {
                 self.log.stalled_until = self.log.stalled_until.max(self.until(for_ms));
+                self.log.stalled_for_ms = for_ms;
                 self.bus.put(self.log.stalled_until, Event::Over(Over::LogStall));
             }
             Act::LoseAcknowledgements { for_ms } => self.log.loses_acknowledgements_until = self.until(for_ms),
@@ -131,7 +132,7 @@ impl World {
         let core: BTreeSet<Place> = (0..=self.schedule.setup.core_servers).collect();
         let now = self.now();
         self.healed_at = Some(now);
-        self.log.stalled_until = now;
+        (self.log.stalled_until, self.log.stalled_for_ms) = (now, 0);
         (self.log.refuses_until, self.log.loses_acknowledgements_until, self.log.late_until) = (now, now, now);
         self.log_goes_on();
         (self.store.away_until, self.store.slow_until) = (now, now);

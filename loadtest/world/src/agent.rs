@@ -128,7 +128,8 @@ impl World {
                     self.send_in(PIPE_US, child, Input::Frame(frame));
                 }
             }
-            Out::Kill { slot, .. } => {
+            Out::Kill { slot, executor, cause } => {
+                self.check_kill(pid, slot, &executor, cause);
                 if let Some(child) = self.agent(pid).and_then(|agent| agent.slots.get(&slot).copied()) {
                     self.kill(child);
                 }
@@ -194,7 +195,9 @@ impl World {
 
     /// An executor says something to its agent.
     pub fn say_to_agent(&mut self, child: Pid, frame: FromExecutor) {
-        let Some((agent, slot, executor)) = self.executor(child).map(|e| (e.agent, e.slot, e.id.clone())) else { return };
+        let Some((agent, slot, executor)) = self.executor(child).map(|e| (e.agent, e.slot, e.id.clone())) else {
+            return;
+        };
         if matches!(frame, FromExecutor::Alive) {
             let word = ExecutorWord::Heard;
             return self.send_in(PIPE_US, agent, Input::Agent(In::Executor { slot, executor, word }));

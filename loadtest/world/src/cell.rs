@@ -82,7 +82,7 @@ impl World {
         match out {
             Out::Append { .. } | Out::Read { .. } | Out::Follow { .. } | Out::AskEnd { .. } => self.ask_log(pid, out),
             Out::Tell { link, message } => {
-                let message = self.mutants.orders(message, &self.log.truth, &self.hosts, self.bus.now());
+                let message = self.mutants.orders(message, &self.hosts, self.bus.now());
                 if let Some(conn) = self.cell(pid).and_then(|cell| cell.streams.get(&link).copied()) {
                     self.post(conn, 1, Packet::Down(message));
                 }
@@ -92,7 +92,7 @@ impl World {
                     self.close(conn, 1, cause, true);
                 }
             }
-            Out::Delete { number, manifest_key } => self.delete(pid, number, &manifest_key),
+            Out::Delete { number, name } => self.delete(pid, number, &name),
             Out::StandDown(end) => self.stand_down(pid, &end),
             Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
             Out::Telemetry(_) | Out::Committed(_) | Out::Note(_) => {}
@@ -121,7 +121,9 @@ impl World {
             return false;
         }
         let nobody = workers_session::Peer(0);
-        let Some(conn) = self.connect(Kind::Stream(number), (agent, nobody), (controller, nobody)) else { return false };
+        let Some(conn) = self.connect(Kind::Stream(number), (agent, nobody), (controller, nobody)) else {
+            return false;
+        };
         let link = LinkId(conn.0);
         let Some(cell) = self.cell(controller) else { return false };
         cell.streams.insert(link, conn);
@@ -132,7 +134,7 @@ impl World {
 
     /// An agent says something to a controller.
     pub fn hear_agent(&mut self, pid: Pid, conn: ConnId, message: AgentMessage) {
-        if let Some(message) = self.mutants.heard(message, &self.log.truth) {
+        if let Some(message) = self.mutants.heard(message, &self.log, self.bus.now()) {
             self.send_in(0, pid, Input::Cell(In::Said { link: LinkId(conn.0), message }));
         }
     }

@@ -13,8 +13,15 @@ use std::collections::BTreeMap;
 pub struct Found {
     pub seed: u64,
     pub finding: Finding,
-    /// As few entries as are enough; written to a file, it replays.
     pub schedule: Schedule,
+}
+
+impl Found {
+    /// The schedule with as few entries as are enough; written to a file, it replays. Takes many runs.
+    #[must_use]
+    pub fn smallest(&self) -> Schedule {
+        shrink(&self.schedule, &Mutants::default())
+    }
 }
 
 /// What runs came to.
@@ -35,11 +42,14 @@ pub struct Tally {
 impl Tally {
     /// Runs the schedule of a seed.
     pub fn add(&mut self, seed: u64) {
-        let schedule = weather::schedule(seed);
+        self.run(seed, weather::schedule(seed));
+    }
+
+    /// Runs a schedule that goes by the name of a seed.
+    pub fn run(&mut self, seed: u64, schedule: Schedule) {
         let outcome = run(&schedule, &Mutants::default());
         self.count(&schedule, &outcome);
         if let Some(finding) = outcome.finding {
-            let schedule = shrink(&schedule, &Mutants::default());
             self.findings.push(Found { seed, finding, schedule });
         }
     }

@@ -5,16 +5,19 @@
 
 use crate::cell::AGENT_LEASE_MS;
 use crate::numbers::{REPLICA, Reference};
+use crate::people::TAKE_BACK_GRACE_MS;
 use crate::schedule::{Schedule, Setup};
 use crate::time::At;
-use crate::world::{Event, Pid, World};
+use crate::weather::CORE_NEEDS_MS;
+use crate::world::{CONTROL, Event, Pid, World};
 use controller_core::invariants;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
-use events_schema::fact::{Fact, Proposal};
+use events_schema::fact::{Fact, LeaveCause};
 use events_schema::{ExecutorId, JobId, Offset, SlotId, Step};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use workers_agent_core::KillCause;
 use workers_session::{Membership, Tag};
 
 /// How often liveness is looked at.
@@ -27,6 +30,10 @@ const DECISION_MS: u64 = TAKE_OVER_MS;
 const CALM_MS: u64 = 60_000;
 /// Steps that every watched job makes in that time at least.
 const CALM_STEPS: u64 = 3;
+/// A kill may be so much early: the time of a batch, and clocks that drift.
+const KILL_EARLY_MS: u64 = 1_000;
+/// With a longer lease no loan ends by itself during a run.
+const LONG_LEASE_MS: u64 = 300_000;
 /// The core's own words for these are of production, with its own grace; the world measures them itself.
 const MEASURED_HERE: [&str; 1] = ["a reclaimed slot is free by its deadline"];
 
@@ -48,7 +55,6 @@ struct Watched {
     healed: Step,
     newest: Step,
     rose_at: At,
-    generations: u64,
 }
 
 /// What is remembered to check by.
@@ -61,6 +67,8 @@ pub struct Checks {
     newest: BTreeMap<JobId, (Step, At)>,
     watched: BTreeMap<JobId, Watched>,
     undecided: BTreeMap<(InputStream, Offset), At>,
+    /// Since when slots are on their way back.
+    reclaimed: BTreeMap<SlotId, At>,
     pub controllers_ended: u64,
     /// How often a fault met a phase.
     pub met: BTreeMap<(&'static str, &'static str), u64>,
@@ -86,6 +94,7 @@ impl Checks {
             newest: BTreeMap::new(),
             watched: BTreeMap::new(),
             undecided: BTreeMap::new(),
+            reclaimed: BTreeMap::new(),
             controllers_ended: 0,
             met: BTreeMap::new(),
             generations: 0,
@@ -126,7 +135,7 @@ impl Checks {
             });
             if runs {
                 let newest = self.newest.get(id).map_or(Step(0), |(step, _)| *step);
-                let watched = Watched { healed: newest, newest, rose_at: at, generations: 0 };
+                let watched = Watched { healed: newest, newest, rose_at: at };
                 self.watched.insert(id.clone(), watched);
             }
         }
@@ -190,6 +199,28 @@ impl World {
         }
     }
 
+    /// An agent kills an executor. At the deadline of a reclaim, and for no other reason that could be: not before it.
+    pub fn check_kill(&mut self, agent: Pid, slot: u16, executor: &ExecutorId, cause: KillCause) {
+        let (now, setup) = (self.now(), &self.schedule.setup);
+        let Some(place) = self.processes.get(&agent).map(|process| process.place) else { return };
+        let id = SlotId { server: Self::server_at(place), index: slot };
+        let truth = &self.log.truth;
+        let leaving = truth.executor(executor).and_then(|executor| executor.leaving);
+        let by_order = leaving.is_some_and(|leaving| leaving.cause == LeaveCause::Reclaim)
+            && truth.server(&id.server).is_some_and(|server| server.connected)
+            && cause == KillCause::Deadline
+            && setup.loan_lease_ms > LONG_LEASE_MS
+            && !self.people.taken.contains(&(place, slot));
+        let quiet_ms = setup.reclaim_deadline_ms + 2 * AGENT_LEASE_MS;
+        let calm = [self.log.stalled_until, self.hosts[usize::from(place)].disturbed_at, self.hosts[0].disturbed_at];
+        let calm = calm.iter().all(|at| at.0 == 0 || now.since_ms(*at) > quiet_ms);
+        let Some(at) = self.checks.reclaimed.get(&id).filter(|_| by_order && calm) else { return };
+        if at.plus_ms(setup.reclaim_deadline_ms) > now.plus_ms(KILL_EARLY_MS) {
+            let detail = format!("{executor} on {id} after {} of {} ms", now.since_ms(*at), setup.reclaim_deadline_ms);
+            self.found("L2: nobody is killed before its deadline", detail);
+        }
+    }
+
     /// A batch counts: what the state has to be like then.
     pub fn check_batch(&mut self, before: &State, batch: &Batch) {
         self.checks.batches += 1;
@@ -202,7 +233,12 @@ impl World {
         for fact in &batch.facts {
             match fact {
                 Fact::SlotReturned { slot } => self.check_returned(slot),
-                Fact::GenerationProposed { job, proposal } => self.count_generation(job, proposal),
+                Fact::SlotReclaimed { slot, .. } => {
+                    self.checks.reclaimed.entry(slot.clone()).or_insert(self.bus.now());
+                }
+                Fact::GenerationProposed { proposal, .. } => {
+                    self.checks.generations = self.checks.generations.max(proposal.generation.0);
+                }
                 Fact::AgentGone { server } => self.check_given_up(server),
                 Fact::JobFailed { job, reason } => {
                     self.found("no job fails for what its servers did", format!("{job}: {reason}"));
@@ -224,18 +260,14 @@ impl World {
         }
     }
 
-    fn count_generation(&mut self, job: &JobId, proposal: &Proposal) {
-        self.checks.generations = self.checks.generations.max(proposal.generation.0);
-        if let Some(watched) = self.checks.watched.get_mut(job) {
-            watched.generations += 1;
-        }
-    }
-
-    /// L4: an agent of the core is heard from the healing on.
+    /// L4: nobody is given up who could speak to a controller that could hear, for two leases and more.
     fn check_given_up(&mut self, server: &events_schema::ServerId) {
-        let Some(healed_at) = self.healed_at else { return };
-        let core = Self::place_of(server) <= self.schedule.setup.core_servers;
-        if core && self.now() > healed_at.plus_ms(2 * AGENT_LEASE_MS) {
+        let place = Self::place_of(server);
+        let quiet = |place: u16| self.now().since_ms(self.hosts[usize::from(place)].disturbed_at) > 3 * AGENT_LEASE_MS;
+        let speaks = self.hosts[usize::from(place)].agent.is_some_and(|pid| self.runs(pid));
+        let hears = self.controller.is_some_and(|pid| self.runs(pid));
+        let whole = self.net.is_whole(place, CONTROL) && self.net.is_whole(CONTROL, place);
+        if quiet(place) && quiet(CONTROL) && speaks && hears && whole {
             self.found("L4: nobody healthy is given up", format!("{server}"));
         }
     }
@@ -245,7 +277,11 @@ impl World {
         self.bus.put(self.bus.now().plus_ms(LOOK_MS), Event::Check);
         self.check_take_backs();
         let Some(healed_at) = self.healed_at else { return };
-        (1..=self.schedule.setup.core_servers).for_each(|place| self.lend_again(place));
+        let since_ms = self.now().since_ms(healed_at);
+        if since_ms + LOOK_MS < CORE_NEEDS_MS.0 || since_ms > CORE_NEEDS_MS.1 {
+            (1..=self.schedule.setup.core_servers).for_each(|place| self.lend_again(place));
+        }
+        self.check_reclaims(healed_at);
         self.check_decisions(healed_at);
         self.check_progress(healed_at);
     }
@@ -260,6 +296,24 @@ impl World {
                 let detail = format!("at {} for {request}", Self::server_at(asked.place));
                 self.found("L2: a direct take-back is answered in time", detail);
             }
+        }
+    }
+
+    /// L2, through the log: a slot of the core is free by its deadline, from the take-over after the healing on.
+    fn check_reclaims(&mut self, healed_at: At) {
+        let (now, truth) = (self.now(), &self.log.truth);
+        let reclaimed =
+            |slot: &SlotId| truth.slot(slot).is_some_and(|s| matches!(s.state, SlotState::Reclaimed { .. }));
+        self.checks.reclaimed.retain(|slot, _| reclaimed(slot));
+        let within_ms = self.schedule.setup.reclaim_deadline_ms + TAKE_BACK_GRACE_MS;
+        let able_at = healed_at.plus_ms(TAKE_OVER_MS);
+        let core = |slot: &SlotId| Self::place_of(&slot.server) <= self.schedule.setup.core_servers;
+        let late =
+            self.checks.reclaimed.iter().find(|(slot, at)| core(slot) && now > (**at).max(able_at).plus_ms(within_ms));
+        if let Some((slot, at)) = late {
+            let detail = format!("{slot}, reclaimed at {} ms for {within_ms} ms at most", at.since_ms(At(0)));
+            self.found("L2: a reclaimed slot is free by its deadline", detail);
+            self.checks.reclaimed.clear();
         }
     }
 
@@ -279,7 +333,9 @@ impl World {
         let (now, patience_ms) = (self.now(), patience_ms(&self.schedule.setup));
         let truth = &self.log.truth;
         let ended = |id: &JobId| {
-            truth.job(id).is_none_or(|job| job.phase.is_terminal() || matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended))
+            truth.job(id).is_none_or(|job| {
+                job.phase.is_terminal() || matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended)
+            })
         };
         self.checks.watched.retain(|id, _| !ended(id));
         let stuck = self.checks.watched.iter().find(|(_, watched)| now > watched.rose_at.plus_ms(patience_ms));
@@ -318,11 +374,5 @@ impl World {
             }
         }
         text
-    }
-
-    /// Everything that acts had to do with, for the report of a run.
-    #[must_use]
-    pub fn acts_met(&self) -> BTreeSet<(&'static str, &'static str)> {
-        self.checks.met.keys().copied().collect()
     }
 }

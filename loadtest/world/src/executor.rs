@@ -15,9 +15,7 @@ use events_schema::{ExecutorId, Generation, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use workers_agent_core::ProcessEnd;
-use workers_member::{
-    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, Parcel, Term, Unit,
-};
+use workers_member::{Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, Parcel, Term, Unit};
 use workers_session::{Peer, RankMetrics, Tag};
 
 /// Exit statuses of an executor that ends by itself.
@@ -371,7 +369,10 @@ impl World {
                 executor.total[range.clone()].iter_mut().zip(&sum).for_each(|(place, e)| *place = Some(*e));
                 let job = executor.id.job.clone();
                 if self.reference(&job).sum(step)[range.clone()] != sum[..] {
-                    self.found("sums are added in the order of the tree", format!("{pid:?} {tag} step {step} {range:?}"));
+                    self.found(
+                        "sums are added in the order of the tree",
+                        format!("{pid:?} {tag} step {step} {range:?}"),
+                    );
                 }
                 for to in to {
                     self.post_bulk(pid, to, bulk(Kind::Reduced, range.start), &sum);

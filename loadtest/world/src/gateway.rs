@@ -6,8 +6,8 @@ use crate::people::Wish;
 use crate::world::{Event, World};
 use events_rule::Stream;
 use events_rule::count::{Counter, Verdict};
-use events_schema::batch::{EventRecord, InputStream, from_bytes};
 use events_schema::Offset;
+use events_schema::batch::{EventRecord, InputStream, from_bytes};
 use gateway_call::{Answers, Call, In, Out, Outcome, Question, Waits};
 use std::collections::BTreeMap;
 

@@ -14,8 +14,8 @@
 #![allow(missing_docs)]
 
 pub mod bus;
-pub mod chaos;
 pub mod chance;
+pub mod chaos;
 pub mod checks;
 pub mod mutants;
 pub mod numbers;

@@ -71,6 +71,8 @@ pub struct Log {
     follows: Vec<(Pid, Stream, Ticket, Offset)>,
     waiting: Vec<Waiting>,
     pub stalled_until: At,
+    /// Length of the newest stall.
+    pub stalled_for_ms: u64,
     pub refuses_until: At,
     pub loses_acknowledgements_until: At,
     pub late_until: At,
@@ -87,6 +89,7 @@ impl Default for Log {
             follows: Vec::new(),
             waiting: Vec::new(),
             stalled_until: At(0),
+            stalled_for_ms: 0,
             refuses_until: At(0),
             loses_acknowledgements_until: At(0),
             late_until: At(0),

@@ -1,10 +1,12 @@
 //! Mended defects, switched on again one at a time: whether the world would find them. They live here, between the machines, so that
 //! production holds nothing of them.
 
+use crate::cell::AGENT_LEASE_MS;
+use crate::log::Log;
 use crate::time::At;
 use crate::world::Host;
-use controller_core::State;
 use controller_core::state::Job;
+use events_schema::ServerId;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::Report;
 use serde::{Deserialize, Serialize};
@@ -19,11 +21,18 @@ pub enum Mutant {
     LateOrdersStart,
     /// A deadline is converted by the wall clocks of two hosts.
     DeadlinesByTheWall,
+    /// An agent's words are not heard while the log stalls, nor for a while after.
+    LogStallGivesAgentsUp,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 3] = [Mutant::StaleLossesAreDropped, Mutant::LateOrdersStart, Mutant::DeadlinesByTheWall];
+    pub const ALL: [Mutant; 4] = [
+        Mutant::StaleLossesAreDropped,
+        Mutant::LateOrdersStart,
+        Mutant::DeadlinesByTheWall,
+        Mutant::LogStallGivesAgentsUp,
+    ];
 }
 
 /// The defects that are switched on.
@@ -37,7 +46,12 @@ impl Mutants {
 
     /// What a controller hears of what an agent says.
     #[must_use]
-    pub fn heard(&self, message: AgentMessage, truth: &State) -> Option<AgentMessage> {
+    pub fn heard(&self, message: AgentMessage, log: &Log, now: At) -> Option<AgentMessage> {
+        let truth = &log.truth;
+        let stalled = log.stalled_for_ms > AGENT_LEASE_MS && now < log.stalled_until.plus_ms(2 * AGENT_LEASE_MS);
+        if stalled && self.has(Mutant::LogStallGivesAgentsUp) && matches!(message, AgentMessage::Heartbeat) {
+            return None;
+        }
         if self.has(Mutant::StaleLossesAreDropped)
             && let AgentMessage::Report { number, at, report: Report::PeerLost { job, generation, .. } } = &message
         {
@@ -52,7 +66,7 @@ impl Mutants {
 
     /// What an agent hears of what a controller says.
     #[must_use]
-    pub fn orders(&self, message: ControllerMessage, _truth: &State, hosts: &[Host], now: At) -> ControllerMessage {
+    pub fn orders(&self, message: ControllerMessage, hosts: &[Host], now: At) -> ControllerMessage {
         let ControllerMessage::Orders(mut orders) = message else { return message };
         for order in &mut orders.executors {
             let place = order.slot.server.as_str().rsplit('-').next().and_then(|n| n.parse::<usize>().ok());
@@ -69,6 +83,6 @@ impl Mutants {
     }
 }
 
-fn nobody() -> events_schema::ServerId {
-    events_schema::ServerId::parse("nobody").unwrap_or_else(|e| unreachable!("{e}"))
+fn nobody() -> ServerId {
+    ServerId::parse("nobody").unwrap_or_else(|e| unreachable!("{e}"))
 }

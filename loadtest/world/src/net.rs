@@ -112,6 +112,7 @@ impl World {
     /// Cuts a direction between hosts.
     pub fn cut(&mut self, from: Place, to: Place) {
         *self.net.cuts.entry((from, to)).or_default() += 1;
+        self.disturb([from, to]);
     }
 
     /// One fault less cuts a direction: what was stuck goes on.
@@ -122,6 +123,7 @@ impl World {
             return;
         }
         self.net.cuts.remove(&(from, to));
+        self.disturb([from, to]);
         let at = self.bus.now().plus_us(self.schedule.setup.latency_us);
         for (id, conn) in &mut self.net.conns {
             for wire in 0..2 {
@@ -131,6 +133,12 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    fn disturb(&mut self, places: [Place; 2]) {
+        for place in places {
+            self.hosts[usize::from(place)].disturbed_at = self.bus.now();
         }
     }
 
@@ -216,8 +224,7 @@ impl World {
             let (one, other) = (conn.ends[0].place, conn.ends[1].place);
             conn.kind == Kind::Link && ((one, other) == (from, to) || (one, other) == (to, from))
         };
-        let links: Vec<ConnId> =
-            self.net.conns.iter().filter(|(_, conn)| between(conn)).map(|(id, _)| *id).collect();
+        let links: Vec<ConnId> = self.net.conns.iter().filter(|(_, conn)| between(conn)).map(|(id, _)| *id).collect();
         for id in links {
             // Of what is under way, any end may be lost.
             for direction in 0..2 {
@@ -254,7 +261,6 @@ impl World {
         let (kind, pid, other) = (conn.kind, conn.ends[end].pid, conn.ends[1 - end].peer);
         let sender = conn.ends[1 - end].pid;
         let link = LinkId { peer: other, number: id.0 };
-        let arrived = std::time::Duration::from_micros(self.clock(pid).us(self.now()));
         let input = match packet {
             Packet::Up(message) => {
                 self.tell_sent(sender, kind);
@@ -262,7 +268,7 @@ impl World {
                 return;
             }
             Packet::Down(message) => return self.hear_controller(pid, kind, message),
-            Packet::Say(envelope) => In::Message { link, envelope, bytes: MESSAGE_BYTES as usize, arrived },
+            Packet::Say(envelope) => In::Message { link, envelope, bytes: MESSAGE_BYTES as usize },
             Packet::Bulk(bulk, payload) => In::Bulk { link, bulk, payload },
             Packet::Close(cause) => {
                 self.close(id, end, None, true);

@@ -69,6 +69,8 @@ pub struct People {
     commands: u64,
     requests: u64,
     pub asked: BTreeMap<u64, Asked>,
+    /// Slots that were ever taken back directly.
+    pub taken: BTreeSet<(Place, u16)>,
 }
 
 impl People {
@@ -82,6 +84,7 @@ impl People {
             commands: 0,
             requests: 0,
             asked: BTreeMap::new(),
+            taken: BTreeSet::new(),
         }
     }
 }
@@ -154,14 +157,17 @@ impl World {
             fleet.hands.clear();
         }
         (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
-        let signal = DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
+        let signal =
+            DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
         self.ask(Wish::Signal { place, signal });
     }
 
     /// A fleet that needs nothing lends what it took back, one question at a time.
     pub fn lend_again(&mut self, place: Place) {
         let waits = self.people.asked.values().any(|asked| asked.place == place);
-        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else { return };
+        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else {
+            return;
+        };
         if fleet.needed > 0 {
             return self.demand(place, 0);
         }
@@ -171,7 +177,7 @@ impl World {
             return;
         }
         if let Some(fleet) = self.people.fleets.get_mut(&place) {
-            slots.iter().for_each(|slot| drop(fleet.hands.remove(&slot.index)));
+            fleet.hands.retain(|index| !slots.iter().any(|slot| slot.index == *index));
         }
         self.command(Command::OfferSlots { fleet: fleet_name(place), slots });
     }
@@ -221,12 +227,14 @@ impl World {
 
     /// A fleet takes slots back at the agent. Not while a signal of its own is undecided: that one may lend them.
     pub fn take_back(&mut self, place: Place, slots: BTreeSet<u16>, within_ms: u64) {
-        let open = self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
+        let lends = self.healed_at.is_some();
+        let open = lends || self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
         let Some(agent) = self.hosts[usize::from(place)].agent.filter(|_| !open) else { return };
         let now = self.now();
         let request = self.people.requests;
         self.people.requests += 1;
         let until = now.plus_ms(within_ms + TAKE_BACK_GRACE_MS);
+        self.people.taken.extend(slots.iter().map(|slot| (place, *slot)));
         let host = &self.hosts[usize::from(place)];
         let excused = now < host.disk_full_until || !self.runs(agent);
         self.people.asked.insert(request, Asked { agent, place, until, excused });
@@ -239,7 +247,10 @@ impl World {
         let Answer::Freed(freed) = answer else { return };
         for slot in freed {
             if let Some(other) = self.executor_on(asked.place, slot.slot.index) {
-                self.found("a slot that its fleet was told is free is free", format!("{} of {pid:?}: {other:?}", slot.slot));
+                self.found(
+                    "a slot that its fleet was told is free is free",
+                    format!("{} of {pid:?}: {other:?}", slot.slot),
+                );
             }
             if let Some(fleet) = self.people.fleets.get_mut(&asked.place) {
                 fleet.hands.insert(slot.slot.index);

@@ -10,7 +10,9 @@ const RUNS_MAX: u32 = 200;
 /// A schedule with as few entries as were found to be enough.
 #[must_use]
 pub fn shrink(schedule: &Schedule, mutants: &Mutants) -> Schedule {
-    let Some(property) = run(schedule, mutants).finding.map(|finding| finding.property) else { return schedule.clone() };
+    let Some(property) = run(schedule, mutants).finding.map(|finding| finding.property) else {
+        return schedule.clone();
+    };
     let fails = |schedule: &Schedule| run(schedule, mutants).finding.is_some_and(|found| found.property == property);
     let (mut smallest, mut runs, mut width) = (schedule.clone(), 0, schedule.entries.len().div_ceil(2).max(1));
     loop {

@@ -4,12 +4,15 @@
 use crate::numbers::{Element, REPLICA, digest};
 use crate::time::At;
 use crate::world::{Input, Pid, World};
+use events_schema::control::FromExecutor;
 use events_schema::fact::Entry;
-use events_schema::{Digest, Generation, JobId, Step};
+use events_schema::report::Report;
+use events_schema::{Digest, Generation, JobId, Step, WriterToken};
 use std::collections::BTreeMap;
+use storage_keys::CheckpointName;
 use workers_agent_core::ProcessEnd;
 use workers_member::{In, Saved, Task, Written};
-use workers_session::ShardWritten;
+use workers_session::{CheckpointId, ShardWritten};
 
 /// Time of any request, and between two attempts while the store is away.
 const REQUEST_US: u64 = 15_000;
@@ -35,7 +38,8 @@ pub struct Job {
 #[derive(Debug)]
 enum What {
     Write(Task, Snapshot),
-    Load(Generation, Option<String>, JobId),
+    /// The manifests that may be read, newest first; none: the job's beginning.
+    Load(Generation, Vec<String>),
 }
 
 /// One object.
@@ -56,18 +60,14 @@ pub struct Store {
 }
 
 impl Store {
-    fn folder(job: &JobId) -> String {
-        format!("jobs/{job}/checkpoints/")
-    }
-
-    /// The newest manifest of a job below a key.
-    fn manifest_before(&self, job: &JobId, below: Option<&str>) -> Option<&String> {
-        let folder = Self::folder(job);
+    /// The newest manifest of a job.
+    fn newest_manifest(&self, job: &JobId) -> Option<&String> {
         let manifests = self.objects.iter().filter(|(_, object)| matches!(object, Object::Manifest { .. }));
-        manifests
-            .map(|(key, _)| key)
-            .filter(|key| key.starts_with(&folder) && below.is_none_or(|below| key.as_str() < below))
-            .next_back()
+        let named = manifests.filter_map(|(key, _)| Some((CheckpointName::of_manifest(key)?, key)));
+        named
+            .filter(|(name, _)| name.job == *job)
+            .max_by_key(|(name, _)| (name.step, name.generation))
+            .map(|(_, key)| key)
     }
 
     /// The replica that a manifest names, if all of it is there and sound.
@@ -83,10 +83,22 @@ impl Store {
 
     /// Damages the newest checkpoint of a job. Whether there was one.
     pub fn damage(&mut self, job: &JobId) -> bool {
-        let Some(key) = self.manifest_before(job, None).cloned() else { return false };
+        let Some(key) = self.newest_manifest(job).cloned() else { return false };
         let Some(Object::Manifest { shards, .. }) = self.objects.get(&key) else { return false };
         let shard = shards.first().cloned();
         shard.is_some_and(|shard| self.objects.remove(&shard).is_some())
+    }
+}
+
+/// What the executors of this world name their objects by; whose token is whose is the controller's matter.
+const WRITER: WriterToken = WriterToken([7; 16]);
+
+fn name(job: &JobId, checkpoint: CheckpointId) -> CheckpointName {
+    CheckpointName {
+        job: job.clone(),
+        generation: checkpoint.tag.generation,
+        step: checkpoint.step,
+        writer: Some(WRITER),
     }
 }
 
@@ -116,17 +128,21 @@ impl World {
 
     /// An executor makes or reads its replica.
     pub fn load(&mut self, pid: Pid, generation: Generation, entry: &Entry) {
-        let Some(job) = self.executor(pid).map(|executor| executor.id.job.clone()) else { return };
-        let (key, us) = match entry {
-            Entry::Checkpoint { manifest_key } => (Some(manifest_key.clone()), self.store_us(REPLICA)),
-            _ => (None, 1_000),
+        if self.executor(pid).is_none() {
+            return;
+        }
+        let (keys, us) = match entry {
+            Entry::Checkpoint { manifest_key, earlier } => {
+                (std::iter::once(manifest_key).chain(earlier).cloned().collect(), self.store_us(REPLICA))
+            }
+            _ => (Vec::new(), 1_000),
         };
-        self.send_in(us, pid, Input::Stored(Job { begun: self.now(), what: What::Load(generation, key, job) }));
+        self.send_in(us, pid, Input::Stored(Job { begun: self.now(), what: What::Load(generation, keys) }));
     }
 
     /// The time of a request is over.
     pub fn on_stored(&mut self, pid: Pid, job: Job) {
-        let needs_store = !matches!(job.what, What::Load(_, None, _));
+        let needs_store = !matches!(&job.what, What::Load(_, keys) if keys.is_empty());
         if needs_store && self.now() < self.store.away_until {
             return self.try_again(pid, job);
         }
@@ -135,8 +151,8 @@ impl World {
                 let written = self.put(task, snapshot);
                 self.feed_member(pid, In::Written(written));
             }
-            What::Load(generation, key, job) => {
-                let (step, replica) = self.restore(&job, key);
+            What::Load(generation, keys) => {
+                let (step, replica) = self.restore(pid, &keys);
                 self.loaded(pid, generation, step, replica);
             }
         }
@@ -147,7 +163,9 @@ impl World {
             return self.send_in(AGAIN_US, pid, Input::Stored(job));
         }
         match job.what {
-            What::Write(task, _) => self.feed_member(pid, In::NotWritten(task.checkpoint())),
+            What::Write(task, _) => {
+                self.feed_member(pid, In::NotWritten { checkpoint: task.checkpoint(), later: true })
+            }
             What::Load(..) => self.end_executor(pid, ProcessEnd::Exited(crate::executor::STATUS_NOT_RESTORED)),
         }
     }
@@ -156,51 +174,51 @@ impl World {
         let replica_digest = digest(&snapshot.replica);
         match task {
             Task::Shard { checkpoint, index, count } => {
-                let folder = Store::folder(&snapshot.job);
-                let (step, tag) = (checkpoint.step, checkpoint.tag);
-                let key = format!("{folder}{:012}-{:06}-{:04}/shard-{index}", step.0, tag.generation.0, tag.revision);
-                self.store.objects.insert(key.clone(), Object::Shard(snapshot));
+                let key = name(&snapshot.job, checkpoint).shard(u32::from(index));
+                self.store.objects.insert(key, Object::Shard(snapshot));
                 let bytes = self.schedule.setup.element_bytes * (REPLICA / usize::from(count).max(1)) as u64;
                 let (first_element, elements) = (0, (REPLICA / usize::from(count).max(1)) as u64);
                 let digest = replica_digest;
                 let shard =
-                    ShardWritten { checkpoint, index, count, key, first_element, elements, bytes, digest, replica_digest };
+                    ShardWritten { checkpoint, index, count, first_element, elements, bytes, digest, replica_digest };
                 Written::Shard(shard)
             }
             Task::Manifest(checkpoint, shards) => {
-                let folder = Store::folder(&snapshot.job);
-                let (step, tag) = (checkpoint.step, checkpoint.tag);
-                let key = format!("{folder}{:012}-{:06}-{:04}/manifest", step.0, tag.generation.0, tag.revision);
+                let (step, name) = (checkpoint.step, name(&snapshot.job, checkpoint));
                 let replica_digest = shards.first().map_or(Digest([0; 32]), |shard| shard.replica_digest);
                 let bytes = shards.iter().map(|shard| shard.bytes).sum();
-                let shards = shards.into_iter().map(|shard| shard.key).collect();
-                self.store.objects.insert(key.clone(), Object::Manifest { step, shards });
-                Written::Manifest(checkpoint, Saved { manifest_key: key, replica_digest, bytes })
+                let shards = shards.into_iter().map(|shard| name.shard(u32::from(shard.index))).collect();
+                self.store.objects.insert(name.manifest(), Object::Manifest { step, shards });
+                Written::Manifest(checkpoint, Saved { writer: WRITER, replica_digest, bytes })
             }
             Task::Model => {
-                let key = format!("jobs/{}/model", snapshot.job);
-                self.store.objects.insert(key.clone(), Object::Model);
-                Written::Model { key, digest: replica_digest }
+                self.store.objects.insert(storage_keys::model(&snapshot.job), Object::Model);
+                Written::Model(replica_digest)
             }
         }
     }
 
-    /// The replica of a checkpoint; if it is damaged, of the newest sound one before it; if there is none, the job's beginning.
-    fn restore(&self, job: &JobId, key: Option<String>) -> (Step, Vec<Element>) {
-        let mut key = key;
-        while let Some(of) = key {
-            if let Some(found) = self.store.read(&of) {
+    /// The replica of the first sound one of these checkpoints; if there is none, the job's beginning. What is damaged is reported.
+    fn restore(&mut self, pid: Pid, keys: &[String]) -> (Step, Vec<Element>) {
+        for key in keys {
+            if let Some(found) = self.store.read(key) {
                 return found;
             }
-            key = self.store.manifest_before(job, Some(&of)).cloned();
+            if let Some(CheckpointName { job, generation, step, .. }) = CheckpointName::of_manifest(key) {
+                let (object, reason) = (key.clone(), "an object is gone".to_owned());
+                let report = Report::CheckpointDamaged { job, generation, step, object, reason };
+                self.say_to_agent(pid, FromExecutor::Report(report));
+            }
         }
         (Step(0), crate::numbers::initial())
     }
 
     /// The controller has a checkpoint deleted that no longer counts.
-    pub fn delete(&mut self, pid: Pid, number: u64, manifest_key: &str) {
+    pub fn delete(&mut self, pid: Pid, number: u64, name: &CheckpointName) {
+        let manifest_key = &name.manifest();
         let counts = self.log.truth.jobs().any(|(_, job)| {
-            !job.phase.is_terminal() && job.checkpoints.iter().any(|checkpoint| checkpoint.manifest_key == manifest_key)
+            !job.phase.is_terminal()
+                && job.checkpoints.iter().any(|checkpoint| checkpoint.manifest_key == *manifest_key)
         });
         if counts {
             self.found("nothing is deleted that counts", manifest_key.to_owned());
@@ -211,7 +229,8 @@ impl World {
                 self.store.objects.remove(&shard);
             }
         }
-        let input = if away { controller_cell::In::DeleteFailed { number } } else { controller_cell::In::Deleted { number } };
+        let input =
+            if away { controller_cell::In::DeleteFailed { number } } else { controller_cell::In::Deleted { number } };
         self.send_in(REQUEST_US, pid, Input::Cell(input));
     }
 }

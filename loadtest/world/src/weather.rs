@@ -8,6 +8,8 @@ use crate::schedule::{Act, ClockSetup, Entry, JobSetup, Place, Schedule, Setup};
 const FAULTS_FROM_MS: u64 = 12_000;
 /// How long they go on.
 const FAULTS_FOR_MS: (u64, u64) = (30_000, 90_000);
+/// When, after the healing, the first fleet of the core needs a slot, and until when.
+pub const CORE_NEEDS_MS: (u64, u64) = (20_000, 45_000);
 /// Longer than any run.
 const FOR_EVER_MS: u64 = 100_000_000;
 
@@ -25,8 +27,29 @@ pub fn schedule(seed: u64) -> Schedule {
         let at_ms = chance.between(FAULTS_FROM_MS, heal_at_ms - 1_000);
         entries.push(Entry { at_ms, act: act(&mut chance, &setup) });
     }
+    if usize::from(setup.core_servers * setup.slots) > setup.jobs.len() {
+        // A core fleet needs one slot for a while: jobs shrink and grow also when all is well.
+        let (at_ms, act) = (heal_at_ms + CORE_NEEDS_MS.0, Act::Demand { server: 0, needed: 1 });
+        entries.push(Entry { at_ms, act });
+    }
+    if chance.one_in(3) {
+        entries.extend(late_orders(&mut chance, &setup, heal_at_ms));
+    }
     entries.sort_by_key(|entry| entry.at_ms);
     Schedule { seed, setup, entries, heal_at_ms }
+}
+
+/// A fleet lends, and takes back at the agent before the agent has heard what is to run there.
+fn late_orders(chance: &mut Chance, setup: &Setup, heal_at_ms: u64) -> Vec<Entry> {
+    let (server, at_ms) = (chance.below(u64::from(setup.servers)) as u16, chance.between(FAULTS_FROM_MS, heal_at_ms));
+    let all = u32::from(setup.slots);
+    let take_back = Act::TakeBack { server, slots: (0..setup.slots).collect(), within_ms: chance.between(200, 3_000) };
+    vec![
+        Entry { at_ms: at_ms.saturating_sub(3_000), act: Act::Demand { server, needed: all } },
+        Entry { at_ms, act: Act::Cut { from: 0, to: server + 1, for_ms: chance.between(1_000, 1_900) } },
+        Entry { at_ms: at_ms + 20, act: Act::Demand { server, needed: 0 } },
+        Entry { at_ms: at_ms + 20 + chance.between(100, 800), act: take_back },
+    ]
 }
 
 fn first_need(chance: &mut Chance, setup: &Setup) -> u32 {
@@ -104,7 +127,8 @@ fn act(chance: &mut Chance, setup: &Setup) -> Act {
         64..=65 => Act::StopController { for_ms: short_ms(chance) },
         66..=67 => Act::RivalController,
         68..=74 => {
-            let (from, to) = (place(chance), server + 1);
+            let from = place(chance);
+            let (from, to) = (if from == server + 1 { 0 } else { from }, server + 1);
             let for_ms = if from == 0 || !outside { short_ms(chance) } else { for_ms };
             if chance.one_in(2) { Act::Cut { from, to, for_ms } } else { Act::Cut { from: to, to: from, for_ms } }
         }

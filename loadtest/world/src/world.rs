@@ -130,6 +130,8 @@ pub struct Host {
     /// Slots that its agent wrote down as taken back.
     pub kept: BTreeSet<u16>,
     pub agent: Option<Pid>,
+    /// When something last began or ended here that may keep its words from being heard.
+    pub disturbed_at: At,
 }
 
 /// Everything.
@@ -168,6 +170,7 @@ impl World {
             disk_full_until: At(0),
             kept: BTreeSet::new(),
             agent: None,
+            disturbed_at: At(0),
         };
         let mut world = Self {
             bus: Bus::new(),
@@ -238,6 +241,9 @@ impl World {
     pub fn spawn(&mut self, place: Place, body: Body) -> Pid {
         let pid = Pid(self.pids);
         self.pids += 1;
+        if !matches!(body, Body::Executor(_)) {
+            self.hosts[usize::from(place)].disturbed_at = self.bus.now();
+        }
         let process = Process { place, stopped: false, held: VecDeque::new(), wake: 0, missed_wake: false, body };
         self.processes.insert(pid, process);
         pid
@@ -305,6 +311,7 @@ impl World {
     pub fn stop(&mut self, pid: Pid) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.stopped = true;
+            self.hosts[usize::from(process.place)].disturbed_at = self.bus.now();
         }
     }
 
@@ -312,6 +319,7 @@ impl World {
     pub fn go_on(&mut self, pid: Pid) {
         let Some(process) = self.processes.get_mut(&pid).filter(|process| process.stopped) else { return };
         process.stopped = false;
+        self.hosts[usize::from(process.place)].disturbed_at = self.bus.now();
         let (held, missed) = (std::mem::take(&mut process.held), std::mem::take(&mut process.missed_wake));
         for input in held {
             self.send_in(0, pid, input);

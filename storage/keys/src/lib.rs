@@ -137,6 +137,15 @@ impl ObjectOfJob {
     }
 }
 
+/// Whether a key is of the objects of some dataset, and of nothing else that Ebb keeps.
+#[must_use]
+pub fn is_dataset_object(key: &str) -> bool {
+    let mut parts = key.split('/');
+    let of_dataset =
+        parts.next() == Some("datasets") && parts.next().is_some_and(|name| DatasetName::parse(name).is_ok());
+    of_dataset && parts.next().is_some_and(|object| !matches!(object, "" | "." | "..")) && parts.next().is_none()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -196,6 +205,25 @@ mod tests {
         ];
         for a in &keys {
             assert!(keys.iter().all(|b| !b.starts_with(&format!("{a}/"))), "{a}");
+        }
+    }
+
+    #[test]
+    fn objects_of_datasets_are_told_from_others() {
+        let (name, content) = (DatasetName::parse("d").unwrap(), Digest::of(b"x"));
+        for own in [dataset_part(&name, &content), dataset_metadata(&name, &content)] {
+            assert!(is_dataset_object(&own), "{own}");
+        }
+        for other in [
+            "jobs/job-a/model.safetensors",
+            "datasets/d",
+            "datasets/d/",
+            "datasets/d/../x",
+            "datasets/../jobs/x",
+            "datasets//x",
+            "/datasets/d/x",
+        ] {
+            assert!(!is_dataset_object(other), "{other}");
         }
     }
 }

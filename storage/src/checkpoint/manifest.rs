@@ -94,7 +94,7 @@ pub struct Manifest {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON of this shape.
-    #[error("not a manifest")]
+    #[error("this is no manifest of a checkpoint")]
     Malformed(#[source] serde_json::Error),
     /// Of another format.
     #[error("it has format {version}, and this build ({THIS_BUILD}) reads format {FORMAT_VERSION}; run {}", build_of(written_by.as_deref()))]

@@ -1,7 +1,7 @@
 //! CSV: one row per line, one column the class, all others features. Every refusal names line and column.
 
 use super::metadata::ElementType;
-use super::source::plain;
+use super::source::{Records, plain};
 use super::table::{ImportError, Imported, Row, RowKind, Split, Summary, import};
 use csv::StringRecord;
 use events_schema::DatasetName;
@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 /// Most classes; more means that the label column is not one.
 const CLASSES_MAX: u32 = 1_000_000;
+
+/// Longest row: a million numbers written out in full are a third of it, and the reader keeps eight bytes for each of its fields.
+const ROW_BYTES_MAX: u64 = 64 << 20;
 
 /// Which column holds the class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -94,11 +97,12 @@ fn read_csv(
         .has_headers(false)
         .delimiter(options.delimiter)
         .trim(csv::Trim::All)
-        .from_reader(plain(source).map_err(ImportError::Read)?);
+        .from_reader(Records::new(plain(source).map_err(ImportError::Read)?, ROW_BYTES_MAX));
     let mut record = StringRecord::new();
     let mut layout: Option<Layout> = None;
     let mut classes = Classes::default();
     while reader.read_record(&mut record).map_err(of_csv)? {
+        reader.get_mut().next();
         let line = record.position().map_or(0, csv::Position::line);
         let layout = match &mut layout {
             Some(layout) => layout,

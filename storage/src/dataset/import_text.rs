@@ -103,12 +103,15 @@ fn characters(bytes: &[u8]) -> Result<(Vec<u32>, Vec<String>), ImportError> {
             problem: format!("not UTF-8 text at byte {}; import it as bytes (--bytes)", e.valid_up_to()),
         }
     })?;
-    let mut numbers: BTreeMap<char, u32> = text.chars().map(|c| (c, 0)).collect();
-    if numbers.len() > VOCABULARY_MAX {
-        return Err(ImportError::Source(format!(
-            "the text has {} different characters, more than {VOCABULARY_MAX}; import it as bytes (--bytes)",
-            numbers.len()
-        )));
+    // One by one: collecting would hold every character of the text first.
+    let mut numbers: BTreeMap<char, u32> = BTreeMap::new();
+    for character in text.chars() {
+        numbers.insert(character, 0);
+        if numbers.len() > VOCABULARY_MAX {
+            return Err(ImportError::Source(format!(
+                "the text has more than {VOCABULARY_MAX} different characters; import it as bytes (--bytes)"
+            )));
+        }
     }
     for (number, slot) in numbers.values_mut().enumerate() {
         *slot = number as u32;

@@ -1,6 +1,7 @@
 //! What a dataset is: its columns and its partitions, cut into blocks. Pure: types, their one JSON form, and the check that they
 //! fit each other. The order of samples depends on the blocks written here, so metadata never changes once registered.
 
+use crate::keys;
 use events_schema::Digest;
 use events_schema::dataset::SampleShape;
 use serde::{Deserialize, Serialize};
@@ -167,7 +168,7 @@ pub struct Checked {
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
     /// Not JSON of this shape.
-    #[error("not dataset metadata")]
+    #[error("this is no metadata of a dataset")]
     Malformed(#[source] serde_json::Error),
     /// Written by another release.
     #[error("dataset metadata of format version {0}; this release reads {FORMAT_VERSION}")]
@@ -241,6 +242,11 @@ impl DatasetMetadata {
         if self.row_elements() == 0 {
             return wrong("a row has no elements");
         }
+        let is_foreign =
+            |partition: &Partition| matches!(&partition.location, Location::Key(key) if !keys::is_dataset_object(key));
+        if self.partitions.iter().any(is_foreign) {
+            return wrong("a partition is an object that no import writes");
+        }
         Ok(())
     }
 }
@@ -256,14 +262,19 @@ pub(crate) fn row_elements(sample: &SampleShape) -> u64 {
 
 /// Cuts a group of rows into blocks of at most [`BLOCK_BYTES_MAX`] decoded bytes, equal in length up to one row.
 pub(crate) fn cut_group(group: u32, rows: u64, row_bytes: u64) -> Vec<BlockRecord> {
-    let rows_max = (BLOCK_BYTES_MAX / row_bytes.max(1)).clamp(1, u64::from(u32::MAX));
-    let count = rows.div_ceil(rows_max);
+    let count = blocks_of(rows, row_bytes);
     (0..count)
         .map(|i| {
             let (first, end) = (mul_div(rows, i, count), mul_div(rows, i + 1, count));
             BlockRecord { group, first_row: first, rows: (end - first) as u32, checked: None }
         })
         .collect()
+}
+
+/// How many blocks [`cut_group`] makes.
+pub(crate) fn blocks_of(rows: u64, row_bytes: u64) -> u64 {
+    let rows_max = (BLOCK_BYTES_MAX / row_bytes.max(1)).clamp(1, u64::from(u32::MAX));
+    rows.div_ceil(rows_max)
 }
 
 fn mul_div(a: u64, b: u64, c: u64) -> u64 {
@@ -338,6 +349,10 @@ mod tests {
             parse(DatasetMetadata { sample: SampleShape::Tokens { length: 4, vocabulary: 3 }, ..example() }),
             Err(MetadataError::Contradiction(_))
         ));
+        // Removing the dataset would delete it, training on it would read it.
+        let mut foreign = example();
+        foreign.partitions[0].location = Location::Key("jobs/job-a/model.safetensors".into());
+        assert!(matches!(parse(foreign), Err(MetadataError::Contradiction(_))));
         assert!(matches!(DatasetMetadata::parse(b"{}"), Err(MetadataError::Malformed(_))));
     }
 

@@ -1,6 +1,6 @@
 //! Datasets: lists of partitions known only by metadata. Nothing is copied or re-sharded for training.
 //!
-//! `metadata.rs` (pure) says what a dataset is; `columns.rs` (pure) finds tensors in Arrow schemas and takes them out of record
+//! `metadata.rs` (pure) says what a dataset is; `roots.rs` where files may lie; `columns.rs` (pure) finds tensors in Arrow schemas and takes them out of record
 //! batches; `register.rs` takes files where they lie; `import_csv.rs`, `import_idx.rs` and `import_text.rs` write Parquet through
 //! `table.rs`; `digits.rs` ships one dataset with the product. Reading is `../loader.rs`.
 
@@ -10,7 +10,9 @@ mod import_csv;
 mod import_idx;
 mod import_text;
 mod metadata;
+mod nesting;
 mod register;
+mod roots;
 pub(crate) mod scan;
 mod source;
 mod table;
@@ -25,6 +27,7 @@ pub use metadata::{
     MetadataError, Partition,
 };
 pub use register::{ColumnNames, RegisterError, Registration, register};
+pub use roots::{DatasetRoot, DatasetRoots, Outside, RootError};
 pub use table::{ImportError, Imported};
 
 use crate::keys;
@@ -38,6 +41,9 @@ use std::sync::Arc;
 
 /// Most bytes of a metadata object: about a million blocks.
 const METADATA_BYTES_MAX: u64 = 256 << 20;
+/// The same for one that is registered: it is read by the service itself, for anybody who asks, and takes several times its size
+/// once it is parsed.
+const REGISTERED_METADATA_BYTES_MAX: u64 = 64 << 20;
 
 /// Why a dataset's metadata cannot be used. Store faults were retried; everything else: refuse or fail the job.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +61,9 @@ pub enum LoadError {
         /// Of what is there.
         found: Digest,
     },
+    /// It names files that may not be registered.
+    #[error(transparent)]
+    Outside(#[from] Outside),
     /// Not metadata of this release, or not of this dataset.
     #[error("metadata object `{key}` cannot be used")]
     Unusable {
@@ -88,21 +97,28 @@ pub async fn save_metadata(
 
 /// Reads and checks the metadata behind a [`DatasetInfo`].
 pub async fn load_metadata(store: &Arc<dyn ObjectStore>, info: &DatasetInfo) -> Result<DatasetMetadata, LoadError> {
-    let metadata = load_metadata_object(store, &info.metadata_key, &info.metadata_digest).await?;
+    let metadata = load_metadata_object(store, &info.metadata_key, &info.metadata_digest, METADATA_BYTES_MAX).await?;
     if metadata.rows != info.rows || metadata.sample != info.sample {
         return Err(LoadError::Unusable { key: info.metadata_key.clone(), source: MetadataError::OtherDataset });
     }
     Ok(metadata)
 }
 
-/// The [`DatasetInfo`] of metadata that an import wrote elsewhere, for registering it by key and digest.
+/// The [`DatasetInfo`] of metadata that an import wrote elsewhere, for registering it by key and digest. Files outside the store
+/// that it names have to lie in one of `roots`.
 pub async fn info_of(
     store: &Arc<dyn ObjectStore>,
     name: DatasetName,
     metadata_key: &str,
     metadata_digest: &Digest,
+    roots: &DatasetRoots,
 ) -> Result<DatasetInfo, LoadError> {
-    let metadata = load_metadata_object(store, metadata_key, metadata_digest).await?;
+    let metadata = load_metadata_object(store, metadata_key, metadata_digest, REGISTERED_METADATA_BYTES_MAX).await?;
+    for partition in &metadata.partitions {
+        if let Location::Uri(uri) = &partition.location {
+            roots.admit(uri)?;
+        }
+    }
     Ok(DatasetInfo {
         name,
         sample: metadata.sample,
@@ -133,8 +149,9 @@ async fn load_metadata_object(
     store: &Arc<dyn ObjectStore>,
     key: &str,
     digest: &Digest,
+    bytes_max: u64,
 ) -> Result<DatasetMetadata, LoadError> {
-    let bytes = Object::of_key(store, key).whole(METADATA_BYTES_MAX).await?;
+    let bytes = Object::of_key(store, key).whole(bytes_max).await?;
     let found = Digest::of(&bytes);
     if found != *digest {
         return Err(LoadError::Corrupt { key: key.to_owned(), expected: *digest, found });

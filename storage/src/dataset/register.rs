@@ -4,25 +4,36 @@
 use super::columns::{ColumnError, TensorColumn, find_features, find_label, find_tokens};
 use super::metadata::{
     BlockRecord, Columns, DatasetMetadata, ElementType, FORMAT_VERSION, FeatureColumn, FileFormat, Location, Partition,
-    cut_group, row_elements,
+    blocks_of, cut_group, row_elements,
 };
+use super::roots::{DatasetRoots, Outside};
 use super::save_metadata;
 use super::scan::{FileBytes, GROUP_BYTES_MAX, OpenFile, ScanError, ipc_batch_rows};
 use crate::object::Object;
 use crate::retry::{RetryPolicy, StoreFault};
 use crate::store::{OpenStoreError, open_object};
 use events_schema::DatasetName;
-use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::dataset::{DatasetInfo, SAMPLE_ELEMENTS_MAX, SampleShape};
 use futures::TryStreamExt;
-use object_store::ObjectStore;
-use parquet::file::metadata::ParquetMetaData;
+use object_store::{ObjectStore, path::Path as StorePath};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Most files of one dataset.
 const FILES_MAX: usize = 100_000;
+/// Most objects looked at to find them: a folder may hold others, but not the whole disk.
+const LISTED_MAX: usize = 1_000_000;
+/// Most blocks of one dataset: 8 TB of rows in blocks of full size, and 50 MB of metadata.
+const BLOCKS_MAX: usize = 1_000_000;
+/// Most bytes of footer and page index that are read of one file: tens of thousands of column chunks. Parsed they take up to
+/// twenty-five times as much, and the service reads them for anybody who asks.
+const FOOTER_BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of a row group once it is decompressed, if all of it has to be: an executor holds it in memory.
+const GROUP_DECODED_BYTES_MAX: u64 = 4 << 30;
 /// Endings of files that are taken from a folder.
 const ENDINGS: [&str; 5] = [".parquet", ".pq", ".arrow", ".ipc", ".feather"];
 
@@ -61,8 +72,16 @@ pub enum RegisterError {
     #[error("no files: give addresses of Parquet or Arrow IPC files, or of a folder of them, ending in `/`")]
     NoFiles,
     /// More than `FILES_MAX`.
-    #[error("{0} files, more than {FILES_MAX}")]
-    TooManyFiles(usize),
+    #[error("there are more than {FILES_MAX} files; write fewer, larger ones, or register them as several datasets")]
+    TooManyFiles,
+    /// A folder with more in it than is looked at.
+    #[error(
+        "folder `{0}` holds more than {LISTED_MAX} objects; give the address of a folder that holds the dataset's files only"
+    )]
+    TooManyObjects(String),
+    /// An address from which nothing may be registered.
+    #[error(transparent)]
+    Outside(#[from] Outside),
     /// An address that cannot be opened.
     #[error(transparent)]
     Address(#[from] OpenStoreError),
@@ -78,7 +97,7 @@ pub enum RegisterError {
         problem: String,
     },
     /// A file's columns do not fit.
-    #[error("file `{uri}` does not fit")]
+    #[error("the columns of file `{uri}` do not fit")]
     Columns {
         /// Its address.
         uri: String,
@@ -87,7 +106,9 @@ pub enum RegisterError {
         source: ColumnError,
     },
     /// A file unlike the first.
-    #[error("file `{uri}` holds {found} where the first file holds {expected}")]
+    #[error(
+        "file `{uri}` holds {found} where the first file holds {expected}; register files of one kind together, the others as another dataset"
+    )]
     Differs {
         /// Its address.
         uri: String,
@@ -110,6 +131,23 @@ pub enum RegisterError {
     },
 }
 
+impl RegisterError {
+    /// The address that it is about, if it is about one.
+    #[must_use]
+    pub fn uri(&self) -> Option<&str> {
+        match self {
+            Self::File { uri, .. }
+            | Self::Columns { uri, .. }
+            | Self::Differs { uri, .. }
+            | Self::ClassesUnknown { uri, .. } => Some(uri),
+            Self::TooManyObjects(uri) => Some(uri),
+            Self::Outside(outside) => Some(&outside.uri),
+            Self::Store(fault) => Some(fault.key()),
+            Self::NoFiles | Self::TooManyFiles | Self::Address(_) => None,
+        }
+    }
+}
+
 /// The columns of a file that a dataset uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
@@ -117,22 +155,43 @@ enum Found {
     Tokens { tokens: String },
 }
 
-/// Registers files in place and writes the metadata to Ebb's store.
-pub async fn register(store: &Arc<dyn ObjectStore>, registration: &Registration) -> Result<DatasetInfo, RegisterError> {
-    let files = expand(&registration.uris).await?;
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Classified { tensor, label } => {
+                let element = match tensor.element {
+                    ElementType::U8 => "bytes",
+                    ElementType::F32 => "floats",
+                };
+                write!(f, "{element} of shape {:?} in `{}` and labels in `{label}`", tensor.shape, tensor.name)
+            }
+            Self::Tokens { tokens } => write!(f, "tokens in `{tokens}`"),
+        }
+    }
+}
+
+/// Registers files in place, all of which lie in one of `roots`, and writes the metadata to Ebb's store.
+pub async fn register(
+    store: &Arc<dyn ObjectStore>,
+    registration: &Registration,
+    roots: &DatasetRoots,
+) -> Result<DatasetInfo, RegisterError> {
+    let files = expand(&registration.uris, roots).await?;
     let mut first: Option<Found> = None;
     let mut classes_seen = 0u32;
+    let mut blocks_left = BLOCKS_MAX;
     let mut partitions = Vec::with_capacity(files.len());
     for object in files {
-        let scanned = scan(registration, object).await?;
+        let scanned = scan(registration, object, blocks_left).await?;
+        blocks_left = blocks_left.saturating_sub(scanned.partition.blocks.len());
         match &first {
             None => first = Some(scanned.found.clone()),
             Some(expected) if *expected == scanned.found => {}
             Some(expected) => {
                 return Err(RegisterError::Differs {
                     uri: scanned.partition.location.as_str().to_owned(),
-                    found: format!("{:?}", scanned.found),
-                    expected: format!("{expected:?}"),
+                    found: scanned.found.to_string(),
+                    expected: expected.to_string(),
                 });
             }
         }
@@ -184,39 +243,55 @@ fn retry() -> RetryPolicy {
 }
 
 /// The files behind addresses, folders listed in order of name.
-async fn expand(uris: &[String]) -> Result<Vec<Object>, RegisterError> {
+async fn expand(uris: &[String], roots: &DatasetRoots) -> Result<Vec<Object>, RegisterError> {
     let mut files = Vec::new();
     for uri in uris {
+        roots.admit(uri)?;
         let (store, path) = open_object(uri)?;
         let address = if uri.starts_with('/') { format!("file://{uri}") } else { uri.clone() };
         if !uri.ends_with('/') {
             files.push(Object { store, path, key: address, retry: retry() });
             continue;
         }
-        let mut listed: Vec<_> = store
-            .list(Some(&path))
-            .map_ok(|meta| meta.location)
-            .try_collect()
-            .await
-            .map_err(|e| StoreFault::of(uri, e))?;
-        listed.retain(|location| ENDINGS.iter().any(|ending| location.as_ref().ends_with(ending)));
-        listed.sort();
-        for location in listed {
+        for location in list(&store, &path, uri, LISTED_MAX).await? {
             let inside =
                 location.as_ref().strip_prefix(path.as_ref()).unwrap_or_default().trim_start_matches('/').to_owned();
-            files.push(Object {
-                store: Arc::clone(&store),
-                path: location,
-                key: format!("{address}{inside}"),
-                retry: retry(),
-            });
+            let key = format!("{address}{inside}");
+            // A link in the folder may lead out of it.
+            roots.admit(&key)?;
+            files.push(Object { store: Arc::clone(&store), path: location, key, retry: retry() });
+        }
+        ensure_few(files.len())?;
+    }
+    ensure_few(files.len())?;
+    if files.is_empty() { Err(RegisterError::NoFiles) } else { Ok(files) }
+}
+
+fn ensure_few(files: usize) -> Result<(), RegisterError> {
+    if files > FILES_MAX { Err(RegisterError::TooManyFiles) } else { Ok(()) }
+}
+
+/// The files of a folder by their endings, in order. Ends early in a folder that holds far more than a dataset.
+async fn list(
+    store: &Arc<dyn ObjectStore>,
+    folder: &StorePath,
+    uri: &str,
+    listed_max: usize,
+) -> Result<Vec<StorePath>, RegisterError> {
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let mut objects = store.list(Some(folder));
+    while let Some(object) = objects.try_next().await.map_err(|e| StoreFault::of(uri, e))? {
+        looked_at += 1;
+        if looked_at > listed_max {
+            return Err(RegisterError::TooManyObjects(uri.to_owned()));
+        }
+        if ENDINGS.iter().any(|ending| object.location.as_ref().ends_with(ending)) {
+            found.push(object.location);
+            ensure_few(found.len())?;
         }
     }
-    match files.len() {
-        0 => Err(RegisterError::NoFiles),
-        n if n > FILES_MAX => Err(RegisterError::TooManyFiles(n)),
-        _ => Ok(files),
-    }
+    found.sort();
+    Ok(found)
 }
 
 /// What a file's footer says.
@@ -227,7 +302,7 @@ struct Scanned {
     partition: Partition,
 }
 
-async fn scan(registration: &Registration, object: Object) -> Result<Scanned, RegisterError> {
+async fn scan(registration: &Registration, object: Object, blocks_max: usize) -> Result<Scanned, RegisterError> {
     let uri = object.key.clone();
     let of_scan = |error| match error {
         ScanError::Store(fault) => RegisterError::Store(fault),
@@ -236,7 +311,7 @@ async fn scan(registration: &Registration, object: Object) -> Result<Scanned, Re
     let meta = object.head().await?;
     let file = FileBytes::new(object, meta.e_tag.clone(), meta.size, Arc::new(AtomicU64::new(0)));
     let format = format_of(&file, &uri).await?;
-    let open = OpenFile::open(&file, format, None).await.map_err(of_scan)?;
+    let open = OpenFile::open(&file, format, None, FOOTER_BYTES_MAX).await.map_err(of_scan)?;
     let found =
         find_columns(registration, &open).map_err(|source| RegisterError::Columns { uri: uri.clone(), source })?;
     let mut classes_seen = 0;
@@ -252,13 +327,9 @@ async fn scan(registration: &Registration, object: Object) -> Result<Scanned, Re
             OpenFile::ArrowIpc { .. } => return Err(unknown()),
         };
     }
-    let row_bytes = match &found {
-        Found::Classified { tensor, .. } => {
-            tensor.shape.iter().map(|&n| u64::from(n)).product::<u64>() * tensor.element.bytes() + 4
-        }
-        Found::Tokens { .. } => registration.sample.as_ref().map_or(1, row_elements) * 4,
-    };
-    let blocks = cut_blocks(&file, &open, row_bytes).await.map_err(of_scan)?;
+    let row_bytes =
+        row_bytes(registration, &found).map_err(|problem| RegisterError::File { uri: uri.clone(), problem })?;
+    let blocks = cut_blocks(&file, &open, row_bytes, blocks_max).await.map_err(of_scan)?;
     let partition = Partition {
         location: Location::Uri(uri.clone()),
         format,
@@ -326,19 +397,49 @@ fn classes_of(metadata: &ParquetMetaData, label: &str) -> Result<Option<u32>, St
     Ok(Some(classes))
 }
 
-async fn cut_blocks(file: &FileBytes, open: &OpenFile, row_bytes: u64) -> Result<Vec<BlockRecord>, ScanError> {
+/// Decoded bytes of a row, label included. What a file says of its rows is believed only up to the size of a sample.
+fn row_bytes(registration: &Registration, found: &Found) -> Result<u64, String> {
+    match found {
+        Found::Classified { tensor, .. } => {
+            let elements = tensor.shape.iter().try_fold(1u64, |all, &n| all.checked_mul(u64::from(n)));
+            let legal = elements.filter(|&elements| elements <= SAMPLE_ELEMENTS_MAX);
+            let elements = legal.ok_or_else(|| {
+                format!(
+                    "rows of shape {:?} are too large; a row has at most {SAMPLE_ELEMENTS_MAX} elements",
+                    tensor.shape
+                )
+            })?;
+            Ok(elements * tensor.element.bytes() + 4)
+        }
+        Found::Tokens { .. } => Ok(registration.sample.as_ref().map_or(1, row_elements) * 4),
+    }
+}
+
+/// The groups of an open file as blocks; `blocks_max` of them may be made, whatever the file says of its rows.
+async fn cut_blocks(
+    file: &FileBytes,
+    open: &OpenFile,
+    row_bytes: u64,
+    blocks_max: usize,
+) -> Result<Vec<BlockRecord>, ScanError> {
     let mut blocks = Vec::new();
+    let mut cut = |number: usize, rows: u64| {
+        if blocks_of(rows, row_bytes) > (blocks_max - blocks.len()) as u64 {
+            return Err(ScanError::Corrupt(format!(
+                "it says that group {number} has {rows} rows, and a dataset has at most {BLOCKS_MAX} blocks of rows; register the files as several datasets"
+            )));
+        }
+        blocks.extend(cut_group(number as u32, rows, row_bytes));
+        Ok(())
+    };
     match open {
         OpenFile::Parquet(metadata) => {
+            let has_page_index = metadata.metadata().page_index().is_some();
             for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
-                // Without an index of pages a block costs its whole row group.
-                let bytes = u64::try_from(group.compressed_size()).unwrap_or(0);
-                if bytes > GROUP_BYTES_MAX && metadata.metadata().page_index().is_none() {
-                    return Err(ScanError::Corrupt(format!(
-                        "row group {number} has {bytes} bytes and no page index; write row groups of at most {GROUP_BYTES_MAX} bytes"
-                    )));
+                if let Some(problem) = too_large(number, group, has_page_index) {
+                    return Err(ScanError::Corrupt(problem));
                 }
-                blocks.extend(cut_group(number as u32, u64::try_from(group.num_rows()).unwrap_or(0), row_bytes));
+                cut(number, u64::try_from(group.num_rows()).unwrap_or(0))?;
             }
         }
         OpenFile::ArrowIpc { batches, .. } => {
@@ -349,9 +450,46 @@ async fn cut_blocks(file: &FileBytes, open: &OpenFile, row_bytes: u64) -> Result
                         batch.bodyLength()
                     )));
                 }
-                blocks.extend(cut_group(number as u32, ipc_batch_rows(file, batch).await?, row_bytes));
+                cut(number, ipc_batch_rows(file, batch).await?)?;
             }
         }
     }
     Ok(blocks)
+}
+
+/// Why a row group cannot be read in an executor's memory, if so. Without an index of pages a block costs its whole row group.
+fn too_large(number: usize, group: &RowGroupMetaData, has_page_index: bool) -> Option<String> {
+    if has_page_index {
+        return None;
+    }
+    let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+    let (stored, decoded) = (size(group.compressed_size()), size(group.total_byte_size()));
+    let limit = if stored > GROUP_BYTES_MAX {
+        format!("{stored} bytes and no page index; write row groups of at most {GROUP_BYTES_MAX} bytes")
+    } else if decoded > GROUP_DECODED_BYTES_MAX {
+        format!(
+            "{decoded} bytes once it is decompressed and no page index; write row groups of at most {GROUP_DECODED_BYTES_MAX} bytes"
+        )
+    } else {
+        return None;
+    };
+    Some(format!("row group {number} has {limit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use object_store::{ObjectStoreExt, memory::InMemory};
+
+    #[tokio::test]
+    async fn a_folder_that_holds_far_more_than_a_dataset_is_not_listed_to_its_end() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        for name in ["f/a.parquet", "f/b.txt", "f/c.parquet"] {
+            store.put(&StorePath::from(name), "x".into()).await.unwrap();
+        }
+        let folder = StorePath::from("f");
+        assert_eq!(list(&store, &folder, "f/", 3).await.unwrap().len(), 2);
+        assert!(matches!(list(&store, &folder, "f/", 2).await, Err(RegisterError::TooManyObjects(_))));
+    }
 }

@@ -2,6 +2,7 @@
 //! reads footers only) and by the reader. What a column means is `columns.rs`'s.
 
 use super::metadata::{BlockRecord, Checked, FileFormat};
+use super::nesting::{LEVELS_MAX, is_too_deep};
 use crate::object::Object;
 use crate::retry::StoreFault;
 use arrow::array::RecordBatch;
@@ -17,7 +18,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
-use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::async_reader::{AsyncFileReader, MetadataFetch, ParquetRecordBatchStreamBuilder};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use std::ops::Range;
@@ -25,11 +26,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a Parquet file's end that are read at once; most footers fit, so that one request opens a file.
-const FOOTER_GUESS_BYTES: usize = 64 << 10;
+const FOOTER_GUESS_BYTES: u64 = 64 << 10;
+/// Length of the footer and magic number at the end of a Parquet file.
+const PARQUET_TRAILER_BYTES: usize = 8;
 /// `footer length` and magic at the end of an Arrow IPC file.
 const IPC_TRAILER_BYTES: u64 = 10;
-/// Largest footer that is read; a million groups.
-const FOOTER_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes that are read to open a file, footer and page index together, by an executor; a million groups.
+pub(crate) const FOOTER_BYTES_MAX: u64 = 256 << 20;
+/// Largest header of a record batch that is read: some tens of bytes for each of thousands of columns.
+const IPC_HEADER_BYTES_MAX: u64 = 4 << 20;
 /// Largest group that is read: it is held in memory while its rows are taken out.
 pub(crate) const GROUP_BYTES_MAX: u64 = 512 << 20;
 
@@ -104,19 +109,21 @@ pub(crate) enum OpenFile {
 }
 
 impl OpenFile {
-    /// Reads a footer; `checked` is where it lies and its checksum, if that is known.
+    /// Reads a footer; `checked` is where it lies and its checksum, if that is known. What it says of its own size is believed only
+    /// up to `footer_bytes_max`.
     pub(crate) async fn open(
         file: &FileBytes,
         format: FileFormat,
         checked: Option<&Checked>,
+        footer_bytes_max: u64,
     ) -> Result<Self, ScanError> {
         let file = match checked {
             Some(stretch) => file.holding(stretch.offset, file.checked(stretch).await?),
             None => file.clone(),
         };
         match format {
-            FileFormat::Parquet => open_parquet(file).await,
-            FileFormat::ArrowIpc => open_ipc(&file).await,
+            FileFormat::Parquet => open_parquet(&file, footer_bytes_max).await,
+            FileFormat::ArrowIpc => open_ipc(&file, footer_bytes_max).await,
         }
     }
 
@@ -146,12 +153,78 @@ impl OpenFile {
     }
 }
 
-async fn open_parquet(mut file: FileBytes) -> Result<OpenFile, ScanError> {
+/// What is read of a file to open it: all the places that its footer names, as long as they are small.
+struct Opening<'a> {
+    file: &'a FileBytes,
+    bytes_max: u64,
+    bytes_left: u64,
+}
+
+impl Opening<'_> {
+    /// The footer alone, without its length and the magic number behind it. Most lie within one read of the file's end.
+    async fn footer(&mut self) -> parquet::errors::Result<Bytes> {
+        let end = self.file.bytes;
+        let guess = match &self.file.in_hand {
+            Some((offset, _)) => *offset..end,
+            None => end.saturating_sub(FOOTER_GUESS_BYTES)..end,
+        };
+        let tail = self.bytes(guess.clone()).await?;
+        let (trailer, magic) = match tail.last_chunk::<PARQUET_TRAILER_BYTES>() {
+            Some([a, b, c, d, magic @ ..]) => (u32::from_le_bytes([*a, *b, *c, *d]), magic),
+            None => return Err(ParquetError::EOF("it is too short for a Parquet file".to_owned())),
+        };
+        if magic != b"PAR1" {
+            return Err(ParquetError::General("it does not end as a Parquet file does; was it cut off?".to_owned()));
+        }
+        let footer_end = end - PARQUET_TRAILER_BYTES as u64;
+        let start = footer_end.checked_sub(u64::from(trailer)).ok_or_else(|| {
+            ParquetError::General(format!("its footer says that it has {trailer} bytes, more than the file"))
+        })?;
+        match start.checked_sub(guess.start) {
+            Some(within) => Ok(tail.slice(within as usize..tail.len() - PARQUET_TRAILER_BYTES)),
+            None => self.bytes(start..footer_end).await,
+        }
+    }
+
+    async fn bytes(&mut self, range: Range<u64>) -> parquet::errors::Result<Bytes> {
+        let bytes = range.end.checked_sub(range.start).filter(|_| range.end <= self.file.bytes);
+        let bytes = bytes.ok_or_else(|| ParquetError::General("its footer names bytes outside the file".to_owned()))?;
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| {
+            ParquetError::General(format!(
+                "its footer and page index have more than the {} bytes that are read; write fewer columns and larger row groups, or several files",
+                self.bytes_max
+            ))
+        })?;
+        self.file.range(range).await.map_err(|fault| ParquetError::External(Box::new(fault)))
+    }
+}
+
+impl MetadataFetch for &mut Opening<'_> {
+    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
+        self.bytes(range).boxed()
+    }
+}
+
+async fn open_parquet(file: &FileBytes, footer_bytes_max: u64) -> Result<OpenFile, ScanError> {
     // Pages are found by their index where there is one, so that a part of a large row group does not cost the whole.
     let options = ArrowReaderOptions::new()
         .with_offset_index_policy(PageIndexPolicy::Optional)
         .with_column_index_policy(PageIndexPolicy::Skip);
-    let metadata = file.get_metadata(Some(&options)).await.map_err(of_parquet)?;
+    // The end is read beside what the footer asks for.
+    let bytes_left = footer_bytes_max.saturating_add(FOOTER_GUESS_BYTES);
+    let mut opening = Opening { file, bytes_max: footer_bytes_max, bytes_left };
+    let footer = opening.footer().await.map_err(of_parquet)?;
+    if is_too_deep(&footer) {
+        return Err(ScanError::Corrupt(format!(
+            "its columns are nested deeper than the {LEVELS_MAX} levels that are read"
+        )));
+    }
+    let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(of_parquet)?;
+    let mut reader = ParquetMetaDataReader::new_with_metadata(metadata)
+        .with_offset_index_policy(options.offset_index_policy())
+        .with_column_index_policy(options.column_index_policy());
+    reader.load_page_index(&mut opening).await.map_err(of_parquet)?;
+    let metadata = Arc::new(reader.finish().map_err(of_parquet)?);
     Ok(OpenFile::Parquet(ArrowReaderMetadata::try_new(metadata, options).map_err(of_parquet)?))
 }
 
@@ -206,20 +279,10 @@ impl AsyncFileReader for FileBytes {
 
     fn get_metadata<'a>(
         &'a mut self,
-        options: Option<&'a ArrowReaderOptions>,
+        _: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
-        async move {
-            let bytes = self.bytes;
-            let guess = self.in_hand.as_ref().map_or(FOOTER_GUESS_BYTES, |(_, held)| held.len());
-            let mut reader = ParquetMetaDataReader::new().with_prefetch_hint(Some(guess));
-            if let Some(options) = options {
-                reader = reader
-                    .with_offset_index_policy(options.offset_index_policy())
-                    .with_column_index_policy(options.column_index_policy());
-            }
-            Ok(Arc::new(reader.load_and_finish(self, bytes).await?))
-        }
-        .boxed()
+        // Files are opened by `open_parquet`, which bounds what a footer may ask for.
+        async move { Err(ParquetError::General("the metadata is given to whoever reads".to_owned())) }.boxed()
     }
 }
 
@@ -237,7 +300,7 @@ fn of_arrow(error: ArrowError) -> ScanError {
     ScanError::Corrupt(error.to_string())
 }
 
-async fn open_ipc(file: &FileBytes) -> Result<OpenFile, ScanError> {
+async fn open_ipc(file: &FileBytes, footer_bytes_max: u64) -> Result<OpenFile, ScanError> {
     let corrupt = |text: &str| ScanError::Corrupt(text.to_owned());
     let trailer_at =
         file.bytes.checked_sub(IPC_TRAILER_BYTES).ok_or_else(|| corrupt("too short for an Arrow IPC file"))?;
@@ -245,10 +308,12 @@ async fn open_ipc(file: &FileBytes) -> Result<OpenFile, ScanError> {
     let trailer: [u8; IPC_TRAILER_BYTES as usize] =
         trailer.as_ref().try_into().map_err(|_| corrupt("too short for an Arrow IPC file"))?;
     let footer_bytes = read_footer_length(trailer).map_err(of_arrow)? as u64;
-    let footer_at = trailer_at
-        .checked_sub(footer_bytes)
-        .filter(|_| footer_bytes <= FOOTER_BYTES_MAX)
-        .ok_or_else(|| corrupt("its footer's length is impossible"))?;
+    let footer_at =
+        trailer_at.checked_sub(footer_bytes).filter(|_| footer_bytes <= footer_bytes_max).ok_or_else(|| {
+            corrupt(&format!(
+                "its footer says that it has {footer_bytes} bytes, and at most {footer_bytes_max} are read"
+            ))
+        })?;
     let bytes = file.range(footer_at..trailer_at).await?;
     let footer = root_as_footer(&bytes).map_err(|e| ScanError::Corrupt(format!("its footer cannot be read: {e}")))?;
     if footer.dictionaries().is_some_and(|d| !d.is_empty()) {
@@ -275,8 +340,13 @@ async fn open_ipc(file: &FileBytes) -> Result<OpenFile, ScanError> {
 
 /// Rows of a record batch, from its header alone.
 pub(crate) async fn ipc_batch_rows(file: &FileBytes, batch: &IpcBlock) -> Result<u64, ScanError> {
-    let first = batch.offset() as u64;
-    let header = file.range(first..first + batch.metaDataLength() as u64).await?;
+    let (first, length) = (batch.offset() as u64, batch.metaDataLength() as u64);
+    if length > IPC_HEADER_BYTES_MAX {
+        return Err(ScanError::Corrupt(format!(
+            "a record batch's header has {length} bytes, and at most {IPC_HEADER_BYTES_MAX} are read"
+        )));
+    }
+    let header = file.range(first..first + length).await?;
     // Since version 0.15 a message begins with four bytes of ones and its length; before, with its length.
     let skip = if header.starts_with(&[0xff; 4]) { 8 } else { 4 };
     let message = root_as_message(header.get(skip..).unwrap_or_default())

@@ -15,11 +15,57 @@ pub(super) fn plain(mut source: impl Read + Send + 'static) -> io::Result<Box<dy
     Ok(if compressed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
+/// A source of records, none of which may be longer than a limit: gzip makes an endless one of a few bytes.
+pub(super) struct Records<R> {
+    source: R,
+    bytes_max: u64,
+    bytes_left: u64,
+}
+
+impl<R: Read> Records<R> {
+    /// With records of at most `bytes_max`, by a reader that says where they begin.
+    pub(super) fn new(source: R, bytes_max: u64) -> Self {
+        Self { source, bytes_max, bytes_left: bytes_max }
+    }
+
+    /// A record ends here. What was read ahead counts for the one before, so the limit holds up to a buffer's size.
+    pub(super) fn next(&mut self) {
+        self.bytes_left = self.bytes_max;
+    }
+}
+
+impl<R: Read> Read for Records<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.bytes_left == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("one record is longer than {} bytes; are its lines cut as expected?", self.bytes_max),
+            ));
+        }
+        let room = usize::try_from(self.bytes_left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let read = self.source.read(&mut buffer[..room])?;
+        self.bytes_left -= read as u64;
+        Ok(read)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn only_a_record_without_end_is_refused() {
+        let mut records = Records::new(io::repeat(b'1'), 10);
+        let mut read = [0; 8];
+        for _ in 0..100 {
+            records.read_exact(&mut read).unwrap();
+            records.next();
+        }
+        let refused = records.read_to_end(&mut Vec::new()).unwrap_err().to_string();
+        assert!(refused.contains("longer than 10 bytes"), "{refused}");
+    }
 
     #[test]
     fn gzip_is_undone_and_anything_else_is_left_alone() {

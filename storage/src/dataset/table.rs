@@ -43,7 +43,7 @@ const TOKENS: &str = "tokens";
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The source cannot be read.
-    #[error("the source cannot be read")]
+    #[error("the source cannot be read to its end; check the file, and whether it is what --format says")]
     Read(#[source] std::io::Error),
     /// A value of a text source.
     #[error("line {line}, column {column}: {problem}")]
@@ -67,22 +67,22 @@ pub enum ImportError {
     #[error("{0}")]
     Source(String),
     /// A name that datasets cannot have.
-    #[error("the dataset cannot be named so")]
+    #[error("the dataset cannot be named so; choose another name")]
     Name(#[from] IdError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreFault),
     /// A part could not be encoded. A bug; report it.
-    #[error("a part could not be encoded")]
+    #[error("a part of the dataset could not be encoded, which is a defect of Ebb; report it with the line below")]
     Encode(#[from] ParquetError),
     /// A batch could not be made. A bug; report it.
-    #[error("a batch could not be made")]
+    #[error("a batch of rows could not be made, which is a defect of Ebb; report it with the line below")]
     Batch(#[from] ArrowError),
     /// What was made contradicts itself. A bug; report it.
-    #[error("the dataset's metadata is wrong")]
+    #[error("the dataset's metadata came out wrong, which is a defect of Ebb; report it with the line below")]
     Metadata(#[from] MetadataError),
     /// The importing thread stopped. A bug; report it.
-    #[error("the import stopped")]
+    #[error("the import stopped, which is a defect of Ebb; report it with the line below")]
     Stopped(#[from] tokio::task::JoinError),
 }
 

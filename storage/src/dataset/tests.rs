@@ -240,6 +240,11 @@ impl Files {
     }
 }
 
+/// Without a limit on where files lie.
+fn everywhere() -> DatasetRoots {
+    DatasetRoots::new(vec![DatasetRoot::folder(std::path::Path::new("/")).unwrap()])
+}
+
 fn registration(uris: &[String]) -> Registration {
     Registration {
         name: name(),
@@ -258,7 +263,8 @@ async fn parquet_is_registered_in_place() {
     files.parquet("a.parquet", &table, 300);
     files.parquet("b.parquet", &table.slice(0, 10), 300);
     std::fs::write(files.0.path().join("notes.txt"), "not data").unwrap();
-    let info = register(&store, &registration(&[format!("{}/", files.0.path().display())])).await.unwrap();
+    let info =
+        register(&store, &registration(&[format!("{}/", files.0.path().display())]), &everywhere()).await.unwrap();
     assert_eq!((info.rows, &info.sample), (1_010, &SampleShape::Classified { shape: vec![6], classes: 5 }));
     let Samples::Classified { features, labels } = rows(&store, &info).await else { panic!() };
     assert!(
@@ -271,7 +277,7 @@ async fn parquet_is_registered_in_place() {
         scale: Some(2.0),
         ..registration(&[format!("file://{}/a.parquet", files.0.path().display())])
     };
-    let info = register(&store, &declared).await.unwrap();
+    let info = register(&store, &declared, &everywhere()).await.unwrap();
     let Samples::Classified { features, .. } = rows(&store, &info).await else { panic!() };
     assert!(info.sample == declared.sample.unwrap() && features[5] == 10.0);
 }
@@ -280,7 +286,7 @@ async fn parquet_is_registered_in_place() {
 async fn a_large_row_group_is_read_in_parts() {
     let (files, store) = (Files::new(), store());
     let path = files.parquet("a.parquet", &batch(vec![("x", floats(30_000, 128)), ("label", labels(30_000))]), 1 << 20);
-    let info = register(&store, &registration(&[path])).await.unwrap();
+    let info = register(&store, &registration(&[path]), &everywhere()).await.unwrap();
     assert_eq!(load_metadata(&store, &info).await.unwrap().block_rows(), [15_000, 15_000]);
     let Samples::Classified { features, .. } = rows(&store, &info).await else { panic!() };
     assert!(features.iter().enumerate().all(|(i, &v)| v == i as f32));
@@ -305,13 +311,14 @@ async fn arrow_ipc_is_registered_in_place() {
     };
     let table = batch(vec![("other", labels(10)), ("image", pixels), ("label", labels(10))]);
     let path = files.ipc("a.arrow", &[table.clone(), table.slice(3, 4)]);
-    let error = register(&store, &registration(std::slice::from_ref(&path))).await.unwrap_err().to_string();
+    let error =
+        register(&store, &registration(std::slice::from_ref(&path)), &everywhere()).await.unwrap_err().to_string();
     assert!(error.contains("number of classes is unknown") && error.contains("[2, 3]"), "{error}");
     let declared = Registration {
         sample: Some(SampleShape::Classified { shape: vec![2, 3], classes: 5 }),
         ..registration(&[path])
     };
-    let info = register(&store, &declared).await.unwrap();
+    let info = register(&store, &declared, &everywhere()).await.unwrap();
     let Samples::Classified { features, labels } = rows(&store, &info).await else { panic!() };
     assert_eq!((info.rows, features.len(), &labels[8..14]), (14, 84, &[3, 4, 3, 4, 0, 1][..]));
     assert!(features[..60].iter().enumerate().all(|(i, &v)| v == i as f32) && features[60] == 18.0);
@@ -319,8 +326,122 @@ async fn arrow_ipc_is_registered_in_place() {
     let tokens = files.ipc("t.arrow", &[batch(vec![("ids", token_rows(&[4, 4, 4]))])]);
     let declared =
         Registration { sample: Some(SampleShape::Tokens { length: 4, vocabulary: 4 }), ..registration(&[tokens]) };
-    let info = register(&store, &declared).await.unwrap();
+    let info = register(&store, &declared, &everywhere()).await.unwrap();
     assert_eq!(rows(&store, &info).await, Samples::Tokens { tokens: [0, 1, 2, 3].repeat(3), length: 4 });
+}
+
+/// A sparse file: a beginning, nothing, and an end.
+fn sparse(path: &std::path::Path, head: &[u8], bytes: u64, tail: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::create(path).unwrap();
+    file.set_len(bytes).unwrap();
+    file.write_all_at(head, 0).unwrap();
+    file.write_all_at(tail, bytes - tail.len() as u64).unwrap();
+}
+
+/// A Parquet file of four rows whose first row group says something else of itself.
+fn forged(
+    path: &std::path::Path,
+    bytes: u64,
+    change: impl Fn(parquet::file::metadata::RowGroupMetaDataBuilder) -> parquet::file::metadata::RowGroupMetaDataBuilder,
+) {
+    use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
+    let true_one = path.with_extension("true");
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_statistics_enabled(parquet::file::properties::EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .build();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(
+        std::fs::File::create(&true_one).unwrap(),
+        batch(vec![("x", floats(4, 2)), ("label", labels(4))]).schema(),
+        Some(properties),
+    )
+    .unwrap();
+    writer.write(&batch(vec![("x", floats(4, 2)), ("label", labels(4))])).unwrap();
+    writer.close().unwrap();
+    let whole = bytes::Bytes::from(std::fs::read(&true_one).unwrap());
+    std::fs::remove_file(&true_one).unwrap();
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&whole).unwrap();
+    let group = change(metadata.row_group(0).clone().into_builder()).build().unwrap();
+    let metadata = metadata.into_builder().set_row_groups(vec![group]).build();
+    let mut footer = Vec::new();
+    ParquetMetaDataWriter::new(&mut footer, &metadata).finish().unwrap();
+    sparse(path, &whole, bytes, &footer);
+}
+
+#[tokio::test]
+async fn sizes_that_a_file_claims_are_not_believed() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), store());
+    let path = |name: &str| folder.path().join(name);
+    const HUGE: u64 = 3_900_000_000;
+    sparse(&path("footer.parquet"), b"PAR1", HUGE, &[&3_899_999_000_u32.to_le_bytes()[..], b"PAR1"].concat());
+    sparse(&path("footer.arrow"), b"ARROW1", HUGE, &[&2_000_000_000_i32.to_le_bytes()[..], b"ARROW1"].concat());
+    let deep = super::nesting::tests::nested(1_000_000);
+    let trailer = [&(deep.len() as u32).to_le_bytes()[..], b"PAR1"].concat();
+    std::fs::write(path("deep.parquet"), [&b"PAR1"[..], &deep, &trailer].concat()).unwrap();
+    forged(&path("rows.parquet"), 100_000, |group| group.set_num_rows(i64::MAX));
+    forged(&path("decoded.parquet"), 100_000, |group| group.set_total_byte_size(1 << 40));
+    forged(&path("index.parquet"), HUGE, |group| {
+        let columns = group.build().unwrap();
+        let index = |column: &parquet::file::metadata::ColumnChunkMetaData| {
+            let builder = column.clone().into_builder().set_offset_index_offset(Some(100));
+            builder.set_offset_index_length(Some(2_000_000_000)).build().unwrap()
+        };
+        let changed = columns.columns().iter().map(index).collect();
+        columns.into_builder().set_column_metadata(changed)
+    });
+    let wide = Arc::new(Field::new_list_field(DataType::Float32, false));
+    let wide = arrow::datatypes::Schema::new(vec![
+        Field::new("x", DataType::FixedSizeList(wide, i32::MAX), false),
+        Field::new("label", DataType::Int64, false),
+    ]);
+    parquet::arrow::ArrowWriter::try_new(std::fs::File::create(path("wide.parquet")).unwrap(), Arc::new(wide), None)
+        .unwrap()
+        .close()
+        .unwrap();
+    for (name, part) in [
+        ("footer.parquet", "its footer and page index have more than the 16777216 bytes"),
+        ("deep.parquet", "nested deeper than the 64 levels"),
+        ("footer.arrow", "its footer says that it has 2000000000 bytes"),
+        ("rows.parquet", "at most 1000000 blocks of rows"),
+        ("decoded.parquet", "once it is decompressed"),
+        ("index.parquet", "its footer and page index have more than"),
+        ("wide.parquet", "a row has at most 16777216 elements"),
+    ] {
+        let uris = [path(name).display().to_string()];
+        let declared = Registration { sample: None, ..registration(&uris) };
+        let error = register(&store, &declared, &everywhere()).await.unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains(name), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn files_outside_the_places_for_datasets_are_not_looked_at() {
+    let (files, store) = (Files::new(), store());
+    let inside = files.0.path().join("in");
+    std::fs::create_dir(&inside).unwrap();
+    let good = batch(vec![("x", floats(4, 2)), ("label", labels(4))]);
+    let (own, other) = (files.parquet("in/a.parquet", &good, 100), files.parquet("b.parquet", &good, 100));
+    let roots = DatasetRoots::new(vec![DatasetRoot::folder(&inside).unwrap()]);
+    let refused = async |uri: &str| match register(&store, &registration(&[uri.to_owned()]), &roots).await {
+        Err(RegisterError::Outside(outside)) => outside,
+        other => panic!("{uri}: {other:?}"),
+    };
+    assert_eq!(register(&store, &registration(std::slice::from_ref(&own)), &roots).await.unwrap().rows, 4);
+    // Whether it exists makes no difference.
+    let nowhere = files.0.path().join("nothing.parquet").display().to_string();
+    assert_eq!(
+        refused(&other).await.to_string().replace(&other, ""),
+        refused(&nowhere).await.to_string().replace(&nowhere, "")
+    );
+    refused("s3://bucket/a.parquet").await;
+    std::os::unix::fs::symlink(&other, inside.join("link.parquet")).unwrap();
+    refused(&format!("{}/", inside.display())).await;
+
+    // Nor by metadata that somebody wrote into the store.
+    let info = register(&store, &registration(&[other]), &everywhere()).await.unwrap();
+    let by_key = info_of(&store, name(), &info.metadata_key, &info.metadata_digest, &roots).await;
+    assert!(matches!(by_key, Err(LoadError::Outside(_))), "{by_key:?}");
 }
 
 #[tokio::test]
@@ -343,7 +464,7 @@ async fn files_that_do_not_fit_are_refused() {
     let cases: Vec<(Registration, &[&str])> = vec![
         (registration(&[]), &["no files"]),
         (registration(&["/nowhere/at/all.parquet".into()]), &["missing", "nowhere/at/all.parquet"]),
-        (registration(&["gopher://x/y".into()]), &["not a store address"]),
+        (registration(&["gopher://x/y".into()]), &["lies outside the places", "--dataset-root"]),
         (registration(&[good.clone(), wider.clone()]), &["wider.parquet", "where the first file holds"]),
         (registration(&[texts]), &["texts.parquet", "column `label` of type Utf8", "integer"]),
         (registration(&[none]), &["cannot tell which column holds the labels", "`a` (Utf8)"]),
@@ -365,7 +486,7 @@ async fn files_that_do_not_fit_are_refused() {
         ),
     ];
     for (registration, parts) in cases {
-        let error = register(&store, &registration).await.unwrap_err();
+        let error = register(&store, &registration, &everywhere()).await.unwrap_err();
         let text =
             format!("{error}: {}", std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default());
         assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");

@@ -49,9 +49,9 @@ impl Access {
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// The token.
-    #[error("the token for taking slots back")]
+    #[error("the token for taking slots back cannot be had")]
     Token(#[from] SecretError),
     /// The file that names the listener.
-    #[error("the file that names the agent's listener")]
+    #[error("the file that names the agent's listener cannot be written")]
     File(#[source] io::Error),
 }

@@ -15,6 +15,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use controller_link::AgentToken;
 use events_schema::{ServerId, SlotId};
+use http_listener::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
@@ -30,6 +31,18 @@ pub const TAKE_BACK_DEADLINE_MS: u64 = 5_000;
 
 /// Longest time a caller may give: the length of a lease, after which slots come back by themselves.
 pub const TAKE_BACK_DEADLINE_MS_MAX: u64 = 600_000;
+
+/// Connections at the same time: every request that may wait, and as many that only look. Whoever is silent makes room.
+pub const CONNECTIONS_MAX: usize = 2 * REQUESTS_MAX;
+
+/// Fleets are programs on a fast network.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+
+/// An answer is a few kilobytes: who takes in none of it for so long is gone.
+const WRITE_STALL: Duration = Duration::from_secs(10);
+
+/// Time that open requests get when the agent ends; its slots are free by then.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Room for the names of 1,024 slots.
 const BODY_BYTES_MAX: usize = 128 << 10;
@@ -58,7 +71,14 @@ impl Direct {
             .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(self);
-        axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
+        let bounds = Bounds {
+            connections_max: CONNECTIONS_MAX,
+            head_time: HEAD_TIME,
+            write_stall: WRITE_STALL,
+            shutdown_grace: SHUTDOWN_GRACE,
+        };
+        http_listener::serve(listener, router, bounds, shutdown).await;
+        Ok(())
     }
 
     /// The number of a slot named `SERVER/INDEX` or `INDEX`.

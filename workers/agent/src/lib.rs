@@ -22,7 +22,7 @@ mod uplink;
 
 pub use access::{Access, AccessError};
 pub use controller_link::{AgentToken, SecretError};
-pub use direct::{TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
+pub use direct::{CONNECTIONS_MAX, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
 pub use holder::{FleetToken, TakeBackToken};
 pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 

@@ -1,5 +1,5 @@
 //! Scalars over all elements of a flat vector, in an order fixed by the vector alone: blocks of 4,096, then a binary tree over
-//! blocks, in f64 (`training.md` section 2). Whoever holds a block can sum it; the result has the same bits as if one had
+//! blocks, in f64. Whoever holds a block can sum it; the result has the same bits as if one had
 //! summed everything. Also the digest of a replica.
 
 use events_schema::Digest;

@@ -1,5 +1,5 @@
 //! The numeric class of this process: a digest over gradients of every operator the models use, at shapes chosen to expose
-//! hosts whose kernels differ. Processes of different classes must not train one job together (`training.md` section 2).
+//! hosts whose kernels differ. Processes of different classes must not train one job together.
 
 use crate::blocks;
 use crate::engine::{Chance, Engine};

@@ -200,7 +200,7 @@ impl Writer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use events_schema::Step;
+    use events_schema::{Generation, Step};
     use workers_session::Tag;
 
     fn shard(generation: u64) -> Task {

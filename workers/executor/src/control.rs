@@ -11,7 +11,7 @@ use std::sync::mpsc::SyncSender;
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The pipe broke or ended within a frame.
-    #[error("control pipe failed")]
+    #[error("the control pipe to the agent failed")]
     Pipe(#[from] io::Error),
     /// Longer than both sides agreed on.
     #[error("control frame of {0} bytes, at most {CONTROL_FRAME_LEN_MAX} are legal")]

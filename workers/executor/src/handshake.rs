@@ -36,7 +36,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The connection broke or was too slow.
-    #[error("connection failed")]
+    #[error("the connection to a peer failed")]
     Connection(#[from] io::Error),
     /// Longer than any handshake.
     #[error("handshake frame of {0} bytes")]
@@ -45,7 +45,7 @@ pub enum HandshakeError {
     #[error("handshake cannot be read")]
     Decode(#[from] DecodeError),
     /// Another build, job or executor.
-    #[error("peer wants {0}")]
+    #[error("the peer wants {0}")]
     Stranger(String),
     /// Another numeric class: together they would train another model.
     #[error("peer is of numeric class {theirs}, this executor of {ours}")]

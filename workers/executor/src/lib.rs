@@ -70,7 +70,7 @@ pub enum ExecutorError {
     #[error("the job cannot be prepared")]
     Prepare(#[from] ProgramError),
     /// Training ended by itself.
-    #[error("training stopped")]
+    #[error("the training of this executor stopped")]
     Train(#[from] TrainError),
 }
 

@@ -12,6 +12,7 @@ use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
+use events_schema::control::ALIVE_INTERVAL_MS;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, ExecutorId};
 use std::collections::VecDeque;
@@ -22,6 +23,9 @@ use std::time::{Duration, Instant};
 use storage::checkpoint::CheckpointWriteError;
 use workers_member::{Config, Evaluation, In, Member, Written};
 use workers_session::{Peer, Tag};
+
+/// The word of life is at most so old, whatever the training thread is busy with: half the interval at which it is said.
+const LIFE_INTERVAL: Duration = Duration::from_millis(ALIVE_INTERVAL_MS / 2);
 
 /// Why an executor stopped by itself. All: the process exits with a status other than 0 and the job goes on without it.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +65,8 @@ pub struct Trainer<W: Write> {
     pub(crate) replica: Replica,
     pub(crate) sums: Sums,
     pub(crate) life: Arc<Life>,
+    /// When the word of life was set last, in the machine's time.
+    life_set: Duration,
     /// When the machine's time began.
     started: Instant,
     /// When it wants to be woken, in its time.
@@ -95,6 +101,7 @@ impl<W: Write> Trainer<W> {
             replica: Replica::new(&program.update),
             sums: Sums::new(program.parameter_count()),
             life,
+            life_set: Duration::ZERO,
             started: Instant::now(),
             wake: None,
             exit: false,
@@ -146,6 +153,12 @@ impl<W: Write> Trainer<W> {
 
     /// Gives the machine an input and does what it says; what comes of that at once is its next input. Gives whether there was anything to do.
     fn handle(&mut self, input: Input) -> Result<bool, TrainError> {
+        // While a copy or a sum keeps the inbox full nothing is waited for and nothing computed, and yet there is progress to tell of.
+        let now = self.started.elapsed();
+        if now.saturating_sub(self.life_set) >= LIFE_INTERVAL {
+            self.life_set = now;
+            self.life.set(self.member.progress());
+        }
         let (mut inputs, mut anything) = (VecDeque::from([input]), false);
         while let Some(input) = inputs.pop_front() {
             for out in self.member.handle(self.started.elapsed(), input) {

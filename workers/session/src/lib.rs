@@ -2,7 +2,7 @@
 //!
 //! Pure: no clock, no chance, no sockets, no hash order, no logging. The executor's shell turns what arrives into [`Input`]s,
 //! gives them to [`Session::handle`] and performs the [`Output`]s in order. Gradients and replicas never pass through here; only
-//! what is known about them does. (`training.md` sections 4 and 5.)
+//! what is known about them does.
 //!
 //! Reading order: [`message`] (what members say), [`state`] (inputs, outputs and the machine), `start_round.rs` (how a
 //! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running

@@ -1,6 +1,6 @@
 //! Whose replica counts when a generation begins: the newest. Everybody else is brought to it before the next step.
 //!
-//! One rule for a fresh start, a start from a checkpoint and a start after losses. (`training.md` section 4, "Failure of a member".)
+//! One rule for a fresh start, a start from a checkpoint and a start after losses.
 
 use crate::message::{Holding, Lagging, Need, Peer, Start};
 use std::collections::BTreeMap;

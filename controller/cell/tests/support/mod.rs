@@ -39,6 +39,10 @@ pub struct Log {
     first: BTreeMap<Stream, u64>,
     /// Neither appends nor questions about the end are answered.
     pub stalled: bool,
+    /// A longer record of `events` is refused.
+    pub events_len_max: Option<usize>,
+    /// Nobody is told where this stream ends.
+    pub unknown_end: Option<Stream>,
     pub faults: VecDeque<(Stream, Fault)>,
 }
 
@@ -103,11 +107,15 @@ impl Log {
     }
 
     pub fn register(&mut self, name: &str) {
+        self.register_at(name, "datasets/metadata");
+    }
+
+    pub fn register_at(&mut self, name: &str, key: &str) {
         let dataset = DatasetInfo {
             name: DatasetName::parse(name).unwrap(),
             sample: SampleShape::Classified { shape: vec![64], classes: 10 },
             rows: 1_000,
-            metadata_key: "datasets/metadata".to_owned(),
+            metadata_key: key.to_owned(),
             metadata_digest: Digest::of(b"metadata"),
         };
         self.command(name, Command::RegisterDataset { dataset });
@@ -162,6 +170,8 @@ pub struct Controller {
     pub notes: Vec<Note>,
     pub deletes: Vec<u64>,
     pub committed: Option<Committed>,
+    /// Everything that ever counted, in order.
+    pub states: Vec<State>,
     pub end: Option<CellEnd>,
 }
 
@@ -185,6 +195,7 @@ impl Controller {
             notes: Vec::new(),
             deletes: Vec::new(),
             committed: None,
+            states: Vec::new(),
             end: None,
         }
     }
@@ -216,6 +227,7 @@ impl Controller {
     fn perform(&mut self, log: &mut Log, out: Out) -> Vec<In> {
         match out {
             Out::Append { .. } | Out::AskEnd { .. } if log.stalled => self.held.push(out),
+            Out::AskEnd { stream, .. } if log.unknown_end == Some(stream) => self.held.push(out),
             Out::Append { ticket, stream, record } => return vec![append(log, ticket, stream, record)],
             Out::AskEnd { ticket, stream } => return vec![In::End { ticket, end: log.end(stream) }],
             Out::Read { ticket, stream, from, bytes_max } => {
@@ -227,7 +239,10 @@ impl Controller {
             }
             Out::Tell { link, message } => self.told.push((link, message)),
             Out::EndLink { link, cause } => self.ended.push((link, cause)),
-            Out::Committed(committed) => self.committed = Some(committed),
+            Out::Committed(committed) => {
+                self.states.push(committed.state.clone());
+                self.committed = Some(*committed);
+            }
             Out::StandDown(end) => self.end = Some(end),
             Out::Note(note) => self.notes.push(note),
             Out::WakeAt(ms) => self.wake_ms = Some(ms),
@@ -273,6 +288,9 @@ fn append(log: &mut Log, ticket: Ticket, stream: Stream, record: Vec<u8>) -> In 
     let place = log.faults.iter().position(|(faulty, _)| *faulty == stream);
     let fault = place.and_then(|place| log.faults.remove(place)).map(|(_, fault)| fault);
     let planned = || "planned".to_owned();
+    if stream == Stream::Events && log.events_len_max.is_some_and(|max| record.len() > max) {
+        return In::AppendFailed { ticket, failure: AppendFailure::TooLarge(planned()) };
+    }
     match fault {
         None => In::Appended { ticket, offset: log.append(stream, record) },
         Some(Fault::Doubled) => {

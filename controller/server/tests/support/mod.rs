@@ -51,6 +51,7 @@ pub fn config(log: &Arc<dyn EventLog>, name: &str, secrets: &Secrets) -> Control
         secret: secrets.cell.clone(),
         tick: Duration::from_millis(20),
         agent_lease: AGENT_LEASE,
+        connections_max: 16,
     }
 }
 

@@ -32,9 +32,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Streams whose leader is lost, in turns.
 const LED: [&str; 4] = ["demand", "events", "reports", "commands"];
 
-/// Adds the rows, each as soon as it is whole.
-pub async fn rows(folder: &Path, brokers: &Path, effort: Effort, rows: &mut Vec<Row>) -> Result<(), Failure> {
+/// Adds the rows that are wanted by name, each as soon as it is whole.
+pub async fn rows(
+    folder: &Path,
+    brokers: &Path,
+    effort: Effort,
+    wanted: &impl Fn(&[&str]) -> bool,
+    rows: &mut Vec<Row>,
+) -> Result<(), Failure> {
     let brokers = Brokers::of_folder(brokers)?;
+    brokers.until_whole().await?;
     let prefix = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let data = folder.join("broker-service");
     let log = brokers.log_url(&prefix);
@@ -58,6 +65,9 @@ pub async fn rows(folder: &Path, brokers: &Path, effort: Effort, rows: &mut Vec<
     for (loss, name) in
         [(Loss::Killed, "demand to slot free, broker killed"), (Loss::Stopped, "demand to slot free, broker stopped")]
     {
+        if !wanted(&[name]) {
+            continue;
+        }
         let mut seen = Vec::new();
         for round in 0..effort.pick(4, 20) {
             brokers.until_whole().await?;

@@ -153,7 +153,7 @@ impl Cycles<'_> {
         for round in 0..losses {
             let processes: Vec<i32> = self.agent.slots().await?.iter().filter_map(|s| s.pid).collect();
             let Some(victim) = processes.get(round % processes.len().max(1)) else {
-                return Err(Failure::plain("no executor runs"));
+                return Err(Failure::plain("no executor runs on any slot"));
             };
             tide.disturbed();
             let lost = Instant::now();

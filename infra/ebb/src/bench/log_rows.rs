@@ -107,7 +107,7 @@ async fn append(log: &dyn EventLog) -> Result<(), Failure> {
     log.append(Stream::Events, Cell(0), vec![b'x'; RECORD_LEN])
         .await
         .map(|_| ())
-        .map_err(|e| Failure::local("an append failed", e))
+        .map_err(|e| Failure::local("an append to the log failed", e))
 }
 
 async fn one_by_one(log: &Arc<dyn EventLog>, count: usize) -> Result<Times, Failure> {

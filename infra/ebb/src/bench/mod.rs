@@ -129,7 +129,7 @@ async fn measure(
     }
     if let Some(brokers) = args.brokers.as_deref().filter(|_| wanted(BROKER_ROWS)) {
         progress("lost brokers");
-        broker_rows::rows(folder, brokers, effort, rows).await?;
+        broker_rows::rows(folder, brokers, effort, wanted, rows).await?;
     }
     Ok(())
 }

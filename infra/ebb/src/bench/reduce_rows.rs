@@ -119,7 +119,7 @@ async fn said((_, lines): &mut Member) -> Result<Value, Failure> {
 /// `ebb bench-member`: says where it listens, is told where the others do, sums, says how long each round took, and
 /// waits for the end of its input.
 pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
-    let failed = |e: GroupError| Failure::local("the sum failed", e);
+    let failed = |e: GroupError| Failure::local("the sum over members failed", e);
     let name = JobId::parse("job-bench").map_err(|e| Failure::local("the bench has no name", e))?;
     let listening = Group::listen(&name, KEY, u32::from(args.member), args.members, args.members);
     let mut group = listening.map_err(|e| Failure::local("a member of the bench cannot listen", e))?;

@@ -176,7 +176,7 @@ impl<'a> Story<'a> {
         let victim = slots
             .iter()
             .find_map(|s| s.pid.zip(s.executor.clone()))
-            .ok_or_else(|| Failure::plain("no executor runs"))?;
+            .ok_or_else(|| Failure::plain("no executor runs on any slot"))?;
         self.screen.tell(&format!(
             "kill -9 of executor {} (process {})",
             victim.1.rsplit('/').next().unwrap_or_default(),

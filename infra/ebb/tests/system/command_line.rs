@@ -120,14 +120,22 @@ async fn streams_for_programs_are_a_document_a_line() {
     std::fs::write(system.path("job.yaml"), format!("{JOB}suspend: true\n")).unwrap();
     let waited = system.ebb(&["submit", "job.yaml", "--wait"]).await;
     assert!(waited.status.code() == Some(5) && said(&waited).contains("ebb resume job-"), "{}", said(&waited));
+    // A script reads the id, and nothing else.
+    let submitted = system.ebb(&["submit", "job.yaml"]).await;
+    let id = String::from_utf8(submitted.stdout.clone()).unwrap();
+    assert!(id.starts_with("job-") && id.ends_with('\n') && id.lines().count() == 1, "{submitted:?}");
+    assert!(said(&submitted).contains("ebb watch job-"), "{}", said(&submitted));
+    let shown = system.ebb_json(&["job", &id.trim()[4..12]]).await;
+    assert_eq!(shown["id"], id.trim());
     let watched = system.ebb(&["watch", "--output", "json"]).await;
+    assert!(watched.status.code() == Some(5), "it ended without a model: {}", said(&watched));
     let records: Vec<Value> = watched
         .stdout
         .split(|b| *b == b'\n')
         .filter(|l| !l.is_empty())
         .map(|l| serde_json::from_slice(l).unwrap())
         .collect();
-    assert_eq!(records.last().unwrap()["phase"], "suspended");
+    assert_eq!((records.len(), &records.last().unwrap()["phase"]), (2, &Value::from("suspended")));
     // What happened before somebody followed is part of the story.
     let mut following = tokio::process::Command::new(EBB)
         .args(["events", records[0]["id"].as_str().unwrap(), "--follow", "--output", "json"])
@@ -165,6 +173,8 @@ fn a_service_that_cannot_begin_leaves_nothing_behind() {
     let agent = ["agent", "--server", "far", "--slots", "1", "--token-file", "none", "--store", "s3://b", "--data"];
     let agent = Command::new(EBB).args(agent).arg(&data).args(["--controller", "10.0.0.1:7879"]).output().unwrap();
     assert!(agent.status.code() == Some(2) && said(&agent).contains("http://"), "{}", said(&agent));
+    let open = Command::new(EBB).args(["up", "--listen", "0.0.0.0:0", "--data", &text(&data)]).output().unwrap();
+    assert!(open.status.code() == Some(2) && said(&open).contains("--allow-anyone"), "{}", said(&open));
     assert!(!data.exists());
 }
 

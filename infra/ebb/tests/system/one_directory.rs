@@ -22,6 +22,8 @@ async fn a_stopped_service_goes_on_where_it_was() {
     let system = System::start(2).await;
     let before = system.ebb_json(&["dataset", "list"]).await;
     let system = system.crash().await;
+    let others = std::process::Command::new("find").arg(system.path("data")).args(["-perm", "/077"]).output().unwrap();
+    assert!(others.status.success() && others.stdout.is_empty(), "{others:?}");
     assert_eq!(system.ebb_json(&["dataset", "list"]).await, before);
     let ended = system.service.stop().await.unwrap();
     assert!(ended.success(), "SIGTERM is a clean end: {ended}");

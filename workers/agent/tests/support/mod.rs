@@ -160,7 +160,7 @@ impl Controller {
         let token = AgentToken::generate().unwrap();
         let (sender, accepted) = mpsc::channel(4);
         let shutdown = CancellationToken::new();
-        tokio::spawn(serve(listener, token.clone(), sender, shutdown.clone()));
+        tokio::spawn(serve(listener, 16, token.clone(), sender, shutdown.clone()));
         Self { url, token, accepted, shutdown }
     }
 

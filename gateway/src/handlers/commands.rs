@@ -1,0 +1,26 @@
+//! Commands by id: what became of one that was answered with 202, because nobody had decided about it yet.
+
+use super::{Id, NoQuery, Shared};
+use crate::problem::{ApiError, Kind, Target, refused};
+use crate::wire::CommandStatus;
+use axum::Json;
+use axum::extract::State;
+use events_schema::CommandId;
+use gateway_call::Answer;
+
+/// `GET /v1/commands/{id}`.
+pub async fn get(State(app): Shared, Id(command): Id<CommandId>, _: NoQuery) -> Json<CommandStatus> {
+    let answer = app.read().answers.of_command(&command).cloned();
+    let (status, problem) = match answer {
+        None => ("undecided", None),
+        Some(Answer::Taken | Answer::Unremarked) => ("done", None),
+        // What it was about is in the refusal; the target of this request is the command.
+        Some(Answer::Refused(refusal)) => {
+            ("refused", Some(refused(&refusal, Target { kind: "command", name: command.as_str() })))
+        }
+        Some(Answer::SetAside(_)) => {
+            ("refused", Some(ApiError::new(Kind::InputSetAside, "the controller could not take this command")))
+        }
+    };
+    Json(CommandStatus { command, status, problem: problem.map(|problem| problem.document()) })
+}
