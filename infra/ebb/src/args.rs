@@ -344,7 +344,7 @@ pub enum FleetCommand {
     #[command(
         after_help = "Example, on the agent's machine: ebb fleet token chat --slot 0 --slot 1 --to chat.token\nThere is no list of such tokens: to end them all, remove take-back.token from the agent's directory and start it again."
     )]
-    Token(FleetTokenArgs),
+    Token(crate::take_back::FleetTokenArgs),
     /// Show one fleet
     Show {
         /// Its name.
@@ -411,22 +411,6 @@ pub struct DemandArgs {
     /// Wanted utilization of one slot.
     #[arg(long, value_name = "T", default_value_t = 0.8, requires = "utilization", value_parser = finite_f64, allow_negative_numbers = true)]
     pub target: f64,
-}
-
-/// Arguments of `ebb fleet token`.
-#[derive(Debug, Clone, Args)]
-pub struct FleetTokenArgs {
-    /// The fleet, as it stands in answers and logs.
-    pub name: FleetId,
-    /// A slot that it may take back, as its number at that agent; once for each.
-    #[arg(long = "slot", required = true, value_name = "INDEX")]
-    pub slots: Vec<u16>,
-    /// The file to make; it must not be there.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub to: PathBuf,
-    /// Data directory of the `ebb up` or `ebb agent` that runs on this machine.
-    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
 }
 
 /// Arguments of `ebb take-back`.

@@ -2,9 +2,11 @@
 //!
 //! The agent answers when the slots are free; what training then does about it is not this command's business.
 
-use crate::args::{FleetTokenArgs, TakeBackArgs};
+use crate::args::TakeBackArgs;
 use crate::failure::{Failure, Problem};
 use crate::output::{Output, json, line, table};
+use clap::{Args, ValueHint};
+use events_schema::FleetId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
@@ -108,6 +110,22 @@ impl AgentClient {
     fn strange(&self, error: &serde_json::Error) -> Failure {
         Failure::Answer { url: self.url.clone(), what: error.to_string() }
     }
+}
+
+/// Arguments of `ebb fleet token`.
+#[derive(Debug, Clone, Args)]
+pub struct FleetTokenArgs {
+    /// The fleet, as it stands in answers and logs.
+    pub name: FleetId,
+    /// A slot that it may take back, as its number at that agent; once for each.
+    #[arg(long = "slot", required = true, value_name = "INDEX")]
+    pub slots: Vec<u16>,
+    /// The file to make; it must not be there.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub to: PathBuf,
+    /// Data directory of the `ebb up` or `ebb agent` that runs on this machine.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
 }
 
 /// As the agent of this data directory, or of an `ebb up` on it, last wrote it.
