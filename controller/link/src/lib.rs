@@ -20,7 +20,7 @@ mod token;
 
 pub use accept::{AgentConnection, AgentReceiver, AgentSender, EndCause, SendError, serve};
 pub use connect::{ConnectError, ControllerConnection, LinkError, connect};
-pub use token::{AgentToken, Secret, SecretError};
+pub use token::{AgentToken, Secret, SecretError, read_private};
 
 use std::time::Duration;
 

@@ -35,6 +35,16 @@ pub enum SecretError {
     Form,
 }
 
+/// Reads a file that nobody else may read.
+pub fn read_private(path: &Path) -> Result<String, SecretError> {
+    let file_error = |source| SecretError::File { path: path.to_owned(), source };
+    let mode = fs::metadata(path).map_err(file_error)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(SecretError::Mode { path: path.to_owned(), mode });
+    }
+    fs::read_to_string(path).map_err(file_error)
+}
+
 /// 32 random bytes; 64 hexadecimal characters as text.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
@@ -55,12 +65,13 @@ impl Secret {
 
     /// Reads it from a file that nobody else may read.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
-        let file_error = |source| SecretError::File { path: path.to_owned(), source };
-        let mode = fs::metadata(path).map_err(file_error)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(SecretError::Mode { path: path.to_owned(), mode });
-        }
-        Self::parse(&fs::read_to_string(path).map_err(file_error)?)
+        Self::parse(&read_private(path)?)
+    }
+
+    /// Another secret that follows from this one and its purpose; it says nothing of this one.
+    #[must_use]
+    pub fn derive(&self, purpose: &str) -> Self {
+        Self(*blake3::keyed_hash(&self.0, purpose.as_bytes()).as_bytes())
     }
 
     /// Reads it from a file, or writes a new one there first. Of several processes that start at once all get the same.
@@ -140,6 +151,12 @@ impl AgentToken {
     /// Reads it from a file, or writes a new one there first.
     pub fn read_or_create(path: &Path) -> Result<Self, SecretError> {
         Secret::read_or_create(path).map(Self)
+    }
+
+    /// Another token that follows from this one and its purpose; it says nothing of this one.
+    #[must_use]
+    pub fn derive(&self, purpose: &str) -> Self {
+        Self(self.0.derive(purpose))
     }
 
     /// The text form: for the wire only.

@@ -340,6 +340,11 @@ pub enum FleetCommand {
     /// Declare a fleet and the slots it owns; again to change it
     #[command(after_help = "Example: ebb fleet put chat --server gpu-1 --slots 4 --server gpu-2 --slots 2")]
     Put(FleetPutArgs),
+    /// Make a token with which a fleet takes its own slots back at an agent, and no others
+    #[command(
+        after_help = "Example, on the agent's machine: ebb fleet token chat --slot 0 --slot 1 --to chat.token\nThere is no list of such tokens: to end them all, remove take-back.token from the agent's directory and start it again."
+    )]
+    Token(crate::take_back::FleetTokenArgs),
     /// Show one fleet
     Show {
         /// Its name.

@@ -107,6 +107,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Up(args) => return up::up(args, output).await,
         Command::Agent(args) => return alone::agent(args, output).await,
         Command::TakeBack(args) => return take_back::take_back(output, args).await,
+        Command::Fleet { command: FleetCommand::Token(args) } => return take_back::fleet_token(output, args),
         Command::Demo(args) => return demo::demo(args, output).await,
         Command::Bench(args) => return bench::bench(args, output).await,
         _ => {}
@@ -131,6 +132,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Fleet { command } => match command {
             FleetCommand::Put(args) => fleets::put(&client, output, args).await,
             FleetCommand::Show { name } => fleets::show(&client, output, name).await,
+            FleetCommand::Token(_) => Ok(()),
         },
         Command::Offer(args) => fleets::loan(&client, output, args, "offers").await,
         Command::Reclaim(args) => fleets::loan(&client, output, args, "reclaims").await,

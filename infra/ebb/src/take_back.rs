@@ -5,11 +5,16 @@
 use crate::args::TakeBackArgs;
 use crate::failure::{Failure, Problem};
 use crate::output::{Output, json, line, table};
+use clap::{Args, ValueHint};
+use events_schema::FleetId;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use workers_agent::{Access, AgentToken, TAKE_BACK_DEADLINE_MS};
+use workers_agent::{Access, AgentToken, FleetToken, TAKE_BACK_DEADLINE_MS, TakeBackToken};
 
 /// What an answer may take beyond the deadline: the agent waits up to 15 s for a killed process to be reaped.
 const ANSWER_SLACK: Duration = Duration::from_secs(20);
@@ -49,19 +54,14 @@ pub struct FreedSlot {
 impl AgentClient {
     /// The agent that runs on a data directory of `ebb up` or `ebb agent`.
     pub fn of_directory(data: &Path) -> Result<Self, Failure> {
-        let places = [data.join(crate::home::AGENT_FOLDER), data.to_path_buf()];
-        let found = places.iter().find_map(|place| Access::read(place).ok());
-        let access = found.ok_or_else(|| {
-            Failure::plain(format!("no agent is known in `{}`", data.display())).advise(
-                "name the data directory of its `ebb up` with --data, or the agent with --agent and --token-file",
-            )
-        })?;
+        let access = access(data)?;
         Self::new(&access.url, &access.token_file)
     }
 
     /// The agent at an address.
     pub fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
-        let token = AgentToken::read(token_file).map_err(|e| Failure::local("the agent's token cannot be read", e))?;
+        let token =
+            TakeBackToken::read(token_file).map_err(|e| Failure::local("the agent's token cannot be read", e))?;
         let http = reqwest::Client::builder()
             .no_proxy()
             .build()
@@ -110,6 +110,62 @@ impl AgentClient {
     fn strange(&self, error: &serde_json::Error) -> Failure {
         Failure::Answer { url: self.url.clone(), what: error.to_string() }
     }
+}
+
+/// Arguments of `ebb fleet token`.
+#[derive(Debug, Clone, Args)]
+pub struct FleetTokenArgs {
+    /// The fleet, as it stands in answers and logs.
+    pub name: FleetId,
+    /// A slot that it may take back, as its number at that agent; once for each.
+    #[arg(long = "slot", required = true, value_name = "INDEX")]
+    pub slots: Vec<u16>,
+    /// The file to make; it must not be there.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub to: PathBuf,
+    /// Data directory of the `ebb up` or `ebb agent` that runs on this machine.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+}
+
+/// As the agent of this data directory, or of an `ebb up` on it, last wrote it.
+fn access(data: &Path) -> Result<Access, Failure> {
+    let places = [data.join(crate::home::AGENT_FOLDER), data.to_path_buf()];
+    let found = places.iter().find_map(|place| Access::read(place).ok());
+    found.ok_or_else(|| {
+        Failure::plain(format!("no agent is known in `{}`", data.display()))
+            .advise("name the data directory of its `ebb up` with --data, or the agent with --agent and --token-file")
+    })
+}
+
+/// `ebb fleet token`.
+pub fn fleet_token(output: Output, args: &FleetTokenArgs) -> Result<(), Failure> {
+    let access = access(&args.data)?;
+    let operator = AgentToken::read(&access.token_file).map_err(|e| {
+        Failure::local("the agent's token cannot be read", e).advise("run this as the user who runs the agent")
+    })?;
+    let token = FleetToken::derive(&operator, &access.server, args.name.clone(), args.slots.iter().copied().collect());
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&args.to)
+        .map_err(|e| Failure::local(format!("`{}` cannot be made", args.to.display()), e))?;
+    writeln!(file, "{}", token.expose())
+        .map_err(|e| Failure::local(format!("`{}` cannot be written", args.to.display()), e))?;
+    match output {
+        Output::Json => {
+            json(&json!({"fleet": args.name, "server": access.server, "slots": args.slots, "token_file": args.to}))
+        }
+        Output::Table => line(format!(
+            "`{}` may take back {} with --agent {} --token-file {}",
+            args.name,
+            args.slots.iter().map(|slot| format!("{}/{slot}", access.server)).collect::<Vec<_>>().join(", "),
+            access.url,
+            args.to.display()
+        )),
+    }
+    Ok(())
 }
 
 /// `ebb take-back`.

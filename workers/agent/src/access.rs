@@ -1,6 +1,7 @@
 //! How a fleet on the same machine finds its agent when nothing else runs: `agent.json` in the data directory names the
 //! listener and the file with the token it asks for. Next file: `direct.rs`.
 
+use crate::private;
 use controller_link::{AgentToken, SecretError};
 use events_schema::ServerId;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ impl Access {
         let token = AgentToken::read_or_create(&token_file)?;
         let draft = data_dir.join("agent.draft");
         let written = serde_json::to_vec(&Self { server, url, token_file }).map_err(io::Error::other);
-        written.and_then(|bytes| fs::write(&draft, bytes)).map_err(AccessError::File)?;
+        written.and_then(|bytes| private::write(&draft, &bytes)).map_err(AccessError::File)?;
         fs::rename(&draft, data_dir.join(ACCESS_FILE)).map_err(AccessError::File)?;
         Ok(token)
     }

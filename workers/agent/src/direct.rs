@@ -1,17 +1,18 @@
 //! The agent's own listener, with which a fleet takes slots back when controller, gateway and log are all gone.
 //!
 //! `POST /v1/take-back {slots, deadline_ms?}` answers when the slots are free; `GET /v1/slots` shows what is on them;
-//! `GET /healthz` says that the agent lives. All but the last ask for the bearer token of the agent's data directory. It
-//! decides nothing; requests go to `take_back.rs`.
+//! `GET /healthz` says that the agent lives. All but the last ask for a bearer token: the one in the agent's data directory, or
+//! a fleet's, which takes back that fleet's slots only. It decides nothing; requests go to `host.rs`.
 
+use crate::holder::Holder;
 use crate::host::HostEvent;
-use crate::take_back::{FreedSlot, NotKept, SlotReport, TakeBack};
+use crate::host::TakeBack;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use controller_link::AgentToken;
 use events_schema::{ServerId, SlotId};
 use http_listener::Bounds;
@@ -21,20 +22,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use workers_agent_core::{Answer, FreedSlot, REQUESTS_MAX, SlotState, SlotView};
 
 /// Time executors get when the caller names none.
 pub const TAKE_BACK_DEADLINE_MS: u64 = 5_000;
 
 /// Longest time a caller may give: the length of a lease, after which slots come back by themselves.
 pub const TAKE_BACK_DEADLINE_MS_MAX: u64 = 600_000;
-
-/// A killed executor that is not reaped within this time after the deadline is stuck in the kernel; the caller is told.
-const REAP_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Requests that wait at the same time; a server has fewer fleets than this.
-const REQUESTS_MAX: usize = 64;
 
 /// Connections at the same time: every request that may wait, and as many that only look. Whoever is silent makes room.
 pub const CONNECTIONS_MAX: usize = 2 * REQUESTS_MAX;
@@ -58,12 +54,11 @@ pub(crate) struct Direct {
     pub slots: u16,
     pub token: Arc<AgentToken>,
     pub host: mpsc::Sender<HostEvent>,
-    requests: Arc<Semaphore>,
 }
 
 impl Direct {
     pub fn new(server: ServerId, slots: u16, token: AgentToken, host: mpsc::Sender<HostEvent>) -> Self {
-        Self { server, slots, token: Arc::new(token), host, requests: Arc::new(Semaphore::new(REQUESTS_MAX)) }
+        Self { server, slots, token: Arc::new(token), host }
     }
 
     /// Serves until `shutdown`.
@@ -119,7 +114,44 @@ enum SlotName {
 
 #[derive(Debug, Serialize)]
 struct Freed {
-    slots: Vec<FreedSlot>,
+    slots: Vec<SlotFreed>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlotFreed {
+    slot: SlotId,
+    /// Always true: the answer waits until it is.
+    free: bool,
+    elapsed_ms: u64,
+    killed: bool,
+}
+
+impl From<FreedSlot> for SlotFreed {
+    fn from(FreedSlot { slot, elapsed_ms, killed }: FreedSlot) -> Self {
+        Self { slot, free: true, elapsed_ms, killed }
+    }
+}
+
+/// One slot as callers see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct SlotReport {
+    slot: SlotId,
+    /// `free`, `running`, `leaving` or `taken_back`.
+    state: &'static str,
+    executor: Option<String>,
+    pid: Option<i32>,
+}
+
+impl SlotReport {
+    pub fn of(view: &SlotView<'_>, pid: Option<i32>) -> Self {
+        let state = match view.state {
+            SlotState::Free => "free",
+            SlotState::Running => "running",
+            SlotState::Leaving => "leaving",
+            SlotState::TakenBack => "taken_back",
+        };
+        Self { slot: view.slot.clone(), state, executor: view.executor.map(ToString::to_string), pid }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -128,18 +160,25 @@ struct Slots {
     slots: Vec<SlotReport>,
 }
 
-async fn guard(State(direct): State<Direct>, request: Request, next: Next) -> Response {
+async fn guard(State(direct): State<Direct>, mut request: Request, next: Next) -> Response {
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if direct.token.accepts(shown) { next.run(request).await } else { Problem::NoToken.into_response() }
+    let Some(holder) = Holder::of(&direct.token, &direct.server, shown) else {
+        return Problem::NoToken.into_response();
+    };
+    request.extensions_mut().insert(holder);
+    next.run(request).await
 }
 
 async fn take_back(
     State(direct): State<Direct>,
+    Extension(holder): Extension<Holder>,
     body: Result<Json<TakeBackBody>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Json<Freed>, Problem> {
     let Json(body) = body.map_err(|rejection| Problem::Body(rejection.body_text()))?;
-    let _place = direct.requests.clone().try_acquire_owned().map_err(|_| Problem::Busy)?;
     let slots = body.slots.iter().map(|name| direct.slot(name)).collect::<Result<BTreeSet<u16>, Problem>>()?;
+    if let Some(slot) = slots.iter().find(|slot| !holder.may_take(**slot)) {
+        return Err(Problem::NotYours { slot: format!("{}/{slot}", direct.server), holder });
+    }
     if slots.is_empty() {
         return Err(Problem::Body("`slots` is empty: expected at least one slot".to_owned()));
     }
@@ -151,12 +190,13 @@ async fn take_back(
     }
     let within = Duration::from_millis(deadline_ms);
     let (reply, answer) = oneshot::channel();
-    direct.host.send(TakeBack { slots, within, reply }.into()).await.map_err(|_| Problem::Ending)?;
-    match tokio::time::timeout(within + REAP_TIMEOUT, answer).await {
-        Ok(Ok(Ok(slots))) => Ok(Json(Freed { slots })),
-        Ok(Ok(Err(NotKept))) => Err(Problem::NotKept),
-        Ok(Err(_)) => Err(Problem::Ending),
-        Err(_) => Err(Problem::Stuck),
+    direct.host.send(HostEvent::TakeBack(TakeBack { slots, within, reply })).await.map_err(|_| Problem::Ending)?;
+    match answer.await.unwrap_or(Answer::Ending) {
+        Answer::Freed(slots) => Ok(Json(Freed { slots: slots.into_iter().map(SlotFreed::from).collect() })),
+        Answer::NotKept => Err(Problem::NotKept),
+        Answer::Busy => Err(Problem::Busy),
+        Answer::Stuck => Err(Problem::Stuck),
+        Answer::Ending => Err(Problem::Ending),
     }
 }
 
@@ -178,6 +218,10 @@ enum Problem {
     Body(String),
     #[error("`{value}` is not a slot of this agent: expected {expected}")]
     NoSlot { value: String, expected: String },
+    #[error(
+        "`{slot}` is not this token's: it belongs to {holder}; ask for slots of that fleet only, or have the agent's operator make another token with `ebb fleet token`"
+    )]
+    NotYours { slot: String, holder: Holder },
     #[error("{REQUESTS_MAX} take-backs are waiting already: try again")]
     Busy,
     #[error("this agent is ending, and its executors with it: look again in a moment")]
@@ -196,6 +240,7 @@ impl IntoResponse for Problem {
             Problem::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
             Problem::Body(_) => (StatusCode::BAD_REQUEST, "bad-request"),
             Problem::NoSlot { .. } => (StatusCode::NOT_FOUND, "no-such-slot"),
+            Problem::NotYours { .. } => (StatusCode::FORBIDDEN, "not-your-slot"),
             Problem::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
             Problem::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
             Problem::NotKept => (StatusCode::INSUFFICIENT_STORAGE, "not-written-down"),

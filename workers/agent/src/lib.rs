@@ -1,43 +1,37 @@
 //! The node agent, one per server: starts, watches and ends executors as its controller orders, and gives slots back to their
 //! fleets at once, also with no controller at all.
 //!
-//! What it promises. A slot is called free only when its executor is reaped and nothing of its process group lives. No
-//! executor outlives its deadline, nor a controller's silence beyond the lease. Orders of a replaced controller, orders older
-//! than ones already followed, and orders from before the controller knew of this process or of a direct take-back have no
-//! effect. It never touches the log or the object store, and knows nothing of training.
+//! What it does is decided in `workers/agent-core`, which also says what it promises; here are sockets, processes, files and clocks. A slot
+//! is called free only when nothing of its executor's process group lives. It never touches the log or the object store, and knows
+//! nothing of training.
 //!
-//! Reading order: `slot.rs` (what is known of a slot), `reconcile.rs` (from wanted to done, pure), `host.rs` (the one task that
-//! owns the slots), `take_back.rs` and `direct.rs` (the fleet's way), `outbox.rs` and `uplink.rs` (the controller's way),
-//! `process.rs`, `group.rs`, `record.rs`, `log_file.rs` (processes). Next on a job's path: `workers/executor/src/lib.rs`.
+//! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs` (executors),
+//! `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way). Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
 mod direct;
-#[cfg(test)]
-mod fixtures;
+mod environment;
 mod group;
+mod holder;
 mod host;
 mod log_file;
-mod outbox;
+mod private;
 mod process;
-mod reconcile;
 mod record;
-mod slot;
-mod take_back;
 mod uplink;
 
 pub use access::{Access, AccessError};
-pub use controller_link::AgentToken;
+pub use controller_link::{AgentToken, SecretError};
 pub use direct::{CONNECTIONS_MAX, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
-pub use host::STOP_GRACE;
-pub use slot::EXIT_STATUS_PROTOCOL;
+pub use holder::{FleetToken, TakeBackToken};
+pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 
 use direct::Direct;
 use events_schema::{Digest, ServerId, TimeMs};
-use host::{Host, HostChannels, HostEvent};
-use outbox::Outbox;
+use host::{Host, HostEvent};
 use record::TakenBack;
 use std::ffi::OsString;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -46,7 +40,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use uplink::{Chain, Uplink};
+use uplink::Chain;
+use workers_agent_core::{FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 
 /// How long slots stay borrowed without a word from any controller: an outage of the control plane shorter than this costs
 /// no training, a longer one strands no fleet.
@@ -55,14 +50,11 @@ pub const LEASE: Duration = Duration::from_secs(600);
 /// Events waiting for the host; executors that report faster than it takes wait.
 const HOST_QUEUE_LEN: usize = 256;
 
-/// Telemetry waiting for the stream; more is dropped, it is stale by then.
-const TELEMETRY_QUEUE_LEN: usize = 64;
-
-/// At the end the last reports (executors ended) get this long to reach a controller; its lease finds out without them.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Longest wait for a task that has been told to end, beyond the executors' own grace.
+/// Longest wait for a task that has been told to end, beyond the time that executors and last reports get.
 const TASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What they get.
+const END_TIME: Duration = Duration::from_millis(STOP_GRACE_MS + FLUSH_TIMEOUT_MS);
 
 /// What an agent is started with.
 #[derive(Debug, Clone)]
@@ -187,25 +179,14 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
     let address = listener.local_addr().map_err(|source| StartError::Listen { address: config.listen, source })?;
     let url = format!("http://{address}");
     let fleet_token = Access::publish(&config.data_dir, config.server.clone(), url.clone())?;
-    let incarnation = getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?;
+    let seed = getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?;
 
-    let (events_sender, events) = mpsc::channel::<HostEvent>(HOST_QUEUE_LEN);
-    let (telemetry_sender, telemetry) = mpsc::channel(TELEMETRY_QUEUE_LEN);
-    let (outbox, outbox_seen) = watch::channel(Outbox::new(incarnation));
-    let uplink = Uplink {
-        server: config.server.clone(),
-        url: config.controller_url.clone(),
-        token: config.token.clone(),
-        outbox: outbox_seen.clone(),
-        telemetry,
-        host: events_sender.clone(),
-    };
-    let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events_sender.clone());
-    let channels = HostChannels { outbox, telemetry: telemetry_sender, events_sender, events };
-    let host = Host::new(config, url, &fleets, taken_back, channels);
+    let events = mpsc::channel::<HostEvent>(HOST_QUEUE_LEN);
+    let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events.0.clone());
+    let host = Host::new(config, url, &fleets, taken_back, seed, events);
 
     let shutdown = CancellationToken::new();
-    let tasks = Tasks::spawn(host, uplink, direct, listener, outbox_seen);
+    let tasks = Tasks::spawn(host, direct, listener);
     let (ended_sender, ended) = watch::channel(None);
     let asked = shutdown.clone();
     // Owned by the handle: it sees the result through `ended`, and a panic as a closed channel.
@@ -220,8 +201,10 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
 /// Makes the folders and takes the lock that keeps a second agent from killing this one's executors.
 fn prepare(data_dir: &Path) -> Result<File, StartError> {
     let data_error = |what| move |source| StartError::Data { path: data_dir.to_owned(), what, source };
-    fs::create_dir_all(host::executors_folder(data_dir)).map_err(data_error("making its folders"))?;
-    let lock = File::create(data_dir.join("agent.lock")).map_err(data_error("making its lock file"))?;
+    for folder in [data_dir.to_owned(), host::executors_folder(data_dir), data_dir.join("logs")] {
+        private::make_folder(&folder).map_err(data_error("making its folders"))?;
+    }
+    let lock = private::open(&data_dir.join("agent.lock"), false).map_err(data_error("making its lock file"))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(StartError::Locked(data_dir.to_owned())),
@@ -229,59 +212,41 @@ fn prepare(data_dir: &Path) -> Result<File, StartError> {
     }
 }
 
-/// The agent's three tasks. They end in this order: executors, last reports, listener and stream.
+/// The agent's two tasks. The executors and the last reports end first, then the listener.
 struct Tasks {
     host: JoinHandle<Result<(), String>>,
-    uplink: JoinHandle<Result<(), String>>,
     direct: JoinHandle<Result<(), String>>,
-    end_executors: CancellationToken,
-    end_rest: CancellationToken,
-    outbox: watch::Receiver<Outbox>,
+    end_host: CancellationToken,
+    end_direct: CancellationToken,
 }
 
 impl Tasks {
-    fn spawn(
-        host: Host,
-        uplink: Uplink,
-        direct: Direct,
-        listener: TcpListener,
-        outbox: watch::Receiver<Outbox>,
-    ) -> Self {
-        let (end_executors, end_rest) = (CancellationToken::new(), CancellationToken::new());
-        let (host_end, uplink_end, direct_end) = (end_executors.clone(), end_rest.clone(), end_rest.clone());
+    fn spawn(host: Host, direct: Direct, listener: TcpListener) -> Self {
+        let (end_host, end_direct) = (CancellationToken::new(), CancellationToken::new());
+        let (host_end, direct_end) = (end_host.clone(), end_direct.clone());
         Self {
             host: tokio::spawn(async move { host.run(host_end).await.map_err(|e| Chain(&e).to_string()) }),
-            uplink: tokio::spawn(async move { uplink.run(uplink_end).await.map_err(|e| Chain(&e).to_string()) }),
             direct: tokio::spawn(
                 async move { direct.serve(listener, direct_end).await.map_err(|e| Chain(&e).to_string()) },
             ),
-            end_executors,
-            end_rest,
-            outbox,
+            end_host,
+            end_direct,
         }
     }
 
     async fn run(mut self, asked: CancellationToken) -> AgentEnd {
-        let (mut host_open, mut uplink_open, mut direct_open) = (true, true, true);
+        let (mut host_open, mut direct_open) = (true, true);
         let first = tokio::select! {
             () = asked.cancelled() => Ok(()),
             ended = &mut self.host => { host_open = false; early("executors", ended) }
-            ended = &mut self.uplink => { uplink_open = false; early("stream to the controller", ended) }
             ended = &mut self.direct => { direct_open = false; early("direct listener", ended) }
         };
-        self.end_executors.cancel();
+        self.end_host.cancel();
         let mut results = vec![first];
         if host_open {
-            results.push(joined("executors", self.host, host::STOP_GRACE + TASK_TIMEOUT).await);
+            results.push(joined("executors", self.host, END_TIME + TASK_TIMEOUT).await);
         }
-        if uplink_open {
-            // Nobody need be there to take them.
-            let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.outbox.wait_for(Outbox::is_empty)).await;
-        }
-        self.end_rest.cancel();
-        if uplink_open {
-            results.push(joined("stream to the controller", self.uplink, TASK_TIMEOUT).await);
-        }
+        self.end_direct.cancel();
         if direct_open {
             results.push(joined("direct listener", self.direct, TASK_TIMEOUT).await);
         }
@@ -320,7 +285,7 @@ async fn joined(name: &str, task: JoinHandle<Result<(), String>>, within: Durati
     }
 }
 
-/// The wall clock, for reports and for deadlines that a controller names.
+/// The wall clock, which only reports carry.
 pub(crate) fn wall_clock() -> TimeMs {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     TimeMs(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))

@@ -1,6 +1,7 @@
 //! An executor's standard error in a file that never grows beyond a bound: when full it becomes `….log.1`, replacing an older
-//! one, and a new one begins. Next file: `slot.rs`.
+//! one, and a new one begins. Next file: `direct.rs`.
 
+use crate::private;
 use std::io;
 use std::path::{Path, PathBuf};
 use tokio::fs::File;
@@ -20,9 +21,9 @@ impl LogFile {
     /// Opens it for appending; creates its folder.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            private::make_folder(folder)?;
         }
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        let file = private::open(path, true)?;
         let written_bytes = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file: File::from_std(file), written_bytes, broken: false })
     }
@@ -42,7 +43,7 @@ impl LogFile {
             let mut aside = self.path.clone().into_os_string();
             aside.push(".1");
             tokio::fs::rename(&self.path, aside).await?;
-            self.file = File::create(&self.path).await?;
+            self.file = File::from_std(private::open(&self.path, false)?);
             self.written_bytes = 0;
         }
         self.written_bytes += bytes.len() as u64;

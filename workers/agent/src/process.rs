@@ -1,7 +1,8 @@
 //! One executor process: started in its own group, fed frames on its standard input, read on its standard output, its standard
 //! error kept in a bounded log, reaped. It decides nothing; every happening goes to `host.rs` as a [`HostEvent`]. Next file:
-//! `slot.rs`.
+//! `group.rs`.
 
+use crate::environment;
 use crate::group::{Stat, clear_group, kill_group};
 use crate::host::HostEvent;
 use crate::log_file::LogFile;
@@ -13,6 +14,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::pending;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
@@ -23,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use workers_agent_core::{ExecutorWord, In, ProcessEnd};
 
 /// Frames waiting for an executor. Orders change a few times a minute; one that leaves this many unread is stuck.
 const FRAMES_WAITING_MAX: usize = 64;
@@ -45,6 +48,7 @@ pub(crate) struct Launch<'a> {
 /// A started executor as its owner holds it.
 #[derive(Debug)]
 pub(crate) struct Process {
+    pub executor: ExecutorId,
     /// Its process, and the number of its group.
     pub pid: i32,
     frames: mpsc::Sender<ToExecutor>,
@@ -69,7 +73,7 @@ impl Process {
     }
 }
 
-/// Starts an executor. It ends with [`HostEvent::Exited`], sent when it is reaped and its group empty.
+/// Starts an executor. It ends with [`ExecutorWord::Ended`], sent when it is reaped and its group empty.
 ///
 /// An error means that nothing runs: what had been started is killed, and reaped by the runtime.
 pub(crate) fn launch(
@@ -83,6 +87,8 @@ pub(crate) fn launch(
     let nonce = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
     let mut child = Command::new(program)
         .args(arguments)
+        .env_clear()
+        .envs(environment::for_executors(std::env::vars_os()))
         .env(NONCE_VARIABLE, &nonce)
         .process_group(0)
         .stdin(Stdio::piped())
@@ -105,7 +111,8 @@ pub(crate) fn launch(
     let (frames, frames_waiting) = mpsc::channel(FRAMES_WAITING_MAX);
     let heard = Arc::new(AtomicBool::new(false));
     let hears = Arc::clone(&heard);
-    let who = Who { slot: launch.start.slot.index, executor: launch.start.executor.clone() };
+    let executor = launch.start.executor.clone();
+    let who = Who { slot: launch.start.slot.index, executor: executor.clone() };
     let start = ToExecutor::Start(Box::new(launch.start));
     supervisors.spawn(async move {
         let listen = listen(stdout, who.clone(), events.clone(), &hears);
@@ -114,9 +121,9 @@ pub(crate) fn launch(
             tracing::error!(path = %launch.record.display(), %error, "cannot remove an executor record");
         }
         // Nobody to tell means that the agent is ending and has given this executor up.
-        let _ = events.send(HostEvent::Exited { slot: who.slot, executor: who.executor, status }).await;
+        let _ = events.send(who.says(ExecutorWord::Ended(process_end(status)))).await;
     });
-    Ok(Process { pid, frames, heard })
+    Ok(Process { executor, pid, frames, heard })
 }
 
 fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> {
@@ -131,6 +138,24 @@ fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> 
 struct Who {
     slot: u16,
     executor: ExecutorId,
+}
+
+impl Who {
+    fn says(&self, word: ExecutorWord) -> HostEvent {
+        HostEvent::Happened(In::Executor { slot: self.slot, executor: self.executor.clone(), word })
+    }
+}
+
+fn process_end(status: io::Result<ExitStatus>) -> ProcessEnd {
+    match status.map(|status| (status.code(), status.signal())) {
+        Ok((Some(code), _)) => ProcessEnd::Exited(code),
+        Ok((None, Some(signal))) => ProcessEnd::Signalled(signal),
+        Ok((None, None)) => ProcessEnd::Unknown,
+        Err(error) => {
+            tracing::error!(%error, "cannot learn how an executor ended");
+            ProcessEnd::Unknown
+        }
+    }
 }
 
 /// Drives an executor's pipes until it is reaped and its group empty.
@@ -180,18 +205,17 @@ async fn feed(mut stdin: ChildStdin, start: ToExecutor, mut frames: mpsc::Receiv
 
 /// Passes on what the executor says until it closes its standard output or says what is no frame.
 async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Sender<HostEvent>, heard: &AtomicBool) {
-    let Who { slot, executor } = who;
     loop {
         let frame = read_frame(&mut stdout).await;
         heard.store(true, Ordering::Relaxed);
-        let event = match frame {
-            Ok(Some(FromExecutor::Alive | FromExecutor::Progress(_))) => continue,
-            Ok(Some(frame)) => HostEvent::Frame { slot, executor: executor.clone(), frame },
+        let word = match frame {
+            Ok(Some(FromExecutor::Alive)) => continue,
+            Ok(Some(frame)) => ExecutorWord::Said(frame),
             Ok(None) => return,
-            Err(error) => HostEvent::Garbage { slot, executor: executor.clone(), reason: error.to_string() },
+            Err(error) => ExecutorWord::Garbage(error.to_string()),
         };
-        let ends = matches!(event, HostEvent::Garbage { .. });
-        if events.send(event).await.is_err() || ends {
+        let ends = matches!(word, ExecutorWord::Garbage(_));
+        if events.send(who.says(word)).await.is_err() || ends {
             return;
         }
     }

@@ -2,6 +2,7 @@
 //! slots that fleets took back but the controller has not yet heard of. Next file: `process.rs`.
 
 use crate::group::{Stat, clear_group, clear_process, living_members};
+use crate::private;
 use events_schema::ExecutorId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ impl ExecutorRecord {
     /// Writes it whole or not at all. Not synced: after a crash of the host there is no process to find.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let draft = path.with_extension("draft");
-        fs::write(&draft, serde_json::to_vec(self)?)?;
+        private::write(&draft, &serde_json::to_vec(self)?)?;
         fs::rename(&draft, path)
     }
 
@@ -143,7 +144,7 @@ impl TakenBack {
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || {
             let draft = path.with_extension("draft");
-            let mut file = fs::File::create(&draft)?;
+            let mut file = private::open(&draft, false)?;
             file.write_all(&serde_json::to_vec(&slots)?)?;
             file.sync_all()?;
             fs::rename(&draft, &path)?;

@@ -6,11 +6,12 @@ mod support;
 use controller_link::EndCause;
 use events_schema::orders::ControllerMessage;
 use events_schema::report::{ExitCause, Report};
-use events_schema::{Epoch, ExecutorId, TimeMs};
+use events_schema::{Epoch, ExecutorId, FleetId, TimeMs};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Duration;
-use support::{Controller, PATIENCE, config, http, members, order, take_back};
-use workers_agent::{AgentEnd, EXIT_STATUS_PROTOCOL, StartError, start};
+use support::{Controller, PATIENCE, config, http, http_as, members, order, take_back};
+use workers_agent::{Access, AgentEnd, AgentToken, EXIT_STATUS_PROTOCOL, FleetToken, StartError, start};
 
 /// Not a test: the process that agents under test start.
 #[test]
@@ -56,6 +57,33 @@ async fn an_executor_is_started_told_and_stopped() {
     let log = std::fs::read_to_string(folder.path().join("logs/job-a/0.log")).unwrap();
     assert!(log.contains("started job-a/e0"), "{log}");
     assert_eq!(agent.shutdown().await, AgentEnd::Shutdown);
+}
+
+#[tokio::test]
+async fn an_executor_gets_what_it_needs_by_name_and_nobody_else_reads_what_it_says() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let mut controller = Controller::start().await;
+    let agent = start(config(&data, &controller, "good")).await.unwrap();
+    let mut session = controller.joined().await;
+    session.order(&[order("job-a/e0", "local/0")]).await;
+    session.ready("job-a/e0").await;
+    take_back(&agent, &data, "local/0", 20_000).await;
+
+    let log = std::fs::read_to_string(data.join("logs/job-a/0.log")).unwrap();
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "the test itself has more than executors get");
+    assert!(log.contains("EBB_EXECUTOR_NONCE") && log.contains("PATH") && !log.contains("CARGO_"), "{log}");
+
+    let mut open = vec![data];
+    while let Some(path) = open.pop() {
+        let metadata = std::fs::metadata(&path).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o077, 0, "{}", path.display());
+        if metadata.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    agent.shutdown().await;
 }
 
 #[tokio::test]
@@ -271,12 +299,12 @@ async fn what_cannot_run_is_reported_and_not_tried_again() {
     let wanted = [order("job-a/e0", "local/0"), order("job-a/e1", "local/5")];
     session.order(&wanted).await;
     let report = session.take_report().await;
+    assert!(matches!(gone(&report).1, ExitCause::NotStarted(reason) if reason.contains("no such slot")), "{report:?}");
+    let report = session.take_report().await;
     assert!(
         matches!(gone(&report).1, ExitCause::NotStarted(reason) if reason.contains("/no/such/program")),
         "{report:?}"
     );
-    let report = session.take_report().await;
-    assert!(matches!(gone(&report).1, ExitCause::NotStarted(reason) if reason.contains("no such slot")), "{report:?}");
     session.order(&wanted).await;
     let mut leaving = order("job-a/e2", "local/0");
     (leaving.leave_by, leaving.leave_in_ms) = (Some(TimeMs(u64::MAX)), Some(u64::MAX));
@@ -372,6 +400,14 @@ async fn the_direct_way_asks_for_a_token_and_refuses_what_it_cannot_do() {
         assert!(answer["detail"].is_string(), "{answer}");
     }
     assert_eq!(http(&agent, folder.path(), "GET", "/v1/slots", None, false).await.0, 401);
+    let access = Access::read(folder.path()).unwrap();
+    let operator = AgentToken::read(&access.token_file).unwrap();
+    let fleet = FleetToken::derive(&operator, &access.server, FleetId::parse("chat").unwrap(), BTreeSet::from([1]));
+    for (slots, expected) in [(json!([1]), 200), (json!([0, 1]), 403)] {
+        let (status, answer) =
+            http_as(&agent, &fleet.expose(), "POST", "/v1/take-back", Some(take(slots.clone()))).await;
+        assert_eq!(status, expected, "{slots}: {answer}");
+    }
     assert_eq!(http(&agent, folder.path(), "GET", "/healthz", None, false).await.0, 200);
     agent.shutdown().await;
 }

@@ -82,8 +82,8 @@ fn a_resent_order_shortens_a_deadline_and_extends_none() {
     let by = 5; // of a clock that is decades behind: its name only
     play.orders(&[leaving(wanted.clone(), by, 5_000)]);
     play.now += 1_000;
-    play.orders(&[leaving(wanted.clone(), by, 8_000)]);
     play.orders(&[leaving(wanted.clone(), by, 3_000)]);
+    play.orders(&[leaving(wanted.clone(), by, 8_000)]);
     assert_eq!(killed(&play.passes(2_999)), [0; 0]);
     assert_eq!(killed(&play.passes(1)), [0]);
 }

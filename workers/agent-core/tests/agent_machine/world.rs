@@ -306,7 +306,7 @@ impl World {
             Out::Tell { slot, frame } => {
                 assert!(self.processes.contains_key(&slot), "who is told is there: {frame:?}");
                 // Some obey at once, some never.
-                if frame == ToExecutor::Stop && self.processes[&slot].executor.number % 2 == 0 {
+                if frame == ToExecutor::Stop && self.processes[&slot].executor.number.is_multiple_of(2) {
                     self.processes.get_mut(&slot).unwrap().ends_at.get_or_insert(self.now + 10);
                 }
             }
