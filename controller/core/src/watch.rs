@@ -115,7 +115,7 @@ impl Watch {
         let all_heard = members.iter().all(|member| {
             self.executors.get(member).is_some_and(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)
         });
-        if members.is_empty() || !all_heard || !members.iter().all(stays) {
+        if members.is_empty() || !all_heard || !members.iter().all(stays) || state.is_parking(id) {
             return None;
         }
         let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
@@ -190,7 +190,7 @@ enum Kind {
     Store,
     /// Waits for other members of a step.
     Waiting,
-    /// A generation begins.
+    /// A generation begins, or was to end.
     Linking,
     /// Nothing is wanted of it, or only the controller can say what.
     Idle,
@@ -203,7 +203,9 @@ fn kind(progress: &Progress) -> Kind {
         (Phase::Updating | Phase::Loading | Phase::Building, WaitsFor::Nothing) => Kind::Unit(None),
         (Phase::Copying, _) => Kind::Copying,
         (Phase::Linking | Phase::Joining, _) => Kind::Linking,
-        (Phase::Still | Phase::Broken | Phase::Idle | Phase::Building, _) | (_, WaitsFor::Controller) => Kind::Idle,
+        // All members of a running job stand still, and nobody wants that any more: only a new round makes them step.
+        (Phase::Still, _) => Kind::Linking,
+        (Phase::Broken | Phase::Idle | Phase::Building, _) | (_, WaitsFor::Controller) => Kind::Idle,
         (Phase::Computing(_) | Phase::Evaluating(_) | Phase::Reducing | Phase::Updating | Phase::Loading, _) => {
             Kind::Waiting
         }

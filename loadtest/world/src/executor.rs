@@ -188,11 +188,9 @@ impl World {
         match frame {
             ToExecutor::Start(_) => {}
             ToExecutor::Order(order) => {
+                self.feed_member(pid, In::Park(order.park));
                 if let Some(proposal) = order.proposal {
                     self.feed_member(pid, In::Proposal(Box::new(proposal)));
-                }
-                if order.park {
-                    self.feed_member(pid, In::Park);
                 }
             }
             ToExecutor::Leave { .. } => self.feed_member(pid, In::Leave),

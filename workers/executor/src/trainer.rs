@@ -213,12 +213,10 @@ impl<W: Write> Trainer<W> {
 
     /// A newer order: only what it adds matters to the machine.
     fn on_order(&mut self, order: &JobOrder) -> Result<(), TrainError> {
+        self.handle(In::Park(order.park))?;
         if let Some(proposal) = &order.proposal {
             tracing::debug!(generation = %proposal.generation, members = proposal.members.len(), entry = ?proposal.entry, "proposed");
             self.handle(In::Proposal(Box::new(proposal.clone())))?;
-        }
-        if order.park {
-            self.handle(In::Park)?;
         }
         Ok(())
     }

@@ -111,8 +111,9 @@ pub struct Bulk {
 pub enum In<P> {
     /// The controller proposes a membership.
     Proposal(Box<Proposal>),
-    /// The controller wants a checkpoint and then no more steps.
-    Park,
+    /// Whether the controller wants a checkpoint and then no more steps. Taken back, it makes the next round step again: who stands still
+    /// does so until there is one.
+    Park(bool),
     /// This executor has to leave.
     Leave,
     /// An authenticated link is up. Until [`Out::Use`] nothing is said on it.

@@ -146,7 +146,7 @@ impl<P> Member<P> {
         }
         match input {
             In::Proposal(proposal) => self.on_proposal(*proposal),
-            In::Park => self.inputs.push_back(Input::Park),
+            In::Park(park) => self.inputs.push_back(Input::Park(park)),
             In::Leave => self.inputs.push_back(Input::Leave),
             In::Linked(link) => self.on_linked(link),
             In::Refused(peer) => self.links.refused(peer, self.now),

@@ -38,8 +38,9 @@ pub struct Config {
 pub enum Input {
     /// The controller proposes a membership.
     Proposal(Proposal),
-    /// The controller wants a checkpoint and then no more steps.
-    Park,
+    /// Whether the controller wants a checkpoint and then no more steps. Taken back, it makes the next round step again: who stands still
+    /// does so until there is one.
+    Park(bool),
     /// This executor has to leave.
     Leave,
     /// An authenticated link to a peer is up.
@@ -273,7 +274,7 @@ impl Session {
         }
         match input {
             Input::Proposal(proposal) => self.on_proposal(&proposal, &mut out),
-            Input::Park => self.park = true,
+            Input::Park(park) => self.park = park,
             Input::Leave => self.on_leave(&mut out),
             Input::Linked(peer) => self.on_linked(peer, &mut out),
             Input::Lost(peer) => self.on_lost(peer, &mut out),

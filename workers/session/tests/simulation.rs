@@ -35,10 +35,26 @@ fn one_member_that_leaves_writes_a_checkpoint_first() {
 fn parked_members_stand_still_after_one_common_checkpoint() {
     let mut world = begin(9, 8, 3, 1_000);
     world.run(300);
-    world.shells.values_mut().for_each(|s| s.orders.push_back(Input::Park));
+    world.shells.values_mut().for_each(|s| s.orders.push_back(Input::Park(true)));
     assert!(!world.run(EVENTS_MAX));
     assert!(world.newest < Step(1_000) && world.saved.contains(&world.newest));
     assert!(world.shells.values().all(|s| s.replica == Some(world.newest)));
+}
+
+/// Found by the simulation of everything: slots that were to go back stayed after all, and the parked members stood still for ever.
+#[test]
+fn parked_members_step_again_in_a_round_after_the_park_is_taken_back() {
+    let mut world = begin(9, 8, 3, 40);
+    world.run(300);
+    world.shells.values_mut().for_each(|s| s.orders.push_back(Input::Park(true)));
+    assert!(!world.run(EVENTS_MAX));
+    let still = world.newest;
+    assert!(still < Step(40));
+    world.shells.values_mut().for_each(|s| s.orders.push_back(Input::Park(false)));
+    let alive = world.alive();
+    world.propose(Entry::Recover, &alive, &[]);
+    assert!(!world.run(EVENTS_MAX));
+    assert_eq!((world.newest, world.shells.len()), (Step(40), 3));
 }
 
 #[test]
