@@ -27,7 +27,8 @@ async fn a_page_of_another_site_takes_no_slot() {
     let origin = ("origin", "http://evil.example");
     let cross = ("sec-fetch-site", "cross-site");
     let json = ("content-type", "application/json");
-    let cases: Vec<(Vec<(&str, &str)>, u16, &str)> = vec![
+    type Case<'a> = (Vec<(&'a str, &'a str)>, u16, &'a str);
+    let cases: Vec<Case<'_>> = vec![
         (vec![plain, origin, cross, ("sec-fetch-mode", "no-cors")], 403, "foreign-origin"),
         // Each protection alone: browsers without the newer header, requests without an origin, a body that says nothing.
         (vec![plain, origin], 403, "foreign-origin"),

@@ -46,7 +46,7 @@ impl World {
     pub fn begin_controller(&mut self) {
         let Some(policy) = policy_by_name("ebb") else { return };
         let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
-        let incarnation = self.chance.next();
+        let incarnation = self.chance.draw();
         let config = CellConfig {
             cell: Cell(0),
             name: format!("controller-{}", self.pids),

@@ -255,7 +255,7 @@ impl World {
 
     fn check_returned(&mut self, slot: &SlotId) {
         if let Some(pid) = self.executor_on(Self::place_of(&slot.server), slot.index) {
-            let detail = format!("{slot} is returned with {pid:?} on it");
+            let detail = format!("{slot} is returned with {pid} on it");
             self.found("a slot is returned when nobody is on it any more", detail);
         }
     }

@@ -215,7 +215,8 @@ impl World {
                 self.perform_member(pid, out);
             }
             let Some(executor) = self.executor_mut(pid) else { return };
-            if !executor.unit && !(free && nothing) {
+            let at_rest = free && nothing;
+            if !executor.unit && !at_rest {
                 next = Some(In::Free);
             }
         }
@@ -331,7 +332,8 @@ impl World {
             Need::Gradient => (Kind::Gradient, executor.gradient.as_ref().and_then(|g| g.get(parcel.range.clone()))),
         };
         let Some(elements) = source.filter(|_| executor.step == Some(parcel.step)).map(<[Element]>::to_vec) else {
-            let detail = format!("{pid:?} is at {:?} and sends {parcel:?}", executor.step);
+            let at = executor.step.unwrap_or(Step(0));
+            let detail = format!("{pid} is at {at} and sends to {} of step {}", parcel.to, parcel.step);
             return self.found("only what is of the entered step is sent", detail);
         };
         let offset = parcel.range.start as u64;

@@ -291,9 +291,9 @@ impl World {
         });
         let mut silent = Vec::new();
         let Some(conn) = self.net.conns.get_mut(&id) else { return };
-        for from in 0..2 {
+        for (from, says) in says.into_iter().enumerate() {
             let end = &mut conn.ends[1 - from];
-            if says[from] {
+            if says {
                 end.heard = now;
             } else if end.open && now.since_ms(end.heard) >= SILENCE_MAX_MS {
                 silent.push(1 - from);

@@ -104,7 +104,7 @@ fn act(chance: &mut Chance, setup: &Setup) -> Act {
     let server = chance.below(u64::from(setup.servers)) as u16;
     let outside = server >= setup.core_servers;
     let for_ms = if outside && chance.one_in(3) { FOR_EVER_MS } else { short_ms(chance) };
-    let pick = chance.next();
+    let pick = chance.draw();
     let place = |chance: &mut Chance| chance.below(u64::from(setup.servers) + 1) as Place;
     match chance.below(100) {
         0..=17 => Act::Demand { server, needed: chance.below(u64::from(setup.slots) + 1) as u32 },

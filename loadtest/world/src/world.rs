@@ -29,6 +29,12 @@ pub const CONTROL: Place = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid(pub u64);
 
+impl std::fmt::Display for Pid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {}", self.0)
+    }
+}
+
 /// What is going to happen.
 #[derive(Debug)]
 pub enum Event {

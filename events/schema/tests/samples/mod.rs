@@ -1,9 +1,11 @@
 //! One value of every kind that is written anywhere: what `golden.rs` compares byte for byte, and other tests take apart.
 //!
-//! A new variant does not compile here until it is listed in [`kinds!`], and does not pass until it has a sample and a golden
+//! A new variant does not compile here until it is listed in `kinds.rs`, and does not pass until it has a sample and a golden
 //! line. Samples never change: they are what old logs hold. A new field gets a new sample.
 
 #![allow(dead_code, clippy::unwrap_used)]
+
+mod kinds;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
@@ -14,6 +16,7 @@ use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShap
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders, Telemetry};
 use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
+pub use kinds::*;
 use serde_json::{Value, json};
 
 /// A sample's name (`Type::Variant` or `Type`), its bytes, and whether bytes decode to it and encode back to themselves.
@@ -26,110 +29,6 @@ pub struct Sample {
 fn sample<T: minicbor::Encode<()> + for<'b> minicbor::Decode<'b, ()>>(name: impl Into<String>, value: &T) -> Sample {
     let reads = |bytes: &[u8]| from_bytes::<T>(bytes).map(|value| to_bytes(&value)).map_err(|error| error.to_string());
     Sample { name: name.into(), bytes: to_bytes(value), reads }
-}
-
-/// Lists every variant of an enum: the match makes forgetting one a compile error.
-macro_rules! kinds {
-    ($($list:ident = $kind:ident of $type:ident { $($variant:ident),+ $(,)? })+) => {$(
-        pub const $list: &[&str] = &[$(stringify!($variant)),+];
-        pub fn $kind(value: &$type) -> &'static str {
-            match value { $($type::$variant { .. } => stringify!($variant)),+ }
-        }
-    )+};
-}
-
-kinds! {
-    FACTS = fact_kind of Fact {
-        JobAccepted, CommandRefused, CommandTaken, JobSuspending, JobSuspended, JobResumed, JobCancelled, JobFailed, JobFinished,
-        PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
-        GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
-        DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
-        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
-        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
-        ServerForgotten, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
-    }
-    COMMANDS = command_kind of Command {
-        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
-    }
-    REPORTS = report_kind of Report {
-        AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
-        JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
-        CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
-    }
-    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
-    INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
-    DEMANDS = demand_kind of Demand { Needed, Utilization }
-    OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }
-    REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit }
-    PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing }
-    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
-    LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
-    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared }
-    ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
-    ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
-    STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
-    STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
-    AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
-    GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
-    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
-    SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
-    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
-    LENGTHS = length_kind of Length { Epochs, Steps }
-    SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
-    TAILS = tail_kind of Tail { Short, Drop }
-    OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
-    SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
-    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress }
-    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
-    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
-    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
-    PHASES = phase_kind of Phase {
-        Building, Idle, Loading, Linking, Joining, Copying, Computing, Reducing, Updating, Evaluating, Saving, Still, Broken
-    }
-    WAITS_FOR = waits_for_kind of WaitsFor { Nothing, Peers, Store, Controller }
-}
-
-/// Every name that needs a golden line.
-pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 32] = [
-        ("Fact", FACTS),
-        ("Command", COMMANDS),
-        ("Report", REPORTS),
-        ("EventRecord", EVENT_RECORDS),
-        ("InputStream", INPUT_STREAMS),
-        ("Demand", DEMANDS),
-        ("OfferMode", OFFER_MODES),
-        ("Refusal", REFUSALS),
-        ("PlanCause", PLAN_CAUSES),
-        ("WaitCause", WAIT_CAUSES),
-        ("LeaveCause", LEAVE_CAUSES),
-        ("ReclaimCause", RECLAIM_CAUSES),
-        ("AbandonCause", ABANDON_CAUSES),
-        ("Entry", ENTRIES),
-        ("StallCause", STALL_CAUSES),
-        ("StallRemedy", STALL_REMEDIES),
-        ("AvoidCause", AVOID_CAUSES),
-        ("GrowthFailure", GROWTH_FAILURES),
-        ("ExitCause", EXIT_CAUSES),
-        ("SampleShape", SAMPLE_SHAPES),
-        ("ModelSpec", MODELS),
-        ("Length", LENGTHS),
-        ("Shuffle", SHUFFLES),
-        ("Tail", TAILS),
-        ("OptimizerSpec", OPTIMIZERS),
-        ("ScheduleShape", SCHEDULE_SHAPES),
-        ("AgentMessage", AGENT_MESSAGES),
-        ("ControllerMessage", CONTROLLER_MESSAGES),
-        ("ToExecutor", TO_EXECUTOR),
-        ("FromExecutor", FROM_EXECUTOR),
-        ("Phase", PHASES),
-        ("WaitsFor", WAITS_FOR),
-    ];
-    let structs =
-        ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
-    let variants =
-        enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
-    variants.chain(structs.map(str::to_owned)).collect()
 }
 
 fn progress() -> Progress {

@@ -1,0 +1,114 @@
+//! The names of all kinds: every variant of every enum that is written anywhere.
+
+use events_schema::batch::{EventRecord, InputStream};
+use events_schema::command::{Command, Demand, OfferMode};
+use events_schema::control::{FromExecutor, Phase, ToExecutor, WaitsFor};
+use events_schema::dataset::SampleShape;
+use events_schema::fact::*;
+use events_schema::job::{Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
+use events_schema::orders::{AgentMessage, ControllerMessage};
+use events_schema::report::{ExitCause, Report};
+
+/// Lists every variant of an enum: the match makes forgetting one a compile error.
+macro_rules! kinds {
+    ($($list:ident = $kind:ident of $type:ident { $($variant:ident),+ $(,)? })+) => {$(
+        pub const $list: &[&str] = &[$(stringify!($variant)),+];
+        pub fn $kind(value: &$type) -> &'static str {
+            match value { $($type::$variant { .. } => stringify!($variant)),+ }
+        }
+    )+};
+}
+
+kinds! {
+    FACTS = fact_kind of Fact {
+        JobAccepted, CommandRefused, CommandTaken, JobSuspending, JobSuspended, JobResumed, JobCancelled, JobFailed, JobFinished,
+        PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
+        GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
+        DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
+        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
+        PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
+        ServerForgotten, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
+    }
+    COMMANDS = command_kind of Command {
+        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
+    }
+    REPORTS = report_kind of Report {
+        AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
+        JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
+        CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
+    }
+    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
+    INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
+    DEMANDS = demand_kind of Demand { Needed, Utilization }
+    OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }
+    REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit }
+    PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing }
+    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
+    LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
+    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared }
+    ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
+    ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
+    STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
+    STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
+    AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
+    GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
+    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
+    SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
+    LENGTHS = length_kind of Length { Epochs, Steps }
+    SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
+    TAILS = tail_kind of Tail { Short, Drop }
+    OPTIMIZERS = optimizer_kind of OptimizerSpec { Sgd, Adamw }
+    SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
+    AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress }
+    CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
+    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
+    PHASES = phase_kind of Phase {
+        Building, Idle, Loading, Linking, Joining, Copying, Computing, Reducing, Updating, Evaluating, Saving, Still, Broken
+    }
+    WAITS_FOR = waits_for_kind of WaitsFor { Nothing, Peers, Store, Controller }
+}
+
+/// Every name that needs a golden line.
+pub fn names_wanted() -> Vec<String> {
+    let enums: [(&str, &[&str]); 32] = [
+        ("Fact", FACTS),
+        ("Command", COMMANDS),
+        ("Report", REPORTS),
+        ("EventRecord", EVENT_RECORDS),
+        ("InputStream", INPUT_STREAMS),
+        ("Demand", DEMANDS),
+        ("OfferMode", OFFER_MODES),
+        ("Refusal", REFUSALS),
+        ("PlanCause", PLAN_CAUSES),
+        ("WaitCause", WAIT_CAUSES),
+        ("LeaveCause", LEAVE_CAUSES),
+        ("ReclaimCause", RECLAIM_CAUSES),
+        ("AbandonCause", ABANDON_CAUSES),
+        ("Entry", ENTRIES),
+        ("StallCause", STALL_CAUSES),
+        ("StallRemedy", STALL_REMEDIES),
+        ("AvoidCause", AVOID_CAUSES),
+        ("GrowthFailure", GROWTH_FAILURES),
+        ("ExitCause", EXIT_CAUSES),
+        ("SampleShape", SAMPLE_SHAPES),
+        ("ModelSpec", MODELS),
+        ("Length", LENGTHS),
+        ("Shuffle", SHUFFLES),
+        ("Tail", TAILS),
+        ("OptimizerSpec", OPTIMIZERS),
+        ("ScheduleShape", SCHEDULE_SHAPES),
+        ("AgentMessage", AGENT_MESSAGES),
+        ("ControllerMessage", CONTROLLER_MESSAGES),
+        ("ToExecutor", TO_EXECUTOR),
+        ("FromExecutor", FROM_EXECUTOR),
+        ("Phase", PHASES),
+        ("WaitsFor", WAITS_FOR),
+    ];
+    let structs =
+        ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
+    let variants =
+        enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
+    variants.chain(structs.map(str::to_owned)).collect()
+}
