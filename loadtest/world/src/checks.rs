@@ -14,7 +14,7 @@ use controller_core::invariants;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{Fact, LeaveCause};
-use events_schema::{ExecutorId, JobId, Offset, SlotId, Step};
+use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, TimeMs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use workers_agent_core::KillCause;
@@ -239,7 +239,10 @@ impl World {
                 Fact::GenerationProposed { proposal, .. } => {
                     self.checks.generations = self.checks.generations.max(proposal.generation.0);
                 }
-                Fact::AgentGone { server } => self.check_given_up(server),
+                Fact::AgentGone { server } => {
+                    let given_up = before.server(server).map(|known| known.incarnation);
+                    self.check_given_up(server, given_up, batch.at);
+                }
                 Fact::JobFailed { job, reason } => {
                     self.found("no job fails for what its servers did", format!("{job}: {reason}"));
                 }
@@ -261,9 +264,18 @@ impl World {
     }
 
     /// L4: nobody is given up who could speak to a controller that could hear, for two leases and more.
-    fn check_given_up(&mut self, server: &events_schema::ServerId) {
+    fn check_given_up(&mut self, server: &events_schema::ServerId, given_up: Option<u64>, decided: TimeMs) {
         let place = Self::place_of(server);
-        let quiet = |place: u16| self.now().since_ms(self.hosts[usize::from(place)].disturbed_at) > 3 * AGENT_LEASE_MS;
+        let present = self.hosts[usize::from(place)].agent;
+        let present = present.and_then(|pid| self.agent(pid)).map(|agent| agent.machine.incarnation());
+        // One that died before is rightly gone, however long the log took to say so, and whoever has come since.
+        if present != given_up {
+            return;
+        }
+        // Judged by what was so when it was decided, which may be long before the log has it.
+        let ago_ms = self.hosts[usize::from(CONTROL)].clock.wall(self.now()).0.saturating_sub(decided.0);
+        let decided_at = At(self.now().0.saturating_sub(ago_ms * 1_000));
+        let quiet = |place: u16| decided_at.since_ms(self.hosts[usize::from(place)].disturbed_at) > 3 * AGENT_LEASE_MS;
         let speaks = self.hosts[usize::from(place)].agent.is_some_and(|pid| self.runs(pid));
         let hears = self.controller.is_some_and(|pid| self.runs(pid));
         let whole = self.net.is_whole(place, CONTROL) && self.net.is_whole(CONTROL, place);

@@ -162,7 +162,8 @@ impl World {
             Input::Frame(frame) => self.on_frame(pid, frame),
             Input::Built => self.on_built(pid),
             Input::Alive => {
-                self.say_to_agent(pid, FromExecutor::Alive);
+                let progress = executor.member.progress();
+                self.say_to_agent(pid, FromExecutor::Progress(progress));
                 self.send_in(ALIVE_INTERVAL_MS * 1_000, pid, Input::Alive);
             }
             Input::Stored(job) => self.on_stored(pid, job),

@@ -53,7 +53,11 @@ impl Mutants {
             return None;
         }
         if self.has(Mutant::StaleLossesAreDropped)
-            && let AgentMessage::Report { number, at, report: Report::PeerLost { job, generation, .. } } = &message
+            && let AgentMessage::Report {
+                number,
+                at,
+                report: Report::PeersMissing { job, generation, begun: true, .. },
+            } = &message
         {
             let in_force = truth.job(job).and_then(Job::active).map(|active| active.proposal.generation);
             // Its number still has to be taken, as of any report without effect.

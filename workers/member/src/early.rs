@@ -3,7 +3,7 @@
 //! Bounded by what correct peers can send. Of the next step in the membership in force that is known exactly: every stretch that its plan has
 //! a place for, once. Of a membership to come it is a budget: the replica, and a gradient per node that members can bring.
 
-use crate::event::{Bulk, Config};
+use crate::event::{Bulk, Config, Kind};
 use events_schema::Step;
 use events_schema::tree::Node;
 use std::collections::BTreeSet;
@@ -60,17 +60,27 @@ impl<P> Early<P> {
         true
     }
 
+    /// Takes out the supplies of the replica of an entered step. Sums of the same step stay: their plan is not made yet.
+    pub fn take_supplies(&mut self, tag: Tag, step: Step) -> Vec<(Peer, Bulk, P)> {
+        self.take_if(tag, step, |bulk| matches!(bulk.kind, Kind::Replica | Kind::Gradient))
+    }
+
     /// Takes out what belongs to a membership and step, in order of arrival, and forgets what is older.
     pub fn take(&mut self, tag: Tag, step: Step) -> Vec<(Peer, Bulk, P)> {
+        self.take_if(tag, step, |_| true)
+    }
+
+    fn take_if(&mut self, tag: Tag, step: Step, wanted: impl Fn(&Bulk) -> bool) -> Vec<(Peer, Bulk, P)> {
         if self.kept.is_empty() {
             return Vec::new();
         }
         let mut due = Vec::new();
         for kept in std::mem::take(&mut self.kept) {
             let at = (kept.bulk.tag, kept.bulk.step);
-            if at > (tag, step) {
+            let is_due = at == (tag, step) && wanted(&kept.bulk);
+            if at > (tag, step) || (at == (tag, step) && !is_due) {
                 self.kept.push(kept);
-            } else if at == (tag, step) {
+            } else if is_due {
                 due.push((kept.from, kept.bulk, kept.payload));
             }
         }
@@ -93,7 +103,6 @@ impl<P> Early<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
     use crate::member::tests::config;
     use events_schema::Generation;
 
@@ -113,6 +122,18 @@ mod tests {
         assert_eq!(due, [5]);
         assert_eq!(early.take(tag(2), Step(5)).len(), 1);
         assert!(early.take(tag(1), Step(6)).is_empty(), "older than what was taken last");
+    }
+
+    /// Found by real processes under load: a newcomer that looked for its replica threw away sums of the same step, and the step never ended.
+    #[test]
+    fn sums_that_came_before_the_step_began_are_there_when_it_does() {
+        let mut early = Early::new(&config(0, 4, 9));
+        let supply = Bulk { kind: Kind::Replica, ..bulk(2, 5, 1) };
+        assert!(early.keep_ahead(Peer(0), bulk(2, 5, 1), "sum") && early.keep_ahead(Peer(1), supply, "replica"));
+        let tag = bulk(2, 5, 1).tag;
+        let payloads = |due: Vec<(Peer, Bulk, &'static str)>| due.into_iter().map(|(.., p)| p).collect::<Vec<_>>();
+        assert_eq!(payloads(early.take_supplies(tag, Step(5))), ["replica"]);
+        assert_eq!(payloads(early.take(tag, Step(5))), ["sum"]);
     }
 
     #[test]

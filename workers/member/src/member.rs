@@ -432,7 +432,9 @@ impl<P> Member<P> {
         if let Some(tag) = self.membership.as_ref().map(|m| m.tag) {
             self.replica.expect(need, tag, self.position);
             self.out.push(Out::Expect(need));
-            self.take_early();
+            for (from, bulk, payload) in self.early.take_supplies(tag, self.position) {
+                self.on_bulk(from, bulk, payload);
+            }
         }
     }
 

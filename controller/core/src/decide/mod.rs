@@ -169,7 +169,11 @@ impl<'a> Draft<'a> {
             let mut rounds = 0;
             while generations::settle(self, &job) {
                 rounds += 1;
-                assert!(rounds < SETTLE_ROUNDS_MAX, "job {job} does not come to rest");
+                assert!(
+                    rounds < SETTLE_ROUNDS_MAX,
+                    "job {job} does not come to rest: {:?}",
+                    &self.facts[self.facts.len().saturating_sub(4)..]
+                );
             }
             self.touched.remove(&job);
         }

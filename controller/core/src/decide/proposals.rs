@@ -61,7 +61,8 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
     }
     let stays = |number: &&ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.leaving.is_none());
     let mut members: BTreeSet<ExecutorId> = active.members.iter().filter(stays).cloned().collect();
-    if members.is_empty() {
+    // Nobody leaves before somebody who stays holds the replica: newcomers say when they do.
+    if !members.iter().any(|number| draft.state.executor(number).is_some_and(|executor| executor.replica)) {
         return None;
     }
     let entry = Entry::Switch { from: active.proposal.generation };

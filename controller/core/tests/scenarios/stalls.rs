@@ -57,6 +57,25 @@ fn a_newcomer_that_dies_while_it_is_sent_the_replica_costs_no_step() {
     calm(&world);
 }
 
+/// Found by the simulation of everything: who held the replica had to leave before the newcomer held it, and the core proposed and gave up
+/// the newcomer's generation for ever.
+#[test]
+fn nobody_is_let_go_before_somebody_who_stays_holds_the_replica() {
+    let (mut world, id) = training();
+    world.demand("local", 3);
+    world.run();
+    world.demand("local", 2);
+    grow_without_the_copy(&mut world, &id);
+    let mark = world.log.len();
+    world.take_back(&controller_core::world::slot("local", 0), true);
+    world.deliver_all();
+    world.pass(100);
+    assert!(proposed(&since(&world, mark)).is_empty());
+    world.run();
+    assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("running", 0));
+    calm(&world);
+}
+
 /// The members of a job know that they are to grow and are past the boundary; the newcomers are not whole yet.
 fn grow_without_the_copy(world: &mut World, id: &JobId) {
     let server = ServerId::parse("local").unwrap();
