@@ -126,6 +126,8 @@ impl Watch {
             let Some(heard) = self.executors.get_mut(member) else { continue };
             step = step.max(heard.progress.step);
             still_since_ms = still_since_ms.max(heard.since_ms);
+            // It has not said anything yet since a new round was proposed, which may be the help it needs.
+            linking |= heard.progress.generation < job.round;
             let still_ms = now_ms.saturating_sub(heard.since_ms);
             let judged = match kind(&heard.progress) {
                 Kind::Unit(rank) => {
