@@ -165,10 +165,20 @@ struct Memberships {
     proposed: BTreeMap<u64, (usize, bool)>,
     members: usize,
     floor: u64,
+    /// The newest generation in force, and what its coming was: its first step shows what that cost.
+    change: Option<(u64, Change)>,
     recovered: Option<Instant>,
     pauses_in_ms: Vec<f64>,
     pauses_out_ms: Vec<f64>,
     steps_lost: u64,
+}
+
+/// What the coming of a generation was.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Grew,
+    Shrank,
+    Recovered,
 }
 
 impl Memberships {
@@ -181,26 +191,40 @@ impl Memberships {
                 let members = proposal["members"].as_array().map_or(0, Vec::len);
                 self.proposed.insert(number(&proposal["generation"]), (members, lost));
             }
-            "dev.ebb.generation.active.v1" => self.active(data, at),
+            "dev.ebb.generation.active.v1" => self.active(data),
+            "dev.ebb.generation.stepped.v1" => self.stepped(data, at),
             "dev.ebb.generation.departed.v1" => self.members = self.members.saturating_sub(1),
             "dev.ebb.job.restarted.v1" => self.steps_lost += self.floor.saturating_sub(number(&data["from"])).max(1),
             _ => {}
         }
     }
 
-    fn active(&mut self, data: &Value, at: Instant) {
-        let Some(&(members, lost)) = self.proposed.get(&number(&data["generation"])) else { return };
+    fn active(&mut self, data: &Value) {
+        let generation = number(&data["generation"]);
+        let Some(&(members, lost)) = self.proposed.get(&generation) else { return };
         // A generation begins at the step that follows the last one done; below what was seen done before, work was lost.
         self.steps_lost += self.floor.saturating_sub(number(&data["step"]));
-        let pause_ms = number(&data["pause_us"]) as f64 / 1e3;
-        if lost {
-            self.recovered = Some(at);
+        let change = if lost {
+            Some(Change::Recovered)
         } else if members > self.members && self.members > 0 {
-            self.pauses_out_ms.push(pause_ms);
-        } else if members < self.members {
-            self.pauses_in_ms.push(pause_ms);
-        }
+            Some(Change::Grew)
+        } else {
+            (members < self.members).then_some(Change::Shrank)
+        };
+        self.change = change.map(|change| (generation, change));
         self.members = members;
+    }
+
+    /// The first step of a generation is done: what it took longer than a step before the change, the change cost.
+    fn stepped(&mut self, data: &Value, at: Instant) {
+        let Some((_, change)) = self.change.take_if(|(of, _)| *of == number(&data["generation"])) else { return };
+        let usual_us = number(&data["usual_step_us"]);
+        let pause_ms = number(&data["first_step_us"]).saturating_sub(usual_us) as f64 / 1e3;
+        match change {
+            Change::Recovered => self.recovered = Some(at),
+            Change::Grew => self.pauses_out_ms.push(pause_ms),
+            Change::Shrank => self.pauses_in_ms.push(pause_ms),
+        }
     }
 }
 
@@ -224,8 +248,13 @@ mod tests {
         )
     }
 
-    fn active(generation: u64, step: u64, pause_us: u64) -> Event {
-        event("dev.ebb.generation.active.v1", json!({"generation": generation, "step": step, "pause_us": pause_us}))
+    fn active(generation: u64, step: u64) -> Event {
+        event("dev.ebb.generation.active.v1", json!({"generation": generation, "step": step, "pause_us": 0}))
+    }
+
+    fn stepped(generation: u64, first_step_us: u64) -> Event {
+        let data = json!({"generation": generation, "first_step_us": first_step_us, "usual_step_us": 10_000});
+        event("dev.ebb.generation.stepped.v1", data)
     }
 
     #[test]
@@ -233,13 +262,17 @@ mod tests {
         let mut seen = Memberships::default();
         let story = [
             proposed(1, 4, json!("fresh")),
-            active(1, 0, 9_000),
+            active(1, 0),
+            stepped(1, 9_000),
             proposed(2, 1, json!({"switch": {"from": 1}})),
-            active(2, 10, 100),
+            active(2, 10),
+            stepped(2, 10_100),
             proposed(3, 4, json!({"switch": {"from": 2}})),
-            active(3, 20, 2_500),
+            active(3, 20),
+            stepped(3, 12_500),
             proposed(4, 3, json!("recover")),
-            active(4, 30, 50_000),
+            active(4, 30),
+            stepped(4, 60_000),
         ];
         for event in &story {
             seen.take(event, Instant::now());
@@ -255,7 +288,7 @@ mod tests {
     fn going_back_is_loss() {
         let mut seen = Memberships { floor: 30, ..Memberships::default() };
         seen.take(&proposed(2, 3, json!("recover")), Instant::now());
-        seen.take(&active(2, 25, 0), Instant::now());
+        seen.take(&active(2, 25), Instant::now());
         assert_eq!(seen.steps_lost, 5);
         seen.take(&event("dev.ebb.job.restarted.v1", json!({"from": 20})), Instant::now());
         assert_eq!(seen.steps_lost, 15);
