@@ -497,6 +497,9 @@ pub struct ChaosArgs {
     /// The first seed; the ones after it follow.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
+    /// The same as --output.
+    #[arg(short = 'o', value_name = "FORMAT")]
+    pub format: Option<Output>,
 }
 
 /// Arguments of `ebb bench-member`.

@@ -23,7 +23,7 @@ pub fn chaos(args: &ChaosArgs, output: Output) -> Result<ExitCode, Failure> {
     }
     std::panic::set_hook(hook);
     let seconds = begun.elapsed().as_secs_f64();
-    match output {
+    match args.format.unwrap_or(output) {
         Output::Json => print_json(&document(&tally, seconds)),
         Output::Table => print(&tally, seconds),
     }
