@@ -1,4 +1,4 @@
-//! The world's executors: they get ready, come to lock-step in generations, train, write checkpoints and finish.
+//! The world's executors: they get ready, come together in generations, train, write checkpoints and finish.
 //!
 //! What they really do is kept apart from what the brain believes: a generation becomes active when all its members know it,
 //! whether or not the brain has given it up by then.
@@ -140,7 +140,7 @@ impl World {
         (known && possible).then(|| newest.clone())
     }
 
-    /// The members of a job come to lock-step in the newest generation they know. Whether they did.
+    /// The newest generation that the members of a job know comes into force; newcomers are whole later. Whether it did.
     pub fn activate(&mut self, job: &JobId) -> bool {
         let Some(proposal) = self.ripe(job) else { return false };
         let before = self.groups.remove(job);
