@@ -174,6 +174,7 @@ mod tests {
             json!({"shuffle": "none", "optimizer": {"kind": "sgd", "momentum": 0.5}, "schedule": {"kind": "step", "every_steps": 5}}),
             json!({"shuffle": "full", "schedule": {"kind": "cosine", "warmup_steps": 2}, "gradient_clip_norm": 1.5, "priority": -3}),
             json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
+            json!({"unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
         ];
         for variation in variations {
             let mut document = base.clone();

@@ -19,12 +19,8 @@ pub const ROUND_STALL_MS: u64 = 20_000;
 pub const UNIT_STALL_MS_MIN: u64 = 60_000;
 /// A unit may take so many times the slowest one of its job before it counts as hung.
 pub const UNIT_STALL_FACTOR: u64 = 8;
-/// The first unit of a job, of which nobody knows how long one takes: compilation, warm-up, the largest batch.
-pub const FIRST_UNIT_STALL_MS: u64 = 600_000;
 /// A copy of which not one byte arrives.
 pub const BYTES_STALL_MS: u64 = 30_000;
-/// A store that does not answer: outages of stores last minutes, and a restart needs the store too.
-pub const STORE_PATIENCE_MS: u64 = 1_800_000;
 /// What was not heard for so long is not known; its agent kills an executor that says nothing for as long.
 pub const HEARD_MS: u64 = 3_000;
 /// From one report of a job to the next: what is done about it takes a few seconds to show.
@@ -119,6 +115,10 @@ impl Watch {
             return None;
         }
         let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
+        // How long the first one of a job takes nobody but its user can know.
+        let unit_limit_ms = slowest_unit_ms.map_or(job.spec.unit_timeout_ms.ms(), |slowest| {
+            UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR))
+        });
         let mut step = Step(0);
         let (mut working, mut blamed) = (false, Vec::new());
         let (mut cause, mut still_since_ms, mut linking) = (StallCause::Peers, 0, false);
@@ -132,7 +132,7 @@ impl Watch {
             let judged = match kind(&heard.progress) {
                 Kind::Unit(rank) => {
                     working = true;
-                    heard.hangs(still_ms, slowest_unit_ms).then_some((StallCause::Unit, rank))
+                    heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank))
                 }
                 Kind::Copying => {
                     working = true;
@@ -140,7 +140,7 @@ impl Watch {
                 }
                 Kind::Store => {
                     working = true;
-                    (still_ms >= STORE_PATIENCE_MS).then_some((StallCause::Store, None))
+                    (still_ms >= job.spec.store_patience_ms.ms()).then_some((StallCause::Store, None))
                 }
                 Kind::Idle => {
                     working = true;
@@ -169,9 +169,7 @@ impl Watch {
 impl Heard {
     /// Whether the unit it is in takes too long. One that still uses the processor when its time is over gets three times as much, once:
     /// a slow machine is no hung one.
-    fn hangs(&mut self, still_ms: u64, slowest_unit_ms: Option<u64>) -> bool {
-        let limit_ms = slowest_unit_ms
-            .map_or(FIRST_UNIT_STALL_MS, |slowest| UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR)));
+    fn hangs(&mut self, still_ms: u64, limit_ms: u64) -> bool {
         let used = self.progress.processor_ms > self.looked_processor_ms;
         self.looked_processor_ms = self.progress.processor_ms;
         if still_ms >= limit_ms && used && !self.lenient {
@@ -242,11 +240,17 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
+            Self::with(json!({}))
+        }
+
+        /// Whose spec says this beside what it has to.
+        fn with(said: serde_json::Value) -> Self {
             let mut world = World::local(policy_by_name("ebb").unwrap(), 2);
-            let spec = json!({
+            let mut spec = json!({
                 "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 2},
                 "batch_size": 8, "steps": 1000,
             });
+            spec.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
             let job = world.submit(JobSpec::parse(&spec).unwrap());
             world.run();
             Self { world, job, watch: Watch::default(), now_ms: 1_000 }
@@ -341,6 +345,19 @@ mod tests {
         let mut story = Story::new();
         let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
         assert!((600_000..=601_000).contains(&after_ms), "{after_ms}");
+    }
+
+    #[test]
+    fn a_spec_says_how_long_its_first_unit_may_take_and_how_long_its_store_is_waited_for() {
+        let said = json!({"unit_timeout_ms": 20_000, "store_patience_ms": 240_000});
+        let mut story = Story::with(said.clone());
+        let (after_ms, stall) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
+        assert!((20_000..=21_000).contains(&after_ms), "{after_ms}");
+        let mut story = Story::with(said);
+        let saving = (7, Phase::Saving, WaitsFor::Store, (9, 500, 5));
+        let (after_ms, _) = story.until_stall(4_000, &|_| [saving.clone(), saving.clone()]).unwrap();
+        assert!((240_000..=241_000).contains(&after_ms), "{after_ms}");
     }
 
     #[test]

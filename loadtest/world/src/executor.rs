@@ -67,6 +67,7 @@ impl Executor {
             rows: order.dataset.rows,
             batch_size: order.spec.batch_size,
             checkpoint_every: order.spec.checkpoint.every_steps,
+            store_patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
             evaluation: None,
             parameter_count: PARAMETERS,
             replica_len: REPLICA,

@@ -106,8 +106,15 @@ pub fn names_wanted() -> Vec<String> {
         ("Phase", PHASES),
         ("WaitsFor", WAITS_FOR),
     ];
-    let structs =
-        ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
+    let structs = [
+        "CommandRecord",
+        "DemandSignal",
+        "ReportRecord",
+        "JobSpec",
+        "JobSpec with limits",
+        "Batch with part",
+        "Orders with time left",
+    ];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
     variants.chain(structs.map(str::to_owned)).collect()

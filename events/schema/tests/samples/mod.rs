@@ -95,6 +95,14 @@ pub fn spec() -> JobSpec {
     JobSpec::parse(&full_document()).unwrap()
 }
 
+/// A spec that says how long what it waits for may take.
+pub fn spec_with_limits() -> JobSpec {
+    let mut document = full_document();
+    document["unit_timeout_ms"] = json!(1_200_000);
+    document["store_patience_ms"] = json!(3_600_000);
+    JobSpec::parse(&document).unwrap()
+}
+
 fn metrics() -> Metrics {
     Metrics { loss_micro: 123_456, correct: 350, count: 360 }
 }
@@ -516,6 +524,7 @@ pub fn all() -> Vec<Sample> {
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("JobSpec", &spec()));
+    samples.push(sample("JobSpec with limits", &spec_with_limits()));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples
