@@ -4,6 +4,7 @@
 //! One report comes out, `JobStalled`; what is done about it is decided in `decide/stalls.rs`. Who waits for others is never blamed, and
 //! silence is no stall: an executor that is not heard is for its agent, and an agent for its lease.
 
+use crate::limits::COPY_BYTES_PER_MS_ADMITTED;
 use crate::state::{Job, JobPhase, State};
 use events_schema::control::{Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
@@ -19,8 +20,12 @@ pub const ROUND_STALL_MS: u64 = 20_000;
 pub const UNIT_STALL_MS_MIN: u64 = 60_000;
 /// A unit may take so many times the slowest one of its job before it counts as hung.
 pub const UNIT_STALL_FACTOR: u64 = 8;
-/// A copy of which not one byte arrives.
+/// A copy of which not one byte arrives; one that is slow is judged by what arrives in so long, in which no short trouble of a link counts.
 pub const BYTES_STALL_MS: u64 = 30_000;
+/// A copy may be so many times slower than the rate that its job was let grow with.
+pub const COPY_SLOWER_MAX: u64 = 10;
+/// Said of a store that a job stands still for, long before anything is done: longer than a request is tried again.
+pub const STORE_STALL_MS: u64 = 150_000;
 /// What was not heard for so long is not known; its agent kills an executor that says nothing for as long.
 pub const HEARD_MS: u64 = 3_000;
 /// From one report of a job to the next: what is done about it takes a few seconds to show.
@@ -38,6 +43,24 @@ struct Heard {
     looked_processor_ms: u64,
     /// Its unit was seen to use processor time after its limit: it has three times the limit, once.
     lenient: bool,
+    /// The part of its copy that is judged now.
+    copy: Stretch,
+}
+
+/// What arrives of a copy.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// Since when nothing else explains that nothing arrives.
+    undisturbed_ms: u64,
+    /// Since when its rate is judged, and what had arrived by then.
+    since_ms: u64,
+    bytes_done: u64,
+}
+
+impl Stretch {
+    fn new(now_ms: u64, progress: &Progress) -> Self {
+        Self { undisturbed_ms: now_ms, since_ms: now_ms, bytes_done: progress.bytes_done }
+    }
 }
 
 /// What is known of one job.
@@ -59,7 +82,8 @@ impl Watch {
     pub fn heard(&mut self, now_ms: u64, executor: &ExecutorId, progress: Progress) {
         let Some(known) = self.executors.get_mut(executor) else {
             let looked_processor_ms = progress.processor_ms;
-            let heard = Heard { progress, at_ms: now_ms, since_ms: now_ms, looked_processor_ms, lenient: false };
+            let copy = Stretch::new(now_ms, &progress);
+            let heard = Heard { progress, at_ms: now_ms, since_ms: now_ms, looked_processor_ms, lenient: false, copy };
             self.executors.insert(executor.clone(), heard);
             return;
         };
@@ -74,11 +98,14 @@ impl Watch {
             known.looked_processor_ms = progress.processor_ms;
         }
         known.progress = progress;
+        if known.progress.phase != Phase::Copying {
+            known.copy = Stretch::new(now_ms, &known.progress);
+        }
     }
 
     /// Nothing counts as standing still before now: after a standstill of the controller, or a time in which its log was unwell.
     pub fn forgive(&mut self, now_ms: u64) {
-        self.executors.values_mut().for_each(|heard| heard.since_ms = now_ms);
+        self.executors.values_mut().for_each(|heard| heard.forgive(now_ms));
     }
 
     /// The jobs that make no progress, each at most once in a while. Forgets who is gone.
@@ -95,8 +122,10 @@ impl Watch {
             }
             if let Some(stall) = self.stall(now_ms, job, known, state) {
                 self.jobs.entry(job.clone()).or_default().quiet_until_ms = now_ms + REPORT_AGAIN_MS;
-                for (_, heard) in self.executors.iter_mut().filter(|(executor, _)| executor.job == *job) {
-                    heard.since_ms = now_ms;
+                // A store is waited for until the patience of the spec is over, whatever was said before.
+                if !matches!(stall, Report::JobStalled { cause: StallCause::Store, .. }) {
+                    let members = self.executors.iter_mut().filter(|(executor, _)| executor.job == *job);
+                    members.for_each(|(_, heard)| heard.forgive(now_ms));
                 }
                 stalls.push(stall);
             }
@@ -111,62 +140,83 @@ impl Watch {
         let all_heard = members.iter().all(|member| {
             self.executors.get(member).is_some_and(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)
         });
+        // Who is in a unit takes nothing in and gives nothing out meanwhile: a copy is judged while nobody is.
+        let computes = |heard: &Heard| matches!(kind(&heard.progress), Kind::Unit(_));
+        let known = || members.iter().filter_map(|member| self.executors.get(member));
+        if !all_heard || known().any(computes) {
+            for member in &members {
+                let Some(heard) = self.executors.get_mut(member) else { continue };
+                heard.copy = Stretch::new(now_ms, &heard.progress);
+            }
+        }
         if members.is_empty() || !all_heard || !members.iter().all(stays) || state.is_parking(id) {
             return None;
         }
+        let known = || members.iter().filter_map(|member| self.executors.get(member));
+        let copies = known().filter(|heard| heard.progress.phase == Phase::Copying).count();
         let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
         // How long the first one of a job takes nobody but its user can know.
         let unit_limit_ms = slowest_unit_ms.map_or(job.spec.unit_timeout_ms.ms(), |slowest| {
             UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR))
         });
-        let mut step = Step(0);
-        let (mut working, mut blamed) = (false, Vec::new());
-        let (mut cause, mut still_since_ms, mut linking) = (StallCause::Peers, 0, false);
+        let step = known().map(|heard| heard.progress.step).max().unwrap_or(Step(0));
+        let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
+        let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
         for member in &members {
             let Some(heard) = self.executors.get_mut(member) else { continue };
-            step = step.max(heard.progress.step);
             still_since_ms = still_since_ms.max(heard.since_ms);
             // It has not said anything yet since a new round was proposed, which may be the help it needs.
             linking |= heard.progress.generation < job.round;
             let still_ms = now_ms.saturating_sub(heard.since_ms);
-            let judged = match kind(&heard.progress) {
-                Kind::Unit(rank) => {
-                    working = true;
-                    heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank))
-                }
-                Kind::Copying => {
-                    working = true;
-                    (still_ms >= BYTES_STALL_MS).then_some((StallCause::Bytes, None))
-                }
+            let kind = kind(&heard.progress);
+            working |= !matches!(kind, Kind::Linking | Kind::Waiting);
+            let judged = match kind {
+                Kind::Unit(rank) => heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank)),
+                Kind::Copying => heard.copies_slowly(now_ms, copies as u64).then_some((StallCause::Bytes, None)),
                 Kind::Store => {
-                    working = true;
-                    (still_ms >= job.spec.store_patience_ms.ms()).then_some((StallCause::Store, None))
-                }
-                Kind::Idle => {
-                    working = true;
+                    store_ms = store_ms.max(still_ms);
                     None
                 }
                 Kind::Linking => {
                     linking = true;
                     None
                 }
-                Kind::Waiting => None,
+                Kind::Idle | Kind::Waiting => None,
             };
             if let Some((why, rank)) = judged {
-                if why != StallCause::Store {
-                    blamed.push(Blamed { executor: member.clone(), rank });
-                }
-                cause = why;
+                blamed.push(Blamed { executor: member.clone(), rank });
+                cause = Some(why);
             }
         }
         let limit_ms = if linking { ROUND_STALL_MS } else { PEERS_STALL_MS };
         let all_wait = !working && now_ms.saturating_sub(still_since_ms) >= limit_ms;
-        let stalls = all_wait || cause != StallCause::Peers;
-        stalls.then(|| Report::JobStalled { job: id.clone(), step, cause, blamed })
+        let patience_ms = if job.waits_for_store_at(step) { job.spec.store_patience_ms.ms() } else { STORE_STALL_MS };
+        let cause = cause
+            .or_else(|| (store_ms >= patience_ms).then_some(StallCause::Store))
+            .or_else(|| all_wait.then_some(StallCause::Peers))?;
+        Some(Report::JobStalled { job: id.clone(), step, cause, blamed })
     }
 }
 
 impl Heard {
+    /// Nothing counts as standing still before now.
+    fn forgive(&mut self, now_ms: u64) {
+        self.since_ms = now_ms;
+        self.copy = Stretch::new(now_ms, &self.progress);
+    }
+
+    /// Whether its copy stands still, or goes on at less than a tenth of the rate it was admitted with, which all copies at a time share.
+    fn copies_slowly(&mut self, now_ms: u64, copies: u64) -> bool {
+        let silent = now_ms.saturating_sub(self.since_ms.max(self.copy.undisturbed_ms)) >= BYTES_STALL_MS;
+        let judged_ms = now_ms.saturating_sub(self.copy.since_ms);
+        if judged_ms < BYTES_STALL_MS {
+            return silent;
+        }
+        let arrived = self.progress.bytes_done.saturating_sub(self.copy.bytes_done);
+        self.copy = Stretch { undisturbed_ms: self.copy.undisturbed_ms, ..Stretch::new(now_ms, &self.progress) };
+        silent || arrived < judged_ms.saturating_mul(COPY_BYTES_PER_MS_ADMITTED) / COPY_SLOWER_MAX / copies.max(1)
+    }
+
     /// Whether the unit it is in takes too long. One that still uses the processor when its time is over gets three times as much, once:
     /// a slow machine is no hung one.
     fn hangs(&mut self, still_ms: u64, limit_ms: u64) -> bool {
@@ -224,10 +274,12 @@ fn moved(before: &Progress, now: &Progress) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::Input;
     use crate::policy::policy_by_name;
     use crate::world::World;
     use events_schema::Generation;
     use events_schema::job::JobSpec;
+    use events_schema::report::ReportRecord;
     use serde_json::json;
 
     /// A job that trains on two slots, and a clock.
@@ -271,6 +323,14 @@ mod tests {
             self.watch.heard(self.now_ms, &ExecutorId { job: self.job.clone(), number }, progress);
         }
 
+        /// What is decided about a stall.
+        fn decide(&mut self, report: Report) {
+            let server = self.world.state.executors().next().map(|(_, executor)| executor.slot.server.clone()).unwrap();
+            let incarnation = self.world.state.server(&server).unwrap().incarnation;
+            let at = self.world.at;
+            self.world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
+        }
+
         /// Both say the same every half second for so long; when and what the first stall is.
         fn until_stall(&mut self, seconds: u64, words: &dyn Fn(u64) -> [Word; 2]) -> Option<(u64, Report)> {
             let begun_ms = self.now_ms;
@@ -296,6 +356,10 @@ mod tests {
 
     fn computing(rank: u16, processor_ms: u64) -> Word {
         (7, Phase::Computing(Rank(rank)), WaitsFor::Nothing, (4, 1_000, processor_ms))
+    }
+
+    fn saving() -> Word {
+        (7, Phase::Saving, WaitsFor::Store, (9, 500, 5))
     }
 
     fn blamed(report: &Report) -> (StallCause, Vec<(u32, Option<Rank>)>) {
@@ -355,9 +419,10 @@ mod tests {
         assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
         assert!((20_000..=21_000).contains(&after_ms), "{after_ms}");
         let mut story = Story::with(said);
-        let saving = (7, Phase::Saving, WaitsFor::Store, (9, 500, 5));
-        let (after_ms, _) = story.until_stall(4_000, &|_| [saving.clone(), saving.clone()]).unwrap();
-        assert!((240_000..=241_000).contains(&after_ms), "{after_ms}");
+        let (first_ms, stall) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
+        story.decide(stall);
+        let (more_ms, _) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
+        assert!((240_000..=241_000).contains(&(first_ms + more_ms)), "{first_ms} {more_ms}");
     }
 
     #[test]
@@ -376,9 +441,47 @@ mod tests {
         assert_eq!(blamed(&stall), (StallCause::Bytes, vec![(1, None)]));
         assert!((30_000..=31_000).contains(&after_ms), "{after_ms}");
         let mut story = Story::new();
-        let saving = (7, Phase::Saving, WaitsFor::Store, (9, 500, 5));
-        let (after_ms, stall) = story.until_stall(4_000, &|_| [saving.clone(), saving.clone()]).unwrap();
+        let (first_ms, stall) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
         assert_eq!(blamed(&stall), (StallCause::Store, vec![]));
-        assert!((1_800_000..=1_801_000).contains(&after_ms), "{after_ms}");
+        assert!((150_000..=151_000).contains(&first_ms), "said long before anything is done: {first_ms}");
+        story.decide(stall);
+        let (more_ms, stall) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Store, vec![]));
+        assert!((1_800_000..=1_801_000).contains(&(first_ms + more_ms)), "{more_ms}");
+        story.decide(stall);
+        assert!(story.until_stall(4_000, &|_| [saving(), saving()]).is_none(), "it is being suspended");
+    }
+
+    /// A copy that gets so many bytes a millisecond, beside one that stands and waits.
+    fn copying(bytes_per_ms: u64) -> impl Fn(u64) -> [Word; 2] {
+        move |ms| [reducing(1), (7, Phase::Copying, WaitsFor::Peers(vec![0]), (0, 500 + bytes_per_ms * ms, 5))]
+    }
+
+    /// Found by review: one packet every half minute was progress, and the others stood still for as long as anybody looked.
+    #[test]
+    fn a_copy_far_slower_than_its_job_was_let_grow_with_is_blamed_and_one_over_a_slow_link_is_not() {
+        let mut story = Story::new();
+        let (after_ms, stall) = story.until_stall(300, &copying(499)).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Bytes, vec![(1, None)]));
+        assert!((30_000..=31_000).contains(&after_ms), "{after_ms}");
+        // 40 Mbit/s, and a tenth of it.
+        for bytes_per_ms in [5_000, 500] {
+            assert!(Story::new().until_stall(600, &copying(bytes_per_ms)).is_none(), "{bytes_per_ms}");
+        }
+        // Fast, then nothing more: half a minute after the last byte.
+        let cut_off = |ms: u64| copying(5_000)(ms.min(40_000));
+        let (after_ms, _) = Story::new().until_stall(300, &cut_off).unwrap();
+        assert!((70_000..=71_000).contains(&after_ms), "{after_ms}");
+    }
+
+    #[test]
+    fn a_copy_is_not_judged_while_a_member_computes_and_copies_at_a_time_share_the_rate() {
+        let mut story = Story::new();
+        let unit = |ms: u64| (7, Phase::Computing(Rank(0)), WaitsFor::Nothing, (4 + ms / 40_000, 1_000, ms));
+        assert!(story.until_stall(300, &|ms| [unit(ms), copying(0)(ms)[1].clone()]).is_none());
+        let (after_ms, _) = story.until_stall(300, &copying(0)).unwrap();
+        assert!((30_000..=31_000).contains(&after_ms), "{after_ms}");
+        let both = |ms: u64| [copying(300)(ms)[1].clone(), copying(300)(ms)[1].clone()];
+        assert!(Story::new().until_stall(300, &both).is_none(), "300 and 300 are more than a tenth");
     }
 }

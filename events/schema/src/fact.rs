@@ -831,7 +831,7 @@ pub enum StallRemedy {
     /// It fails: the same computation hung on two slots.
     #[n(4)]
     Fail,
-    /// Nothing can be done here; it goes on by itself when the store answers.
+    /// Nothing yet: the store is waited for, and it goes on by itself when that answers. Suspended when its patience is over.
     #[n(5)]
     Wait,
 }

@@ -531,6 +531,12 @@ impl Job {
         self.avoided.get(slot).is_some_and(|pause| at < pause.until)
     }
 
+    /// Whether it was said of this step that it waits for the store.
+    #[must_use]
+    pub fn waits_for_store_at(&self, step: Step) -> bool {
+        self.stall.as_ref().is_some_and(|stall| stall.step == step && stall.tried.contains(&StallRemedy::Wait))
+    }
+
     /// The newest checkpoint that counts.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<&CheckpointInfo> {
