@@ -6,7 +6,8 @@
 
 use crate::limits::COPY_BYTES_PER_MS_ADMITTED;
 use crate::state::{Job, JobPhase, State};
-use events_schema::control::{Phase, Progress, WaitsFor};
+use crate::straggle::Stragglers;
+use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId, Rank, Step};
@@ -75,6 +76,7 @@ struct Watched {
 pub struct Watch {
     executors: BTreeMap<ExecutorId, Heard>,
     jobs: BTreeMap<JobId, Watched>,
+    stragglers: Stragglers,
 }
 
 impl Watch {
@@ -108,11 +110,13 @@ impl Watch {
         self.executors.values_mut().for_each(|heard| heard.forgive(now_ms));
     }
 
-    /// The jobs that make no progress, each at most once in a while. Forgets who is gone.
+    /// The jobs that make no progress, each at most once in a while, and who straggles. Forgets who is gone.
     pub fn look(&mut self, now_ms: u64, state: &State) -> Vec<Report> {
         self.executors.retain(|executor, _| state.executor(executor).is_some());
         self.jobs.retain(|job, _| state.job(job).is_some_and(|job| !job.phase.is_terminal()));
-        let mut stalls = Vec::new();
+        let running = |job: &JobId| state.job(job).is_some_and(|job| matches!(job.phase, JobPhase::Running(..)));
+        self.stragglers.retain(running, |executor| state.executor(executor).is_some());
+        let mut reports = Vec::new();
         for job in state.placed.keys() {
             let Some(known) = state.job(job).filter(|known| matches!(known.phase, JobPhase::Running(..))) else {
                 continue;
@@ -127,10 +131,21 @@ impl Watch {
                     let members = self.executors.iter_mut().filter(|(executor, _)| executor.job == *job);
                     members.for_each(|(_, heard)| heard.forgive(now_ms));
                 }
-                stalls.push(stall);
+                reports.push(stall);
+            } else if let Some(totals) = self.gradients(now_ms, known) {
+                reports.extend(self.stragglers.look(now_ms, job, known, totals));
             }
         }
-        stalls
+        reports
+    }
+
+    /// What the members of a job have computed so far, if all of them were heard just now.
+    fn gradients(&self, now_ms: u64, job: &Job) -> Option<BTreeMap<ExecutorId, Gradients>> {
+        let said = |member: &ExecutorId| {
+            let heard = self.executors.get(member).filter(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)?;
+            Some((member.clone(), heard.progress.gradients?))
+        };
+        job.active()?.members.iter().map(said).collect()
     }
 
     fn stall(&mut self, now_ms: u64, id: &JobId, job: &Job, state: &State) -> Option<Report> {
@@ -319,6 +334,7 @@ mod tests {
                 bytes_done,
                 waits_for,
                 processor_ms,
+                gradients: None,
             };
             self.watch.heard(self.now_ms, &ExecutorId { job: self.job.clone(), number }, progress);
         }

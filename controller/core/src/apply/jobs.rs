@@ -46,6 +46,9 @@ pub(super) fn accepted(
         stall: None,
         damaged: Vec::new(),
         unreadable: None,
+        lost: None,
+        given_up: None,
+        stragglers: BTreeMap::new(),
     };
     state.live.insert(id.clone(), job);
 }
@@ -73,6 +76,7 @@ fn end(state: &mut State, id: &JobId) {
     let Some(mut job) = state.live.take(id) else { return };
     // It has nothing and waits for nothing.
     job.reason = None;
+    job.stragglers.clear();
     let number = state.counters.ends;
     state.counters.ends += 1;
     state.ended.insert(id.clone(), job);

@@ -11,7 +11,8 @@
 
 use crate::limits::{AVOID_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
 use events_schema::fact::{
-    CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
+    CheckpointInfo, Entry, GrowthFailure, LeaveCause, LossNotice, PlanCause, PlanReason, Proposal, StallCause,
+    StallRemedy,
 };
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
@@ -97,6 +98,63 @@ pub struct Job {
     /// The checkpoint that it waits for another build for.
     #[n(41)]
     pub unreadable: Option<Unreadable>,
+    /// The member that was lost last.
+    #[n(42)]
+    pub lost: Option<Loss>,
+    /// The newcomer that was given up last; none once others came in.
+    #[n(43)]
+    pub given_up: Option<GivenUp>,
+    /// Members that the others wait for, in the generation in force.
+    #[n(44)]
+    pub stragglers: BTreeMap<ExecutorId, Straggler>,
+}
+
+/// A member that was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Loss {
+    /// When that was noticed.
+    #[n(0)]
+    pub at: TimeMs,
+    /// Who.
+    #[n(1)]
+    pub executor: ExecutorId,
+    /// Where it was.
+    #[n(2)]
+    pub slot: SlotId,
+    /// How it was noticed.
+    #[n(3)]
+    pub noticed: LossNotice,
+}
+
+/// A newcomer that did not come in.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct GivenUp {
+    /// When.
+    #[n(0)]
+    pub at: TimeMs,
+    /// Who.
+    #[n(1)]
+    pub executor: ExecutorId,
+    /// Why.
+    #[n(2)]
+    pub cause: GrowthFailure,
+}
+
+/// How slow a member is.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Straggler {
+    /// Since when that is known.
+    #[n(0)]
+    pub since: TimeMs,
+    /// Where it is.
+    #[n(1)]
+    pub slot: SlotId,
+    /// How long one rank's gradient takes it, in microseconds.
+    #[n(2)]
+    pub unit_us: u64,
+    /// How long it takes the others: their median.
+    #[n(3)]
+    pub peers_unit_us: u64,
 }
 
 /// A checkpoint that no longer counts because it cannot be restored from.

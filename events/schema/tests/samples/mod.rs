@@ -9,7 +9,7 @@ mod kinds;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
-use events_schema::control::{ExecutorStart, FromExecutor, Phase, Progress, ToExecutor, WaitsFor};
+use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
@@ -41,6 +41,7 @@ fn progress() -> Progress {
         bytes_done: 1 << 33,
         waits_for: WaitsFor::Peers(vec![2]),
         processor_ms: 90_000,
+        gradients: None,
     }
 }
 
@@ -277,6 +278,9 @@ pub fn facts() -> Vec<Fact> {
         },
         ObjectsSwept { objects: 3, bytes: 4_096 },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
+        MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
+        MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
+        MemberKeepsUp { executor: executor() },
     ]
 }
 
@@ -369,6 +373,8 @@ fn reports() -> Vec<Report> {
         },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         ObjectsSwept { objects: 3, bytes: 4_096 },
+        MemberStraggles { executor: executor(), unit_us: 90_000, peers_unit_us: 30_000 },
+        MemberKeepsUp { executor: executor() },
     ]
 }
 
@@ -473,6 +479,9 @@ pub fn all() -> Vec<Sample> {
         "StallRemedy", stall_remedy_kind: [
             StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart, StallRemedy::Suspend, StallRemedy::Fail, StallRemedy::Wait
         ];
+        "LossNotice", loss_notice_kind: [
+            LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
+        ];
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
@@ -525,6 +534,8 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("JobSpec with limits", &spec_with_limits()));
+    let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
+    samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples
