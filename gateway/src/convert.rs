@@ -193,13 +193,13 @@ mod tests {
     use super::*;
     use events_schema::fact::{Fact, GrowthFailure, LossNotice, StallCause, StallRemedy};
     use events_schema::report::ExitCause;
-    use events_schema::{Step, TimeMs};
+    use events_schema::{Cell, Step, TimeMs};
     use serde_json::json;
 
     /// Whatever its user has to know stands on the job.
     #[test]
     fn a_job_shows_what_befell_it() {
-        let mut state = State::default();
+        let mut state = State::new(Cell(0));
         let document =
             json!({"name": "a", "model": {"kind": "mlp"}, "dataset": "digits", "batch_size": 8, "epochs": 3});
         let id = JobId::parse("job-a").unwrap();

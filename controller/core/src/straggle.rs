@@ -57,6 +57,12 @@ impl Stragglers {
         self.said_ms.retain(|id, _| executor(id));
     }
 
+    /// Whether a window of this job is over, or none was begun.
+    #[must_use]
+    pub fn is_due(&self, now_ms: u64, id: &JobId) -> bool {
+        self.windows.get(id).is_none_or(|window| now_ms.saturating_sub(window.since_ms) >= WINDOW_MS)
+    }
+
     /// Takes what all members of a job have computed so far; who straggles now, or does no more.
     pub fn look(&mut self, now_ms: u64, id: &JobId, job: &Job, totals: BTreeMap<ExecutorId, Gradients>) -> Vec<Report> {
         // A first gradient may compile; and alone nobody is waited for.

@@ -132,7 +132,9 @@ impl Watch {
                     members.for_each(|(_, heard)| heard.forgive(now_ms));
                 }
                 reports.push(stall);
-            } else if let Some(totals) = self.gradients(now_ms, known) {
+            } else if self.stragglers.is_due(now_ms, job)
+                && let Some(totals) = self.gradients(now_ms, known)
+            {
                 reports.extend(self.stragglers.look(now_ms, job, known, totals));
             }
         }
