@@ -150,6 +150,7 @@ impl Watch {
         job.active()?.members.iter().map(said).collect()
     }
 
+    /// Whether a job stalls, if all of its members were heard just now and are to stay.
     fn stall(&mut self, now_ms: u64, id: &JobId, job: &Job, state: &State) -> Option<Report> {
         let members: Vec<ExecutorId> = job.active()?.members.iter().cloned().collect();
         let stays = |executor: &ExecutorId| state.executor(executor).is_some_and(|executor| executor.leaving.is_none());
@@ -159,8 +160,7 @@ impl Watch {
         });
         // Who is in a unit takes nothing in and gives nothing out meanwhile: a copy is judged while nobody is.
         let computes = |heard: &Heard| matches!(kind(&heard.progress), Kind::Unit(_));
-        let known = || members.iter().filter_map(|member| self.executors.get(member));
-        if !all_heard || known().any(computes) {
+        if !all_heard || members.iter().filter_map(|member| self.executors.get(member)).any(computes) {
             for member in &members {
                 let Some(heard) = self.executors.get_mut(member) else { continue };
                 heard.copy = Stretch::new(now_ms, &heard.progress);
@@ -169,36 +169,49 @@ impl Watch {
         if members.is_empty() || !all_heard || !members.iter().all(stays) || state.is_parking(id) {
             return None;
         }
-        let known = || members.iter().filter_map(|member| self.executors.get(member));
-        let copies = known().filter(|heard| heard.progress.phase == Phase::Copying).count();
+        let step =
+            members.iter().filter_map(|member| self.executors.get(member)).map(|heard| heard.progress.step).max();
+        let step = step.unwrap_or(Step(0));
+        let (cause, blamed) = self.judge(now_ms, id, job, &members, step)?;
+        Some(Report::JobStalled { job: id.clone(), step, cause, blamed })
+    }
+
+    /// What the members of a job wait for that does not come, if so, and who holds them up.
+    fn judge(
+        &mut self,
+        now_ms: u64,
+        id: &JobId,
+        job: &Job,
+        members: &[ExecutorId],
+        step: Step,
+    ) -> Option<(StallCause, Vec<Blamed>)> {
+        let copying = |member: &&ExecutorId| {
+            self.executors.get(*member).is_some_and(|heard| heard.progress.phase == Phase::Copying)
+        };
+        let copies = members.iter().filter(copying).count() as u64;
         let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
         // How long the first one of a job takes nobody but its user can know.
         let unit_limit_ms = slowest_unit_ms.map_or(job.spec.unit_timeout_ms.ms(), |slowest| {
             UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR))
         });
-        let step = known().map(|heard| heard.progress.step).max().unwrap_or(Step(0));
         let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
         let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
-        for member in &members {
+        for member in members {
             let Some(heard) = self.executors.get_mut(member) else { continue };
             still_since_ms = still_since_ms.max(heard.since_ms);
-            // It has not said anything yet since a new round was proposed, which may be the help it needs.
-            linking |= heard.progress.generation < job.round;
             let still_ms = now_ms.saturating_sub(heard.since_ms);
             let kind = kind(&heard.progress);
             working |= !matches!(kind, Kind::Linking | Kind::Waiting);
+            // It may not have said anything yet since a new round was proposed, which may be the help it needs.
+            linking |= matches!(kind, Kind::Linking) || heard.progress.generation < job.round;
             let judged = match kind {
                 Kind::Unit(rank) => heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank)),
-                Kind::Copying => heard.copies_slowly(now_ms, copies as u64).then_some((StallCause::Bytes, None)),
+                Kind::Copying => heard.copies_slowly(now_ms, copies).then_some((StallCause::Bytes, None)),
                 Kind::Store => {
                     store_ms = store_ms.max(still_ms);
                     None
                 }
-                Kind::Linking => {
-                    linking = true;
-                    None
-                }
-                Kind::Idle | Kind::Waiting => None,
+                Kind::Linking | Kind::Idle | Kind::Waiting => None,
             };
             if let Some((why, rank)) = judged {
                 blamed.push(Blamed { executor: member.clone(), rank });
@@ -211,7 +224,7 @@ impl Watch {
         let cause = cause
             .or_else(|| (store_ms >= patience_ms).then_some(StallCause::Store))
             .or_else(|| all_wait.then_some(StallCause::Peers))?;
-        Some(Report::JobStalled { job: id.clone(), step, cause, blamed })
+        Some((cause, blamed))
     }
 }
 
