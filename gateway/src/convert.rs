@@ -1,7 +1,7 @@
 //! From the controller's state to what the API shows. The only file that knows both. Pure.
 
 use crate::wire;
-use controller_core::state::job::{Damage, Straggler};
+use controller_core::state::troubles::{Damage, Straggler};
 use controller_core::state::{Fleet, Job, JobPhase, Slot};
 use controller_core::{Reasons, State};
 use events_schema::job::JobSpec;

@@ -2,7 +2,8 @@
 
 use super::jobs::{change_phase, requeue_if_empty};
 use crate::limits::{ABANDONED_MAX, LEFT_GRACE_MS, READY_DEADLINE_MS};
-use crate::state::job::{GivenUp, Loss, Pause, Stall, Straggler, Whose};
+use crate::state::job::{Pause, Whose};
+use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
 use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy};
 use events_schema::report::ExitCause;

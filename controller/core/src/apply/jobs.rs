@@ -1,7 +1,8 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
 use crate::limits::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::{Damage, Evaluation, Pause, Unreadable};
+use crate::state::job::{Evaluation, Pause};
+use crate::state::troubles::{Damage, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;

@@ -8,7 +8,7 @@ mod generations;
 mod jobs;
 
 use crate::state::State;
-use crate::state::job::{Damage, GivenUp, Loss, Straggler, Unreadable};
+use crate::state::troubles::{Damage, GivenUp, Loss, Straggler, Unreadable};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 

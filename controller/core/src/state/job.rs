@@ -9,14 +9,12 @@
 //! Suspended ─┴── resume ── Suspended ◄── all gone ── Suspending          any but the ended ──► Cancelled, Failed
 //! ```
 
+use super::troubles::{Damage, GivenUp, Loss, Stall, Straggler, Unreadable};
 use crate::limits::{AVOID_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
-use events_schema::fact::{
-    CheckpointInfo, Entry, GrowthFailure, LeaveCause, LossNotice, PlanCause, PlanReason, Proposal, StallCause,
-    StallRemedy,
-};
+use events_schema::fact::{CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallRemedy};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
-use events_schema::{CommandId, Digest, ExecutorId, Generation, Rank, SlotId, Step, TenantId, TimeMs};
+use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,94 +107,6 @@ pub struct Job {
     pub stragglers: BTreeMap<ExecutorId, Straggler>,
 }
 
-/// A member that was lost.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Loss {
-    /// When that was noticed.
-    #[n(0)]
-    pub at: TimeMs,
-    /// Who.
-    #[n(1)]
-    pub executor: ExecutorId,
-    /// Where it was.
-    #[n(2)]
-    pub slot: SlotId,
-    /// How it was noticed.
-    #[n(3)]
-    pub noticed: LossNotice,
-}
-
-/// A newcomer that did not come in.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct GivenUp {
-    /// When.
-    #[n(0)]
-    pub at: TimeMs,
-    /// Who.
-    #[n(1)]
-    pub executor: ExecutorId,
-    /// Why.
-    #[n(2)]
-    pub cause: GrowthFailure,
-}
-
-/// How slow a member is.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Straggler {
-    /// Since when that is known.
-    #[n(0)]
-    pub since: TimeMs,
-    /// Where it is.
-    #[n(1)]
-    pub slot: SlotId,
-    /// How long one rank's gradient takes it, in microseconds.
-    #[n(2)]
-    pub unit_us: u64,
-    /// How long it takes the others: their median.
-    #[n(3)]
-    pub peers_unit_us: u64,
-}
-
-/// A checkpoint that no longer counts because it cannot be restored from.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Damage {
-    /// When that was found.
-    #[n(0)]
-    pub at: TimeMs,
-    /// The generation that wrote it.
-    #[n(1)]
-    pub generation: Generation,
-    /// The replica's step.
-    #[n(2)]
-    pub step: Step,
-    /// Key of the object that is damaged.
-    #[n(3)]
-    pub object: String,
-    /// What is wrong with it.
-    #[n(4)]
-    pub reason: String,
-    /// The step of the checkpoint that is used instead; 0 is the beginning.
-    #[n(5)]
-    pub instead: Step,
-}
-
-/// A checkpoint of a format that the build in use cannot read.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Unreadable {
-    /// When that was found.
-    #[n(0)]
-    pub at: TimeMs,
-    /// The generation that wrote it.
-    #[n(1)]
-    pub generation: Generation,
-    /// The replica's step.
-    #[n(2)]
-    pub step: Step,
-    /// Which build can read it, and what to do.
-    #[n(3)]
-    pub reason: String,
-}
-
 /// Something is not done for a while because it failed; longer each time it fails in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Pause {
@@ -218,26 +128,6 @@ impl Pause {
     pub(crate) fn fail(&mut self, until: TimeMs) {
         *self = Self { failures: self.failures.saturating_add(1), until };
     }
-}
-
-/// A job that made no progress.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Stall {
-    /// The step that did not end.
-    #[n(0)]
-    pub step: Step,
-    /// What was tried for this step so far.
-    #[n(1)]
-    pub tried: Vec<StallRemedy>,
-    /// What its members waited for, the last time.
-    #[n(2)]
-    pub cause: StallCause,
-    /// Ranks whose computation hung at this step, and where.
-    #[n(3)]
-    pub hung: BTreeSet<(Rank, SlotId)>,
-    /// When it was seen last.
-    #[n(4)]
-    pub at: TimeMs,
 }
 
 /// Where a job stands.
