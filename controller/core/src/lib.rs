@@ -25,8 +25,6 @@ pub mod state;
 pub mod sweep;
 pub mod table;
 pub mod watch;
-#[cfg(any(test, feature = "testing"))]
-pub mod world;
 
 pub use decide::{Input, decide, decide_input, plan, plan_due};
 pub use effects::{RetiredObject, next_retirement, retired_objects};

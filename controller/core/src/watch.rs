@@ -226,15 +226,54 @@ fn moved(before: &Progress, now: &Progress) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::policy::policy_by_name;
-    use crate::world::World;
-    use events_schema::Generation;
+    use events_schema::fact::{Entry, Fact, Member, PlanCause, PlanReason, Proposal};
     use events_schema::job::JobSpec;
+    use events_schema::{Cell, CommandId, Digest, Generation, ServerId, SlotId, TenantId, TimeMs};
     use serde_json::json;
+
+    /// A job that trains on two slots, by the facts that made it so.
+    fn training(job: &JobId) -> State {
+        let spec = json!({
+            "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 2},
+            "batch_size": 8, "steps": 1000,
+        });
+        let spec = Box::new(JobSpec::parse(&spec).unwrap());
+        let executor = |number| ExecutorId { job: job.clone(), number };
+        let slot = |index| SlotId { server: ServerId::parse("local").unwrap(), index };
+        let member = |number: u16| Member {
+            executor: executor(u32::from(number)),
+            address: "127.0.0.1:1".to_owned(),
+            ranks: vec![Rank(number)],
+        };
+        let (generation, leader) = (Generation(1), executor(0));
+        let members = vec![member(0), member(1)];
+        let proposal = Proposal { generation, entry: Entry::Fresh, members, leader, deadline: TimeMs(1_000) };
+        let reason = PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None };
+        let mut facts = vec![
+            Fact::JobAccepted {
+                job: job.clone(),
+                tenant: TenantId::parse("local").unwrap(),
+                command: CommandId::parse("c").unwrap(),
+                spec,
+                body_digest: Digest([0; 32]),
+            },
+            Fact::PlanAdopted { job: job.clone(), slots: vec![slot(0), slot(1)], reason },
+        ];
+        for number in [0, 1] {
+            facts.push(Fact::ExecutorAssigned { executor: executor(number), slot: slot(number as u16) });
+            facts.push(Fact::ExecutorReady { executor: executor(number), address: "127.0.0.1:1".to_owned() });
+        }
+        facts.push(Fact::GenerationProposed { job: job.clone(), proposal });
+        facts.push(Fact::GenerationActive { job: job.clone(), generation, step: Step(0), pause_us: 0 });
+        let mut state = State::new(Cell(0));
+        facts.iter().for_each(|fact| state.apply(TimeMs(1), fact));
+        assert_eq!(state.job(job).unwrap().phase.name(), "running");
+        state
+    }
 
     /// A job that trains on two slots, and a clock.
     struct Story {
-        world: World,
+        state: State,
         job: JobId,
         watch: Watch,
         now_ms: u64,
@@ -242,14 +281,8 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
-            let mut world = World::local(policy_by_name("ebb").unwrap(), 2);
-            let spec = json!({
-                "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 2},
-                "batch_size": 8, "steps": 1000,
-            });
-            let job = world.submit(JobSpec::parse(&spec).unwrap());
-            world.run();
-            Self { world, job, watch: Watch::default(), now_ms: 1_000 }
+            let job = JobId::parse("job-a").unwrap();
+            Self { state: training(&job), job, watch: Watch::default(), now_ms: 1_000 }
         }
 
         fn say(&mut self, number: u32, step: u64, phase: Phase, waits_for: WaitsFor, totals: (u64, u64, u64)) {
@@ -276,7 +309,7 @@ mod tests {
                 for (number, (step, phase, waits_for, totals)) in (0..).zip(words(passed_ms)) {
                     self.say(number, step, phase, waits_for, totals);
                 }
-                if let Some(stall) = self.watch.look(self.now_ms, &self.world.state).pop() {
+                if let Some(stall) = self.watch.look(self.now_ms, &self.state).pop() {
                     return Some((passed_ms, stall));
                 }
             }
@@ -348,7 +381,7 @@ mod tests {
         let mut story = Story::new();
         story.say(0, 7, Phase::Reducing, WaitsFor::Peers(vec![1]), (0, 0, 0));
         story.now_ms += 60_000;
-        assert_eq!(story.watch.look(story.now_ms, &story.world.state), []);
+        assert_eq!(story.watch.look(story.now_ms, &story.state), []);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Calm {
     proposed: BTreeMap<JobId, Vec<String>>,
     /// Batches in which fleets lent, in which they took back, and in which the policy moved slots from one job to another.
     changes: u64,
+    /// When a job last ended: what it had is given back, and used by others.
+    ended_at: At,
     /// When something was last decided that does not go on for ever, and what.
     restless: Option<(At, String)>,
 }
@@ -84,7 +86,8 @@ fn restless(batch: &Batch) -> Option<String> {
 impl World {
     /// The healing has come.
     pub fn begin_calm(&mut self) {
-        let controllers = self.processes.values().filter(|process| matches!(process.body, Body::Cell(_))).count() as u64;
+        let controllers =
+            self.processes.values().filter(|process| matches!(process.body, Body::Cell(_))).count() as u64;
         let (claims, rivals) = (self.log.claims, controllers.saturating_sub(1));
         self.checks.calm = Calm { claims, rivals, ..Calm::default() };
     }
@@ -99,7 +102,11 @@ impl World {
         let any = |of: fn(&Fact) -> bool| u64::from(batch.facts.iter().any(of));
         calm.changes += any(|fact| matches!(fact, Fact::SlotsOffered { .. }));
         calm.changes += any(|fact| matches!(fact, Fact::SlotReclaimed { .. }));
-        calm.changes += any(|fact| matches!(fact, Fact::PlanAdopted { reason, .. } if reason.cause == PlanCause::GaveWay));
+        calm.changes +=
+            any(|fact| matches!(fact, Fact::PlanAdopted { reason, .. } if reason.cause == PlanCause::GaveWay));
+        if batch.facts.iter().any(|fact| matches!(fact, Fact::JobFinished { .. })) {
+            calm.ended_at = now;
+        }
         let since_ms = now.since_ms(healed_at);
         for fact in &batch.facts {
             if let Fact::GenerationProposed { job, proposal } = fact {
@@ -135,8 +142,8 @@ impl World {
     /// L5: whether all is at rest; it has to be in time.
     pub fn check_rest(&mut self, healed_at: At) -> bool {
         let now = self.now();
-        // The last of what people and fleets of the core ask for.
-        let asked_at = healed_at.plus_ms(CORE_NEEDS_MS.1);
+        // The last of what people and fleets of the core ask for, or that a job has come to its end.
+        let asked_at = healed_at.plus_ms(CORE_NEEDS_MS.1).max(self.checks.calm.ended_at);
         let restless = self.checks.calm.restless.as_ref();
         let rests = now.since_ms(restless.map_or(asked_at, |(at, _)| (*at).max(asked_at))) >= REST_MS;
         let by = asked_at.plus_ms(patience_ms(&self.schedule.setup) + REST_MS);

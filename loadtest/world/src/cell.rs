@@ -1,14 +1,14 @@
 //! The controller's process: the real cell machine, and what it asks for done.
 
+use crate::log::{Append, Asker, Word};
 use crate::net::{ConnId, Kind, Packet};
 use crate::world::{Body, CONTROL, Event, Input, Pid, World};
-use crate::log::{Append, Asker, Word};
 use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
 use controller_core::policy::{Plan, Policy, View};
 use controller_core::policy_by_name;
 use events_rule::Stream;
-use events_schema::{Cell, TimeMs};
 use events_schema::orders::AgentMessage;
+use events_schema::{Cell, TimeMs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

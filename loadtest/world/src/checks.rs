@@ -19,7 +19,7 @@ use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
 use events_schema::public::kind_and_subject;
 use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, TimeMs};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use workers_agent_core::KillCause;
 use workers_session::{Membership, Tag};
 
@@ -402,7 +402,10 @@ impl World {
         };
         let granted = self.schedule.setup.grants_all();
         let waits = |id: &JobId| !granted && truth.job(id).is_some_and(|job| job.phase == JobPhase::Queued);
-        self.checks.watched.retain(|id, _| !ended(id) && !waits(id));
+        self.checks.watched.retain(|id, _| !ended(id));
+        let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();
+        let watched = self.checks.watched.iter_mut().filter(|(id, _)| waiting.contains(id));
+        watched.for_each(|(_, watched)| watched.rose_at = now);
         let stuck = self.checks.watched.iter().find(|(_, watched)| now > watched.rose_at.plus_ms(patience_ms));
         if let Some((id, watched)) = stuck {
             let (id, detail) = (id.clone(), format!("no step after {} for {patience_ms} ms", watched.newest));
@@ -410,12 +413,14 @@ impl World {
             self.found("L1: a job goes on", format!("{id}: {detail}; {state}"));
         }
         let steps = self.schedule.setup.jobs.iter().map(|job| job.steps).min().unwrap_or(0);
-        let calm = |watched: &Watched| {
+        let calm = |(id, watched): (&JobId, &Watched)| {
             // One that is near its end is watched until it is there.
-            watched.newest.0 + NEAR_STEPS < steps
-                && watched.newest.0 >= watched.healed.0 + CALM_STEPS && now.since_ms(watched.rose_at) < CALM_MS / 3
+            waiting.contains(id)
+                || watched.newest.0 + NEAR_STEPS < steps
+                    && watched.newest.0 >= watched.healed.0 + CALM_STEPS
+                    && now.since_ms(watched.rose_at) < CALM_MS / 3
         };
-        let settled = now > healed_at.plus_ms(CALM_MS) && self.checks.watched.values().all(calm);
+        let settled = now > healed_at.plus_ms(CALM_MS) && self.checks.watched.iter().all(calm);
         if self.check_rest(healed_at) && settled && self.checks.undecided.is_empty() {
             self.check_bytes();
             self.checks.done = true;
