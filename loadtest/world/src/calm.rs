@@ -148,7 +148,7 @@ impl World {
         let rests = now.since_ms(restless.map_or(asked_at, |(at, _)| (*at).max(asked_at))) >= REST_MS;
         let by = asked_at.plus_ms(patience_ms(&self.schedule.setup) + REST_MS);
         if !rests && now > by {
-            let detail = restless.map_or_else(String::new, |(_, what)| format!("the last: {what}"));
+            let detail = restless.map_or_else(String::new, |(_, what)| format!("what was decided last is {what}"));
             self.found("L5: with constant input nothing new is decided", detail);
         }
         rests
