@@ -25,9 +25,9 @@ pub mod state;
 pub mod straggle;
 pub mod sweep;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod watch;
-#[cfg(any(test, feature = "testing"))]
-pub mod world;
 
 pub use decide::{Input, decide, decide_input, plan, plan_due};
 pub use effects::{RetiredObject, next_retirement, retired_objects};

@@ -138,17 +138,15 @@ fn median(of: impl Iterator<Item = u64>) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::Input;
-    use crate::policy::policy_by_name;
-    use crate::world::World;
+    use crate::state::State;
+    use crate::testing::{reported, training};
+    use events_schema::TimeMs;
     use events_schema::fact::Fact;
-    use events_schema::job::JobSpec;
-    use events_schema::report::ReportRecord;
     use serde_json::json;
 
     /// A job that trains on some slots in lock-step, a clock, and what was decided about its stragglers.
     struct Story {
-        world: World,
+        state: State,
         job: JobId,
         stragglers: Stragglers,
         now_ms: u64,
@@ -157,22 +155,17 @@ mod tests {
 
     impl Story {
         fn new(members: u32) -> Self {
-            let mut world = World::local(policy_by_name("ebb").unwrap(), u16::try_from(members).unwrap());
-            let spec = json!({
-                "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": members},
-                "batch_size": 8, "steps": 1000,
-            });
-            let job = world.submit(JobSpec::parse(&spec).unwrap());
-            world.run();
+            let job = JobId::parse("job-a").unwrap();
+            let state = training(&job, u16::try_from(members).unwrap(), &json!({}));
             let known = (0..members).map(|number| (ExecutorId { job: job.clone(), number }, Gradients::default()));
             let totals = known.collect();
-            Self { world, job, stragglers: Stragglers::default(), now_ms: 0, totals }
+            Self { state, job, stragglers: Stragglers::default(), now_ms: 0, totals }
         }
 
         /// For so long each member has so many ranks and takes so long for each; who was said to straggle, or to keep up again.
         fn train(&mut self, seconds: u64, members: &[(u64, u64)]) -> Vec<(u32, bool)> {
             let step_us = members.iter().map(|(ranks, unit_us)| ranks * unit_us).max().unwrap();
-            let mark = self.world.log.len();
+            let mut facts = Vec::new();
             for _ in 0..seconds {
                 self.now_ms += 1_000;
                 let steps = (self.now_ms * 1_000 / step_us) - ((self.now_ms - 1_000) * 1_000 / step_us);
@@ -180,25 +173,17 @@ mod tests {
                     total.count += steps * ranks;
                     total.took_us += steps * ranks * unit_us;
                 }
-                let known = self.world.state.job(&self.job).unwrap().clone();
+                let known = self.state.job(&self.job).unwrap().clone();
                 for report in self.stragglers.look(self.now_ms, &self.job, &known, self.totals.clone()) {
-                    self.decide(report);
+                    facts.extend(reported(&mut self.state, TimeMs(self.now_ms), report));
                 }
             }
-            let said = self.world.log[mark..].iter().flat_map(|batch| &batch.1);
-            said.filter_map(|fact| match fact {
+            let said = facts.into_iter().filter_map(|fact| match fact {
                 Fact::MemberStraggles { executor, .. } => Some((executor.number, true)),
                 Fact::MemberKeepsUp { executor } => Some((executor.number, false)),
                 _ => None,
-            })
-            .collect()
-        }
-
-        fn decide(&mut self, report: Report) {
-            let server = self.world.state.executors().next().map(|(_, executor)| executor.slot.server.clone()).unwrap();
-            let incarnation = self.world.state.server(&server).unwrap().incarnation;
-            let at = self.world.at;
-            self.world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
+            });
+            said.collect()
         }
     }
 
@@ -211,13 +196,13 @@ mod tests {
         assert_eq!(story.train(300, &EVEN), []);
         assert_eq!(story.train(59, &SLOW), [], "one bad window is nothing");
         assert_eq!(story.train(3_600, &SLOW), [(1, true)]);
-        let straggler = story.world.state.job(&story.job).unwrap().stragglers.values().next().cloned().unwrap();
+        let straggler = story.state.job(&story.job).unwrap().stragglers.values().next().cloned().unwrap();
         assert_eq!((straggler.unit_us, straggler.peers_unit_us), (110_000, 50_000));
         // A controller that takes over knows it from the log.
         story.stragglers = Stragglers::default();
         assert_eq!(story.train(3_600, &SLOW), []);
         assert_eq!(story.train(3_600, &EVEN), [(1, false)]);
-        assert!(story.world.state.job(&story.job).unwrap().stragglers.is_empty());
+        assert!(story.state.job(&story.job).unwrap().stragglers.is_empty());
     }
 
     #[test]

@@ -304,17 +304,13 @@ fn moved(before: &Progress, now: &Progress) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::Input;
-    use crate::policy::policy_by_name;
-    use crate::world::World;
-    use events_schema::Generation;
-    use events_schema::job::JobSpec;
-    use events_schema::report::ReportRecord;
+    use crate::testing::{reported, training};
+    use events_schema::{Generation, TimeMs};
     use serde_json::json;
 
     /// A job that trains on two slots, and a clock.
     struct Story {
-        world: World,
+        state: State,
         job: JobId,
         watch: Watch,
         now_ms: u64,
@@ -327,15 +323,8 @@ mod tests {
 
         /// Whose spec says this beside what it has to.
         fn with(said: serde_json::Value) -> Self {
-            let mut world = World::local(policy_by_name("ebb").unwrap(), 2);
-            let mut spec = json!({
-                "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 2},
-                "batch_size": 8, "steps": 1000,
-            });
-            spec.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
-            let job = world.submit(JobSpec::parse(&spec).unwrap());
-            world.run();
-            Self { world, job, watch: Watch::default(), now_ms: 1_000 }
+            let job = JobId::parse("job-a").unwrap();
+            Self { state: training(&job, 2, &said), job, watch: Watch::default(), now_ms: 1_000 }
         }
 
         fn say(&mut self, number: u32, step: u64, phase: Phase, waits_for: WaitsFor, totals: (u64, u64, u64)) {
@@ -356,10 +345,7 @@ mod tests {
 
         /// What is decided about a stall.
         fn decide(&mut self, report: Report) {
-            let server = self.world.state.executors().next().map(|(_, executor)| executor.slot.server.clone()).unwrap();
-            let incarnation = self.world.state.server(&server).unwrap().incarnation;
-            let at = self.world.at;
-            self.world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
+            reported(&mut self.state, TimeMs(self.now_ms), report);
         }
 
         /// Both say the same every half second for so long; when and what the first stall is.
@@ -371,7 +357,7 @@ mod tests {
                 for (number, (step, phase, waits_for, totals)) in (0..).zip(words(passed_ms)) {
                     self.say(number, step, phase, waits_for, totals);
                 }
-                if let Some(stall) = self.watch.look(self.now_ms, &self.world.state).pop() {
+                if let Some(stall) = self.watch.look(self.now_ms, &self.state).pop() {
                     return Some((passed_ms, stall));
                 }
             }
@@ -461,7 +447,7 @@ mod tests {
         let mut story = Story::new();
         story.say(0, 7, Phase::Reducing, WaitsFor::Peers(vec![1]), (0, 0, 0));
         story.now_ms += 60_000;
-        assert_eq!(story.watch.look(story.now_ms, &story.world.state), []);
+        assert_eq!(story.watch.look(story.now_ms, &story.state), []);
     }
 
     #[test]

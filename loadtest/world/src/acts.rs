@@ -5,6 +5,7 @@ use crate::time::At;
 use crate::world::{Begin, Body, CONTROL, Event, Over, Pid, World};
 use events_schema::command::Command;
 use std::collections::BTreeSet;
+use workers_agent_core::ProcessEnd;
 
 impl World {
     /// An entry's time has come.
@@ -21,6 +22,10 @@ impl World {
                 self.take_back(server + 1, slots.into_iter().collect(), within_ms);
             }
             Act::RedButton { server } => self.red_button(server + 1),
+            Act::Declare { server, slots } => self.declare(server + 1, slots),
+            Act::ExitExecutor { pick, status } => {
+                self.on_executor(pick, |world, pid| world.end_executor(pid, ProcessEnd::Exited(status)));
+            }
             Act::KillExecutor { pick } => self.on_executor(pick, World::kill),
             Act::StopExecutor { pick, for_ms } => self.on_executor(pick, |world, pid| world.stop_for(pid, for_ms)),
             Act::HangInUnit { pick } => self.on_executor(pick, |world, pid| {

@@ -67,6 +67,7 @@ fn setup(chance: &mut Chance) -> Setup {
             max: chance.between(1, 6) as u16,
             steps: 100_000,
             checkpoint_every: chance.between(3, 40),
+            priority: 0,
         })
         .collect();
     let clock = |_| ClockSetup {
@@ -89,6 +90,7 @@ fn setup(chance: &mut Chance) -> Setup {
         loan_lease_ms: if chance.one_in(4) { 20_000 } else { 600_000 },
         reclaim_deadline_ms: chance.between(500, 20_000),
         clocks,
+        policy: "ebb".to_owned(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a job's user is told of its members: who was lost and how that was noticed, and which growth was given up and why.
 
 use crate::stories::*;
+use crate::world::World;
 use controller_core::Input;
-use controller_core::world::World;
 use events_schema::fact::{Blamed, Fact, GrowthFailure, LossNotice, StallCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
@@ -66,7 +66,7 @@ fn how_a_loss_was_noticed_is_said() {
 #[test]
 fn who_was_told_to_leave_or_left_by_itself_is_not_lost() {
     assert_eq!(told(|world, _| _ = world.demand("local", 2)), []);
-    let slot = controller_core::world::slot("local", 2);
+    let slot = crate::world::slot("local", 2);
     assert_eq!(told(|world, _| world.take_back(&slot, false)), []);
     assert_eq!(told(|world, _| world.take_back(&slot, true)), [], "also when it is killed at its deadline");
 }
