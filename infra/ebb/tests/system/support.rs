@@ -203,6 +203,7 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         key: [0; 32],
         proposal: None,
         park: false,
+        link_keys: Vec::new(),
     };
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
     let run =
