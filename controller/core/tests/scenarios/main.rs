@@ -1,5 +1,5 @@
 //! Short named stories, told through the simulated world: what the brain decides when a job meets tides, losses and its user.
-//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `checkpoints.rs`, `fleets.rs`.
+//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `stuck.rs`, `checkpoints.rs`, `fleets.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoints;
@@ -7,3 +7,4 @@ mod fleets;
 mod jobs;
 mod stalls;
 mod stories;
+mod stuck;

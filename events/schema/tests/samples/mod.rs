@@ -260,6 +260,7 @@ pub fn facts() -> Vec<Fact> {
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
         ServerForgotten { server: server() },
+        ExecutorStuck { executor: executor(), slot: slot(1) },
         CheckpointDamaged {
             job: job(),
             generation: Generation(4),
