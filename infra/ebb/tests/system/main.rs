@@ -11,6 +11,7 @@ mod brokers;
 mod checkpoints;
 mod command_line;
 mod crashes;
+mod damaged_disk;
 mod demo;
 mod exactly_once;
 mod hangs;
