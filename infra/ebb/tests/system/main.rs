@@ -8,6 +8,7 @@
 mod support;
 
 mod brokers;
+mod browser;
 mod checkpoints;
 mod command_line;
 mod crashes;
