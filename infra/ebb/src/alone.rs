@@ -67,7 +67,7 @@ fn is_plain_http(url: &Url) -> bool {
 
 /// Refuses what would only show as a line in the log when the agent first looks for its controller.
 fn ensure_http(controller: &str) -> Result<(), Failure> {
-    let url = Url::parse(controller).ok().filter(|url| is_plain_http(url));
+    let url = Url::parse(controller).ok().filter(is_plain_http);
     url.map(drop).ok_or_else(|| {
         Failure::Usage(format!(
             "--controller `{}` is no http:// address without a user; its `ebb up` prints the one for agents, for example http://10.0.0.1:7879",

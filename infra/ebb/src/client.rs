@@ -24,9 +24,10 @@ const PAGES_MAX: usize = 1_000;
 /// A connection to one Ebb.
 #[derive(Debug, Clone)]
 pub struct Client {
-    base: String,
+    /// As given, with the password that a proxy may want.
+    target: String,
     /// The same without a password.
-    shown: String,
+    base: String,
     http: reqwest::Client,
 }
 
@@ -65,13 +66,13 @@ impl Client {
             .build()
             .map_err(|e| Failure::local("the HTTP client cannot be set up", e))?;
         let trimmed = |address: &str| address.trim_end_matches('/').to_owned();
-        Ok(Self { base: trimmed(base), shown: trimmed(&shown), http })
+        Ok(Self { target: trimmed(base), base: trimmed(&shown), http })
     }
 
     /// Where it connects to, without the password that a proxy may want.
     #[must_use]
     pub fn base(&self) -> &str {
-        &self.shown
+        &self.base
     }
 
     /// GET, decoded.
@@ -182,12 +183,12 @@ impl Client {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+        format!("{}{path}", self.target)
     }
 
     /// The same as people may see it.
     fn shown(&self, path: &str) -> String {
-        format!("{}{path}", self.shown)
+        format!("{}{path}", self.base)
     }
 
     fn not_understood(&self, path: &str, error: &serde_json::Error) -> Failure {
@@ -197,7 +198,7 @@ impl Client {
     /// What an error of the connection means: without a connection nothing was asked, after that nobody knows.
     fn broken(&self, path: &str, within: Option<Duration>, source: reqwest::Error) -> Failure {
         if source.is_connect() {
-            return Failure::Unreachable { url: self.shown.clone(), source };
+            return Failure::Unreachable { url: self.base.clone(), source };
         }
         let within = within.filter(|_| source.is_timeout());
         Failure::NoAnswer { url: self.shown(path), within, may_have_effect: false, source }
