@@ -56,6 +56,9 @@ pub const READY_DEADLINE_MS: u64 = 600_000;
 /// From the first word that members of a beginning generation cannot be linked until it is given up: the others' words, which decide
 /// who is left out, are as old within a unit of computing.
 pub const UNLINKED_SETTLE_MS: u64 = 2_000;
+/// How long after its deadline an executor may be without a word of its end from an agent that is there, until nobody waits for it any
+/// more. Its agent kills it at the deadline and says so at once; what it said may wait for the log, which comes back within a minute.
+pub const STUCK_MS: u64 = 60_000;
 /// First time a job avoids a slot whose executor hung or could not be linked; doubles each time.
 pub const AVOID_MS_MIN: u64 = 60_000;
 /// First time a job does not grow after a newcomer was given up; doubles each time.

@@ -569,6 +569,17 @@ pub enum Fact {
         #[n(0)]
         executor: ExecutorId,
     },
+    /// An executor was to be gone long ago, and its agent, which is there, has not said that it is: the kernel does not end its process.
+    /// Nothing waits for it any more, and its slot is of no use until it is gone.
+    #[n(50)]
+    ExecutorStuck {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where it is.
+        #[n(1)]
+        slot: SlotId,
+    },
     /// A checkpoint cannot be restored from: an object of it is gone or not what was written. It no longer counts.
     #[n(60)]
     CheckpointDamaged {

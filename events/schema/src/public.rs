@@ -82,6 +82,7 @@ pub fn kind_and_subject(fact: &Fact) -> (&'static str, String) {
         ExecutorAssigned { executor, .. } => ("dev.ebb.executor.assigned.v1", executor.job.to_string()),
         ExecutorReady { executor, .. } => ("dev.ebb.executor.ready.v1", executor.job.to_string()),
         ExecutorLeaving { executor, .. } => ("dev.ebb.executor.leaving.v1", executor.job.to_string()),
+        ExecutorStuck { executor, .. } => ("dev.ebb.executor.stuck.v1", executor.job.to_string()),
         ExecutorGone { executor, .. } => ("dev.ebb.executor.gone.v1", executor.job.to_string()),
         GenerationProposed { job, .. } => ("dev.ebb.generation.proposed.v1", job.to_string()),
         GenerationActive { job, .. } => ("dev.ebb.generation.active.v1", job.to_string()),

@@ -2,7 +2,7 @@
 //!
 //! The one file that touches the session. Next: `step.rs`.
 
-use crate::admit::Admission;
+use crate::admit::admits;
 use crate::early::Early;
 use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, Parcel, Task, Unit};
 use crate::links::{Links, Taken};
@@ -44,7 +44,6 @@ pub struct Member<P> {
     pub(crate) unit: Option<Unit>,
     pub(crate) links: Links,
     suspicion: Suspicion,
-    pub(crate) admission: Admission,
     pub(crate) early: Early<P>,
     pub(crate) replica: Replica,
     pub(crate) flow: Flow<P>,
@@ -91,7 +90,6 @@ impl<P> Member<P> {
             unit: None,
             links: Links::default(),
             suspicion: Suspicion::default(),
-            admission: Admission::default(),
             early: Early::new(&config),
             replica: Replica::new(&config),
             flow: Flow::default(),
@@ -228,7 +226,7 @@ impl<P> Member<P> {
             return;
         }
         let peer = link.peer;
-        if !self.admission.admits(&self.config, &envelope, bytes) {
+        if !admits(&self.config, &envelope, bytes) {
             return self.cut(peer, Cause::Breach);
         }
         self.note(peer, &envelope);

@@ -54,9 +54,6 @@ impl Saving {
 impl<P> Member<P> {
     pub(crate) fn write(&mut self, task: Task) {
         let needed = self.still.is_some();
-        if let Task::Shard { checkpoint, count, .. } = task {
-            self.admission.cut(checkpoint, count);
-        }
         if needed {
             self.saving.needed.push(Needed { task: task.clone(), failed: None, again: None });
         }

@@ -14,8 +14,15 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
     if let Some(job) = state.live.get_mut(&id.job) {
         job.executors_numbered = job.executors_numbered.max(id.number.saturating_add(1));
     }
-    let executor =
-        Executor { slot: slot.clone(), assigned_at: at, address: None, leaving: None, replica: false, departed: false };
+    let executor = Executor {
+        slot: slot.clone(),
+        assigned_at: at,
+        address: None,
+        leaving: None,
+        replica: false,
+        departed: false,
+        stuck: false,
+    };
     state.executors.insert(id.clone(), executor);
     if let Some(slot) = state.slots.get_mut(slot) {
         slot.executor = Some(id.clone());
@@ -37,6 +44,13 @@ pub(super) fn leaving(state: &mut State, at: TimeMs, id: &ExecutorId, deadline: 
     if let Some(job) = state.live.get_mut(&id.job).filter(|_| late) {
         job.faults.note(at, 0, Whose::Infrastructure, "it was not ready in time".to_owned());
     }
+}
+
+pub(super) fn stuck(state: &mut State, id: &ExecutorId) {
+    if let Some(executor) = state.executors.get_mut(id) {
+        executor.stuck = true;
+    }
+    requeue_if_empty(state, &id.job);
 }
 
 pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId, exit: &ExitCause) {

@@ -161,11 +161,11 @@ pub(super) fn plan_adopted(state: &mut State, at: TimeMs, id: &JobId, slots: &[S
     requeue_if_empty(state, id);
 }
 
-/// A job that gave back every slot waits again once its last executor is gone.
+/// A job that gave back every slot waits again once its last executor is gone, or will not go.
 pub(super) fn requeue_if_empty(state: &mut State, id: &JobId) {
     let Some(job) = state.live.get(id) else { return };
     let evicted = matches!(&job.phase, JobPhase::Starting(p) | JobPhase::Running(p, _) if p.slots.is_empty());
-    if evicted && state.executors_of(id).next().is_none() {
+    if evicted && !state.has_awaited(id) {
         change_phase(state, id, |_| JobPhase::Queued);
     }
 }

@@ -49,6 +49,7 @@ impl State {
             Fact::ExecutorLeaving { executor, deadline, cause } => {
                 generations::leaving(self, at, executor, *deadline, *cause)
             }
+            Fact::ExecutorStuck { executor, .. } => generations::stuck(self, executor),
             Fact::ExecutorGone { executor, slot, exit } => generations::gone(self, at, executor, slot, exit),
             Fact::GenerationProposed { job, proposal } => generations::proposed(self, job, proposal),
             Fact::GenerationActive { job, generation, step, pause_us } => {

@@ -250,6 +250,9 @@ pub struct Executor {
     /// Whether it left of its own accord, with its leader's consent, and is about to exit: nobody counts on it any more.
     #[n(5)]
     pub departed: bool,
+    /// Whether it was to be gone long ago and is not: nobody waits for it any more.
+    #[n(6)]
+    pub stuck: bool,
 }
 
 /// Why and until when an executor has to go.
@@ -395,7 +398,11 @@ impl Executor {
     /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once and did not leave by itself.
     #[must_use]
     pub fn can_recover(&self) -> bool {
-        self.replica && !self.departed && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
+        self.replica
+            && !self.departed
+            && !self.stuck
+            && self.address.is_some()
+            && self.leaving.is_none_or(|l| !l.at_once())
     }
 }
 

@@ -203,6 +203,12 @@ impl State {
         self.executors.get(executor)
     }
 
+    /// Whether a job has an executor whose end can be waited for.
+    #[must_use]
+    pub fn has_awaited(&self, job: &JobId) -> bool {
+        self.executors_of(job).any(|(_, executor)| !executor.stuck)
+    }
+
     /// The executors of a job, by number, also those that are leaving.
     pub fn executors_of<'a>(&'a self, job: &JobId) -> impl Iterator<Item = (&'a ExecutorId, &'a Executor)> + use<'a> {
         let from = ExecutorId { job: job.clone(), number: 0 };

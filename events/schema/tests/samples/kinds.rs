@@ -27,7 +27,7 @@ kinds! {
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
-        ServerForgotten, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
+        ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
         MemberLost, MemberStraggles, MemberKeepsUp,
     }
     COMMANDS = command_kind of Command {

@@ -13,7 +13,7 @@ use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Prog
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders, Telemetry};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
 use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use kinds::*;
@@ -150,6 +150,7 @@ fn order() -> JobOrder {
         key: [0x44; 32],
         proposal: Some(proposal()),
         park: true,
+        link_keys: Vec::new(),
     }
 }
 
@@ -268,6 +269,7 @@ pub fn facts() -> Vec<Fact> {
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
         ServerForgotten { server: server() },
+        ExecutorStuck { executor: executor(), slot: slot(1) },
         CheckpointDamaged {
             job: job(),
             generation: Generation(4),
@@ -421,6 +423,12 @@ fn orders_with_time_left() -> Orders {
     orders
 }
 
+fn orders_with_link_keys() -> Orders {
+    let mut orders = orders();
+    orders.executors[0].job.link_keys = vec![LinkKey { peer: 8, key: [0x55; 32] }];
+    orders
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
@@ -538,5 +546,6 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
+    samples.push(sample("Orders with link keys", &orders_with_link_keys()));
     samples
 }

@@ -12,6 +12,7 @@ mod browser;
 mod checkpoints;
 mod command_line;
 mod crashes;
+mod damaged_disk;
 mod demo;
 mod exactly_once;
 mod hangs;
