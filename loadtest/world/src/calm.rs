@@ -67,6 +67,7 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::GenerationAbandoned { .. } | Fact::MemberDeparted { .. } | Fact::JobRestarted { .. } | Fact::SlotBorrowed { .. }
         | Fact::AgentJoined { .. } | Fact::AgentGone { .. } | Fact::PeersMissing { .. } | Fact::ReplicaHeld { .. }
         | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::PolicyChosen { .. }
+        | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::ExecutorStuck { .. }
         | Fact::ServerForgotten { .. } | Fact::CheckpointDamaged { .. } | Fact::CheckpointUnreadable { .. }
         // Something is wrong.
         | Fact::InputRefused { .. } | Fact::PlanFailed { .. }
