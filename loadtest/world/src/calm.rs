@@ -34,7 +34,8 @@ pub struct Calm {
     asked: u64,
     /// Generations of each job, with their time, for whoever reads a finding.
     proposed: BTreeMap<JobId, Vec<String>>,
-    /// Batches in which fleets lent, in which they took back, and in which the policy moved slots from one job to another.
+    /// Batches in which fleets lent, in which they took back, in which the policy moved slots from one job to another, and
+    /// twice those in which a try to grow failed.
     changes: u64,
     /// When a job last ended: what it had is given back, and used by others.
     ended_at: At,
@@ -103,6 +104,8 @@ impl World {
         let any = |of: fn(&Fact) -> bool| u64::from(batch.facts.iter().any(of));
         calm.changes += any(|fact| matches!(fact, Fact::SlotsOffered { .. }));
         calm.changes += any(|fact| matches!(fact, Fact::SlotReclaimed { .. }));
+        // Who does not come in is tried again after a pause, longer each time: a generation with it, and one without.
+        calm.changes += 2 * any(|fact| matches!(fact, Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. }));
         calm.changes +=
             any(|fact| matches!(fact, Fact::PlanAdopted { reason, .. } if reason.cause == PlanCause::GaveWay));
         if batch.facts.iter().any(|fact| matches!(fact, Fact::JobFinished { .. })) {
