@@ -22,7 +22,7 @@ use controller_core::state::Job;
 use controller_core::{Input, Policy, State, Watch};
 use events_schema::orders::Telemetry;
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, ServerId, TimeMs};
+use events_schema::{Epoch, ExecutorId, ServerId, TimeMs};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -457,7 +457,12 @@ impl CellMachine {
             }
         }
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
-            let Report::JobStalled { job, .. } = &report else { continue };
+            let (Report::JobStalled { job, .. }
+            | Report::MemberStraggles { executor: ExecutorId { job, .. }, .. }
+            | Report::MemberKeepsUp { executor: ExecutorId { job, .. } }) = &report
+            else {
+                continue;
+            };
             let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
             let slot =
                 leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));

@@ -8,10 +8,11 @@ use controller_core::orders::{Touched, orders, touched};
 use events_rule::Stream;
 use events_schema::batch::{Batch, EventRecord, to_bytes};
 use events_schema::command::Command;
-use events_schema::fact::Fact;
+use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
+use events_schema::fact::{Fact, StallCause, StallRemedy};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, JobId, Offset, Sequence, TimeMs};
+use events_schema::{Epoch, ExecutorId, Generation, JobId, Offset, Rank, Sequence, Step, TimeMs};
 use proptest::prelude::*;
 use support::{Fault, LEASE_MS, WALL, World, has_dataset, server, slot};
 
@@ -469,11 +470,83 @@ fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
     assert!(!world.first().ended.iter().any(|(ended, _)| *ended == third));
 }
 
+/// What the executors of a job on one server say of themselves twice a second, for so long.
+fn executors_say(world: &mut World, link: LinkId, seconds: u64, mut says: impl FnMut(u32, u64) -> Progress) {
+    for half in 0..2 * seconds {
+        for number in 0..2 {
+            let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number };
+            world.say(0, link, AgentMessage::Progress { executor, progress: says(number, half) });
+        }
+        world.pass(500);
+    }
+}
+
+#[test]
+fn what_the_watch_sees_is_decided_once() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 2);
+    world.log.put_fleet(&["s1"], 2);
+    world.log.register("digits");
+    world.pass(100);
+    world.log.demand(1, 0);
+    world.pass(1_000);
+    world.log.submit_on("job-a", 2);
+    world.pass(1_000);
+    let job = JobId::parse("job-a").unwrap();
+    for number in 0..2 {
+        let executor = ExecutorId { job: job.clone(), number };
+        let ready = Report::ExecutorReady { executor, address: format!("127.0.0.1:{number}") };
+        world.report(0, link, 2 + u64::from(number), ready);
+    }
+    world.pass(1_000);
+    let active = Report::GenerationActive { job, generation: Generation(1), step: Step(0), pause_us: 0 };
+    world.report(0, link, 4, active);
+    world.pass(1_000);
+    let progress = |step: u64, phase, waits_for, gradients| Progress {
+        generation: Generation(1),
+        revision: 0,
+        step: Step(step),
+        phase,
+        units_done: step,
+        bytes_done: step,
+        waits_for,
+        processor_ms: step,
+        gradients,
+    };
+    // Two gradients a second, of which each takes the second member half a second and the first one a tenth.
+    executors_say(&mut world, link, 300, |number, half| {
+        let took_us = half * if number == 1 { 500_000 } else { 100_000 };
+        let gradients = Some(Gradients { count: half, took_us });
+        progress(half, Phase::Computing(Rank(0)), WaitsFor::Nothing, gradients)
+    });
+    let told = |world: &World| -> Vec<Fact> {
+        let facts = world.log.batches().into_iter().flat_map(|batch| batch.facts);
+        facts.filter(|f| matches!(f, Fact::MemberStraggles { .. } | Fact::JobStalled { .. })).collect()
+    };
+    let straggles = told(&world);
+    assert!(
+        matches!(&straggles[..], [Fact::MemberStraggles { executor, unit_us: 500_000, peers_unit_us: 100_000, .. }] if executor.number == 1),
+        "{straggles:?}"
+    );
+    // Then both wait for each other.
+    executors_say(&mut world, link, 7, |number, _| {
+        progress(600, Phase::Reducing, WaitsFor::Peers(vec![1 - number]), None)
+    });
+    let stalled = told(&world);
+    assert!(
+        matches!(&stalled[1..], [Fact::JobStalled { cause: StallCause::Peers, remedy: StallRemedy::Round, .. }]),
+        "{stalled:?}"
+    );
+}
+
 #[test]
 fn a_stream_that_breaks_the_protocol_is_ended() {
     let gone = AgentMessage::Report { number: 1, at: TimeMs(1), report: Report::AgentGone };
+    let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 0 };
+    let report = Report::MemberStraggles { executor, unit_us: 2, peers_unit_us: 1 };
+    let seen = AgentMessage::Report { number: 1, at: TimeMs(1), report };
     let other = AgentMessage::Hello { server: server("other"), incarnation: 7 };
-    for (hello, message) in [(true, gone.clone()), (true, other.clone()), (false, gone), (false, other)] {
+    for (hello, message) in [(true, gone.clone()), (true, other.clone()), (true, seen), (false, gone), (false, other)] {
         let mut world = World::led();
         let link = if hello { world.hello(0, "s1", 7) } else { LinkId(9) };
         if !hello {

@@ -22,6 +22,7 @@ pub mod limits;
 pub mod orders;
 pub mod policy;
 pub mod state;
+pub mod straggle;
 pub mod sweep;
 pub mod table;
 pub mod watch;

@@ -11,6 +11,7 @@ use crate::replica::Replica;
 use crate::save::Saving;
 use crate::step::Flow;
 use crate::suspicion::{Doubt, GRACE, LINKING_GRACE, REPEAT, Suspicion};
+use events_schema::control::Gradients;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, Generation, Step};
@@ -62,6 +63,9 @@ pub struct Member<P> {
     pub(crate) broken: bool,
     pub(crate) ended: bool,
     pub(crate) units_done: u64,
+    pub(crate) gradients: Gradients,
+    /// When the unit that is computed was begun.
+    pub(crate) unit_begun: Duration,
     pub(crate) bytes_done: u64,
     /// The wake that was asked for last.
     wake: Option<Duration>,
@@ -101,6 +105,8 @@ impl<P> Member<P> {
             broken: false,
             ended: false,
             units_done: 0,
+            gradients: Gradients::default(),
+            unit_begun: Duration::ZERO,
             bytes_done: 0,
             wake: None,
             config,

@@ -144,9 +144,13 @@ impl Log {
     }
 
     pub fn submit(&mut self, job: &str) {
+        self.submit_on(job, 1);
+    }
+
+    pub fn submit_on(&mut self, job: &str, workers: u16) {
         let document = serde_json::json!({
             "name": "t", "model": { "kind": "mlp", "hidden": [8] }, "dataset": "digits", "batch_size": 8, "epochs": 1,
-            "workers": { "min": 1, "max": 1 },
+            "workers": { "min": 1, "max": workers },
         });
         let spec = Box::new(JobSpec::parse(&document).unwrap());
         let job_id = JobId::parse(job).unwrap();

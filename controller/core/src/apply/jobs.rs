@@ -1,7 +1,8 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
 use crate::limits::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::{Damage, Evaluation, Pause, Unreadable};
+use crate::state::job::{Evaluation, Pause};
+use crate::state::troubles::{Damage, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
@@ -46,6 +47,9 @@ pub(super) fn accepted(
         stall: None,
         damaged: Vec::new(),
         unreadable: None,
+        lost: None,
+        given_up: None,
+        stragglers: BTreeMap::new(),
     };
     state.live.insert(id.clone(), job);
 }
@@ -73,6 +77,7 @@ fn end(state: &mut State, id: &JobId) {
     let Some(mut job) = state.live.take(id) else { return };
     // It has nothing and waits for nothing.
     job.reason = None;
+    job.stragglers.clear();
     let number = state.counters.ends;
     state.counters.ends += 1;
     state.ended.insert(id.clone(), job);

@@ -16,6 +16,7 @@ mod generations;
 mod jobs;
 mod leaders;
 mod links;
+mod members;
 pub(crate) mod plan;
 mod proposals;
 mod reclaim;
@@ -228,6 +229,9 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
         | Fact::GenerationStepped { .. }
+        | Fact::MemberLost { .. }
+        | Fact::MemberStraggles { .. }
+        | Fact::MemberKeepsUp { .. }
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }

@@ -6,6 +6,7 @@
 pub mod fleet;
 pub mod job;
 pub mod memory;
+pub mod troubles;
 
 pub use fleet::{Fleet, Server, Slot, SlotState};
 pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling};

@@ -217,6 +217,12 @@ fn who_hangs_in_a_unit_is_replaced_elsewhere_and_a_rank_that_hangs_twice_fails_t
 #[test]
 fn a_store_that_refuses_suspends_the_job_and_restarts_nothing() {
     let (mut world, id) = training();
+    let facts = stall(&mut world, &id, 10, StallCause::Store, &[]);
+    assert_eq!(
+        (remedy(&facts), facts.len()),
+        (Some(StallRemedy::Wait), 1),
+        "an event first, and nothing is done: {facts:#?}"
+    );
     assert_eq!(remedy(&stall(&mut world, &id, 10, StallCause::Store, &[])), Some(StallRemedy::Suspend));
     world.run();
     assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("suspended", 0));
