@@ -1,0 +1,61 @@
+//! Logs that end in offsets of no record, and recoveries that last minutes: odd, legal, and no reason to stand still.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use events_rule::Stream;
+use support::{LEASE_MS, World, has_dataset};
+
+/// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
+#[test]
+fn a_take_over_that_lasts_minutes_gives_nobody_up_who_is_there() {
+    let mut world = World::led();
+    for name in ["s1", "s2", "s3"] {
+        world.agent(0, name, 7, 1);
+    }
+    world.alive.clear();
+    world.log.stalled = true;
+    world.start("b");
+    let waiting = world.hello(1, "s1", 7);
+    world.pass(180_000);
+    assert!(world.controllers[1].committed.is_none());
+    world.log.stalled = false;
+    world.pass(1_000);
+    world.hello(1, "s2", 7);
+    assert!(["s1", "s2", "s3"].iter().all(|name| world.controllers[1].is_connected(name)), "each has time to come");
+    world.pass(3 * LEASE_MS);
+    let there = ["s1", "s2", "s3"].map(|name| world.controllers[1].is_connected(name));
+    assert_eq!(there, [true, true, false], "who did not come is given up");
+    assert!(!world.controllers[1].ended.iter().any(|(ended, _)| *ended == waiting));
+}
+
+/// Review 2.15, tried: a transaction's marker is the last offset of an input, and no record ever stands there.
+#[test]
+fn a_marker_at_the_end_of_an_input_holds_nothing_up() {
+    let mut world = World::led();
+    world.agent(0, "s1", 7, 1);
+    world.alive.clear();
+    world.log.demand(1, 1);
+    [Stream::Demand, Stream::Reports, Stream::Commands].into_iter().for_each(|stream| world.log.append_marker(stream));
+    world.start("b");
+    world.pass(20_000);
+    assert!(!world.controllers[1].is_connected("s1"), "time decides: it is gone");
+    world.log.register("digits");
+    world.pass(500);
+    assert!(has_dataset(world.controllers[1].state(), "digits"), "what comes behind it is taken");
+    assert!(world.controllers[1].machine.is_log_well());
+}
+
+/// The same on `events`: at every look it was read again, and nothing was decided meanwhile.
+#[test]
+fn a_marker_at_the_end_of_the_events_is_looked_at_once() {
+    let mut world = World::led();
+    world.log.append_marker(Stream::Events);
+    world.pass(5_000);
+    let looked = world.log.reads[&Stream::Events];
+    world.pass(20_000);
+    assert_eq!(world.log.reads[&Stream::Events], looked);
+    world.log.register("digits");
+    world.pass(500);
+    assert!(has_dataset(world.first().state(), "digits") && world.first().end.is_none());
+}
