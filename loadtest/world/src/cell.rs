@@ -69,6 +69,13 @@ impl World {
         }
     }
 
+    /// Whether a controller takes the cell for its own.
+    #[must_use]
+    pub fn leads(&self, pid: Pid) -> bool {
+        let body = self.processes.get(&pid).map(|process| &process.body);
+        matches!(body, Some(Body::Cell(cell)) if cell.machine.is_leading())
+    }
+
     /// The machine takes an input.
     pub fn feed_cell(&mut self, pid: Pid, input: In) {
         let now_ms = self.clock(pid).ms(self.now());
@@ -95,13 +102,16 @@ impl World {
             Out::Delete { number, name } => self.delete(pid, number, &name),
             Out::StandDown(end) => self.stand_down(pid, &end),
             Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
-            Out::Telemetry(_) | Out::Committed(_) | Out::Note(_) => {}
+            Out::Committed(_) => self.note_leader(pid),
+            Out::Telemetry(_) | Out::Note(_) => {}
         }
     }
 
     fn stand_down(&mut self, pid: Pid, end: &controller_cell::CellEnd) {
         self.checks.controllers_ended += 1;
-        if let controller_cell::CellEnd::Failed(failure) = end {
+        if let controller_cell::CellEnd::Failed(failure) = end
+            && !self.is_rightly_refused(failure)
+        {
             self.found("no controller fails on a log that keeps its word", failure.to_string());
         }
         self.end_process(pid);

@@ -7,7 +7,7 @@
 //! No clock, no threads, no hash order, no I/O: the same schedule gives the same run, event for event, on every machine.
 //!
 //! Reading order: [`schedule`] (what is done to a world), [`world`] (hosts, processes, the turn of events), `cell.rs`, `agent.rs`, `executor.rs`,
-//! `gateway.rs` (one adapter for each machine), `net.rs`, `log.rs`, `store.rs`, `people.rs`, `acts.rs`, [`checks`] (what has to be true),
+//! `gateway.rs` (one adapter for each machine), `net.rs`, `log.rs`, `store.rs`, `people.rs`, `acts.rs`, [`checks`] and `ends.rs` (what has to be true),
 //! [`weather`] (schedules from seeds), [`mutants`] (defects that have to be found), [`mod@run`] and [`mod@shrink`].
 
 // Fields and variants of the world's own parts say what they are by their names.
@@ -19,6 +19,7 @@ pub mod chaos;
 pub mod checks;
 pub mod mutants;
 pub mod numbers;
+pub mod phase;
 pub mod run;
 pub mod schedule;
 pub mod shrink;
@@ -29,6 +30,7 @@ pub mod world;
 mod acts;
 mod agent;
 mod cell;
+mod ends;
 mod executor;
 mod gateway;
 mod log;
