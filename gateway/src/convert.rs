@@ -1,14 +1,14 @@
 //! From the controller's state to what the API shows. The only file that knows both. Pure.
 
 use crate::wire;
-use controller_core::state::job::Damage;
+use controller_core::state::troubles::{Damage, Straggler};
 use controller_core::state::{Fleet, Job, JobPhase, Slot};
 use controller_core::{Reasons, State};
 use events_schema::job::JobSpec;
 use events_schema::orders::Telemetry;
 use events_schema::public::rfc3339;
 use events_schema::report::{Metrics, Outcome};
-use events_schema::{Digest, FleetId, JobId, SlotId};
+use events_schema::{Digest, ExecutorId, FleetId, JobId, SlotId};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -52,6 +52,35 @@ pub fn job(id: &JobId, job: &Job, reasons: &Reasons<'_>, telemetry: Option<Telem
             generation: found.generation,
             reason: found.reason.clone(),
         }),
+        last_stall: job.stall.as_ref().map(|stall| wire::Stall {
+            at: rfc3339(stall.at),
+            step: stall.step,
+            cause: stall.cause,
+            tried: stall.tried.clone(),
+        }),
+        last_lost_member: job.lost.as_ref().map(|loss| wire::LostMember {
+            at: rfc3339(loss.at),
+            executor: loss.executor.clone(),
+            slot: loss.slot.clone(),
+            noticed: loss.noticed.clone(),
+        }),
+        growth_paused: job.given_up.as_ref().map(|given_up| wire::GrowthPaused {
+            at: rfc3339(given_up.at),
+            until: rfc3339(job.growth.until),
+            executor: given_up.executor.clone(),
+            cause: given_up.cause,
+        }),
+        stragglers: job.stragglers.iter().map(|(executor, known)| straggler(executor, known)).collect(),
+    }
+}
+
+fn straggler(executor: &ExecutorId, known: &Straggler) -> wire::Straggler {
+    wire::Straggler {
+        executor: executor.clone(),
+        slot: known.slot.clone(),
+        since: rfc3339(known.since),
+        unit_us: known.unit_us,
+        peers_unit_us: known.peers_unit_us,
     }
 }
 
@@ -162,7 +191,66 @@ fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> wire::Slot {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::fact::{Fact, GrowthFailure, LossNotice, StallCause, StallRemedy};
+    use events_schema::report::ExitCause;
+    use events_schema::{Cell, Step, TimeMs};
     use serde_json::json;
+
+    /// Whatever its user has to know stands on the job.
+    #[test]
+    fn a_job_shows_what_befell_it() {
+        let mut state = State::new(Cell(0));
+        let document =
+            json!({"name": "a", "model": {"kind": "mlp"}, "dataset": "digits", "batch_size": 8, "epochs": 3});
+        let id = JobId::parse("job-a").unwrap();
+        let (executor, slot) =
+            (ExecutorId { job: id.clone(), number: 3 }, SlotId { server: "host".parse().unwrap(), index: 2 });
+        let facts = [
+            Fact::JobAccepted {
+                job: id.clone(),
+                tenant: "local".parse().unwrap(),
+                command: "cmd-1".parse().unwrap(),
+                spec: Box::new(JobSpec::parse(&document).unwrap()),
+                body_digest: Digest([1; 32]),
+            },
+            Fact::JobStalled {
+                job: id.clone(),
+                step: Step(7),
+                cause: StallCause::Store,
+                blamed: vec![],
+                remedy: StallRemedy::Wait,
+            },
+            Fact::MemberLost {
+                executor: executor.clone(),
+                slot: slot.clone(),
+                noticed: LossNotice::Exit(ExitCause::Signal(9)),
+            },
+            Fact::GrowthPaused {
+                job: id.clone(),
+                until: TimeMs(60_000),
+                executor: executor.clone(),
+                cause: GrowthFailure::Slow,
+            },
+            Fact::MemberStraggles { executor, slot, unit_us: 90, peers_unit_us: 30 },
+        ];
+        facts.iter().for_each(|fact| state.apply(TimeMs(1_000), fact));
+        let job = state.job(&id).unwrap();
+        let shown = serde_json::to_value(super::job(&id, job, &Reasons::of(&state, TimeMs(1_000)), None)).unwrap();
+        let at = "1970-01-01T00:00:01.000Z";
+        assert_eq!(shown["last_stall"], json!({"at": at, "step": 7, "cause": "store", "tried": ["wait"]}));
+        let lost = json!({"at": at, "executor": "job-a/e3", "slot": "host/2", "noticed": {"exit": {"signal": 9}}});
+        assert_eq!(shown["last_lost_member"], lost);
+        let until = "1970-01-01T00:01:00.000Z";
+        assert_eq!(shown["growth_paused"], json!({"at": at, "until": until, "executor": "job-a/e3", "cause": "slow"}));
+        assert_eq!(
+            shown["stragglers"],
+            json!([{"executor": "job-a/e3", "slot": "host/2", "since": at, "unit_us": 90, "peers_unit_us": 30}])
+        );
+        let before = etag(&super::job(&id, job, &Reasons::of(&state, TimeMs(1_000)), None));
+        state.apply(TimeMs(2_000), &Fact::MemberKeepsUp { executor: ExecutorId { job: id.clone(), number: 3 } });
+        let after = super::job(&id, state.job(&id).unwrap(), &Reasons::of(&state, TimeMs(1_000)), None);
+        assert!(after.stragglers.is_empty() && etag(&after) != before);
+    }
 
     #[test]
     fn a_shown_spec_can_be_submitted_again() {
@@ -174,6 +262,7 @@ mod tests {
             json!({"shuffle": "none", "optimizer": {"kind": "sgd", "momentum": 0.5}, "schedule": {"kind": "step", "every_steps": 5}}),
             json!({"shuffle": "full", "schedule": {"kind": "cosine", "warmup_steps": 2}, "gradient_clip_norm": 1.5, "priority": -3}),
             json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
+            json!({"unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
         ];
         for variation in variations {
             let mut document = base.clone();

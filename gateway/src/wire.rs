@@ -4,7 +4,7 @@
 
 use events_schema::command::{Demand, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::fact::{CheckpointInfo, PlanCause, PlanReason};
+use events_schema::fact::{CheckpointInfo, GrowthFailure, LossNotice, PlanCause, PlanReason, StallCause, StallRemedy};
 use events_schema::job::Workers;
 use events_schema::public::CloudEvent;
 use events_schema::report::Metrics;
@@ -54,6 +54,68 @@ pub struct Job {
     pub damaged_checkpoints: Vec<DamagedCheckpoint>,
     /// The checkpoint that the job was suspended for, because it needs another build.
     pub unreadable_checkpoint: Option<UnreadableCheckpoint>,
+    /// The last time that it made no progress, and what was done.
+    pub last_stall: Option<Stall>,
+    /// The member that was lost last.
+    pub last_lost_member: Option<LostMember>,
+    /// Why it does not grow for now: the newcomer that was given up. None once others came in.
+    pub growth_paused: Option<GrowthPaused>,
+    /// Members that the others wait for at every step.
+    pub stragglers: Vec<Straggler>,
+}
+
+/// A job that made no progress.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stall {
+    /// When that was seen last.
+    pub at: String,
+    /// The step that did not end.
+    pub step: Step,
+    /// `peers`, `unit`, `bytes` or `store`: what its members waited for.
+    pub cause: StallCause,
+    /// What was tried at this step, in order: `wait`, `round`, `without_blamed`, `restart`, `suspend`, `fail`.
+    pub tried: Vec<StallRemedy>,
+}
+
+/// A member that was lost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LostMember {
+    /// When that was noticed.
+    pub at: String,
+    /// Who.
+    pub executor: ExecutorId,
+    /// Where it was.
+    pub slot: SlotId,
+    /// How it was noticed: `{exit: …}`, `silence`, `lease`, `agent`, `link` or `{stall: …}`.
+    pub noticed: LossNotice,
+}
+
+/// A newcomer that was given up, after which a job does not grow for a while.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GrowthPaused {
+    /// When it was given up.
+    pub at: String,
+    /// When the job may grow again.
+    pub until: String,
+    /// The newcomer.
+    pub executor: ExecutorId,
+    /// `lost`, `late` or `slow`.
+    pub cause: GrowthFailure,
+}
+
+/// A member that is far slower than the others.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Straggler {
+    /// Who.
+    pub executor: ExecutorId,
+    /// Where it is.
+    pub slot: SlotId,
+    /// Since when that is known.
+    pub since: String,
+    /// How long one rank's gradient took it then, in microseconds.
+    pub unit_us: u64,
+    /// How long it took the others: their median.
+    pub peers_unit_us: u64,
 }
 
 /// A checkpoint that cannot be restored from.

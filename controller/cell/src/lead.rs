@@ -43,6 +43,8 @@ pub(crate) struct Lead {
     ticked_ms: u64,
     commit: Option<Commit>,
     gap: Option<Gap>,
+    /// Up to here `events` was seen to reach and nothing was found: offsets that belong to no record.
+    empty_until: Offset,
 }
 
 /// A batch on its way.
@@ -107,6 +109,7 @@ impl Lead {
             ticked_ms: now_ms,
             commit: None,
             gap: None,
+            empty_until: Offset(0),
         }
     }
 
@@ -238,8 +241,9 @@ impl Lead {
 
     /// Somebody looked where `events` ends.
     pub fn events_end(&mut self, end: Offset, around: &mut Around<'_>) {
-        // What an append of our own is on its way to its answer will tell.
-        if end > self.fold.known && self.commit.is_none() && self.gap.is_none() {
+        // What an append of our own is on its way to its answer will tell. What is not there is not looked for again at every look:
+        // nothing is decided meanwhile, and a record that comes after all is met by our next append.
+        if end > self.fold.known.max(self.empty_until) && self.commit.is_none() && self.gap.is_none() {
             self.read_up_to(end, around);
         }
     }
@@ -254,6 +258,7 @@ impl Lead {
         (gap.read, gap.again_ms) = (None, Some(around.now_ms));
         if records.is_empty() && self.commit.is_none() {
             // Nobody is known to have written there: on Kafka the last offsets may belong to no record.
+            self.empty_until = gap.until;
             self.gap = None;
             return Step::Stay;
         }

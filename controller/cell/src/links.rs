@@ -11,7 +11,7 @@ use crate::presence::Presence;
 use controller_core::orders::{Touched, orders};
 use events_schema::control::Progress;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
-use events_schema::report::{Report, ReportRecord};
+use events_schema::report::ReportRecord;
 use events_schema::{Epoch, ExecutorId, ServerId, TimeMs};
 use std::collections::BTreeMap;
 
@@ -113,11 +113,7 @@ impl Links {
                 Some(Word::Progress(server.clone(), executor, progress))
             }
             (Some(incarnation), AgentMessage::Report { number, at, report })
-                if number > 0
-                    && !matches!(
-                        report,
-                        Report::AgentGone | Report::JobStalled { .. } | Report::ObjectsSwept { .. }
-                    ) =>
+                if number > 0 && !report.is_the_controllers() =>
             {
                 Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report }))
             }

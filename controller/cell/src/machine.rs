@@ -24,7 +24,7 @@ use events_rule::Stream;
 use events_schema::batch::InputStream;
 use events_schema::orders::Telemetry;
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, Offset, ServerId, TimeMs};
+use events_schema::{Epoch, ExecutorId, Offset, ServerId, TimeMs};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -471,10 +471,16 @@ impl CellMachine {
             }
         }
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
-            let Report::JobStalled { job, blamed, .. } = &report else { continue };
+            let (Report::JobStalled { job, .. }
+            | Report::MemberStraggles { executor: ExecutorId { job, .. }, .. }
+            | Report::MemberKeepsUp { executor: ExecutorId { job, .. } }) = &report
+            else {
+                continue;
+            };
             let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
             // A job that starts has no leader.
-            let about = leader.or_else(|| blamed.first().map(|blamed| blamed.executor.clone()));
+            let blamed = if let Report::JobStalled { blamed, .. } = &report { blamed.first() } else { None };
+            let about = leader.or_else(|| blamed.map(|blamed| blamed.executor.clone()));
             let slot = about.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
             let Some(server) = slot.map(|slot| slot.server) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };

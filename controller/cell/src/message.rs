@@ -188,8 +188,8 @@ pub enum Out {
         /// Which stream of the cell.
         stream: Stream,
     },
-    /// Tell an agent something. Orders are whole states: of two that wait to be sent the later one is enough. The key of each
-    /// job is left zero; whoever sends it fills it in.
+    /// Tell an agent something. Orders are whole states: of two that wait to be sent the later one is enough. Keys are
+    /// left out; whoever sends orders fills them in.
     Tell {
         /// On which stream.
         link: LinkId,

@@ -8,10 +8,11 @@ use controller_core::orders::{Touched, orders, touched};
 use events_rule::Stream;
 use events_schema::batch::{Batch, EventRecord, to_bytes};
 use events_schema::command::Command;
-use events_schema::fact::Fact;
+use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
+use events_schema::fact::{Fact, StallCause, StallRemedy};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Digest, Epoch, JobId, Offset, Sequence, TimeMs};
+use events_schema::{Digest, Epoch, ExecutorId, Generation, JobId, Offset, Rank, Sequence, Step, TimeMs};
 use proptest::prelude::*;
 use support::{Fault, LEASE_MS, WALL, World, has_dataset, server, slot};
 
@@ -187,6 +188,60 @@ fn a_controller_that_stood_still_gives_nobody_up_for_it() {
     world.pass(2_000);
     assert!(world.first().is_connected("s1"));
     assert!(world.first().notes.iter().any(|note| matches!(note, Note::StoodStill { ms } if *ms >= 60_000)));
+}
+
+/// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
+#[test]
+fn a_take_over_that_lasts_minutes_gives_nobody_up_who_is_there() {
+    let mut world = World::led();
+    for name in ["s1", "s2", "s3"] {
+        world.agent(0, name, 7, 1);
+    }
+    world.alive.clear();
+    world.log.stalled = true;
+    world.start("b");
+    let waiting = world.hello(1, "s1", 7);
+    world.pass(180_000);
+    assert!(world.controllers[1].committed.is_none());
+    world.log.stalled = false;
+    world.pass(1_000);
+    world.hello(1, "s2", 7);
+    assert!(["s1", "s2", "s3"].iter().all(|name| world.controllers[1].is_connected(name)), "each has time to come");
+    world.pass(3 * LEASE_MS);
+    let there = ["s1", "s2", "s3"].map(|name| world.controllers[1].is_connected(name));
+    assert_eq!(there, [true, true, false], "who did not come is given up");
+    assert!(!world.controllers[1].ended.iter().any(|(ended, _)| *ended == waiting));
+}
+
+/// Review 2.15, tried: a transaction's marker is the last offset of an input, and no record ever stands there.
+#[test]
+fn a_marker_at_the_end_of_an_input_holds_nothing_up() {
+    let mut world = World::led();
+    world.agent(0, "s1", 7, 1);
+    world.alive.clear();
+    world.log.demand(1, 1);
+    [Stream::Demand, Stream::Reports, Stream::Commands].into_iter().for_each(|stream| world.log.append_marker(stream));
+    world.start("b");
+    world.pass(20_000);
+    assert!(!world.controllers[1].is_connected("s1"), "time decides: it is gone");
+    world.log.register("digits");
+    world.pass(500);
+    assert!(has_dataset(world.controllers[1].state(), "digits"), "what comes behind it is taken");
+    assert!(world.controllers[1].machine.is_log_well());
+}
+
+/// The same on `events`: at every look it was read again, and nothing was decided meanwhile.
+#[test]
+fn a_marker_at_the_end_of_the_events_is_looked_at_once() {
+    let mut world = World::led();
+    world.log.append_marker(Stream::Events);
+    world.pass(5_000);
+    let looked = world.log.reads[&Stream::Events];
+    world.pass(20_000);
+    assert_eq!(world.log.reads[&Stream::Events], looked);
+    world.log.register("digits");
+    world.pass(500);
+    assert!(has_dataset(world.first().state(), "digits") && world.first().end.is_none());
 }
 
 /// Found by review (2.15): inputs carry no epoch, so what a replaced controller had seen killed an agent that had found the new one.
@@ -460,11 +515,83 @@ fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
     assert!(!world.first().ended.iter().any(|(ended, _)| *ended == third));
 }
 
+/// What the executors of a job on one server say of themselves twice a second, for so long.
+fn executors_say(world: &mut World, link: LinkId, seconds: u64, mut says: impl FnMut(u32, u64) -> Progress) {
+    for half in 0..2 * seconds {
+        for number in 0..2 {
+            let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number };
+            world.say(0, link, AgentMessage::Progress { executor, progress: says(number, half) });
+        }
+        world.pass(500);
+    }
+}
+
+#[test]
+fn what_the_watch_sees_is_decided_once() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 2);
+    world.log.put_fleet(&["s1"], 2);
+    world.log.register("digits");
+    world.pass(100);
+    world.log.demand(1, 0);
+    world.pass(1_000);
+    world.log.submit_on("job-a", 2);
+    world.pass(1_000);
+    let job = JobId::parse("job-a").unwrap();
+    for number in 0..2 {
+        let executor = ExecutorId { job: job.clone(), number };
+        let ready = Report::ExecutorReady { executor, address: format!("127.0.0.1:{number}") };
+        world.report(0, link, 2 + u64::from(number), ready);
+    }
+    world.pass(1_000);
+    let active = Report::GenerationActive { job, generation: Generation(1), step: Step(0), pause_us: 0 };
+    world.report(0, link, 4, active);
+    world.pass(1_000);
+    let progress = |step: u64, phase, waits_for, gradients| Progress {
+        generation: Generation(1),
+        revision: 0,
+        step: Step(step),
+        phase,
+        units_done: step,
+        bytes_done: step,
+        waits_for,
+        processor_ms: step,
+        gradients,
+    };
+    // Two gradients a second, of which each takes the second member half a second and the first one a tenth.
+    executors_say(&mut world, link, 300, |number, half| {
+        let took_us = half * if number == 1 { 500_000 } else { 100_000 };
+        let gradients = Some(Gradients { count: half, took_us });
+        progress(half, Phase::Computing(Rank(0)), WaitsFor::Nothing, gradients)
+    });
+    let told = |world: &World| -> Vec<Fact> {
+        let facts = world.log.batches().into_iter().flat_map(|batch| batch.facts);
+        facts.filter(|f| matches!(f, Fact::MemberStraggles { .. } | Fact::JobStalled { .. })).collect()
+    };
+    let straggles = told(&world);
+    assert!(
+        matches!(&straggles[..], [Fact::MemberStraggles { executor, unit_us: 500_000, peers_unit_us: 100_000, .. }] if executor.number == 1),
+        "{straggles:?}"
+    );
+    // Then both wait for each other.
+    executors_say(&mut world, link, 7, |number, _| {
+        progress(600, Phase::Reducing, WaitsFor::Peers(vec![1 - number]), None)
+    });
+    let stalled = told(&world);
+    assert!(
+        matches!(&stalled[1..], [Fact::JobStalled { cause: StallCause::Peers, remedy: StallRemedy::Round, .. }]),
+        "{stalled:?}"
+    );
+}
+
 #[test]
 fn a_stream_that_breaks_the_protocol_is_ended() {
     let gone = AgentMessage::Report { number: 1, at: TimeMs(1), report: Report::AgentGone };
+    let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 0 };
+    let report = Report::MemberStraggles { executor, unit_us: 2, peers_unit_us: 1 };
+    let seen = AgentMessage::Report { number: 1, at: TimeMs(1), report };
     let other = AgentMessage::Hello { server: server("other"), incarnation: 7 };
-    for (hello, message) in [(true, gone.clone()), (true, other.clone()), (false, gone), (false, other)] {
+    for (hello, message) in [(true, gone.clone()), (true, other.clone()), (true, seen), (false, gone), (false, other)] {
         let mut world = World::led();
         let link = if hello { world.hello(0, "s1", 7) } else { LinkId(9) };
         if !hello {

@@ -4,13 +4,13 @@
 //! `cargo run --release -p controller-core --example scale [-- POLICY]`. Targets: a plan p99 ≤ 50 ms, a reclaim ≤ 5 ms.
 #![allow(clippy::unwrap_used)]
 
-use controller_core::world::{dataset, slot};
 use controller_core::{Input, Policy, State, decide, invariants, orders, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Cell, CommandId, Digest, FleetId, JobId, ServerId, Step, TenantId, TimeMs};
+use events_schema::{Cell, CommandId, DatasetName, Digest, FleetId, JobId, ServerId, SlotId, Step, TenantId, TimeMs};
 use std::time::{Duration, Instant};
 
 const SERVERS: u16 = 1_250;
@@ -51,6 +51,16 @@ impl Cluster {
     fn demand(&mut self, fleet: u16, sequence: u64, needed: u32) -> (Vec<Fact>, Duration) {
         let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
         self.input(&Input::Demand(DemandSignal { fleet, sequence, at: self.at, demand: Demand::Needed(needed) }))
+    }
+}
+
+fn dataset() -> DatasetInfo {
+    DatasetInfo {
+        name: DatasetName::parse("digits").unwrap(),
+        sample: SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 },
+        rows: 1_437,
+        metadata_key: "datasets/digits".to_owned(),
+        metadata_digest: Digest::of(b"digits"),
     }
 }
 
@@ -97,11 +107,11 @@ fn declared(servers: u16, fleets: u16) -> Cluster {
             Report::AgentJoined { slots: SLOTS, class: Digest::of(b"c"), address: "http://a:1".to_owned() },
         );
     }
-    c.command(Command::RegisterDataset { dataset: dataset("digits") });
+    c.command(Command::RegisterDataset { dataset: dataset() });
     for fleet in 0..fleets {
         let slots = (0..servers)
             .filter(|s| s % fleets == fleet)
-            .flat_map(|s| (0..SLOTS).map(move |i| slot(name(s).as_str(), i)));
+            .flat_map(|s| (0..SLOTS).map(move |i| SlotId { server: name(s), index: i }));
         let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
         c.command(Command::PutFleet {
             fleet,

@@ -258,7 +258,7 @@ fn guarantee_is_kept(state: &State, id: &JobId, job: &Job, broken: &mut Vec<Stri
     if runs && planned > 0 && planned < usize::from(job.spec.workers.min) {
         broken.push(format!("{id} has {planned} slots, its minimum is {}", job.spec.workers.min));
     }
-    if runs && planned == 0 && state.executors_of(id).next().is_none() {
+    if runs && planned == 0 && !state.has_awaited(id) {
         broken.push(format!("{id} has nothing and is not queued"));
     }
 }

@@ -22,11 +22,12 @@ pub mod limits;
 pub mod orders;
 pub mod policy;
 pub mod state;
+pub mod straggle;
 pub mod sweep;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod watch;
-#[cfg(any(test, feature = "testing"))]
-pub mod world;
 
 pub use decide::{Input, decide, decide_input, plan, plan_due};
 pub use effects::{RetiredObject, next_retirement, retired_objects};

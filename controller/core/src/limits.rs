@@ -40,6 +40,9 @@ pub const PLAN_LEAVE_MS: u64 = 60_000;
 pub const START_DEADLINE_MS: u64 = 150_000;
 /// A checkpoint is read at least so fast, in bytes per millisecond: 5 MB/s is the slowest store that is worth training from.
 pub const RESTORE_BYTES_PER_MS_MIN: u64 = 5_000;
+/// A job grows over links that carry so much, in bytes per millisecond: 5 MB/s (40 Mbit/s) bring in a replica of 100 MB in twenty seconds,
+/// for which the others stand still. Nobody measures a link before it is used; a copy that is far slower than this is given up.
+pub const COPY_BYTES_PER_MS_ADMITTED: u64 = 5_000;
 /// Time a running generation has to switch or come together anew, beside its steps. What is sent afterwards is not in it: a
 /// generation is in force before newcomers hold the replica.
 pub const SWITCH_DEADLINE_MS: u64 = 15_000;
@@ -53,6 +56,9 @@ pub const READY_DEADLINE_MS: u64 = 600_000;
 /// From the first word that members of a beginning generation cannot be linked until it is given up: the others' words, which decide
 /// who is left out, are as old within a unit of computing.
 pub const UNLINKED_SETTLE_MS: u64 = 2_000;
+/// How long after its deadline an executor may be without a word of its end from an agent that is there, until nobody waits for it any
+/// more. Its agent kills it at the deadline and says so at once; what it said may wait for the log, which comes back within a minute.
+pub const STUCK_MS: u64 = 60_000;
 /// First time a job avoids a slot whose executor hung or could not be linked; doubles each time.
 pub const AVOID_MS_MIN: u64 = 60_000;
 /// First time a job does not grow after a newcomer was given up; doubles each time.

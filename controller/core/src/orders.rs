@@ -12,8 +12,8 @@ use events_schema::orders::{ExecutorOrder, JobOrder};
 use events_schema::{ExecutorId, JobId, ServerId};
 use std::collections::BTreeSet;
 
-/// Everything this server is to run, by slot. The key of each job is left zero: it never passes through here, the
-/// controller's server fills it in.
+/// Everything this server is to run, by slot. Keys are left out (a job's is zero): they never pass through here, the
+/// controller's server fills them in.
 #[must_use]
 pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
     let executors = state.slots_of(server).filter_map(|(_, slot)| slot.executor.as_ref());
@@ -69,6 +69,7 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         proposal: proposal(job, number).cloned(),
         // Not a newcomer's business: it may have to go on from what the others leave.
         park: executor.replica && state.is_parking(&number.job),
+        link_keys: Vec::new(),
     };
     Some(ExecutorOrder {
         executor: number.clone(),

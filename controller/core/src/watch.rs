@@ -4,8 +4,10 @@
 //! One report comes out, `JobStalled`; what is done about it is decided in `decide/stalls.rs`. Who waits for others is never blamed, and
 //! silence is no stall: an executor that is not heard is for its agent, and an agent for its lease.
 
+use crate::limits::COPY_BYTES_PER_MS_ADMITTED;
 use crate::state::{Job, JobPhase, State};
-use events_schema::control::{Phase, Progress, WaitsFor};
+use crate::straggle::Stragglers;
+use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Blamed, StallCause};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId, Rank, Step};
@@ -19,12 +21,12 @@ pub const ROUND_STALL_MS: u64 = 20_000;
 pub const UNIT_STALL_MS_MIN: u64 = 60_000;
 /// A unit may take so many times the slowest one of its job before it counts as hung.
 pub const UNIT_STALL_FACTOR: u64 = 8;
-/// The first unit of a job, of which nobody knows how long one takes: compilation, warm-up, the largest batch.
-pub const FIRST_UNIT_STALL_MS: u64 = 600_000;
-/// A copy of which not one byte arrives.
+/// A copy of which not one byte arrives; one that is slow is judged by what arrives in so long, in which no short trouble of a link counts.
 pub const BYTES_STALL_MS: u64 = 30_000;
-/// A store that does not answer: outages of stores last minutes, and a restart needs the store too.
-pub const STORE_PATIENCE_MS: u64 = 1_800_000;
+/// A copy may be so many times slower than the rate that its job was let grow with.
+pub const COPY_SLOWER_MAX: u64 = 10;
+/// Said of a store that a job stands still for, long before anything is done: longer than a request is tried again.
+pub const STORE_STALL_MS: u64 = 150_000;
 /// What was not heard for so long is not known; its agent kills an executor that says nothing for as long.
 pub const HEARD_MS: u64 = 3_000;
 /// From one report of a job to the next: what is done about it takes a few seconds to show.
@@ -42,6 +44,24 @@ struct Heard {
     looked_processor_ms: u64,
     /// Its unit was seen to use processor time after its limit: it has three times the limit, once.
     lenient: bool,
+    /// The part of its copy that is judged now.
+    copy: Stretch,
+}
+
+/// What arrives of a copy.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// Since when nothing else explains that nothing arrives.
+    undisturbed_ms: u64,
+    /// Since when its rate is judged, and what had arrived by then.
+    since_ms: u64,
+    bytes_done: u64,
+}
+
+impl Stretch {
+    fn new(now_ms: u64, progress: &Progress) -> Self {
+        Self { undisturbed_ms: now_ms, since_ms: now_ms, bytes_done: progress.bytes_done }
+    }
 }
 
 /// What is known of one job.
@@ -56,6 +76,7 @@ struct Watched {
 pub struct Watch {
     executors: BTreeMap<ExecutorId, Heard>,
     jobs: BTreeMap<JobId, Watched>,
+    stragglers: Stragglers,
 }
 
 impl Watch {
@@ -63,7 +84,8 @@ impl Watch {
     pub fn heard(&mut self, now_ms: u64, executor: &ExecutorId, progress: Progress) {
         let Some(known) = self.executors.get_mut(executor) else {
             let looked_processor_ms = progress.processor_ms;
-            let heard = Heard { progress, at_ms: now_ms, since_ms: now_ms, looked_processor_ms, lenient: false };
+            let copy = Stretch::new(now_ms, &progress);
+            let heard = Heard { progress, at_ms: now_ms, since_ms: now_ms, looked_processor_ms, lenient: false, copy };
             self.executors.insert(executor.clone(), heard);
             return;
         };
@@ -78,18 +100,23 @@ impl Watch {
             known.looked_processor_ms = progress.processor_ms;
         }
         known.progress = progress;
+        if known.progress.phase != Phase::Copying {
+            known.copy = Stretch::new(now_ms, &known.progress);
+        }
     }
 
     /// Nothing counts as standing still before now: after a standstill of the controller, or a time in which its log was unwell.
     pub fn forgive(&mut self, now_ms: u64) {
-        self.executors.values_mut().for_each(|heard| heard.since_ms = now_ms);
+        self.executors.values_mut().for_each(|heard| heard.forgive(now_ms));
     }
 
-    /// The jobs that make no progress, each at most once in a while. Forgets who is gone.
+    /// The jobs that make no progress, each at most once in a while, and who straggles. Forgets who is gone.
     pub fn look(&mut self, now_ms: u64, state: &State) -> Vec<Report> {
         self.executors.retain(|executor, _| state.executor(executor).is_some());
         self.jobs.retain(|job, _| state.job(job).is_some_and(|job| !job.phase.is_terminal()));
-        let mut stalls = Vec::new();
+        let running = |job: &JobId| state.job(job).is_some_and(|job| matches!(job.phase, JobPhase::Running(..)));
+        self.stragglers.retain(running, |executor| state.executor(executor).is_some());
+        let mut reports = Vec::new();
         for job in state.placed.keys() {
             let works = |known: &&Job| matches!(known.phase, JobPhase::Starting(_) | JobPhase::Running(..));
             let Some(known) = state.job(job).filter(works) else { continue };
@@ -98,13 +125,19 @@ impl Watch {
             }
             if let Some(stall) = self.stall(now_ms, job, known, state) {
                 self.jobs.entry(job.clone()).or_default().quiet_until_ms = now_ms + REPORT_AGAIN_MS;
-                for (_, heard) in self.executors.iter_mut().filter(|(executor, _)| executor.job == *job) {
-                    heard.since_ms = now_ms;
+                // A store is waited for until the patience of the spec is over, whatever was said before.
+                if !matches!(stall, Report::JobStalled { cause: StallCause::Store, .. }) {
+                    let members = self.executors.iter_mut().filter(|(executor, _)| executor.job == *job);
+                    members.for_each(|(_, heard)| heard.forgive(now_ms));
                 }
-                stalls.push(stall);
+                reports.push(stall);
+            } else if self.stragglers.is_due(now_ms, job)
+                && let Some(totals) = self.gradients(now_ms, known)
+            {
+                reports.extend(self.stragglers.look(now_ms, job, known, totals));
             }
         }
-        stalls
+        reports
     }
 
     /// Who has to get on: the members of the generation in force. Of a job that starts, those that are in a unit of one that is over: they
@@ -120,6 +153,16 @@ impl Watch {
         there.map(|(number, _)| number.clone()).collect()
     }
 
+    /// What the members of a job have computed so far, if all of them were heard just now.
+    fn gradients(&self, now_ms: u64, job: &Job) -> Option<BTreeMap<ExecutorId, Gradients>> {
+        let said = |member: &ExecutorId| {
+            let heard = self.executors.get(member).filter(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)?;
+            Some((member.clone(), heard.progress.gradients?))
+        };
+        job.active()?.members.iter().map(said).collect()
+    }
+
+    /// Whether a job stalls, if all of its members were heard just now and are to stay.
     fn stall(&mut self, now_ms: u64, id: &JobId, job: &Job, state: &State) -> Option<Report> {
         let members = self.watched_members(id, job, state);
         let stays = |executor: &ExecutorId| state.executor(executor).is_some_and(|executor| executor.leaving.is_none());
@@ -127,63 +170,98 @@ impl Watch {
         let all_heard = members.iter().all(|member| {
             self.executors.get(member).is_some_and(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)
         });
+        // Who is in a unit takes nothing in and gives nothing out meanwhile: a copy is judged while nobody is.
+        let computes = |heard: &Heard| matches!(kind(&heard.progress), Kind::Unit(_));
+        if !all_heard || members.iter().filter_map(|member| self.executors.get(member)).any(computes) {
+            for member in &members {
+                let Some(heard) = self.executors.get_mut(member) else { continue };
+                heard.copy = Stretch::new(now_ms, &heard.progress);
+            }
+        }
         if members.is_empty() || !all_heard || !members.iter().all(stays) || state.is_parking(id) {
             return None;
         }
+        let step =
+            members.iter().filter_map(|member| self.executors.get(member)).map(|heard| heard.progress.step).max();
+        let step = step.unwrap_or(Step(0));
+        let (cause, blamed) = self.judge(now_ms, id, job, &members, step)?;
+        Some(Report::JobStalled { job: id.clone(), step, cause, blamed })
+    }
+
+    /// What the members of a job wait for that does not come, if so, and who holds them up.
+    fn judge(
+        &mut self,
+        now_ms: u64,
+        id: &JobId,
+        job: &Job,
+        members: &[ExecutorId],
+        step: Step,
+    ) -> Option<(StallCause, Vec<Blamed>)> {
+        let copying = |member: &&ExecutorId| {
+            self.executors.get(*member).is_some_and(|heard| heard.progress.phase == Phase::Copying)
+        };
+        let copies = members.iter().filter(copying).count() as u64;
         let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
-        let mut step = Step(0);
-        let (mut working, mut blamed) = (false, Vec::new());
-        let (mut cause, mut still_since_ms, mut linking) = (StallCause::Peers, 0, false);
-        for member in &members {
+        // How long the first one of a job takes nobody but its user can know.
+        let unit_limit_ms = slowest_unit_ms.map_or(job.spec.unit_timeout_ms.ms(), |slowest| {
+            UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR))
+        });
+        let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
+        let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
+        for member in members {
             let Some(heard) = self.executors.get_mut(member) else { continue };
-            step = step.max(heard.progress.step);
             still_since_ms = still_since_ms.max(heard.since_ms);
-            // It has not said anything yet since a new round was proposed, which may be the help it needs.
-            linking |= heard.progress.generation < job.round;
             let still_ms = now_ms.saturating_sub(heard.since_ms);
-            let judged = match kind(&heard.progress) {
-                Kind::Unit(rank) => {
-                    working = true;
-                    heard.hangs(still_ms, slowest_unit_ms).then_some((StallCause::Unit, rank))
-                }
-                Kind::Copying => {
-                    working = true;
-                    (still_ms >= BYTES_STALL_MS).then_some((StallCause::Bytes, None))
-                }
+            let kind = kind(&heard.progress);
+            working |= !matches!(kind, Kind::Linking | Kind::Waiting);
+            // It may not have said anything yet since a new round was proposed, which may be the help it needs.
+            linking |= matches!(kind, Kind::Linking) || heard.progress.generation < job.round;
+            let judged = match kind {
+                Kind::Unit(rank) => heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank)),
+                Kind::Copying => heard.copies_slowly(now_ms, copies).then_some((StallCause::Bytes, None)),
                 Kind::Store => {
-                    working = true;
-                    (still_ms >= STORE_PATIENCE_MS).then_some((StallCause::Store, None))
-                }
-                Kind::Idle => {
-                    working = true;
+                    store_ms = store_ms.max(still_ms);
                     None
                 }
-                Kind::Linking => {
-                    linking = true;
-                    None
-                }
-                Kind::Waiting => None,
+                Kind::Linking | Kind::Idle | Kind::Waiting => None,
             };
             if let Some((why, rank)) = judged {
-                if why != StallCause::Store {
-                    blamed.push(Blamed { executor: member.clone(), rank });
-                }
-                cause = why;
+                blamed.push(Blamed { executor: member.clone(), rank });
+                cause = Some(why);
             }
         }
         let limit_ms = if linking { ROUND_STALL_MS } else { PEERS_STALL_MS };
         let all_wait = !working && now_ms.saturating_sub(still_since_ms) >= limit_ms;
-        let stalls = all_wait || cause != StallCause::Peers;
-        stalls.then(|| Report::JobStalled { job: id.clone(), step, cause, blamed })
+        let patience_ms = if job.waits_for_store_at(step) { job.spec.store_patience_ms.ms() } else { STORE_STALL_MS };
+        let cause = cause
+            .or_else(|| (store_ms >= patience_ms).then_some(StallCause::Store))
+            .or_else(|| all_wait.then_some(StallCause::Peers))?;
+        Some((cause, blamed))
     }
 }
 
 impl Heard {
+    /// Nothing counts as standing still before now.
+    fn forgive(&mut self, now_ms: u64) {
+        self.since_ms = now_ms;
+        self.copy = Stretch::new(now_ms, &self.progress);
+    }
+
+    /// Whether its copy stands still, or goes on at less than a tenth of the rate it was admitted with, which all copies at a time share.
+    fn copies_slowly(&mut self, now_ms: u64, copies: u64) -> bool {
+        let silent = now_ms.saturating_sub(self.since_ms.max(self.copy.undisturbed_ms)) >= BYTES_STALL_MS;
+        let judged_ms = now_ms.saturating_sub(self.copy.since_ms);
+        if judged_ms < BYTES_STALL_MS {
+            return silent;
+        }
+        let arrived = self.progress.bytes_done.saturating_sub(self.copy.bytes_done);
+        self.copy = Stretch { undisturbed_ms: self.copy.undisturbed_ms, ..Stretch::new(now_ms, &self.progress) };
+        silent || arrived < judged_ms.saturating_mul(COPY_BYTES_PER_MS_ADMITTED) / COPY_SLOWER_MAX / copies.max(1)
+    }
+
     /// Whether the unit it is in takes too long. One that still uses the processor when its time is over gets three times as much, once:
     /// a slow machine is no hung one.
-    fn hangs(&mut self, still_ms: u64, slowest_unit_ms: Option<u64>) -> bool {
-        let limit_ms = slowest_unit_ms
-            .map_or(FIRST_UNIT_STALL_MS, |slowest| UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR)));
+    fn hangs(&mut self, still_ms: u64, limit_ms: u64) -> bool {
         let used = self.progress.processor_ms > self.looked_processor_ms;
         self.looked_processor_ms = self.progress.processor_ms;
         if still_ms >= limit_ms && used && !self.lenient {
@@ -238,16 +316,14 @@ fn moved(before: &Progress, now: &Progress) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::policy::policy_by_name;
-    use crate::world::World;
-    use events_schema::Generation;
+    use crate::testing::{reported, training};
     use events_schema::fact::Fact;
-    use events_schema::job::JobSpec;
+    use events_schema::{Generation, TimeMs};
     use serde_json::json;
 
     /// A job that trains on two slots, and a clock.
     struct Story {
-        world: World,
+        state: State,
         job: JobId,
         watch: Watch,
         now_ms: u64,
@@ -255,22 +331,20 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
-            let mut world = World::local(policy_by_name("ebb").unwrap(), 2);
-            let spec = json!({
-                "name": "digits", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": 1, "max": 2},
-                "batch_size": 8, "steps": 1000,
-            });
-            let job = world.submit(JobSpec::parse(&spec).unwrap());
-            world.run();
-            Self { world, job, watch: Watch::default(), now_ms: 1_000 }
+            Self::with(json!({}))
+        }
+
+        /// Whose spec says this beside what it has to.
+        fn with(said: serde_json::Value) -> Self {
+            let job = JobId::parse("job-a").unwrap();
+            Self { state: training(&job, 2, &said), job, watch: Watch::default(), now_ms: 1_000 }
         }
 
         /// Both are there, and no generation is in force any more.
         fn starts_anew(&mut self) {
             let restarted = Fact::JobRestarted { job: self.job.clone(), from: Step(0) };
-            let at = self.world.state.at;
-            self.world.state.apply(at, &restarted);
-            assert!(self.world.state.job(&self.job).unwrap().active().is_none());
+            self.state.apply(self.state.at, &restarted);
+            assert!(self.state.job(&self.job).unwrap().active().is_none());
         }
 
         fn say(&mut self, number: u32, step: u64, phase: Phase, waits_for: WaitsFor, totals: (u64, u64, u64)) {
@@ -284,8 +358,14 @@ mod tests {
                 bytes_done,
                 waits_for,
                 processor_ms,
+                gradients: None,
             };
             self.watch.heard(self.now_ms, &ExecutorId { job: self.job.clone(), number }, progress);
+        }
+
+        /// What is decided about a stall.
+        fn decide(&mut self, report: Report) {
+            reported(&mut self.state, TimeMs(self.now_ms), report);
         }
 
         /// Both say the same every half second for so long; when and what the first stall is.
@@ -297,7 +377,7 @@ mod tests {
                 for (number, (step, phase, waits_for, totals)) in (0..).zip(words(passed_ms)) {
                     self.say(number, step, phase, waits_for, totals);
                 }
-                if let Some(stall) = self.watch.look(self.now_ms, &self.world.state).pop() {
+                if let Some(stall) = self.watch.look(self.now_ms, &self.state).pop() {
                     return Some((passed_ms, stall));
                 }
             }
@@ -313,6 +393,10 @@ mod tests {
 
     fn computing(rank: u16, processor_ms: u64) -> Word {
         (7, Phase::Computing(Rank(rank)), WaitsFor::Nothing, (4, 1_000, processor_ms))
+    }
+
+    fn saving() -> Word {
+        (7, Phase::Saving, WaitsFor::Store, (9, 500, 5))
     }
 
     fn blamed(report: &Report) -> (StallCause, Vec<(u32, Option<Rank>)>) {
@@ -377,11 +461,25 @@ mod tests {
     }
 
     #[test]
+    fn a_spec_says_how_long_its_first_unit_may_take_and_how_long_its_store_is_waited_for() {
+        let said = json!({"unit_timeout_ms": 20_000, "store_patience_ms": 240_000});
+        let mut story = Story::with(said.clone());
+        let (after_ms, stall) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
+        assert!((20_000..=21_000).contains(&after_ms), "{after_ms}");
+        let mut story = Story::with(said);
+        let (first_ms, stall) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
+        story.decide(stall);
+        let (more_ms, _) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
+        assert!((240_000..=241_000).contains(&(first_ms + more_ms)), "{first_ms} {more_ms}");
+    }
+
+    #[test]
     fn silence_is_no_stall() {
         let mut story = Story::new();
         story.say(0, 7, Phase::Reducing, WaitsFor::Peers(vec![1]), (0, 0, 0));
         story.now_ms += 60_000;
-        assert_eq!(story.watch.look(story.now_ms, &story.world.state), []);
+        assert_eq!(story.watch.look(story.now_ms, &story.state), []);
     }
 
     #[test]
@@ -392,9 +490,47 @@ mod tests {
         assert_eq!(blamed(&stall), (StallCause::Bytes, vec![(1, None)]));
         assert!((30_000..=31_000).contains(&after_ms), "{after_ms}");
         let mut story = Story::new();
-        let saving = (7, Phase::Saving, WaitsFor::Store, (9, 500, 5));
-        let (after_ms, stall) = story.until_stall(4_000, &|_| [saving.clone(), saving.clone()]).unwrap();
+        let (first_ms, stall) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
         assert_eq!(blamed(&stall), (StallCause::Store, vec![]));
-        assert!((1_800_000..=1_801_000).contains(&after_ms), "{after_ms}");
+        assert!((150_000..=151_000).contains(&first_ms), "said long before anything is done: {first_ms}");
+        story.decide(stall);
+        let (more_ms, stall) = story.until_stall(4_000, &|_| [saving(), saving()]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Store, vec![]));
+        assert!((1_800_000..=1_801_000).contains(&(first_ms + more_ms)), "{more_ms}");
+        story.decide(stall);
+        assert!(story.until_stall(4_000, &|_| [saving(), saving()]).is_none(), "it is being suspended");
+    }
+
+    /// A copy that gets so many bytes a millisecond, beside one that stands and waits.
+    fn copying(bytes_per_ms: u64) -> impl Fn(u64) -> [Word; 2] {
+        move |ms| [reducing(1), (7, Phase::Copying, WaitsFor::Peers(vec![0]), (0, 500 + bytes_per_ms * ms, 5))]
+    }
+
+    /// Found by review: one packet every half minute was progress, and the others stood still for as long as anybody looked.
+    #[test]
+    fn a_copy_far_slower_than_its_job_was_let_grow_with_is_blamed_and_one_over_a_slow_link_is_not() {
+        let mut story = Story::new();
+        let (after_ms, stall) = story.until_stall(300, &copying(499)).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Bytes, vec![(1, None)]));
+        assert!((30_000..=31_000).contains(&after_ms), "{after_ms}");
+        // 40 Mbit/s, and a tenth of it.
+        for bytes_per_ms in [5_000, 500] {
+            assert!(Story::new().until_stall(600, &copying(bytes_per_ms)).is_none(), "{bytes_per_ms}");
+        }
+        // Fast, then nothing more: half a minute after the last byte.
+        let cut_off = |ms: u64| copying(5_000)(ms.min(40_000));
+        let (after_ms, _) = Story::new().until_stall(300, &cut_off).unwrap();
+        assert!((70_000..=71_000).contains(&after_ms), "{after_ms}");
+    }
+
+    #[test]
+    fn a_copy_is_not_judged_while_a_member_computes_and_copies_at_a_time_share_the_rate() {
+        let mut story = Story::new();
+        let unit = |ms: u64| (7, Phase::Computing(Rank(0)), WaitsFor::Nothing, (4 + ms / 40_000, 1_000, ms));
+        assert!(story.until_stall(300, &|ms| [unit(ms), copying(0)(ms)[1].clone()]).is_none());
+        let (after_ms, _) = story.until_stall(300, &copying(0)).unwrap();
+        assert!((30_000..=31_000).contains(&after_ms), "{after_ms}");
+        let both = |ms: u64| [copying(300)(ms)[1].clone(), copying(300)(ms)[1].clone()];
+        assert!(Story::new().until_stall(300, &both).is_none(), "300 and 300 are more than a tenth");
     }
 }

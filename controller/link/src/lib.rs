@@ -6,7 +6,7 @@
 //!
 //! Identity. An agent shows a bearer token ([`AgentToken`]) and names its server in the metadata key [`SERVER_KEY`]; its
 //! `Hello` must name the same one. There is **one token per data directory** so far: whoever holds it can speak for any
-//! server of that cell. And there is **no transport encryption yet**: token, specs and job keys travel in clear text, so a
+//! server of that cell. And there is **no transport encryption yet**: token, specs and keys travel in clear text, so a
 //! controller has to listen on loopback or on a network whose every host is trusted.
 //!
 //! Reading order: `token.rs`, `codec.rs`, `incoming.rs` and `accept.rs` (the controller's end), `connect.rs` (the agent's end). Next on a job's

@@ -6,8 +6,9 @@
 use crate::failure::Chain;
 use controller_cell::{In, LinkEnd, LinkId};
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
-use events_schema::JobId;
-use events_schema::orders::{ControllerMessage, Orders};
+use events_schema::fact::Proposal;
+use events_schema::orders::{ControllerMessage, ExecutorOrder, LinkKey, Orders};
+use events_schema::{ExecutorId, JobId};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 /// Accepted streams that wait for the loop.
 pub(crate) const ACCEPTED_QUEUE_LEN: usize = 64;
 
-/// Root of the keys that executors of a job prove themselves with. It never enters the log.
+/// Root of the keys of a cell's jobs and of the links between their executors. It never enters the log.
 #[derive(Debug, Clone)]
 pub struct CellSecret(Secret);
 
@@ -37,6 +38,27 @@ impl CellSecret {
     #[must_use]
     pub fn job_key(&self, job: &JobId) -> [u8; 32] {
         *blake3::keyed_hash(self.0.bytes(), job.as_str().as_bytes()).as_bytes()
+    }
+
+    /// The key of the link between two executors of a job, whichever of them asks. No other executor can derive it: it follows from
+    /// the cell's secret, not from the job's key. (No name of a job holds a slash, so it is no job's key either.)
+    #[must_use]
+    pub fn link_key(&self, job: &JobId, one: u32, other: u32) -> [u8; 32] {
+        let (low, high) = (one.min(other), one.max(other));
+        *blake3::keyed_hash(self.0.bytes(), format!("{job}/link/{low}/{high}").as_bytes()).as_bytes()
+    }
+
+    fn fill_in(&self, order: &mut ExecutorOrder) {
+        let job = &order.executor.job;
+        order.job.key = self.job_key(job);
+        order.job.link_keys = self.link_keys(&order.executor, order.job.proposal.as_ref());
+    }
+
+    /// An executor gets the keys of its own links, to those that it is to come together with.
+    fn link_keys(&self, executor: &ExecutorId, proposal: Option<&Proposal>) -> Vec<LinkKey> {
+        let peers = proposal.into_iter().flat_map(|proposal| &proposal.members).map(|member| member.executor.number);
+        let others = peers.filter(|peer| *peer != executor.number);
+        others.map(|peer| LinkKey { peer, key: self.link_key(&executor.job, executor.number, peer) }).collect()
     }
 }
 
@@ -89,9 +111,7 @@ impl Streams {
         let Some(mailbox) = self.links.get(&link) else { return };
         match message {
             ControllerMessage::Orders(mut orders) => {
-                for order in &mut orders.executors {
-                    order.job.key = self.secret.job_key(&order.executor.job);
-                }
+                orders.executors.iter_mut().for_each(|order| self.secret.fill_in(order));
                 mailbox.put(|letters| letters.orders = Some((orders, Instant::now())));
             }
             // Orders that stand there do not know of these reports; those that do follow at once.
@@ -226,6 +246,8 @@ fn end_cause(end: LinkEnd) -> EndCause {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::fact::{Entry, Member};
+    use events_schema::{Generation, TimeMs};
 
     #[test]
     fn keys_differ_by_job_and_by_cell_and_come_again() {
@@ -234,5 +256,30 @@ mod tests {
         assert_eq!(one.job_key(&a), one.clone().job_key(&a));
         assert_ne!(one.job_key(&a), one.job_key(&b));
         assert_ne!(one.job_key(&a), other.job_key(&a));
+    }
+
+    /// With one key for all executors of a job each could speak for any other, also after the job had begun anew without it.
+    #[test]
+    fn a_link_has_a_key_that_only_its_two_ends_are_given() {
+        let (cell, job) = (CellSecret::generate().unwrap(), JobId::parse("job-a").unwrap());
+        let members = [3u32, 4, 9].map(|number| Member {
+            executor: ExecutorId { job: job.clone(), number },
+            address: String::new(),
+            ranks: Vec::new(),
+        });
+        let (leader, entry) = (members[0].executor.clone(), Entry::Fresh);
+        let proposal =
+            Proposal { generation: Generation(1), entry, members: members.into(), leader, deadline: TimeMs(0) };
+        let keys = |number| -> BTreeMap<u32, [u8; 32]> {
+            let keys = cell.link_keys(&ExecutorId { job: job.clone(), number }, Some(&proposal));
+            keys.into_iter().map(|link| (link.peer, link.key)).collect()
+        };
+        let (three, four, nine) = (keys(3), keys(4), keys(9));
+        assert_eq!(three.keys().copied().collect::<Vec<_>>(), [4, 9], "none to itself");
+        assert_eq!((three[&4], three[&9], four[&9]), (four[&3], nine[&3], nine[&4]), "both ends have the same");
+        let known_to_three: Vec<[u8; 32]> = three.values().copied().chain([cell.job_key(&job)]).collect();
+        assert!(!known_to_three.contains(&four[&9]), "it cannot speak for one of the others to the other");
+        assert_ne!(cell.link_key(&JobId::parse("job-b").unwrap(), 3, 4), three[&4]);
+        assert!(cell.link_keys(&ExecutorId { job, number: 3 }, None).is_empty());
     }
 }

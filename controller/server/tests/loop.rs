@@ -235,6 +235,24 @@ async fn an_event_this_build_cannot_read_stops_it() {
     assert!(error.to_string().contains("newer ebb"), "{error}");
 }
 
+/// One stray record ended a cell for good: no tool could get past it.
+#[tokio::test]
+async fn a_record_that_no_ebb_wrote_can_be_passed_over() {
+    let log = memory();
+    let controller = controller(&log, "a").await;
+    register(&log, "d1").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "d1"))).await);
+    controller.shutdown().await;
+    let stray = log.append(Stream::Events, CELL, b"hello".to_vec()).await.unwrap();
+    let error = start(config(&log, "b", &Secrets::new())).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("--pass-over-event {stray}")), "{error}");
+    let log = events_log::passing_over(log, [stray].into());
+    let controller = start(config(&log, "c", &Secrets::new())).await.unwrap();
+    register(&log, "d2").await;
+    assert!(soon(controller.wait_for(|state| has_dataset(state, "d1") && has_dataset(state, "d2"))).await);
+    controller.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_log_with_inputs_and_no_events_is_refused_with_what_to_do() {
     let log = memory();

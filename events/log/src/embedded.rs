@@ -256,9 +256,27 @@ impl EventLog for EmbeddedLog {
 }
 
 impl Shared {
+    /// redb gives and takes nothing after an I/O error, of a read as of a write: this log is over, for whoever appends too.
+    fn unreadable(&self, error: redb::Error) -> ReadError {
+        let is_over = matches!(error, redb::Error::Io(_) | redb::Error::PreviousIo);
+        let cause: Cause = Arc::new(error);
+        if !is_over {
+            return ReadError::Unavailable(cause);
+        }
+        tracing::error!(path = %self.path.display(), error = %cause, "the log's file met an error; the log gives nothing more");
+        self.broken.send_if_modified(|broken| {
+            let first = broken.is_none();
+            if first {
+                *broken = Some(Arc::clone(&cause));
+            }
+            first
+        });
+        ReadError::Stopped(cause)
+    }
+
     /// Records that have left the tail.
     fn read_file(&self, stream: Stream, cell: Cell, from: Offset, bytes_max: usize) -> Result<Vec<Record>, ReadError> {
-        let unavailable = |error: redb::Error| ReadError::Unavailable(Arc::new(error));
+        let unavailable = |error: redb::Error| self.unreadable(error);
         let transaction = self.database.begin_read().map_err(|e| unavailable(e.into()))?;
         let positions = transaction.open_table(POSITIONS).map_err(|e| unavailable(e.into()))?;
         let key = (stream.number(), cell.0);

@@ -68,7 +68,7 @@ impl Sasl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not the URL of a log: expected {expected}")]
 pub struct LogUrlError {
-    /// As given, cut to 120 characters.
+    /// As given, without a user and a password, and cut to 120 characters.
     pub value: String,
     /// What would be right.
     pub expected: String,
@@ -85,8 +85,7 @@ const REPLICAS_MAX: u32 = 32;
 impl LogUrl {
     /// Parses the forms above.
     pub fn parse(text: &str) -> Result<Self, LogUrlError> {
-        let wrong =
-            |expected: &str| LogUrlError { value: text.chars().take(120).collect(), expected: expected.to_owned() };
+        let wrong = |expected: &str| LogUrlError { value: shown(text), expected: expected.to_owned() };
         if text == "memory:" {
             return Ok(LogUrl::Memory);
         }
@@ -116,6 +115,13 @@ impl LogUrl {
     pub fn file(path: impl Into<PathBuf>) -> Self {
         LogUrl::File(path.into())
     }
+}
+
+/// A URL as it may stand in messages and journals.
+fn shown(text: &str) -> String {
+    let scheme = text.find("://").map_or("", |end| &text[..end + "://".len()]);
+    let hidden = text.rsplit_once('@').filter(|_| scheme != "file://").map(|(_, rest)| format!("{scheme}…@{rest}"));
+    hidden.as_deref().unwrap_or(text).chars().take(120).collect()
 }
 
 fn parse_kafka(ssl: bool, rest: &str) -> Result<KafkaUrl, String> {
@@ -289,6 +295,9 @@ mod tests {
             ("kafka://a:1,,b:2", "HOST:PORT instead of ``"),
             ("kafka://::1:9092", "HOST:PORT"),
             ("kafka://user:secret@host:1", "EBB_KAFKA_USERNAME"),
+            ("kafka://user:secret@host:1", "kafka://…@host:1"),
+            ("user:secret@host:1", "`…@host:1`"),
+            ("file://rel/a@b", "`file://rel/a@b`"),
             ("kafka://h:1?prefix=", "prefix"),
             ("kafka://h:1?prefix=a/b", "prefix"),
             ("kafka://h:1?cells=0", "cells=N"),
@@ -305,6 +314,7 @@ mod tests {
         for (text, expected) in cases {
             let error = LogUrl::parse(text).unwrap_err();
             assert!(error.to_string().contains(expected), "{text}: {error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
         }
     }
 

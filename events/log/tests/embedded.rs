@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CELL: Cell = Cell(0);
 const PATH_VARIABLE: &str = "EBB_TEST_LOG_FILE";
@@ -318,6 +318,58 @@ async fn an_error_before_a_commit_stops_the_log_too() {
     let log = EmbeddedLog::open(&path).unwrap();
     assert_eq!(everything(&log, Stream::Events).await.len() as u64, acknowledged);
     assert_eq!(log.append(Stream::Events, CELL, vec![1]).await.unwrap(), Offset(acknowledged));
+}
+
+/// A file that stops being readable when a test says so.
+#[derive(Debug)]
+struct DyingDisk {
+    file: redb::backends::FileBackend,
+    is_dead: Arc<AtomicBool>,
+}
+
+impl redb::StorageBackend for DyingDisk {
+    fn len(&self) -> Result<u64, std::io::Error> {
+        self.file.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), std::io::Error> {
+        if self.is_dead.load(Ordering::Relaxed) {
+            return Err(std::io::Error::other("a sector cannot be read"));
+        }
+        self.file.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> Result<(), std::io::Error> {
+        self.file.set_len(len)
+    }
+    fn sync_data(&self) -> Result<(), std::io::Error> {
+        self.file.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), std::io::Error> {
+        self.file.write(offset, data)
+    }
+}
+
+/// A read that met an I/O error was called retryable, and was tried for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_a_read_ends_the_log_for_everybody() {
+    const RECORDS: u64 = 40;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.redb");
+    let log = EmbeddedLog::open(&path).unwrap();
+    for _ in 0..RECORDS {
+        log.append(Stream::Events, CELL, vec![7; 500_000]).await.unwrap();
+    }
+    drop(log);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let disk = DyingDisk { file: redb::backends::FileBackend::new(file).unwrap(), is_dead: Arc::clone(&is_dead) };
+    let log = EmbeddedLog::open_on(&path, disk).unwrap();
+    is_dead.store(true, Ordering::Relaxed);
+    let error = log.read(Stream::Events, CELL, Offset(0), usize::MAX).await.unwrap_err();
+    assert!(matches!(error, ReadError::Stopped(_)) && error.advice() == Advice::Stop, "{error:?}");
+    assert_it_has_stopped(&log, Offset(RECORDS)).await;
+    drop(log);
+    let log = EmbeddedLog::open(&path).unwrap();
+    assert_eq!(everything(&log, Stream::Events).await.len() as u64, RECORDS);
 }
 
 /// Whether opening a copy of the file, as a kill would leave it, reads all of it.

@@ -12,11 +12,13 @@ use events_schema::{Cell, Offset};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 const CELL: Cell = Cell(0);
 
@@ -312,4 +314,47 @@ async fn nothing_acknowledged_is_lost_when_the_broker_is_killed() {
     assert_eq!(distinct.len(), found.len(), "a record stands twice");
     assert!(acknowledged.len() > 1_000);
     tokio::task::spawn_blocking(move || drop(broker)).await.unwrap();
+}
+
+/// Commits one record in a transaction, after which the topic ends with an offset that belongs to no record.
+fn commit_one(broker: &str, topic: &str) {
+    let wait = Duration::from_secs(60);
+    let producer: BaseProducer = ClientConfig::new()
+        .set("bootstrap.servers", broker)
+        .set("transactional.id", format!("test-{:x}", getrandom::u64().unwrap()))
+        .create()
+        .unwrap();
+    producer.init_transactions(wait).unwrap();
+    producer.begin_transaction().unwrap();
+    producer.send(BaseRecord::<(), [u8]>::to(topic).partition(0).payload(b"two")).unwrap();
+    producer.commit_transaction(wait).unwrap();
+}
+
+/// Review 2.15, tried: a reader waited half a minute for a record where the marker stood, and called the log unavailable then; a
+/// controller that took over could not decide anything from time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marker_of_a_transaction_is_no_record_and_keeps_nobody_waiting() {
+    let broker = broker();
+    let url = url_on(&broker, "");
+    let following = KafkaLog::connect(&url).await.unwrap();
+    following.append(Stream::Demand, CELL, b"one".to_vec()).await.unwrap();
+    following.read(Stream::Demand, CELL, Offset(0), 1_000).await.unwrap();
+    let topic = url.topic(Stream::Demand);
+    tokio::task::spawn_blocking(move || commit_one(&broker, &topic)).await.unwrap();
+    let fresh = KafkaLog::connect(&url).await.unwrap();
+    for log in [&following, &fresh] {
+        assert_eq!(log.end(Stream::Demand, CELL).await.unwrap(), Offset(3));
+        assert_eq!(log.read(Stream::Demand, CELL, Offset(2), 1_000).await.unwrap(), []);
+        let found = everything(log, Stream::Demand).await;
+        assert_eq!(found.into_values().collect::<Vec<_>>(), [b"one".to_vec(), b"two".to_vec()]);
+    }
+    assert_eq!(fresh.append(Stream::Demand, CELL, b"three".to_vec()).await.unwrap(), Offset(3));
+    for log in [&following, &fresh] {
+        log.wait(Stream::Demand, CELL, Offset(2)).await.unwrap();
+        let found = log.read(Stream::Demand, CELL, Offset(2), 1_000).await.unwrap();
+        assert_eq!(
+            found.iter().map(|record| (record.offset, &record.bytes[..])).collect::<Vec<_>>(),
+            [(Offset(3), &b"three"[..])]
+        );
+    }
 }

@@ -104,7 +104,10 @@ impl Skipped {
 
 /// A record of `events` that this build cannot read. Stop: a state that left out a fact would be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the record at offset {offset} of `events` cannot be read: a newer ebb may have written it")]
+#[error(
+    "the record at offset {offset} of `events` cannot be read. If a newer ebb wrote it, start that one; if no ebb did, \
+     `ebb up --pass-over-event {offset}` goes on without it"
+)]
 pub struct UnreadableEvent {
     /// Where it stands.
     pub offset: Offset,

@@ -25,7 +25,7 @@ pub enum Stream {
     Reports,
     /// Output: claims and batches of facts; kept for ever.
     Events,
-    /// Output: the same facts for subscribers.
+    /// Reserved for facts in a public form. Nothing writes it yet: subscribers read `GET /v1/events` of the gateway.
     Public,
 }
 

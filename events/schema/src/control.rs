@@ -102,6 +102,20 @@ pub struct Progress {
     /// Processor time the process has used, in milliseconds: a slow process uses some, a hung one none.
     #[n(7)]
     pub processor_ms: u64,
+    /// The gradients among the units done; not said by earlier builds.
+    #[n(8)]
+    pub gradients: Option<Gradients>,
+}
+
+/// Gradients of single ranks that an executor computed, and what they took: the same work for each, so members compare by it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Gradients {
+    /// How many.
+    #[n(0)]
+    pub count: u64,
+    /// How long all of them took, in microseconds.
+    #[n(1)]
+    pub took_us: u64,
 }
 
 /// What an executor does.

@@ -533,6 +533,53 @@ pub enum Fact {
         #[n(0)]
         server: ServerId,
     },
+    /// A member of the generation in force was lost, or is given up: nobody asked it to leave.
+    #[n(44)]
+    MemberLost {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where it was.
+        #[n(1)]
+        slot: SlotId,
+        /// How that was noticed.
+        #[n(2)]
+        noticed: LossNotice,
+    },
+    /// A member takes far longer for a gradient than the others, which wait for it. Nothing is done about it.
+    #[n(45)]
+    MemberStraggles {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where it is.
+        #[n(1)]
+        slot: SlotId,
+        /// How long one rank's gradient takes it, in microseconds.
+        #[n(2)]
+        unit_us: u64,
+        /// How long it takes the others: their median.
+        #[n(3)]
+        peers_unit_us: u64,
+    },
+    /// A member that straggled keeps up with the others again.
+    #[n(46)]
+    MemberKeepsUp {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+    },
+    /// An executor was to be gone long ago, and its agent, which is there, has not said that it is: the kernel does not end its process.
+    /// Nothing waits for it any more, and its slot is of no use until it is gone.
+    #[n(50)]
+    ExecutorStuck {
+        /// Which.
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where it is.
+        #[n(1)]
+        slot: SlotId,
+    },
     /// A checkpoint cannot be restored from: an object of it is gone or not what was written. It no longer counts.
     #[n(60)]
     CheckpointDamaged {
@@ -831,9 +878,33 @@ pub enum StallRemedy {
     /// It fails: the same computation hung on two slots.
     #[n(4)]
     Fail,
-    /// Nothing can be done here; it goes on by itself when the store answers.
+    /// Nothing yet: the store is waited for, and it goes on by itself when that answers. Suspended when its patience is over.
     #[n(5)]
     Wait,
+}
+
+/// How it was noticed that a member is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossNotice {
+    /// Its process ended, and its agent saw that.
+    #[n(0)]
+    Exit(#[n(0)] ExitCause),
+    /// It said nothing for seconds, and its agent killed it.
+    #[n(1)]
+    Silence,
+    /// Its agent was not heard for its lease: nobody knows of anything on that server.
+    #[n(2)]
+    Lease,
+    /// Another agent process is on its server, which has reaped what the one before had started.
+    #[n(3)]
+    Agent,
+    /// It cannot be linked with the other members.
+    #[n(4)]
+    Link,
+    /// It held up the others, and they go on without it.
+    #[n(5)]
+    Stall(#[n(0)] StallCause),
 }
 
 /// Why a job does not use a slot for a while.

@@ -3,6 +3,7 @@
 //! Checks what can be checked without the dataset; whether the dataset exists and fits the model, `controller-core` and the
 //! executor check. Next on the path: `command.rs`.
 
+use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problem, Problems};
 use crate::{DatasetName, Digest};
 use minicbor::{Decode, Encode};
@@ -84,6 +85,15 @@ pub struct JobFields {
     /// Recoveries from a checkpoint (every replica lost) after which the job fails.
     #[n(16)]
     pub max_restarts: u32,
+    /// How long its first unit of computing may take before it counts as hung. Not in the bytes if it is the default: the digest of a
+    /// spec is the same in every build.
+    #[n(17)]
+    #[cbor(skip_if = "UnitTimeout::is_default")]
+    pub unit_timeout_ms: UnitTimeout,
+    /// How long it stands still for a store that refuses before it is suspended.
+    #[n(18)]
+    #[cbor(skip_if = "StorePatience::is_default")]
+    pub store_patience_ms: StorePatience,
 }
 
 /// A native model and its sizes.
@@ -351,6 +361,10 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     }
     let suspend = f.boolean("suspend").unwrap_or(false);
     let max_restarts = f.integer("max_restarts", 0..=1_000).unwrap_or(10);
+    let because = "executors say twice a second what they do, and a first unit of more than a day is a hung one";
+    let unit_timeout_ms = UnitTimeout::read(&mut f, "unit_timeout_ms", because);
+    let because = "a request is tried again for two minutes before it counts as refused, and a store that is away for a day needs somebody";
+    let store_patience_ms = StorePatience::read(&mut f, "store_patience_ms", because);
     let parts = (name, model, dataset, batch_size, length);
     let fields = match parts {
         (Some(name), Some(model), Some(dataset), Some(batch_size), Some(length)) => Some(JobFields {
@@ -371,6 +385,8 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             priority: priority.flatten().unwrap_or(0),
             suspend,
             max_restarts: max_restarts as u32,
+            unit_timeout_ms,
+            store_patience_ms,
         }),
         _ => None,
     };

@@ -138,7 +138,7 @@ pub struct JobOrder {
     /// The evaluation dataset.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
-    /// Secret shared by the job's executors; derived by the controller's server, never in the log. They know each other by it, and by
+    /// Secret shared by the job's executors; derived by the controller's server, never in the log. By
     /// [`WriterToken::of`](crate::WriterToken::of) it names what they write.
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
@@ -149,6 +149,29 @@ pub struct JobOrder {
     /// Write a checkpoint at the next boundary and stand still after it (suspension).
     #[n(5)]
     pub park: bool,
+    /// Keys of the links between this executor and the other members of `proposal`; derived like `key`. None of an earlier controller.
+    #[n(6)]
+    #[cbor(skip_if = "Vec::is_empty")]
+    pub link_keys: Vec<LinkKey>,
+}
+
+/// What two executors of a job know each other by, and nobody else knows. Numbers of executors are used once, so it serves for one pair
+/// of processes, over all generations that both are in.
+#[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct LinkKey {
+    /// The other one's number within the job.
+    #[n(0)]
+    pub peer: u32,
+    /// The same for both.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: [u8; 32],
+}
+
+impl std::fmt::Debug for LinkKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LinkKey(e{}, hidden)", self.peer)
+    }
 }
 
 /// How far a job is, as its leader last said.

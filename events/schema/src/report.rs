@@ -175,7 +175,8 @@ pub enum Report {
         #[n(3)]
         metrics: Metrics,
     },
-    /// What [`Report::PeersMissing`] was in earlier builds; still taken.
+    /// What [`Report::PeersMissing`] was in earlier builds. Nobody says it any more, but logs hold it: a controller that takes over a log
+    /// of such a build decides about reports that stand there undecided, so it is still taken.
     #[n(11)]
     PeerLost {
         /// Whose.
@@ -332,6 +333,57 @@ pub enum Report {
         #[n(1)]
         bytes: u64,
     },
+    /// A member takes far longer for a gradient than the others. Seen by the controller's watch.
+    #[n(20)]
+    MemberStraggles {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+        /// How long one rank's gradient takes it, in microseconds.
+        #[n(1)]
+        unit_us: u64,
+        /// How long it takes the others: their median.
+        #[n(2)]
+        peers_unit_us: u64,
+    },
+    /// A member that straggled keeps up again. Seen by the controller's watch.
+    #[n(21)]
+    MemberKeepsUp {
+        /// Who.
+        #[n(0)]
+        executor: ExecutorId,
+    },
+}
+
+impl Report {
+    /// Whether only the controller itself can see it: from an agent it counts for nothing.
+    #[must_use]
+    pub fn is_the_controllers(&self) -> bool {
+        match self {
+            Report::AgentGone
+            | Report::JobStalled { .. }
+            | Report::ObjectsSwept { .. }
+            | Report::MemberStraggles { .. }
+            | Report::MemberKeepsUp { .. } => true,
+            Report::AgentJoined { .. }
+            | Report::ExecutorReady { .. }
+            | Report::ExecutorGone { .. }
+            | Report::GenerationActive { .. }
+            | Report::MemberDeparted { .. }
+            | Report::CheckpointWritten { .. }
+            | Report::JobCompleted { .. }
+            | Report::JobBroken { .. }
+            | Report::SlotTakenBack { .. }
+            | Report::Evaluated { .. }
+            | Report::PeerLost { .. }
+            | Report::PeersMissing { .. }
+            | Report::ReplicaHeld { .. }
+            | Report::GenerationStepped { .. }
+            | Report::CheckpointDamaged { .. }
+            | Report::CheckpointSaved { .. }
+            | Report::CheckpointUnreadable { .. } => false,
+        }
+    }
 }
 
 /// How an executor's process ended.

@@ -51,6 +51,20 @@ fn the_least_job_gets_documented_defaults() {
     assert_eq!((spec.schedule.warmup_steps, spec.schedule.shape), (0, ScheduleShape::Constant));
     assert_eq!((spec.checkpoint.every_steps, spec.checkpoint.keep), (500, 2));
     assert!(spec.gradient_clip_norm.is_none() && spec.evaluation.is_none());
+    assert_eq!((spec.unit_timeout_ms.ms(), spec.store_patience_ms.ms()), (600_000, 1_800_000));
+}
+
+/// A spec that says nothing of a field that was added later has the bytes it had before, and so its digest: checkpoints name it.
+#[test]
+fn what_is_the_default_is_not_in_the_bytes() {
+    let said = with("unit_timeout_ms", Some(json!(600_000)));
+    assert_eq!(to_bytes(&JobSpec::parse(&said).unwrap()), to_bytes(&JobSpec::parse(&least()).unwrap()));
+    for (field, value) in [("unit_timeout_ms", 1_000), ("store_patience_ms", 86_400_000)] {
+        let spec = JobSpec::parse(&with(field, Some(json!(value)))).unwrap();
+        assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+        assert_eq!(serde_json::to_value(&spec).unwrap()[field], value);
+        assert_ne!(spec.digest(), JobSpec::parse(&least()).unwrap().digest());
+    }
 }
 
 #[test]
@@ -165,6 +179,12 @@ fn each_wrong_value_is_refused_by_name() {
         ("priority", Some(json!(3_000_000_000u32)), "priority", "higher goes first"),
         ("suspend", Some(json!("no")), "suspend", "true or false"),
         ("max_restarts", Some(json!(1_001)), "max_restarts", "0 to 1000"),
+        ("unit_timeout_ms", Some(json!(999)), "unit_timeout_ms", "from 1000 to 86400000: executors say twice a second"),
+        ("unit_timeout_ms", Some(json!("10m")), "unit_timeout_ms", "a whole number of milliseconds"),
+        ("unit_timeout_ms", Some(json!(1e3)), "unit_timeout_ms", "a whole number of milliseconds"),
+        ("store_patience_ms", Some(json!(0)), "store_patience_ms", "from 180000 to 86400000: a request is tried again"),
+        ("store_patience_ms", Some(json!(u64::MAX)), "store_patience_ms", "a store that is away for a day"),
+        ("unit_timeout", Some(json!(60_000)), "unit_timeout", "did you mean `unit_timeout_ms`"),
         ("batchsize", Some(json!(8)), "batchsize", "did you mean `batch_size`"),
         ("epoch", Some(json!(1)), "epoch", "did you mean `epochs`"),
         ("zzz", Some(json!(1)), "zzz", "no such field; the fields here are name, model"),

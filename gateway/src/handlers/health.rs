@@ -23,14 +23,17 @@ pub async fn ready(State(app): Shared) -> Result<Json<wire::Health>, ApiError> {
     if app.leaving.is_cancelled() {
         return not_ready("this gateway is about to stop; ask another one");
     }
-    match app.model.progress() {
+    let read = match app.model.progress() {
         Progress::CatchingUp => return not_ready("what stands in the log is still being read"),
         Progress::Stopped => return not_ready("the read model has stopped; restart the gateway"),
         Progress::Disturbed(_) => return not_ready("the log cannot be read at the moment"),
-        Progress::Following(_) => {}
-    }
+        Progress::Following(next) => next,
+    };
     match tokio::time::timeout(LOG_WAIT, app.log.end(Stream::Events, app.cell)).await {
-        Ok(Ok(_)) => Ok(Json(wire::Health { status: "ok" })),
+        Ok(Ok(end)) if end >= read => Ok(Json(wire::Health { status: "ok" })),
+        Ok(Ok(_)) => not_ready(
+            "the log ends before what was read of it: it was emptied, or an older copy of it took over, and what is answered here may not be in it",
+        ),
         Ok(Err(_)) | Err(_) => not_ready("the log does not answer"),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{Answer, Rig, Script, quick};
 use events_log::{AppendError, BoxFuture, EventLog, MemoryLog, ReadError, Record, Stream};
+use events_schema::batch::{EventRecord, to_bytes};
 use events_schema::{Cell, Offset, TenantId};
 use gateway::{GatewayConfig, GatewayError, Limits, Waits};
 use object_store::memory::InMemory;
@@ -72,10 +73,13 @@ async fn more_requests_than_places_are_told_to_come_back() {
 }
 
 /// A memory log that can be taken away.
+#[derive(Default)]
 struct Removable {
     log: MemoryLog,
     away: AtomicBool,
     over: AtomicBool,
+    /// It was emptied: its end is at its beginning again.
+    emptied: AtomicBool,
 }
 
 impl Removable {
@@ -109,6 +113,7 @@ impl EventLog for Removable {
     fn end(&self, stream: Stream, cell: Cell) -> BoxFuture<'_, Result<Offset, ReadError>> {
         match self.gone() {
             Some(error) => Box::pin(async { Err(error) }),
+            None if self.emptied.load(Ordering::SeqCst) => Box::pin(async { Ok(Offset(0)) }),
             None => self.log.end(stream, cell),
         }
     }
@@ -124,11 +129,9 @@ impl EventLog for Removable {
     }
 }
 
-#[tokio::test]
-async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gateway() {
-    let log = Arc::new(Removable { log: MemoryLog::new(), away: AtomicBool::new(true), over: AtomicBool::new(false) });
-    let config = GatewayConfig {
-        log: log.clone(),
+fn config(log: Arc<Removable>) -> GatewayConfig {
+    GatewayConfig {
+        log,
         store: Arc::new(InMemory::new()),
         store_url: "memory:///".into(),
         cell: Cell(0),
@@ -137,8 +140,35 @@ async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gatew
         host_names: vec!["ebb.example.org".parse().unwrap()],
         telemetry: Arc::new(|_| None),
         tenant: TenantId::parse("local").unwrap(),
+    }
+}
+
+/// What a gateway had read of a log that was emptied under it was called ready.
+#[tokio::test]
+async fn a_gateway_whose_log_was_emptied_is_not_ready() {
+    let log = Arc::new(Removable::default());
+    let claim = EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 };
+    log.append(Stream::Events, Cell(0), to_bytes(&claim)).await.unwrap();
+    let gateway = gateway::start_with(config(log.clone()), quick()).await.unwrap();
+    let ready = async || Answer::of(reqwest::get(format!("{}/readyz", gateway.url())).await.unwrap()).await;
+    let until_ready = async {
+        while ready().await.status != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     };
-    let gateway = gateway::start_with(config, quick()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), until_ready).await.expect("it has read the claim");
+    log.emptied.store(true, Ordering::SeqCst);
+    let answer = ready().await;
+    assert!(answer.slug() == "not-ready" && answer.text.contains("emptied"), "{}", answer.text);
+    log.emptied.store(false, Ordering::SeqCst);
+    assert_eq!(ready().await.status, StatusCode::OK, "its copy was behind");
+    gateway.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gateway() {
+    let log = Arc::new(Removable { away: AtomicBool::new(true), ..Removable::default() });
+    let gateway = gateway::start_with(config(log.clone()), quick()).await.unwrap();
     let get = async |path: &str| Answer::of(reqwest::get(format!("{}{path}", gateway.url())).await.unwrap()).await;
     let until = async |path: &str, status: u16| {
         let asking = async {

@@ -89,6 +89,8 @@ fn specs() -> Vec<Bad> {
         job(json!({"checkpoint": {"keep": 0}}), "checkpoint.keep", "from 1 to 1000"),
         job(json!({"priority": 1.5}), "priority", "whole number; higher"),
         job(json!({"suspend": "no"}), "suspend", "true or false"),
+        job(json!({"unit_timeout_ms": "10m"}), "unit_timeout_ms", "a whole number of milliseconds from 1000 to"),
+        job(json!({"store_patience_ms": 5}), "store_patience_ms", "from 180000 to 86400000: a request is tried"),
         job(json!({"epoch": 3}), "epoch", "did you mean `epochs`"),
         job(json!({"zzz": 3}), "zzz", "the fields here are name"),
     ]

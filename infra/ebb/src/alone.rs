@@ -8,6 +8,7 @@ use crate::output::{Output, mention};
 use crate::signals::Signals;
 use crate::up::{AgentParts, start_agent, usable_store};
 use serde_json::json;
+use storage::store::without_secrets;
 use url::Url;
 use workers_agent::{AgentEnd, AgentToken};
 
@@ -59,12 +60,18 @@ pub async fn agent(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
+/// An agent shows its token, never a password of its address.
+fn is_plain_http(url: &Url) -> bool {
+    url.scheme() == "http" && url.has_host() && url.username().is_empty() && url.password().is_none()
+}
+
 /// Refuses what would only show as a line in the log when the agent first looks for its controller.
 fn ensure_http(controller: &str) -> Result<(), Failure> {
-    let url = Url::parse(controller).ok().filter(|url| url.scheme() == "http" && url.has_host());
+    let url = Url::parse(controller).ok().filter(is_plain_http);
     url.map(drop).ok_or_else(|| {
         Failure::Usage(format!(
-            "--controller `{controller}` is no http:// address; its `ebb up` prints the one for agents, for example http://10.0.0.1:7879"
+            "--controller `{}` is no http:// address without a user; its `ebb up` prints the one for agents, for example http://10.0.0.1:7879",
+            without_secrets(controller)
         ))
     })
 }

@@ -8,6 +8,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
+use storage::store::without_secrets;
 
 /// Long enough for a machine under load to accept a connection, short enough to be told about a wrong URL.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,6 +24,9 @@ const PAGES_MAX: usize = 1_000;
 /// A connection to one Ebb.
 #[derive(Debug, Clone)]
 pub struct Client {
+    /// As given, with the password that a proxy may want.
+    target: String,
+    /// The same without a password.
     base: String,
     http: reqwest::Client,
 }
@@ -47,12 +51,13 @@ impl Body {
 impl Client {
     /// A client of the Ebb at `base`, for example `http://127.0.0.1:7878`. Connects lazily.
     pub fn new(base: &str) -> Result<Self, Failure> {
+        let shown = without_secrets(base);
         let url = url::Url::parse(base).map_err(|e| {
-            Failure::Usage(format!("`{base}` is no URL ({e}); expected for example http://127.0.0.1:7878"))
+            Failure::Usage(format!("`{shown}` is no URL ({e}); expected for example http://127.0.0.1:7878"))
         })?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
             return Err(Failure::Usage(format!(
-                "`{base}` is no address of an Ebb; expected http://HOST:PORT, or https://HOST of a proxy before it"
+                "`{shown}` is no address of an Ebb; expected http://HOST:PORT, or https://HOST of a proxy before it"
             )));
         }
         let http = reqwest::Client::builder()
@@ -60,10 +65,11 @@ impl Client {
             .no_proxy()
             .build()
             .map_err(|e| Failure::local("the HTTP client cannot be set up", e))?;
-        Ok(Self { base: base.trim_end_matches('/').to_owned(), http })
+        let trimmed = |address: &str| address.trim_end_matches('/').to_owned();
+        Ok(Self { target: trimmed(base), base: trimmed(&shown), http })
     }
 
-    /// Where it connects to.
+    /// Where it connects to, without the password that a proxy may want.
     #[must_use]
     pub fn base(&self) -> &str {
         &self.base
@@ -165,7 +171,7 @@ impl Client {
             let after = cursor.as_deref().map(|c| format!("&cursor={c}")).unwrap_or_default();
             let mut page: Value = self.get(&format!("{path}{joint}limit={PAGE_LIMIT}{after}")).await?;
             let Some(Value::Array(part)) = page.get_mut(field).map(Value::take) else {
-                return Err(Failure::Answer { url: self.url(path), what: format!("no list `{field}`") });
+                return Err(Failure::Answer { url: self.shown(path), what: format!("no list `{field}`") });
             };
             items.extend(part);
             cursor = page.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
@@ -177,11 +183,16 @@ impl Client {
     }
 
     fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.target)
+    }
+
+    /// The same as people may see it.
+    fn shown(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
     fn not_understood(&self, path: &str, error: &serde_json::Error) -> Failure {
-        Failure::Answer { url: self.url(path), what: error.to_string() }
+        Failure::Answer { url: self.shown(path), what: error.to_string() }
     }
 
     /// What an error of the connection means: without a connection nothing was asked, after that nobody knows.
@@ -190,7 +201,7 @@ impl Client {
             return Failure::Unreachable { url: self.base.clone(), source };
         }
         let within = within.filter(|_| source.is_timeout());
-        Failure::NoAnswer { url: self.url(path), within, may_have_effect: false, source }
+        Failure::NoAnswer { url: self.shown(path), within, may_have_effect: false, source }
     }
 
     async fn whole(&self, path: &str, request: RequestBuilder, within: Duration) -> Result<Bytes, Failure> {
@@ -214,9 +225,10 @@ impl Client {
                 problem.status = status.as_u16();
                 Failure::Refused(Box::new(problem))
             }
-            _ => {
-                Failure::Answer { url: self.url(path), what: format!("status {status} without a problem description") }
-            }
+            _ => Failure::Answer {
+                url: self.shown(path),
+                what: format!("status {status} without a problem description"),
+            },
         }
     }
 }
@@ -274,6 +286,25 @@ mod tests {
             let refused = Client::new(wrong).unwrap_err().to_string();
             assert!(refused.contains("http://HOST:PORT") || refused.contains("no URL"), "{refused}");
         }
+    }
+
+    /// A proxy before the service may want a password, which then stood in every failure.
+    #[tokio::test]
+    async fn a_password_in_the_address_is_never_shown() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let client = Client::new(&format!("http://user:secret@{address}/")).unwrap();
+        let failure = client.get::<Value>("/v1/jobs").await.unwrap_err();
+        let mut told = vec![client.base().to_owned(), failure.to_string()];
+        let mut cause = std::error::Error::source(&failure);
+        while let Some(source) = cause {
+            told.push(source.to_string());
+            cause = source.source();
+        }
+        told.push(Client::new("ftp://user:secret@host").unwrap_err().to_string());
+        assert!(told.iter().all(|text| !text.contains("secret")), "{told:?}");
+        assert!(told[1].contains(&address.to_string()), "{told:?}");
     }
 
     #[tokio::test]

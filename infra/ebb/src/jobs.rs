@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, StandardOutput, advise, json, line, pairs, table};
 use crate::watch::{self, Show};
-use crate::wire::{self, Job, Metrics, words};
+use crate::wire::{self, GrowthPaused, Job, LostMember, Metrics, Stall, Straggler, words};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -209,6 +209,10 @@ fn describe(job: &Job) -> String {
             "needs another build",
             job.unreadable_checkpoint.as_ref().map(crate::wire::UnreadableCheckpoint::sentence).unwrap_or_default(),
         ),
+        ("last stall", job.last_stall.as_ref().map(Stall::sentence).unwrap_or_default()),
+        ("last loss", job.last_lost_member.as_ref().map(LostMember::sentence).unwrap_or_default()),
+        ("growth", job.growth_paused.as_ref().map(GrowthPaused::sentence).unwrap_or_default()),
+        ("stragglers", job.stragglers.iter().map(Straggler::sentence).collect::<Vec<_>>().join("; ")),
         ("restarts", if job.restarts == 0 { String::new() } else { job.restarts.to_string() }),
         ("accuracy", outcome.and_then(|o| o.metrics).map(accuracy).unwrap_or_default()),
         ("model digest", outcome.map(|o| o.model_digest.clone()).unwrap_or_default()),

@@ -141,17 +141,22 @@ impl Service {
     }
 
     /// SIGTERM; waits until it has ended.
-    pub async fn stop(mut self) -> Result<ExitStatus, Failure> {
+    pub async fn stop(self) -> Result<ExitStatus, Failure> {
         if let Some(pid) =
             self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
         {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)
                 .map_err(|e| Failure::local("the service cannot be told to stop", std::io::Error::from(e)))?;
         }
+        self.ended().await
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn ended(mut self) -> Result<ExitStatus, Failure> {
         match tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await {
             Ok(ended) => ended.map_err(|e| Failure::local("the service's end was not seen", e)),
             Err(_) => Err(Failure::plain(format!(
-                "the service did not stop within {} s: {}",
+                "the service did not end within {} s: {}",
                 STOP_TIMEOUT.as_secs(),
                 tail(&self.options.data)
             ))),

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use storage::store::without_secrets;
 use workers_agent::{Access, AgentToken, FleetToken, TAKE_BACK_DEADLINE_MS, TakeBackToken};
 
 /// What an answer may take beyond the deadline: the agent waits up to 15 s for a killed process to be reaped.
@@ -90,7 +91,7 @@ impl AgentClient {
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Value, Failure> {
         let unreachable = |e: reqwest::Error| {
-            Failure::local(format!("the agent at {} does not answer", self.url), e)
+            Failure::local(format!("the agent at {} does not answer", without_secrets(&self.url)), e)
                 .advise("start it with `ebb up` or `ebb agent`; without an agent no slot of its machine is in use")
         };
         let response = request.header("authorization", &self.bearer).send().await.map_err(unreachable)?;
@@ -108,7 +109,7 @@ impl AgentClient {
     }
 
     fn strange(&self, error: &serde_json::Error) -> Failure {
-        Failure::Answer { url: self.url.clone(), what: error.to_string() }
+        Failure::Answer { url: without_secrets(&self.url), what: error.to_string() }
     }
 }
 

@@ -7,7 +7,9 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, line, terminal};
-use crate::wire::{self, DamagedCheckpoint, Job, UnreadableCheckpoint, words};
+use crate::wire::{
+    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Stall, Straggler, UnreadableCheckpoint, words,
+};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::time::Duration;
@@ -151,7 +153,12 @@ fn change_mark(job: &Job) -> String {
     let part = job.progress.map_or(0, |p| 100 * p.step / p.steps_total.max(1) / LINE_EVERY_PERCENT);
     let scaling = job.last_scaling.as_ref().map(|s| s.at.to_string()).unwrap_or_default();
     let damaged = job.damaged_checkpoints.len();
-    format!("{} {} {part} {scaling} {} {damaged}", job.phase, job.slots.len(), job.restarts)
+    let stall = job.last_stall.as_ref().map(|stall| (stall.at.as_str(), stall.tried.len()));
+    let lost = job.last_lost_member.as_ref().map(|lost| (&lost.at, &lost.executor));
+    let paused = job.growth_paused.as_ref().map(|paused| &paused.until);
+    let slow: Vec<&String> = job.stragglers.iter().map(|straggler| &straggler.executor).collect();
+    let told = format!("{stall:?} {lost:?} {paused:?} {slow:?}");
+    format!("{} {} {part} {scaling} {} {damaged} {told}", job.phase, job.slots.len(), job.restarts)
 }
 
 fn full_line(job: &Job) -> String {
@@ -184,6 +191,10 @@ pub fn summary(job: &Job) -> String {
     }
     parts.extend(job.damaged_checkpoints.last().map(DamagedCheckpoint::sentence));
     parts.extend(job.unreadable_checkpoint.as_ref().map(UnreadableCheckpoint::sentence));
+    parts.extend(job.last_stall.as_ref().map(Stall::sentence));
+    parts.extend(job.last_lost_member.as_ref().map(LostMember::sentence));
+    parts.extend(job.growth_paused.as_ref().map(GrowthPaused::sentence));
+    parts.extend(job.stragglers.iter().map(Straggler::sentence));
     parts.extend(job.failure.clone());
     parts.join("  ")
 }
@@ -206,6 +217,41 @@ mod tests {
         assert!(summary(&job).ends_with(sentence), "{}", summary(&job));
         job.damaged_checkpoints[0].instead = 0;
         assert!(summary(&job).ends_with("so the job begins anew"));
+    }
+
+    #[test]
+    fn whatever_befell_a_job_is_another_line_that_says_so() {
+        let record = json!({"id": "job-a", "phase": "running", "slots": ["local/0"], "workers": {"min": 1, "max": 4}});
+        let before: Job = wire::read(&record).unwrap();
+        let befell = [
+            (
+                json!({"last_stall": {"at": "t", "step": 7, "cause": "store", "tried": ["wait"]}}),
+                "no progress at step 7 (t): the object store did not answer; it goes on by itself when the store answers",
+            ),
+            (
+                json!({"last_lost_member": {"at": "t", "executor": "job-a/e3", "slot": "local/2", "noticed": {"exit": {"status": 1}}}}),
+                "lost job-a/e3 on local/2 (t): its process ended, status 1",
+            ),
+            (
+                json!({"last_lost_member": {"at": "t", "executor": "job-a/e3", "slot": "local/2", "noticed": "link"}}),
+                "lost job-a/e3 on local/2 (t): the others could not reach it",
+            ),
+            (
+                json!({"growth_paused": {"at": "t", "until": "u", "executor": "job-a/e3", "cause": "slow"}}),
+                "does not grow until u: job-a/e3 was sent the replica far too slowly",
+            ),
+            (
+                json!({"stragglers": [{"executor": "job-a/e3", "slot": "local/2", "since": "t", "unit_us": 90, "peers_unit_us": 30}]}),
+                "job-a/e3 on local/2 straggles: 90 µs for what takes the others 30 µs",
+            ),
+        ];
+        for (said, sentence) in befell {
+            let mut record = record.clone();
+            record.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+            let job: Job = wire::read(&record).unwrap();
+            assert_ne!(change_mark(&before), change_mark(&job));
+            assert!(summary(&job).ends_with(sentence), "{}", summary(&job));
+        }
     }
 
     #[test]

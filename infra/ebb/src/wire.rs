@@ -48,6 +48,137 @@ pub struct Job {
     pub damaged_checkpoints: Vec<DamagedCheckpoint>,
     /// The checkpoint that it waits for another build for.
     pub unreadable_checkpoint: Option<UnreadableCheckpoint>,
+    /// The last time that it made no progress.
+    pub last_stall: Option<Stall>,
+    /// The member that was lost last.
+    pub last_lost_member: Option<LostMember>,
+    /// Why it does not grow for now.
+    pub growth_paused: Option<GrowthPaused>,
+    /// Members that the others wait for at every step.
+    pub stragglers: Vec<Straggler>,
+}
+
+/// A job that made no progress.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Stall {
+    /// When that was seen last.
+    pub at: String,
+    /// The step that did not end.
+    pub step: u64,
+    /// What its members waited for.
+    pub cause: String,
+    /// What was tried at this step, in order.
+    pub tried: Vec<String>,
+}
+
+impl Stall {
+    /// As a person reads it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let cause = match self.cause.as_str() {
+            "peers" => "its executors waited for each other",
+            "unit" => "an executor did not get done with its part",
+            "bytes" => "a copy did not arrive, or far too slowly",
+            "store" => "the object store did not answer",
+            other => other,
+        };
+        let done = match self.tried.last().map(String::as_str) {
+            Some("wait") => "it goes on by itself when the store answers",
+            Some("round") => "its executors came together anew",
+            Some("without_blamed") => "it goes on without whoever held it up",
+            Some("restart") => "it went back to its last checkpoint",
+            Some("suspend") => "it was suspended: mend what it waited for, then `ebb resume`",
+            Some("fail") => "it failed",
+            Some(other) => other,
+            None => "nothing was done",
+        };
+        format!("no progress at step {} ({}): {cause}; {done}", self.step, self.at)
+    }
+}
+
+/// A member that was lost.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct LostMember {
+    /// When that was noticed.
+    pub at: String,
+    /// Who.
+    pub executor: String,
+    /// Where it was.
+    pub slot: String,
+    /// How it was noticed.
+    pub noticed: Value,
+}
+
+impl LostMember {
+    /// As a person reads it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let how = match &self.noticed {
+            Value::String(how) if how == "silence" => "it said nothing for seconds and was killed".to_owned(),
+            Value::String(how) if how == "lease" => "nothing was heard of its server".to_owned(),
+            Value::String(how) if how == "agent" => "the agent of its server was started anew".to_owned(),
+            Value::String(how) if how == "link" => "the others could not reach it".to_owned(),
+            Value::Object(how) if how.contains_key("exit") => {
+                format!("its process ended, {}", words(&how["exit"]))
+            }
+            Value::Object(how) if how.contains_key("stall") => "it held up the others".to_owned(),
+            other => words(other),
+        };
+        format!("lost {} on {} ({}): {how}", self.executor, self.slot, self.at)
+    }
+}
+
+/// A newcomer that was given up.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct GrowthPaused {
+    /// When the job may grow again.
+    pub until: String,
+    /// The newcomer.
+    pub executor: String,
+    /// Why.
+    pub cause: String,
+}
+
+impl GrowthPaused {
+    /// As a person reads it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let why = match self.cause.as_str() {
+            "lost" => "was lost before it held the replica",
+            "late" => "was not ready in time",
+            "slow" => "was sent the replica far too slowly",
+            other => other,
+        };
+        format!("does not grow until {}: {} {why}", self.until, self.executor)
+    }
+}
+
+/// A member that is far slower than the others.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Straggler {
+    /// Who.
+    pub executor: String,
+    /// Where it is.
+    pub slot: String,
+    /// How long one rank's gradient took it, in microseconds.
+    pub unit_us: u64,
+    /// How long it took the others.
+    pub peers_unit_us: u64,
+}
+
+impl Straggler {
+    /// As a person reads it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        format!(
+            "{} on {} straggles: {} µs for what takes the others {} µs",
+            self.executor, self.slot, self.unit_us, self.peers_unit_us
+        )
+    }
 }
 
 /// A checkpoint that cannot be restored from.

@@ -6,14 +6,15 @@
 use controller_core::invariants;
 use controller_core::limits::{BACKOFF_MS_MAX, LEFT_GRACE_MS, READY_DEADLINE_MS};
 use controller_core::state::{Job, JobPhase, Placement, State};
-use controller_core::world::{dataset, slot};
 use controller_core::{Input, decide, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{AbandonCause, Entry, Fact, Proposal};
 use events_schema::job::JobSpec;
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{
-    Cell, CommandId, Digest, ExecutorId, FleetId, Generation, JobId, ServerId, Step, TenantId, TimeMs,
+    Cell, CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, ServerId, SlotId, Step, TenantId,
+    TimeMs,
 };
 use explore::explore;
 use stateright::{Model, Property};
@@ -21,6 +22,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 const SERVER: &str = "a";
+
+fn dataset() -> DatasetInfo {
+    DatasetInfo {
+        name: DatasetName::parse("digits").unwrap(),
+        sample: SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 },
+        rows: 1_437,
+        metadata_key: "datasets/digits".to_owned(),
+        metadata_digest: Digest::of(b"digits"),
+    }
+}
 
 fn job_id() -> JobId {
     JobId::parse("job").unwrap()
@@ -115,13 +126,13 @@ impl World {
             digest: Digest::of(b""),
         };
         let fleet = FleetId::parse("f").unwrap();
-        let slots = (0..case.slots).map(|index| slot(SERVER, index)).collect();
+        let slots = (0..case.slots).map(|index| SlotId { server: ServerId::parse(SERVER).unwrap(), index }).collect();
         let spec = JobSpec::parse(&serde_json::json!({
             "name": "j", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": case.min, "max": case.slots},
             "batch_size": 8, "epochs": 1,
         }));
         world.report(Report::AgentJoined { slots: case.slots, class: Digest::of(b"c"), address: String::new() });
-        world.command("1", Command::RegisterDataset { dataset: dataset("digits") });
+        world.command("1", Command::RegisterDataset { dataset: dataset() });
         world.command("2", Command::PutFleet { fleet, slots, offers: OfferMode::ByDemand, reclaim_deadline_ms: 2_000 });
         world.signal(0);
         let spec = Box::new(spec.unwrap());

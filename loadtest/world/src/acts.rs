@@ -6,6 +6,7 @@ use crate::world::{Begin, CONTROL, Event, Over, Pid, World};
 use events_schema::batch::InputStream;
 use events_schema::command::Command;
 use std::collections::BTreeSet;
+use workers_agent_core::ProcessEnd;
 
 /// Something that waits for a phase happens up to so long after it began, or at once.
 const INTO_PHASE_MS: u64 = 60;
@@ -35,7 +36,9 @@ impl World {
         let (name, phase) = (act.name(), self.phase());
         let met = match act {
             Act::Cancel { .. } | Act::Suspend { .. } | Act::Resume { .. } => self.user_acts(act),
-            Act::Demand { .. } | Act::TakeBack { .. } | Act::RedButton { .. } => self.fleet_acts(act),
+            Act::Demand { .. } | Act::TakeBack { .. } | Act::RedButton { .. } | Act::Declare { .. } => {
+                self.fleet_acts(act)
+            }
             Act::CrashController { .. } | Act::StopController { .. } | Act::RivalController => {
                 self.controller_acts(act)
             }
@@ -75,6 +78,10 @@ impl World {
             }
             Act::RedButton { server } => {
                 self.red_button(server + 1);
+                true
+            }
+            Act::Declare { server, slots } => {
+                self.declare(server + 1, slots);
                 true
             }
             _ => false,
@@ -150,6 +157,9 @@ impl World {
     fn host_acts(&mut self, act: Act) -> bool {
         match act {
             Act::KillExecutor { pick } => return self.on_executor(pick, World::kill),
+            Act::ExitExecutor { pick, status } => {
+                return self.on_executor(pick, |world, pid| world.end_executor(pid, ProcessEnd::Exited(status)));
+            }
             Act::StopExecutor { pick, for_ms } => {
                 return self.on_executor(pick, |world, pid| world.stop_for(pid, for_ms));
             }

@@ -1,12 +1,14 @@
 //! The controller's process: the real cell machine, and what it asks for done.
 
+use crate::log::{Append, Asker, Word};
 use crate::net::{ConnId, Kind, Packet};
 use crate::world::{Body, CONTROL, Event, Input, Pid, World};
-use controller_cell::{CellConfig, CellMachine, In, LinkId, Out};
+use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
 use controller_core::policy::{Plan, Policy, View};
 use controller_core::policy_by_name;
-use events_schema::Cell;
+use events_rule::Stream;
 use events_schema::orders::AgentMessage;
+use events_schema::{Cell, TimeMs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +46,7 @@ impl Policy for Panicky {
 impl World {
     /// A controller's process begins; agents and callers find this one from now on.
     pub fn begin_controller(&mut self) {
-        let Some(policy) = policy_by_name("ebb") else { return };
+        let Some(policy) = policy_by_name(&self.schedule.setup.policy) else { return };
         let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
         let incarnation = self.chance.draw();
         let config = CellConfig {
@@ -62,18 +64,27 @@ impl World {
         self.send_in(0, pid, Input::Cell(In::Start { wall }));
     }
 
-    fn cell(&mut self, pid: Pid) -> Option<&mut CellProcess> {
-        match &mut self.processes.get_mut(&pid)?.body {
-            Body::Cell(cell) => Some(cell),
-            _ => None,
-        }
-    }
-
     /// Whether a controller takes the cell for its own.
     #[must_use]
     pub fn leads(&self, pid: Pid) -> bool {
         let body = self.processes.get(&pid).map(|process| &process.body);
         matches!(body, Some(Body::Cell(cell)) if cell.machine.is_leading())
+    }
+
+    /// What time it is for the controller that agents find.
+    #[must_use]
+    pub fn controller_time(&self) -> Option<TimeMs> {
+        match &self.processes.get(&self.controller?)?.body {
+            Body::Cell(cell) => Some(cell.machine.at()),
+            _ => None,
+        }
+    }
+
+    fn cell(&mut self, pid: Pid) -> Option<&mut CellProcess> {
+        match &mut self.processes.get_mut(&pid)?.body {
+            Body::Cell(cell) => Some(cell),
+            _ => None,
+        }
     }
 
     /// The machine takes an input.
@@ -87,6 +98,7 @@ impl World {
 
     fn perform_cell(&mut self, pid: Pid, out: Out) {
         match out {
+            Out::Append { ticket, stream: Stream::Events, record } => self.write_batch(pid, ticket, record),
             Out::Append { .. } | Out::Read { .. } | Out::Follow { .. } | Out::AskEnd { .. } => self.ask_log(pid, out),
             Out::Tell { link, message } => {
                 let message = self.mutants.orders(message, &self.hosts, self.bus.now());
@@ -102,9 +114,24 @@ impl World {
             Out::Delete { number, name } => self.delete(pid, number, &name),
             Out::StandDown(end) => self.stand_down(pid, &end),
             Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
-            Out::Committed(_) => self.note_leader(pid),
+            Out::Committed(committed) => {
+                self.note_leader(pid);
+                self.check_committed(&committed);
+            }
             Out::Telemetry(_) | Out::Note(_) => {}
         }
+    }
+
+    /// A controller writes a batch down. Of one that is written otherwise than it was decided the controller does not learn what became of
+    /// it, and reads.
+    fn write_batch(&mut self, pid: Pid, ticket: Ticket, record: Vec<u8>) {
+        if !self.leads(pid) {
+            self.note_claim();
+        }
+        let written = self.mutants.written(&record, self.now() < self.policy_panics_until);
+        let word = if written.is_some() { Word::Unknown } else { Word::Acknowledged };
+        let (asker, record) = (Asker::Cell(pid), written.unwrap_or(record));
+        self.append(Append { asker, ticket: ticket.0, stream: Stream::Events, record, word });
     }
 
     fn stand_down(&mut self, pid: Pid, end: &controller_cell::CellEnd) {

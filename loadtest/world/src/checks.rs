@@ -1,8 +1,10 @@
 //! What has to be true. Safety is looked at after every event that could break it; liveness from the healing on.
 //!
 //! L1: the highest completed step of every watched job rises, again and again. L2: a direct take-back is answered in time. L3: what was
-//! acknowledged is decided. L4: few generations, and nobody healthy is given up. L5: nothing goes on being written for nothing.
+//! acknowledged is decided. L4: few generations, one claim more, nobody healthy given up. L5: nothing goes on being decided for nothing.
+//! The last two are in `calm.rs`; that the log gives again what it gave is in `replay.rs`.
 
+use crate::calm::Calm;
 use crate::cell::AGENT_LEASE_MS;
 use crate::ends::Ends;
 use crate::numbers::{REPLICA, Reference};
@@ -14,10 +16,11 @@ use crate::world::{CONTROL, Event, Pid, World};
 use controller_core::invariants;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
-use events_schema::fact::{Fact, LeaveCause};
+use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
+use events_schema::public::kind_and_subject;
 use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, TimeMs};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use workers_agent_core::KillCause;
 use workers_session::{Membership, Tag};
 
@@ -29,6 +32,8 @@ pub const TAKE_OVER_MS: u64 = 15_000;
 const DECISION_MS: u64 = TAKE_OVER_MS;
 /// A run is over when all has gone well for so long.
 const CALM_MS: u64 = 60_000;
+/// A job with fewer steps left than any makes in a run is near its end.
+const NEAR_STEPS: u64 = 10_000;
 /// Steps that every watched job makes in that time at least.
 const CALM_STEPS: u64 = 3;
 /// A kill may be so much early: the time of a batch, and clocks that drift.
@@ -47,6 +52,31 @@ pub struct Finding {
     pub detail: String,
     /// True time.
     pub at_ms: u64,
+}
+
+/// A kind of fact: its public name, and what of it.
+pub type Kind = (&'static str, &'static str);
+
+fn kind(fact: &Fact) -> Kind {
+    let detail = match fact {
+        Fact::GenerationProposed { proposal, .. } => match proposal.entry {
+            Entry::Fresh => "fresh",
+            Entry::Checkpoint { .. } => "checkpoint",
+            Entry::Switch { .. } => "switch",
+            Entry::Recover => "recover",
+        },
+        Fact::GenerationAbandoned { cause: AbandonCause::Deadline, .. } => "deadline",
+        Fact::GenerationAbandoned { cause: AbandonCause::MemberLost, .. } => "lost",
+        Fact::GenerationAbandoned { cause: AbandonCause::Superseded, .. } => "superseded",
+        Fact::GenerationAbandoned { cause: AbandonCause::Unlinked, .. } => "unlinked",
+        Fact::ExecutorLeaving { cause: LeaveCause::Reclaim, .. } => "reclaim",
+        Fact::ExecutorLeaving { cause: LeaveCause::Plan, .. } => "plan",
+        Fact::ExecutorLeaving { cause: LeaveCause::JobEnd, .. } => "end",
+        Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. } => "useless",
+        Fact::PlanAdopted { slots, .. } if slots.is_empty() => "nothing",
+        _ => "",
+    };
+    (kind_and_subject(fact).0, detail)
 }
 
 /// A watched job.
@@ -71,7 +101,10 @@ pub struct Checks {
     /// Since when slots are on their way back.
     reclaimed: BTreeMap<SlotId, At>,
     pub ends: Ends,
+    pub calm: Calm,
     pub controllers_ended: u64,
+    /// How often each kind of fact counted.
+    pub facts: BTreeMap<Kind, u64>,
     /// How often a fault met a phase.
     pub met: BTreeMap<(&'static str, &'static str), u64>,
     pub generations: u64,
@@ -98,7 +131,9 @@ impl Checks {
             undecided: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             ends: Ends::default(),
+            calm: Calm::default(),
             controllers_ended: 0,
+            facts: BTreeMap::new(),
             met: BTreeMap::new(),
             generations: 0,
             steps: 0,
@@ -163,7 +198,14 @@ impl Checks {
     }
 }
 
+/// Slots of servers outside the core, each of which may hold one member.
+#[must_use]
+pub fn outside(setup: &Setup) -> u64 {
+    u64::from((setup.servers - setup.core_servers) * setup.slots)
+}
+
 /// Longest time without a new highest step.
+#[must_use]
 pub fn patience_ms(setup: &Setup) -> u64 {
     patience_with_ms(setup, (8 * setup.unit_ms).max(60_000))
 }
@@ -174,8 +216,7 @@ pub fn patience_with_ms(setup: &Setup, silence_ms: u64) -> u64 {
     let replica = REPLICA as u64 * setup.element_bytes;
     let copy_ms = 1_000 * replica / setup.link_bytes_per_s;
     let read_ms = 1_000 * replica / setup.store_bytes_per_s;
-    let outside = u64::from((setup.servers - setup.core_servers) * setup.slots);
-    let rounds_ms = (outside + 1) * (3 * silence_ms + 30_000 + 2 * copy_ms + 3 * unit_ms);
+    let rounds_ms = (outside(setup) + 1) * (3 * silence_ms + 30_000 + 2 * copy_ms + 3 * unit_ms);
     let back_off_ms = controller_core::limits::BACKOFF_MS_MAX;
     TAKE_OVER_MS + 2 * AGENT_LEASE_MS + rounds_ms + back_off_ms + setup.build_ms + read_ms + 2 * unit_ms
 }
@@ -249,13 +290,17 @@ impl World {
     /// A batch counts: what the state has to be like then.
     pub fn check_batch(&mut self, before: &State, batch: &Batch) {
         self.checks.batches += 1;
-        let broken = invariants::check(&self.log.truth).into_iter();
-        for violation in broken.chain(invariants::check_step(before, &self.log.truth)) {
+        let truth = &self.log.truth;
+        let whole = invariants::check(truth).into_iter().chain(invariants::check_step(before, truth));
+        // The cheap look of production finds what the look at everything does.
+        for violation in whole.chain(invariants::check_changes(before, truth)) {
             if !MEASURED_HERE.contains(&violation.invariant) {
                 self.found(violation.invariant, violation.detail);
             }
         }
+        self.note_batch(batch);
         for fact in &batch.facts {
+            *self.checks.facts.entry(kind(fact)).or_default() += 1;
             match fact {
                 Fact::SlotReturned { slot } => {
                     self.checks.reclaimed.remove(slot);
@@ -304,13 +349,17 @@ impl World {
             return;
         }
         // Judged by what was so when it was decided, which may be long before the log has it.
-        let ago_ms = self.hosts[usize::from(CONTROL)].clock.wall(self.now()).0.saturating_sub(decided.0);
+        // The wall clock may have jumped since; a controller's own time only goes on.
+        let wall = self.hosts[usize::from(CONTROL)].clock.wall(self.now());
+        let shown = self.controller_time().map_or(wall, |at| at.max(wall));
+        let ago_ms = shown.since_ms(decided);
         let decided_at = At(self.now().0.saturating_sub(ago_ms * 1_000));
         let quiet = |place: u16| decided_at.since_ms(self.hosts[usize::from(place)].disturbed_at) > 3 * AGENT_LEASE_MS;
         let speaks = self.hosts[usize::from(place)].agent.is_some_and(|pid| self.runs(pid));
         let hears = self.controller.is_some_and(|pid| self.runs(pid));
         let whole = self.net.is_whole(place, CONTROL) && self.net.is_whole(CONTROL, place);
-        if quiet(place) && quiet(CONTROL) && speaks && hears && whole {
+        let calm = quiet(place) && quiet(CONTROL) && speaks && hears && whole;
+        if calm || self.is_spared(place, decided_at) {
             self.found("L4: nobody healthy is given up", format!("{server}"));
         }
     }
@@ -320,6 +369,7 @@ impl World {
         self.bus.put(self.bus.now().plus_ms(LOOK_MS), Event::Check);
         self.check_take_backs();
         self.check_short_inputs();
+        self.check_settled();
         let Some(healed_at) = self.healed_at else { return };
         let since_ms = self.now().since_ms(healed_at);
         if since_ms + LOOK_MS < CORE_NEEDS_MS.0 || since_ms > CORE_NEEDS_MS.1 {
@@ -328,6 +378,7 @@ impl World {
         self.check_reclaims(healed_at);
         self.check_decisions(healed_at);
         self.check_left_behind(healed_at);
+        self.check_claims();
         self.check_progress(healed_at);
     }
 
@@ -382,7 +433,12 @@ impl World {
                 job.phase.is_terminal() || matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended)
             })
         };
+        let granted = self.schedule.setup.grants_all();
+        let waits = |id: &JobId| !granted && truth.job(id).is_some_and(|job| job.phase == JobPhase::Queued);
         self.checks.watched.retain(|id, _| !ended(id));
+        let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();
+        let watched = self.checks.watched.iter_mut().filter(|(id, _)| waiting.contains(id));
+        watched.for_each(|(_, watched)| watched.rose_at = now);
         let stuck =
             self.checks.watched.iter().find(|(id, watched)| now > watched.rose_at.plus_ms(self.patience_ms(id)));
         if let Some((id, watched)) = stuck {
@@ -391,11 +447,19 @@ impl World {
             let state = self.describe(&id);
             self.found("L1: a job goes on", format!("{id}: {detail}; {state}"));
         }
-        let calm = |watched: &Watched| {
-            watched.newest.0 >= watched.healed.0 + CALM_STEPS && now.since_ms(watched.rose_at) < CALM_MS / 3
+        let steps = self.schedule.setup.jobs.iter().map(|job| job.steps).min().unwrap_or(0);
+        let calm = |(id, watched): (&JobId, &Watched)| {
+            // One that is near its end is watched until it is there.
+            waiting.contains(id)
+                || watched.newest.0 + NEAR_STEPS < steps
+                    && watched.newest.0 >= watched.healed.0 + CALM_STEPS
+                    && now.since_ms(watched.rose_at) < CALM_MS / 3
         };
-        let settled = now > healed_at.plus_ms(CALM_MS) && self.checks.watched.values().all(calm);
-        self.checks.done |= settled && self.checks.undecided.is_empty();
+        let settled = now > healed_at.plus_ms(CALM_MS) && self.checks.watched.iter().all(calm);
+        if self.check_rest(healed_at) && settled && self.checks.undecided.is_empty() {
+            self.check_bytes();
+            self.checks.done = true;
+        }
     }
 
     /// What a job is at, for whoever reads a finding.

@@ -165,4 +165,17 @@ impl World {
         }
         patience_with_ms(setup, UNIT_STALL_MS_MIN.max(UNIT_STALL_FACTOR * SLOWEST_UNIT_MS))
     }
+
+    /// The same of the job that may stand still longest.
+    #[must_use]
+    pub fn longest_patience_ms(&self) -> u64 {
+        let jobs = self.people.jobs.iter().map(|job| self.patience_ms(job));
+        jobs.max().unwrap_or_else(|| patience_ms(&self.schedule.setup))
+    }
+
+    /// Units that never ended.
+    #[must_use]
+    pub fn hung_units(&self) -> u64 {
+        self.checks.ends.hung.len() as u64
+    }
 }

@@ -67,6 +67,7 @@ impl Executor {
             rows: order.dataset.rows,
             batch_size: order.spec.batch_size,
             checkpoint_every: order.spec.checkpoint.every_steps,
+            store_patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
             evaluation: None,
             parameter_count: PARAMETERS,
             replica_len: REPLICA,
@@ -156,13 +157,16 @@ impl World {
 
     /// Something for an executor.
     pub fn feed_executor(&mut self, pid: Pid, input: Input) {
+        let element_bytes = self.schedule.setup.element_bytes;
         let Some(executor) = self.executor_mut(pid) else { return };
         match input {
             Input::Frame(frame) if !executor.listens => executor.unread.push(frame),
             Input::Frame(frame) => self.on_frame(pid, frame),
             Input::Built => self.on_built(pid),
             Input::Alive => {
-                let progress = executor.member.progress();
+                let mut progress = executor.member.progress();
+                // The member counts four bytes an element; here each stands for more.
+                progress.bytes_done = progress.bytes_done / 4 * element_bytes;
                 self.say_to_agent(pid, FromExecutor::Progress(progress));
                 self.send_in(ALIVE_INTERVAL_MS * 1_000, pid, Input::Alive);
             }

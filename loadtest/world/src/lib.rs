@@ -7,7 +7,8 @@
 //! No clock, no threads, no hash order, no I/O: the same schedule gives the same run, event for event, on every machine.
 //!
 //! Reading order: [`schedule`] (what is done to a world), [`world`] (hosts, processes, the turn of events), `cell.rs`, `agent.rs`, `executor.rs`,
-//! `gateway.rs` (one adapter for each machine), `net.rs`, `log.rs`, `store.rs`, `people.rs`, `acts.rs`, [`checks`] and `ends.rs` (what has to be true),
+//! `gateway.rs` (one adapter for each machine), `net.rs`, `log.rs`, `store.rs`, `people.rs`, `acts.rs`, [`checks`], `calm.rs`, `ends.rs` and
+//! `replay.rs` (what has to be true),
 //! [`weather`] (schedules from seeds), [`mutants`] (defects that have to be found), [`mod@run`] and [`mod@shrink`].
 
 // Fields and variants of the world's own parts say what they are by their names.
@@ -29,6 +30,7 @@ pub mod world;
 
 mod acts;
 mod agent;
+mod calm;
 mod cell;
 mod ends;
 mod executor;
@@ -36,6 +38,7 @@ mod gateway;
 mod log;
 mod net;
 mod people;
+mod replay;
 mod store;
 
 pub use chaos::{Found, Tally};

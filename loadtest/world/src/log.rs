@@ -132,6 +132,13 @@ impl Log {
         all.get(from.0 as usize..).unwrap_or(&[])
     }
 
+    /// Of all that was ever written: FNV-1a.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let bytes = self.streams.values().flatten().flat_map(|record| record.bytes.iter());
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+
     fn end(&self, stream: Stream) -> Offset {
         Offset(self.records(stream, Offset(0)).len() as u64)
     }

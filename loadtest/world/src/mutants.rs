@@ -6,9 +6,11 @@ use crate::log::Log;
 use crate::time::At;
 use crate::world::Host;
 use controller_core::state::Job;
-use events_schema::ServerId;
+use events_schema::batch::{EventRecord, from_bytes, to_bytes};
+use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::Report;
+use events_schema::{Offset, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// A defect.
@@ -23,15 +25,18 @@ pub enum Mutant {
     DeadlinesByTheWall,
     /// An agent's words are not heard while the log stalls, nor for a while after.
     LogStallGivesAgentsUp,
+    /// A policy that panics takes the inputs with it that it was asked after.
+    PanicsDiscardInputs,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 4] = [
+    pub const ALL: [Mutant; 5] = [
         Mutant::StaleLossesAreDropped,
         Mutant::LateOrdersStart,
         Mutant::DeadlinesByTheWall,
         Mutant::LogStallGivesAgentsUp,
+        Mutant::PanicsDiscardInputs,
     ];
 }
 
@@ -66,6 +71,28 @@ impl Mutants {
             return Some(if in_force == Some(*generation) { message } else { dropped });
         }
         Some(message)
+    }
+
+    /// What stands in the log of a batch, if that is not what its controller decided: of inputs that something follows from nothing does.
+    #[must_use]
+    pub fn written(&self, record: &[u8], policy_panics: bool) -> Option<Vec<u8>> {
+        if !policy_panics || !self.has(Mutant::PanicsDiscardInputs) {
+            return None;
+        }
+        let Ok(EventRecord::Batch(mut batch)) = from_bytes(record) else { return None };
+        let follows = |fact: &Fact| !matches!(fact, Fact::PlanFailed { .. } | Fact::InputRefused { .. });
+        if !batch.facts.iter().any(follows) {
+            return None;
+        }
+        let refused = batch.taken.iter().flat_map(|taken| {
+            (taken.from.0..taken.to.0).map(move |offset| Fact::InputRefused {
+                stream: taken.stream.name().to_owned(),
+                offset: Offset(offset),
+                reason: "planning after it panicked".to_owned(),
+            })
+        });
+        batch.facts = refused.collect();
+        Some(to_bytes(&EventRecord::Batch(batch)))
     }
 
     /// What an agent hears of what a controller says.

@@ -49,6 +49,9 @@ pub struct Fleet {
     pub open: Option<u64>,
     /// Slots that it was told are free, and has not lent again since.
     pub hands: BTreeSet<u16>,
+    /// How many slots it has declared, and whether no signal has followed.
+    declared: u16,
+    redeclared: bool,
 }
 
 /// A direct take-back that is not answered.
@@ -108,6 +111,7 @@ fn spec(job: &JobSetup) -> JobSpec {
         "name": "world", "model": {"kind": "cnn"}, "dataset": "digits",
         "workers": {"min": job.min, "max": job.max}, "batch_size": 1, "steps": job.steps,
         "checkpoint": {"every_steps": job.checkpoint_every, "keep": 2}, "max_restarts": 1_000,
+        "priority": job.priority,
     });
     match JobSpec::parse(&document) {
         Ok(spec) => spec,
@@ -124,14 +128,22 @@ impl World {
     pub fn open(&mut self) {
         self.command(Command::RegisterDataset { dataset: dataset() });
         for place in 1..=self.schedule.setup.servers {
-            let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.schedule.setup.reclaim_deadline_ms);
-            let slots = self.slots_at(place);
-            self.command(Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
+            self.declare(place, self.schedule.setup.slots);
         }
         for index in 0..self.people.jobs.len() {
             let (job, spec) = (self.people.jobs[index].clone(), spec(&self.schedule.setup.jobs[index]));
             self.command(Command::SubmitJob { job, spec: Box::new(spec), body_digest: Digest([2; 32]) });
         }
+    }
+
+    /// A fleet says which slots are its own. The next signal lends all that it does not need, whatever was taken back before.
+    pub fn declare(&mut self, place: Place, slots: u16) {
+        let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.schedule.setup.reclaim_deadline_ms);
+        if let Some(fleet) = self.people.fleets.get_mut(&place) {
+            (fleet.declared, fleet.redeclared) = (slots, true);
+        }
+        let slots = self.slots_at(place).into_iter().take(usize::from(slots)).collect();
+        self.command(Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
     }
 
     fn slots_at(&self, place: Place) -> Vec<SlotId> {
@@ -154,7 +166,8 @@ impl World {
         let waits = self.people.asked.values().any(|asked| asked.place == place);
         let Some(fleet) = self.people.fleets.get_mut(&place).filter(|_| !waits) else { return false };
         fleet.sequence += 1;
-        if needed < fleet.needed || fleet.sequence == 1 {
+        let redeclared = std::mem::take(&mut fleet.redeclared);
+        if needed < fleet.needed || redeclared {
             fleet.hands.clear();
         }
         (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
@@ -195,8 +208,9 @@ impl World {
     pub fn ask(&mut self, wish: Wish) {
         let (question, record) = match &wish {
             Wish::Command(record) => (Question::Command(record.id.clone()), to_bytes(&**record)),
-            Wish::Signal { signal, .. } => {
-                let needed = signal.demand.needed().min(u32::from(self.schedule.setup.slots));
+            Wish::Signal { place, signal } => {
+                let declared = self.people.fleets.get(place).map_or(0, |fleet| fleet.declared);
+                let needed = signal.demand.needed().min(u32::from(declared));
                 let question = Question::Signal { fleet: signal.fleet.clone(), sequence: signal.sequence, needed };
                 (question, to_bytes(signal))
             }

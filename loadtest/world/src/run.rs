@@ -1,6 +1,6 @@
 //! One run of one schedule, and many of them: until a finding, or until nothing is left to be seen.
 
-use crate::checks::Finding;
+use crate::checks::{Finding, Kind};
 use crate::mutants::Mutants;
 use crate::schedule::Schedule;
 use crate::time::At;
@@ -24,6 +24,12 @@ pub struct Outcome {
     pub batches: u64,
     /// The highest generation of any job.
     pub generations: u64,
+    /// How often each kind of fact counted.
+    pub facts: BTreeMap<Kind, u64>,
+    /// What became of jobs.
+    pub jobs: Vec<&'static str>,
+    /// Of all records of the log: equal runs have equal ones.
+    pub digest: u64,
     /// How often which fault met which phase of the first job.
     pub met: BTreeMap<(&'static str, &'static str), u64>,
     /// The first thing that was not as it has to be.
@@ -56,6 +62,9 @@ pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
         steps: world.checks.steps,
         batches: world.checks.batches,
         generations: world.checks.generations,
+        jobs: world.log.truth.jobs().map(|(_, job)| job.phase.name()).collect(),
+        digest: world.log.digest(),
+        facts: world.checks.facts,
         met: world.checks.met,
         finding,
     }

@@ -51,6 +51,23 @@ pub struct Setup {
     pub reclaim_deadline_ms: u64,
     /// Clocks of the hosts: the controller's first, then the servers'.
     pub clocks: Vec<ClockSetup>,
+    /// Name of the policy.
+    #[serde(default = "usual_policy")]
+    pub policy: String,
+}
+
+impl Setup {
+    /// Whether every job is promised to run on the core: its policy gives each its minimum, and there is room for all of them.
+    #[must_use]
+    pub fn grants_all(&self) -> bool {
+        let minima: u16 = self.jobs.iter().map(|job| job.min).sum();
+        self.policy == usual_policy() && minima <= self.core_servers * self.slots
+    }
+}
+
+/// The policy of the schedules that name none.
+fn usual_policy() -> String {
+    "ebb".to_owned()
 }
 
 /// One job.
@@ -64,6 +81,9 @@ pub struct JobSetup {
     pub steps: u64,
     /// Steps between two checkpoints.
     pub checkpoint_every: u64,
+    /// Who goes first.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// The clocks of one host.
@@ -125,8 +145,12 @@ pub enum Act {
     TakeBack { server: u16, slots: Vec<u16>, within_ms: u64 },
     /// A fleet takes all its slots back by name.
     RedButton { server: u16 },
+    /// A fleet declares the first so many slots of its server, and no others.
+    Declare { server: u16, slots: u16 },
     /// An executor is killed by somebody else.
     KillExecutor { pick: u64 },
+    /// An executor ends by itself: its program failed.
+    ExitExecutor { pick: u64, status: i32 },
     /// An executor's process is stopped for a while.
     StopExecutor { pick: u64, for_ms: u64 },
     /// The next unit that an executor computes never ends; its process lives on.
@@ -191,7 +215,9 @@ impl Act {
             Act::Demand { .. } => "demand",
             Act::TakeBack { .. } => "take_back",
             Act::RedButton { .. } => "red_button",
+            Act::Declare { .. } => "declare",
             Act::KillExecutor { .. } => "kill_executor",
+            Act::ExitExecutor { .. } => "exit_executor",
             Act::StopExecutor { .. } => "stop_executor",
             Act::HangInUnit { .. } => "hang_in_unit",
             Act::CrashAgent { .. } => "crash_agent",

@@ -248,6 +248,7 @@ fn setup(chance: &mut Chance) -> Setup {
             max: chance.between(1, 6) as u16,
             steps: if chance.one_in(3) { chance.between(STEPS_FEW.0, STEPS_FEW.1) } else { STEPS_MANY },
             checkpoint_every: chance.between(3, 40),
+            priority: 0,
         })
         .collect();
     let clock = |_| ClockSetup {
@@ -272,6 +273,7 @@ fn setup(chance: &mut Chance) -> Setup {
         loan_lease_ms: if chance.one_in(4) { 20_000 } else { 600_000 },
         reclaim_deadline_ms: chance.between(500, 20_000),
         clocks,
+        policy: "ebb".to_owned(),
     }
 }
 

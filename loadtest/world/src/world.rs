@@ -246,6 +246,8 @@ impl World {
             Event::AskAgain(wish) => self.ask(wish),
             Event::CallWake(call, number) => self.wake_call(call, number),
             Event::Reap(pid) => self.reap(pid),
+            // Whoever starts it again does so where none runs; a rival is another matter.
+            Event::Begin(Begin::Controller) if self.controller.is_some() => {}
             Event::Begin(Begin::Controller) => self.begin_controller(),
             Event::Begin(Begin::Agent(place)) => self.begin_agent(place),
             Event::Over(over) => self.over(over),
@@ -253,7 +255,10 @@ impl World {
             Event::Act(index) => self.act(index),
             Event::Sweep => self.sweep(),
             Event::SweepUp(keys) => self.sweep_up(keys),
-            Event::Heal => self.heal(),
+            Event::Heal => {
+                self.begin_calm();
+                self.heal();
+            }
             Event::Check => self.check(),
         }
         if !self.awaited.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! | key | written by | changes | deleted by |
 //! | --- | --- | --- | --- |
-//! | `datasets/NAME/part-DIGEST.parquet` | import | never, named by its content | whoever removes the dataset |
-//! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | whoever removes the dataset |
+//! | `datasets/NAME/part-DIGEST.parquet` | import | never, named by its content | their owner; nothing here does |
+//! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | their owner; nothing here does |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |

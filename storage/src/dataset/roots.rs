@@ -56,13 +56,13 @@ impl DatasetRoot {
         if !text.contains("://") {
             return Self::folder(Path::new(text));
         }
-        let url = address(text).ok_or_else(|| RootError::Address(text.to_owned()))?;
+        let url = address(text).ok_or_else(|| RootError::Address(shown(text)))?;
         match url.to_file_path() {
             Ok(folder) if url.scheme() == "file" => Self::folder(&folder),
             _ if url.scheme() != "file" && url.host_str().is_some_and(|host| !host.is_empty()) => {
                 Ok(Self(Place::Prefix(url)))
             }
-            _ => Err(RootError::Address(text.to_owned())),
+            _ => Err(RootError::Address(shown(text))),
         }
     }
 
@@ -131,7 +131,7 @@ impl DatasetRoots {
     fn outside(&self, uri: &str) -> Outside {
         let places: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         let places = if places.is_empty() { "none so far".to_owned() } else { places.join(", ") };
-        Outside { uri: uri.to_owned(), places }
+        Outside { uri: shown(uri), places }
     }
 }
 
@@ -157,6 +157,16 @@ fn is_below(url: &Url, prefix: &Url) -> bool {
         url.scheme() == prefix.scheme() && url.host_str() == prefix.host_str() && url.port() == prefix.port();
     let mut own = segments(url);
     same_store && segments(prefix).all(|segment| own.next() == Some(segment))
+}
+
+/// An address as it may stand in messages and journals: with a mark in the place of a user and a password.
+fn shown(address: &str) -> String {
+    let hidden = address.split_once("://").and_then(|(scheme, rest)| {
+        let authority_len = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(authority_len);
+        authority.rsplit_once('@').map(|(_, host)| format!("{scheme}://…@{host}{path}"))
+    });
+    hidden.unwrap_or_else(|| address.to_owned())
 }
 
 #[cfg(test)]
@@ -192,7 +202,10 @@ mod tests {
             "data/a",
             "",
         ] {
-            assert_eq!(roots.admit(outside).unwrap_err().places, "s3://bucket/data, gs://open", "{outside}");
+            let refused = roots.admit(outside).unwrap_err();
+            assert_eq!(refused.places, "s3://bucket/data, gs://open", "{outside}");
+            assert!(!refused.to_string().contains("secret"), "{refused}");
+            assert!(outside.contains("secret") || refused.uri == outside, "{refused}");
         }
     }
 
@@ -227,7 +240,8 @@ mod tests {
     #[test]
     fn places_are_folders_that_exist_or_addresses() {
         for wrong in ["/no/such/folder", "", "s3://", "s3://key:secret@bucket", "file://host/x", "s3://bucket?x=y"] {
-            assert!(DatasetRoot::parse(wrong).is_err(), "{wrong:?}");
+            let refused = DatasetRoot::parse(wrong).unwrap_err().to_string();
+            assert!(!refused.contains("secret"), "{refused}");
         }
         assert!(
             DatasetRoot::parse("/").unwrap().is_everything() && !DatasetRoot::parse("/tmp").unwrap().is_everything()

@@ -85,6 +85,8 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }
         | Report::JobStalled { .. }
+        | Report::MemberStraggles { .. }
+        | Report::MemberKeepsUp { .. }
         | Report::ObjectsSwept { .. } => false,
         Report::ExecutorReady { executor: ready, .. } => ready == executor,
         Report::GenerationActive { job, .. }

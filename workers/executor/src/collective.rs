@@ -3,9 +3,11 @@
 
 use crate::handshake::Identity;
 use crate::inbox::{Event, inbox};
+use crate::keys::LinkKeys;
 use crate::network::Network;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
+use events_schema::orders::LinkKey;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, Generation, JobId, Step};
 use std::io;
@@ -40,10 +42,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// Listens on a free port of this host. `name` is the group's; all members know `key`.
+    /// Listens on a free port of this host. `name` is the group's; all their links have this `key`.
     pub fn listen(name: &JobId, key: [u8; 32], me: u32, members: u16, workers: u16) -> io::Result<Self> {
         let (sender, events) = inbox();
-        let identity = Identity { job: name.clone(), me: Peer(me), class: Digest([0; 32]), key };
+        let links = (0..u32::from(members)).map(|peer| LinkKey { peer, key }).collect::<Vec<_>>();
+        let keys = Arc::new(LinkKeys::of(&links));
+        let identity = Identity { job: name.clone(), me: Peer(me), class: Digest([0; 32]), keys };
         let network = Network::listen("127.0.0.1", identity, sender)?;
         let seats = (0..).map(Peer).zip(place(workers, members)).map(|(peer, ranks)| Seat { peer, ranks }).collect();
         let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };

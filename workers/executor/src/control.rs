@@ -1,6 +1,7 @@
 //! The frames between an executor and its agent, on standard input and output. Nothing else may write to standard output.
 
 use crate::inbox::Event;
+use crate::keys::LinkKeys;
 use events_schema::batch::{DecodeError, from_bytes, to_bytes};
 use events_schema::control::{CONTROL_FRAME_LEN_MAX, FromExecutor, ToExecutor};
 use minicbor::{Decode, Encode};
@@ -69,11 +70,14 @@ impl<W: Write> Agent<W> {
 }
 
 /// Reads the agent's frames until the pipe ends. Ends the process by itself on `Stop` and with the agent, so that neither waits for the
-/// trainer to look up from a gradient.
-pub fn listen(mut input: impl Read, inbox: &SyncSender<Event>) {
+/// trainer to look up from a gradient; for the same reason keys of links are learned here.
+pub(crate) fn listen(mut input: impl Read, inbox: &SyncSender<Event>, keys: &LinkKeys) {
     loop {
         let event = match read_frame(&mut input) {
-            Ok(Some(ToExecutor::Order(order))) => Event::Order(order),
+            Ok(Some(ToExecutor::Order(order))) => {
+                keys.learn(&order.link_keys);
+                Event::Order(order)
+            }
             Ok(Some(ToExecutor::Leave { within_ms })) => Event::Leave { within_ms },
             Ok(Some(ToExecutor::Start(_))) => continue,
             Ok(Some(ToExecutor::Stop)) => {

@@ -1,19 +1,24 @@
-//! How two executors come to trust a connection: each proves that it knows the job's key, for this very connection, without sending it.
+//! How two executors come to trust a connection: each proves that it knows the key of the link between them, for this very connection,
+//! without sending it. Next: `keys.rs`.
 //!
 //! Dialer → `Hello` (job, who, whom, numeric class, a random number); acceptor → `Challenge` (its own random number and its proof);
 //! dialer → `Answer` (its proof); acceptor → one byte, once it has the link at hand. A proof is a keyed BLAKE3 over both random
 //! numbers and everything of the hello, and a word for the side, so that none can be reflected or used again.
 
+use crate::keys::LinkKeys;
 use events_schema::batch::{DecodeError, from_bytes, to_bytes};
 use events_schema::{Digest, JobId};
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workers_session::Peer;
 
-/// Version of everything executors say to each other.
-const VERSION: u16 = 1;
+/// Version of everything executors say to each other. 1 had one key for all links of a job.
+const VERSION: u16 = 2;
+/// How long an acceptor waits to be told of who dials: its order was sent when the dialer's was. Within a handshake there is time left.
+const KEY_WAIT: Duration = Duration::from_secs(3);
 /// Largest handshake frame: a job id and a few digests.
 const FRAME_LEN_MAX: u32 = 1024;
 /// The acceptor's last word.
@@ -28,8 +33,8 @@ pub struct Identity {
     pub me: Peer,
     /// Its numeric class.
     pub class: Digest,
-    /// The job's secret.
-    pub key: [u8; 32],
+    /// The secrets it shares with each of them.
+    pub keys: Arc<LinkKeys>,
 }
 
 /// Why a connection is not trusted. All: drop it; nothing was revealed.
@@ -55,9 +60,12 @@ pub enum HandshakeError {
         /// Of this executor.
         ours: Digest,
     },
-    /// The peer does not know the job's key.
-    #[error("peer does not prove that it belongs to the job")]
+    /// The peer does not know the key of the link.
+    #[error("peer does not prove that it is the executor that it says it is")]
     Proof,
+    /// No order said that this executor is to be linked to that one.
+    #[error("no order names executor {0} as a peer of this one")]
+    Unexpected(Peer),
     /// The operating system has no chance to give.
     #[error("no random number: {0}")]
     Chance(getrandom::Error),
@@ -129,6 +137,7 @@ impl Write for Timed<'_> {
 
 /// The dialing side, up to the acceptor's last word: the acceptor has proved itself. Call [`wait_accepted`] next.
 pub fn dial(identity: &Identity, to: Peer, stream: &mut (impl Read + Write)) -> Result<(), HandshakeError> {
+    let key = identity.keys.get(to).ok_or(HandshakeError::Unexpected(to))?;
     let hello = Hello {
         version: VERSION,
         job: identity.job.clone(),
@@ -139,8 +148,8 @@ pub fn dial(identity: &Identity, to: Peer, stream: &mut (impl Read + Write)) -> 
     };
     put(stream, &hello)?;
     let challenge: Challenge = get(stream)?;
-    check(&identity.key, "acceptor", &hello, &challenge.nonce, &challenge.proof)?;
-    put(stream, &Answer { proof: *proof(&identity.key, "dialer", &hello, &challenge.nonce).as_bytes() })
+    check(&key, "acceptor", &hello, &challenge.nonce, &challenge.proof)?;
+    put(stream, &Answer { proof: *proof(&key, "dialer", &hello, &challenge.nonce).as_bytes() })
 }
 
 /// The dialing side, at last. When it returns, the acceptor has the link.
@@ -159,10 +168,11 @@ pub fn accept(identity: &Identity, stream: &mut (impl Read + Write)) -> Result<P
     if hello.class != identity.class {
         return Err(HandshakeError::Class { theirs: hello.class, ours: identity.class });
     }
+    let key = identity.keys.wait_for(hello.from, KEY_WAIT).ok_or(HandshakeError::Unexpected(hello.from))?;
     let nonce = nonce()?;
-    put(stream, &Challenge { nonce, proof: *proof(&identity.key, "acceptor", &hello, &nonce).as_bytes() })?;
+    put(stream, &Challenge { nonce, proof: *proof(&key, "acceptor", &hello, &nonce).as_bytes() })?;
     let answer: Answer = get(stream)?;
-    check(&identity.key, "dialer", &hello, &nonce, &answer.proof)?;
+    check(&key, "dialer", &hello, &nonce, &answer.proof)?;
     Ok(hello.from)
 }
 
@@ -221,10 +231,15 @@ fn get<T: for<'b> Decode<'b, ()>>(stream: &mut impl Read) -> Result<T, Handshake
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::keys::tests::pair;
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
 
-    fn identity(me: u32, key: u8, class: &[u8]) -> Identity {
-        Identity { job: JobId::parse("job-a").unwrap(), me: Peer(me), class: Digest::of(class), key: [key; 32] }
+    /// With keys for the links to the executors 1 to 4, as the controller would derive them from a secret.
+    fn identity(me: u32, secret: u8, class: &[u8]) -> Identity {
+        let keys = (1..5).filter(|peer| *peer != me).map(|peer| pair(secret, me, peer)).collect::<Vec<_>>();
+        let keys = Arc::new(LinkKeys::of(&keys));
+        Identity { job: JobId::parse("job-a").unwrap(), me: Peer(me), class: Digest::of(class), keys }
     }
 
     fn meet(
@@ -260,6 +275,26 @@ mod tests {
         assert!(matches!(meets(identity(4, 1, b"y"), 2), Err(HandshakeError::Class { .. })));
         let other_job = Identity { job: JobId::parse("job-b").unwrap(), ..identity(4, 1, b"x") };
         assert!(matches!(meets(other_job, 2), Err(HandshakeError::Stranger(_))));
+        let (dialed, _) = meet(&identity(4, 1, b"x"), 9, identity(2, 1, b"x"));
+        assert!(matches!(dialed, Err(HandshakeError::Unexpected(Peer(9)))), "nobody told it to");
+    }
+
+    /// One key for the whole job let whoever had it speak as any executor.
+    #[test]
+    fn a_member_cannot_speak_for_another() {
+        let three = identity(3, 1, b"x");
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let accepting = std::thread::spawn(move || accept(&identity(2, 1, b"x"), &mut far));
+        let (job, class) = (three.job.clone(), three.class);
+        let hello = Hello { version: VERSION, job, from: Peer(4), to: Peer(2), class, nonce: [3; 32] };
+        put(&mut near, &hello).unwrap();
+        let challenge: Challenge = get(&mut near).unwrap();
+        let own = three.keys.get(Peer(2)).unwrap();
+        put(&mut near, &Answer { proof: *proof(&own, "dialer", &hello, &challenge.nonce).as_bytes() }).unwrap();
+        assert!(matches!(accepting.join().unwrap(), Err(HandshakeError::Proof)));
+        let pretender = Identity { me: Peer(2), ..three };
+        let (dialed, accepted) = meet(&identity(4, 1, b"x"), 2, pretender);
+        assert!(matches!(dialed, Err(HandshakeError::Proof)) && accepted.is_err());
     }
 
     #[test]
@@ -278,7 +313,7 @@ mod tests {
     #[test]
     fn a_proof_of_one_side_does_not_serve_the_other() {
         let hello = Hello {
-            version: 1,
+            version: VERSION,
             job: JobId::parse("job-a").unwrap(),
             from: Peer(1),
             to: Peer(0),

@@ -4,7 +4,7 @@
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
-//! names), `network.rs` with `handshake.rs` and [`wire`], `checkpoint.rs`, `restore.rs`, `life.rs` (the word of life), [`program`] (what a job
+//! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `restore.rs`, `life.rs` (the word of life), [`program`] (what a job
 //! computes) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod collective;
@@ -17,6 +17,7 @@ pub mod wire;
 mod checkpoint;
 mod handshake;
 mod inbox;
+mod keys;
 mod life;
 mod network;
 mod perform;
@@ -34,6 +35,7 @@ use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use handshake::Identity;
+use keys::LinkKeys;
 use life::Life;
 use network::Network;
 use std::io;
@@ -91,8 +93,11 @@ pub fn run() -> Result<(), ExecutorError> {
         return Err(ExecutorError::Class { expected: start.class, found });
     }
     let (inbox, events) = inbox::inbox();
-    let listener = inbox.clone();
-    std::thread::Builder::new().name("ebb-agent".to_owned()).spawn(move || listen(io::stdin().lock(), &listener))?;
+    let keys = Arc::new(LinkKeys::of(&start.order.link_keys));
+    let (listener, learning) = (inbox.clone(), Arc::clone(&keys));
+    std::thread::Builder::new()
+        .name("ebb-agent".to_owned())
+        .spawn(move || listen(io::stdin().lock(), &listener, &learning))?;
     let ExecutorStart { executor, store_url, listen_host, order, .. } = *start;
     let program = match Program::open(executor.job.clone(), &order, &store_url) {
         Ok(program) => program,
@@ -107,7 +112,7 @@ pub fn run() -> Result<(), ExecutorError> {
         }
         Err(error) => return Err(error.into()),
     };
-    let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, key: order.key };
+    let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, keys };
     let network = Network::listen(&listen_host, identity, inbox.clone())?;
     life.count_sent(network.bulk_counter());
     let address = network.address().to_string();

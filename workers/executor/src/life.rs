@@ -27,6 +27,7 @@ impl Default for Life {
             bytes_done: 0,
             waits_for: WaitsFor::Nothing,
             processor_ms: 0,
+            gradients: None,
         };
         Self { progress: Mutex::new(progress), bytes_sent: OnceLock::new() }
     }

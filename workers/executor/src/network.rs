@@ -400,6 +400,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::inbox::inbox;
+    use crate::keys::{LinkKeys, tests::pair};
+    use events_schema::orders::LinkKey;
     use events_schema::{Digest, JobId};
 
     /// Reached only by a failure.
@@ -408,7 +410,8 @@ mod tests {
     fn network(me: u32) -> (Network, Receiver<Event>) {
         let (sender, events) = inbox();
         let job = JobId::parse("job-a").unwrap();
-        let identity = Identity { job, me: Peer(me), class: Digest::of(b"x"), key: [1; 32] };
+        let keys = Arc::new(LinkKeys::of(&[pair(1, 0, 1), LinkKey { peer: 1 - me, ..pair(1, 0, 1) }]));
+        let identity = Identity { job, me: Peer(me), class: Digest::of(b"x"), keys };
         (Network::listen("127.0.0.1", identity, sender).unwrap(), events)
     }
 

@@ -234,6 +234,7 @@ fn config(me: Peer, program: &Program) -> Config {
         rows: program.rows,
         batch_size: program.spec.batch_size,
         checkpoint_every: program.spec.checkpoint.every_steps,
+        store_patience: Duration::from_millis(program.spec.store_patience_ms.ms()),
         evaluation: evaluation.map(|(every_steps, parts)| Evaluation { every_steps, parts }),
         parameter_count: program.parameter_count(),
         replica_len: program.update.replica_len(),

@@ -64,6 +64,7 @@ fn an_executor_says_what_it_is_at() {
     assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.generation.0 == 0));
     driver.propose(Entry::Fresh, &members[..1], 0, &[]);
     driver.until_step(1);
+    driver.until(|d| d.progress[&0].gradients.is_some_and(|done| done.count > 1 && done.took_us > 0));
     driver.until(|d| d.progress[&0].units_done > 4 && d.progress[&0].generation.0 == 1);
     let from = driver.active_generation();
     let both = driver.propose(Entry::Switch { from }, &members, 0, &[]);

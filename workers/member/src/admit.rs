@@ -1,11 +1,10 @@
-//! What a peer may say. It holds the job's key, so it is an executor of this job; but a broken or stolen one must not make this one
+//! What a peer may say. It proved itself, so it is an executor of this job; but a broken or stolen one must not make this one
 //! panic, or believe what no correct member says. The session bounds what it keeps, and judges what only it can: here are the
 //! numbers.
 
 use crate::event::Config;
 use events_schema::Step;
-use std::collections::BTreeMap;
-use workers_session::{CheckpointId, Contribution, Envelope, Membership, Message, RankMetrics, ShardWritten};
+use workers_session::{Contribution, Envelope, Membership, Message, RankMetrics, ShardWritten};
 
 /// The fixed part of a message, a checkpoint's key included.
 const MESSAGE_BYTES_MIN: usize = 4 << 10;
@@ -13,59 +12,39 @@ const MESSAGE_BYTES_MIN: usize = 4 << 10;
 const RANK_BYTES_MAX: usize = 128;
 /// Predictions of one rank in one evaluation: more than any dataset has, and far from where sums overflow.
 const PREDICTIONS_MAX: u64 = 1 << 40;
-/// Checkpoints whose cut is remembered, as many as the session gathers at once.
-const CHECKPOINTS_MAX: usize = 4;
 
-/// What is remembered to judge by.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Admission {
-    /// Into how many shards this member cut the newest checkpoints.
-    cuts: BTreeMap<CheckpointId, u16>,
+/// Whether a correct member can have said it.
+pub(crate) fn admits(config: &Config, envelope: &Envelope, bytes: usize) -> bool {
+    let bytes_max = MESSAGE_BYTES_MIN + RANK_BYTES_MAX * usize::from(config.workers);
+    bytes <= bytes_max && is_sound(config, envelope)
 }
 
-impl Admission {
-    /// Whether a correct member can have said it.
-    pub fn admits(&self, config: &Config, envelope: &Envelope, bytes: usize) -> bool {
-        let bytes_max = MESSAGE_BYTES_MIN + RANK_BYTES_MAX * usize::from(config.workers);
-        bytes <= bytes_max && self.is_sound(config, envelope)
-    }
-
-    /// This member writes a shard of a checkpoint that is cut into `count`.
-    pub fn cut(&mut self, checkpoint: CheckpointId, count: u16) {
-        self.cuts.insert(checkpoint, count);
-        while self.cuts.len() > CHECKPOINTS_MAX {
-            self.cuts.pop_first();
+fn is_sound(config: &Config, envelope: &Envelope) -> bool {
+    let within = |step: Step| step.0 <= config.steps_total;
+    let few = |count: usize| count <= usize::from(config.workers);
+    match &envelope.message {
+        Message::Join { holding } => holding.is_none_or(|h| within(h.step)),
+        Message::Start(start) => within(start.step) && few(start.holders.len()) && few(start.lagging.len()),
+        Message::Position { step } | Message::Done { step } | Message::Saved { step } => within(*step),
+        Message::Contribution(Contribution { step, .. }) => within(*step),
+        Message::Welcome { membership, step } => {
+            let mine = membership.has(config.me) && membership.tag == envelope.tag;
+            mine && within(*step) && is_sound_membership(config, membership)
         }
-    }
-
-    fn is_sound(&self, config: &Config, envelope: &Envelope) -> bool {
-        let within = |step: Step| step.0 <= config.steps_total;
-        let few = |count: usize| count <= usize::from(config.workers);
-        match &envelope.message {
-            Message::Join { holding } => holding.is_none_or(|h| within(h.step)),
-            Message::Start(start) => within(start.step) && few(start.holders.len()) && few(start.lagging.len()),
-            Message::Position { step } | Message::Done { step } | Message::Saved { step } => within(*step),
-            Message::Contribution(Contribution { step, .. }) => within(*step),
-            Message::Welcome { membership, step } => {
-                let mine = membership.has(config.me) && membership.tag == envelope.tag;
-                mine && within(*step) && is_sound_membership(config, membership)
-            }
-            Message::Metrics { step, ranks } => {
-                let sound =
-                    |m: &RankMetrics| m.rank.0 < config.workers && m.count <= PREDICTIONS_MAX && m.correct <= m.count;
-                within(*step) && few(ranks.len()) && ranks.iter().all(sound)
-            }
-            Message::ShardWritten(shard) => within(shard.checkpoint.step) && self.is_sound_shard(config, shard),
-            _ => true,
+        Message::Metrics { step, ranks } => {
+            let sound =
+                |m: &RankMetrics| m.rank.0 < config.workers && m.count <= PREDICTIONS_MAX && m.correct <= m.count;
+            within(*step) && few(ranks.len()) && ranks.iter().all(sound)
         }
+        Message::ShardWritten(shard) => within(shard.checkpoint.step) && is_sound_shard(config, shard),
+        _ => true,
     }
+}
 
-    fn is_sound_shard(&self, config: &Config, shard: &ShardWritten) -> bool {
-        let cut = self.cuts.get(&shard.checkpoint).is_none_or(|count| *count == shard.count);
-        let (first, elements, len) = (shard.first_element, shard.elements, config.replica_len as u64);
-        let inside = first.checked_add(elements).is_some_and(|end| end <= len);
-        cut && inside && shard.index < shard.count && shard.count <= config.workers
-    }
+fn is_sound_shard(config: &Config, shard: &ShardWritten) -> bool {
+    let (first, elements, len) = (shard.first_element, shard.elements, config.replica_len as u64);
+    let inside = first.checked_add(elements).is_some_and(|end| end <= len);
+    inside && shard.index < shard.count && shard.count <= config.workers
 }
 
 fn is_sound_membership(config: &Config, membership: &Membership) -> bool {
@@ -77,16 +56,14 @@ mod tests {
     use super::*;
     use crate::member::tests::{config, membership};
     use events_schema::{Digest, Generation, Rank};
-    use workers_session::Holding;
+    use workers_session::{CheckpointId, Holding};
 
     fn tag(generation: u64) -> workers_session::Tag {
         workers_session::Tag { generation: Generation(generation), revision: 0 }
     }
 
     fn admits(message: Message) -> bool {
-        let (mut admission, config) = (Admission::default(), config(1, 4, 9));
-        admission.cut(CheckpointId { step: Step(3), tag: tag(2) }, 2);
-        admission.admits(&config, &Envelope { tag: tag(2), message }, 100)
+        super::admits(&config(1, 4, 9), &Envelope { tag: tag(2), message }, 100)
     }
 
     fn shard(index: u16, count: u16, first_element: u64) -> Message {
@@ -137,7 +114,6 @@ mod tests {
             metrics(0, 2, 1),
             metrics(4, 0, 1),
             shard(2, 2, 0),
-            shard(0, 1, 0),
             shard(0, 2, u64::MAX),
             Message::Welcome { membership: torn, step: Step(1) },
             Message::Welcome { membership: worn, step: Step(1) },
@@ -150,9 +126,9 @@ mod tests {
 
     #[test]
     fn no_message_is_longer_than_all_ranks_need() {
-        let (admission, config) = (Admission::default(), config(1, 4, 9));
+        let config = config(1, 4, 9);
         let envelope = Envelope { tag: tag(7), message: Message::LeaveRequest };
         let most = MESSAGE_BYTES_MIN + 4 * RANK_BYTES_MAX;
-        assert!(admission.admits(&config, &envelope, most) && !admission.admits(&config, &envelope, most + 1));
+        assert!(super::admits(&config, &envelope, most) && !super::admits(&config, &envelope, most + 1));
     }
 }

@@ -32,6 +32,8 @@ pub struct Config {
     pub batch_size: u32,
     /// Steps between two checkpoints.
     pub checkpoint_every: u64,
+    /// How long the job stands still for its store, as its spec says.
+    pub store_patience: Duration,
     /// Steps between two evaluations and parts of one rank's; none when the job is not evaluated.
     pub evaluation: Option<Evaluation>,
     /// Elements of the parameters, and so of a gradient.

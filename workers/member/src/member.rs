@@ -2,7 +2,7 @@
 //!
 //! The one file that touches the session. Next: `step.rs`.
 
-use crate::admit::Admission;
+use crate::admit::admits;
 use crate::early::Early;
 use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, Parcel, Task, Unit};
 use crate::links::{Links, Taken};
@@ -11,6 +11,7 @@ use crate::replica::Replica;
 use crate::save::Saving;
 use crate::step::Flow;
 use crate::suspicion::{Doubt, GRACE, LINKING_GRACE, REPEAT, Suspicion};
+use events_schema::control::Gradients;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, Generation, Step};
@@ -43,7 +44,6 @@ pub struct Member<P> {
     pub(crate) unit: Option<Unit>,
     pub(crate) links: Links,
     suspicion: Suspicion,
-    pub(crate) admission: Admission,
     pub(crate) early: Early<P>,
     pub(crate) replica: Replica,
     pub(crate) flow: Flow<P>,
@@ -63,6 +63,9 @@ pub struct Member<P> {
     pub(crate) broken: bool,
     pub(crate) ended: bool,
     pub(crate) units_done: u64,
+    pub(crate) gradients: Gradients,
+    /// When the unit that is computed was begun.
+    pub(crate) unit_begun: Duration,
     pub(crate) bytes_done: u64,
     /// The wake that was asked for last.
     wake: Option<Duration>,
@@ -87,7 +90,6 @@ impl<P> Member<P> {
             unit: None,
             links: Links::default(),
             suspicion: Suspicion::default(),
-            admission: Admission::default(),
             early: Early::new(&config),
             replica: Replica::new(&config),
             flow: Flow::default(),
@@ -103,6 +105,8 @@ impl<P> Member<P> {
             broken: false,
             ended: false,
             units_done: 0,
+            gradients: Gradients::default(),
+            unit_begun: Duration::ZERO,
             bytes_done: 0,
             wake: None,
             config,
@@ -222,7 +226,7 @@ impl<P> Member<P> {
             return;
         }
         let peer = link.peer;
-        if !self.admission.admits(&self.config, &envelope, bytes) {
+        if !admits(&self.config, &envelope, bytes) {
             return self.cut(peer, Cause::Breach);
         }
         self.note(peer, &envelope);

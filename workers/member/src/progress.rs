@@ -23,6 +23,7 @@ impl<P> Member<P> {
             bytes_done: self.bytes_done,
             waits_for,
             processor_ms: 0,
+            gradients: Some(self.gradients),
         }
     }
 

@@ -12,8 +12,9 @@ use workers_session::{CheckpointId, Input, ShardWritten};
 
 /// A needed write that failed is ordered again this much later; it was retried by itself before it failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// Longest that a job stands still for its store.
-pub(crate) const STORE_PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// An executor ends by itself after so many times the patience of its spec, in case no controller is there: one that is suspends the job
+/// after once that time, and no restart reads from the store that is away.
+pub(crate) const PATIENCE_FACTOR: u32 = 2;
 
 /// A write that may not be left out.
 #[derive(Debug, Clone)]
@@ -53,9 +54,6 @@ impl Saving {
 impl<P> Member<P> {
     pub(crate) fn write(&mut self, task: Task) {
         let needed = self.still.is_some();
-        if let Task::Shard { checkpoint, count, .. } = task {
-            self.admission.cut(checkpoint, count);
-        }
         if needed {
             self.saving.needed.push(Needed { task: task.clone(), failed: None, again: None });
         }
@@ -81,11 +79,11 @@ impl<P> Member<P> {
 
     /// The store was retried and still refuses; if not even later will do, nor will waiting.
     pub(crate) fn on_not_written(&mut self, checkpoint: Option<CheckpointId>, later: bool) {
-        let now = self.now;
+        let (now, patience) = (self.now, self.config.store_patience * PATIENCE_FACTOR);
         for needed in self.saving.needed.iter_mut().filter(|needed| needed.task.checkpoint() == checkpoint) {
             let failed = *needed.failed.get_or_insert(now);
             needed.again = Some(now + AGAIN_AFTER);
-            if !later || now.saturating_sub(failed) >= STORE_PATIENCE {
+            if !later || now.saturating_sub(failed) >= patience {
                 self.out.push(Out::Exit(Exit::NotSaved));
                 self.ended = true;
                 return;

@@ -114,13 +114,18 @@ impl<P> Member<P> {
     }
 
     fn compute(&mut self, unit: Unit) {
-        self.unit = Some(unit);
+        (self.unit, self.unit_begun) = (Some(unit), self.now);
         self.out.push(Out::Compute(unit));
     }
 
     pub(crate) fn on_done(&mut self, done: Done) {
         let Some(unit) = self.unit.take() else { return };
         self.units_done += 1;
+        if matches!(unit, Unit::Gradient { .. }) {
+            let took_us = u64::try_from(self.now.saturating_sub(self.unit_begun).as_micros()).unwrap_or(u64::MAX);
+            self.gradients.count += 1;
+            self.gradients.took_us = self.gradients.took_us.saturating_add(took_us);
+        }
         match (unit, done) {
             (Unit::Evaluate { .. }, Done::Evaluated(metrics)) => self.on_evaluated(metrics),
             (Unit::Gradient { .. }, Done::Gradient { weight, loss }) => {

@@ -15,12 +15,40 @@ const COLLECTIONS_MAX: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Collections {
     shards: BTreeMap<CheckpointId, BTreeMap<u16, (Peer, ShardWritten)>>,
+    /// Who writes which part of the newest checkpoints, as far as this member came past their boundaries.
+    writers: BTreeMap<CheckpointId, Vec<Peer>>,
     metrics: Option<(Step, Vec<RankMetrics>)>,
 }
 
+impl Collections {
+    /// From here on it is known whose each part is; a part that came before from somebody else does not count.
+    fn expect(&mut self, checkpoint: CheckpointId, writers: &[Peer]) {
+        if let Some(shards) = self.shards.get_mut(&checkpoint) {
+            shards.retain(|_, (from, shard)| is_place_of(*from, shard, writers));
+        }
+        self.writers.insert(checkpoint, writers.to_vec());
+        while self.writers.len() > COLLECTIONS_MAX {
+            self.writers.pop_first();
+        }
+    }
+
+    /// Whether a member can have written this part; of a checkpoint that it knows nothing of, anybody.
+    fn can_be_of(&self, from: Peer, shard: &ShardWritten) -> bool {
+        self.writers.get(&shard.checkpoint).is_none_or(|writers| is_place_of(from, shard, writers))
+    }
+}
+
+fn is_place_of(from: Peer, shard: &ShardWritten, writers: &[Peer]) -> bool {
+    usize::from(shard.count) == writers.len() && writers.get(usize::from(shard.index)) == Some(&from)
+}
+
 impl Session {
-    pub(crate) fn write_shard(me: Peer, checkpoint: CheckpointId, writers: &[Peer], out: &mut Vec<Output>) {
+    pub(crate) fn write_shard(&mut self, checkpoint: CheckpointId, writers: &[Peer], out: &mut Vec<Output>) {
+        let me = self.config.me;
         let place = writers.iter().position(|&p| p == me).and_then(|i| u16::try_from(i).ok());
+        if !writers.is_empty() {
+            self.collections.expect(checkpoint, writers);
+        }
         if let (Some(index), Ok(count)) = (place, u16::try_from(writers.len())) {
             out.push(Output::WriteShard { checkpoint, index, count });
         }
@@ -28,7 +56,6 @@ impl Session {
 
     /// Standing still: writes this member's shard as soon as it holds the replica.
     pub(crate) fn write_still_shard(&mut self, out: &mut Vec<Output>) {
-        let me = self.config.me;
         let Phase::Running(running) = &self.phase else { return };
         let Stage::Still { ordered: false, .. } = running.stage else { return };
         let checkpoint = CheckpointId { step: running.step, tag: running.membership.tag };
@@ -39,7 +66,7 @@ impl Session {
         if let Phase::Running(running) = &mut self.phase {
             running.stage = Stage::Still { ordered: true, saved: false };
         }
-        Self::write_shard(me, checkpoint, &writers, out);
+        self.write_shard(checkpoint, &writers, out);
     }
 
     pub(crate) fn on_own_shard(&mut self, shard: ShardWritten, out: &mut Vec<Output>) {
@@ -53,13 +80,13 @@ impl Session {
         }
     }
 
-    /// A part of a checkpoint, from who wrote it. Only members are heard, each place is taken once, and all agree how many there are.
+    /// A part of a checkpoint, from who wrote it. Only members are heard, for their own place, each once, and all agree how many there are.
     pub(crate) fn on_shard(&mut self, from: Peer, shard: ShardWritten, out: &mut Vec<Output>) {
         let Phase::Running(running) = &self.phase else { return };
         if !running.membership.has(from) {
             return;
         }
-        if !shard.is_sound(running.step.next()) {
+        if !shard.is_sound(running.step.next()) || !self.collections.can_be_of(from, &shard) {
             return out.push(Output::Disconnect(from));
         }
         let (id, count) = (shard.checkpoint, usize::from(shard.count));
@@ -136,5 +163,64 @@ impl Session {
             self.collections.metrics = None;
             out.push(Output::Evaluation(step, total));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Membership, Seat};
+    use crate::state::{Config, Running};
+    use events_schema::{Digest, Generation, Rank};
+
+    const TAG: Tag = Tag { generation: Generation(2), revision: 0 };
+    const ID: CheckpointId = CheckpointId { step: Step(10), tag: TAG };
+
+    /// The leader of three members, at the boundary before step 10.
+    fn leader() -> Session {
+        let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
+        let config = Config { me: Peer(0), workers: 3, steps_total: 100, checkpoint_every: 10 };
+        let mut session = Session::new(config);
+        session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
+        session
+    }
+
+    fn part(index: u16, count: u16) -> ShardWritten {
+        let (digest, replica_digest) = (Digest([1; 32]), Digest([2; 32]));
+        ShardWritten { checkpoint: ID, index, count, first_element: 0, elements: 1, bytes: 4, digest, replica_digest }
+    }
+
+    fn heard(session: &mut Session, from: u32, shard: ShardWritten) -> Vec<Output> {
+        let mut out = Vec::new();
+        session.on_shard(Peer(from), shard, &mut out);
+        out
+    }
+
+    /// Found by review: whoever said first that a part was written decided who had written it, and of how many.
+    #[test]
+    fn a_member_speaks_for_its_own_part_only() {
+        let mut session = leader();
+        session.advance(Step(10), None, &mut Vec::new());
+        for (from, index, count) in [(1, 2, 3), (1, 1, 2), (2, 1, 3)] {
+            assert_eq!(
+                heard(&mut session, from, part(index, count)),
+                [Output::Disconnect(Peer(from))],
+                "{from} {index}"
+            );
+        }
+        assert_eq!([0, 1].map(|n| heard(&mut session, n, part(n as u16, 3))), [vec![], vec![]]);
+        assert!(
+            matches!(heard(&mut session, 2, part(2, 3))[..], [Output::WriteManifest(ID, ref shards)] if shards.len() == 3)
+        );
+    }
+
+    #[test]
+    fn a_part_that_came_before_the_boundary_counts_if_it_is_its_writer_s() {
+        let mut session = leader();
+        assert_eq!(heard(&mut session, 1, part(1, 3)), []);
+        assert_eq!(heard(&mut session, 2, part(0, 3)), [], "nobody can know yet");
+        session.advance(Step(10), None, &mut Vec::new());
+        assert_eq!(heard(&mut session, 0, part(0, 3)), []);
+        assert!(matches!(heard(&mut session, 2, part(2, 3))[..], [Output::WriteManifest(..)]));
     }
 }

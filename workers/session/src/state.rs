@@ -503,7 +503,7 @@ impl Session {
 
     /// Goes on to `next` in the membership in force. `writers` of a checkpoint due now; all members unless a switch says otherwise.
     pub(crate) fn advance(&mut self, next: Step, writers: Option<&[Peer]>, out: &mut Vec<Output>) {
-        let (me, every, total) = (self.config.me, self.config.checkpoint_every.max(1), self.config.steps_total);
+        let (every, total) = (self.config.checkpoint_every.max(1), self.config.steps_total);
         let Phase::Running(running) = &mut self.phase else { return };
         running.step = next;
         running.done.clear();
@@ -512,13 +512,8 @@ impl Session {
         }
         running.stage = Stage::Computing;
         if next.0.is_multiple_of(every) {
-            let all: Vec<Peer> = running.membership.peers().collect();
-            Self::write_shard(
-                me,
-                CheckpointId { step: next, tag: running.membership.tag },
-                writers.unwrap_or(&all),
-                out,
-            );
+            let (all, tag): (Vec<Peer>, _) = (running.membership.peers().collect(), running.membership.tag);
+            self.write_shard(CheckpointId { step: next, tag }, writers.unwrap_or(&all), out);
         }
         out.push(Output::Compute(next));
     }

@@ -15,7 +15,7 @@ use events_schema::job::JobSpec;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::Report;
 use events_schema::{Cell, CommandId, DatasetName, Digest, FleetId, JobId, Offset, ServerId, SlotId, TenantId, TimeMs};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 pub const CELL: Cell = Cell(0);
@@ -37,6 +37,10 @@ pub enum Fault {
 pub struct Log {
     streams: BTreeMap<Stream, Vec<Vec<u8>>>,
     first: BTreeMap<Stream, u64>,
+    /// Offsets that belong to no record.
+    gaps: BTreeSet<(Stream, u64)>,
+    /// Reads of a stream so far.
+    pub reads: BTreeMap<Stream, u32>,
     /// Neither appends nor questions about the end are answered.
     pub stalled: bool,
     /// A longer record of `events` is refused.
@@ -51,6 +55,12 @@ impl Log {
         let records = self.streams.entry(stream).or_default();
         records.push(bytes);
         Offset(records.len() as u64 - 1)
+    }
+
+    /// The last offset of a stream belongs to no record, as after a transaction on Kafka.
+    pub fn append_marker(&mut self, stream: Stream) {
+        let Offset(place) = self.append(stream, Vec::new());
+        self.gaps.insert((stream, place));
     }
 
     pub fn end(&self, stream: Stream) -> Offset {
@@ -79,7 +89,8 @@ impl Log {
         };
         let record =
             |(index, bytes): (usize, &Vec<u8>)| Record { offset: Offset(index as u64), bytes: bytes.clone().into() };
-        Ok(records.take_while(fits).map(record).collect())
+        let is_record = |(index, _): &(usize, &Vec<u8>)| !self.gaps.contains(&(stream, *index as u64));
+        Ok(records.take_while(fits).filter(is_record).map(record).collect())
     }
 
     /// What counts, folded anew.
@@ -133,9 +144,13 @@ impl Log {
     }
 
     pub fn submit(&mut self, job: &str) {
+        self.submit_on(job, 1);
+    }
+
+    pub fn submit_on(&mut self, job: &str, workers: u16) {
         let document = serde_json::json!({
             "name": "t", "model": { "kind": "mlp", "hidden": [8] }, "dataset": "digits", "batch_size": 8, "epochs": 1,
-            "workers": { "min": 1, "max": 1 },
+            "workers": { "min": 1, "max": workers },
         });
         let spec = Box::new(JobSpec::parse(&document).unwrap());
         let job_id = JobId::parse(job).unwrap();
@@ -232,6 +247,7 @@ impl Controller {
             Out::AskEnd { ticket, stream } => return vec![In::End { ticket, end: log.end(stream) }],
             Out::Read { ticket, stream, from, bytes_max } => {
                 self.follows.remove(&stream);
+                *log.reads.entry(stream).or_default() += 1;
                 return vec![read(log, ticket, stream, from, bytes_max)];
             }
             Out::Follow { ticket, stream, from, bytes_max } => {
@@ -266,7 +282,8 @@ impl Controller {
         }
         loop {
             let there = |(stream, (_, from, _)): &(&Stream, &(Ticket, Offset, usize))| {
-                log.end(**stream) > *from || log.first.get(stream).is_some_and(|first| *first > from.0)
+                log.read(**stream, *from, 1 << 20).is_ok_and(|records| !records.is_empty())
+                    || log.first.get(stream).is_some_and(|first| *first > from.0)
             };
             let Some((stream, (ticket, from, bytes_max))) =
                 self.follows.iter().find(there).map(|(stream, follow)| (*stream, *follow))

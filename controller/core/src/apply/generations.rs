@@ -2,8 +2,9 @@
 
 use super::jobs::{change_phase, requeue_if_empty};
 use crate::limits::{ABANDONED_MAX, LEFT_GRACE_MS, READY_DEADLINE_MS};
-use crate::state::job::{Pause, Stall, Whose};
-use crate::state::{Active, Executor, JobPhase, Leaving, Placement, State};
+use crate::state::job::{Pause, Whose};
+use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
+use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
 use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy};
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
@@ -13,8 +14,15 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
     if let Some(job) = state.live.get_mut(&id.job) {
         job.executors_numbered = job.executors_numbered.max(id.number.saturating_add(1));
     }
-    let executor =
-        Executor { slot: slot.clone(), assigned_at: at, address: None, leaving: None, replica: false, departed: false };
+    let executor = Executor {
+        slot: slot.clone(),
+        assigned_at: at,
+        address: None,
+        leaving: None,
+        replica: false,
+        departed: false,
+        stuck: false,
+    };
     state.executors.insert(id.clone(), executor);
     if let Some(slot) = state.slots.get_mut(slot) {
         slot.executor = Some(id.clone());
@@ -38,6 +46,13 @@ pub(super) fn leaving(state: &mut State, at: TimeMs, id: &ExecutorId, deadline: 
     }
 }
 
+pub(super) fn stuck(state: &mut State, id: &ExecutorId) {
+    if let Some(executor) = state.executors.get_mut(id) {
+        executor.stuck = true;
+    }
+    requeue_if_empty(state, &id.job);
+}
+
 pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId, exit: &ExitCause) {
     let Some(executor) = state.executors.get(id).cloned() else { return };
     state.executors.remove(id);
@@ -45,6 +60,7 @@ pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId
         slot.executor = None;
     }
     let Some(job) = state.live.get_mut(&id.job) else { return };
+    job.stragglers.remove(id);
     // What an agent killed, or lost with its server, is not the job's fault; neither is what was told to go.
     let failure = match exit {
         ExitCause::Killed => None,
@@ -120,6 +136,7 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
     if let Some(job) = state.live.get_mut(id) {
         job.class = job.class.or(class);
         job.faults.starts = 0;
+        forget_stragglers(job);
     }
 }
 
@@ -162,6 +179,7 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
     let slot = executor.slot.clone();
     if let Some(job) = state.live.get_mut(&id.job) {
         job.growth = Pause::default();
+        job.given_up = None;
         job.avoided.remove(&slot);
     }
 }
@@ -201,20 +219,47 @@ pub(super) fn slot_avoided(state: &mut State, id: &JobId, slot: &SlotId, until: 
     }
 }
 
-pub(super) fn growth_paused(state: &mut State, id: &JobId, until: TimeMs) {
+pub(super) fn growth_paused(state: &mut State, id: &JobId, until: TimeMs, given_up: GivenUp) {
     if let Some(job) = state.live.get_mut(id) {
         job.growth.fail(until);
+        job.given_up = Some(given_up);
     }
+}
+
+pub(super) fn lost(state: &mut State, loss: Loss) {
+    if let Some(job) = state.live.get_mut(&loss.executor.job) {
+        job.lost = Some(loss);
+    }
+}
+
+pub(super) fn straggles(state: &mut State, id: &ExecutorId, straggler: Straggler) {
+    if let Some(job) = state.live.get_mut(&id.job) {
+        job.stragglers.insert(id.clone(), straggler);
+    }
+}
+
+pub(super) fn keeps_up(state: &mut State, id: &ExecutorId) {
+    if let Some(job) = state.live.get_mut(&id.job) {
+        job.stragglers.remove(id);
+    }
+}
+
+/// Only a member that others wait for straggles.
+fn forget_stragglers(job: &mut Job) {
+    let members = job.active().map(|active| active.members.clone()).unwrap_or_default();
+    job.stragglers.retain(|executor, _| members.len() > 1 && members.contains(executor));
 }
 
 pub(super) fn departed(state: &mut State, id: &JobId, executor: &ExecutorId, leader: &ExecutorId, step: Step) {
     if let Some(executor) = state.executors.get_mut(executor) {
         executor.departed = true;
     }
-    let Some(active) = state.live.get_mut(id).and_then(|job| job.active_mut()) else { return };
+    let Some(job) = state.live.get_mut(id) else { return };
+    let Some(active) = job.active_mut() else { return };
     active.members.remove(executor);
     active.left.remove(executor);
     active.before.insert(executor.clone());
     active.leader = leader.clone();
     active.step = active.step.max(step);
+    forget_stragglers(job);
 }

@@ -1,7 +1,8 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
 use crate::limits::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
-use crate::state::job::{Damage, Evaluation, Pause, Unreadable};
+use crate::state::job::{Evaluation, Pause};
+use crate::state::troubles::{Damage, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
@@ -46,6 +47,9 @@ pub(super) fn accepted(
         stall: None,
         damaged: Vec::new(),
         unreadable: None,
+        lost: None,
+        given_up: None,
+        stragglers: BTreeMap::new(),
     };
     state.live.insert(id.clone(), job);
 }
@@ -73,6 +77,7 @@ fn end(state: &mut State, id: &JobId) {
     let Some(mut job) = state.live.take(id) else { return };
     // It has nothing and waits for nothing.
     job.reason = None;
+    job.stragglers.clear();
     let number = state.counters.ends;
     state.counters.ends += 1;
     state.ended.insert(id.clone(), job);
@@ -156,11 +161,11 @@ pub(super) fn plan_adopted(state: &mut State, at: TimeMs, id: &JobId, slots: &[S
     requeue_if_empty(state, id);
 }
 
-/// A job that gave back every slot waits again once its last executor is gone.
+/// A job that gave back every slot waits again once its last executor is gone, or will not go.
 pub(super) fn requeue_if_empty(state: &mut State, id: &JobId) {
     let Some(job) = state.live.get(id) else { return };
     let evicted = matches!(&job.phase, JobPhase::Starting(p) | JobPhase::Running(p, _) if p.slots.is_empty());
-    if evicted && state.executors_of(id).next().is_none() {
+    if evicted && !state.has_awaited(id) {
         change_phase(state, id, |_| JobPhase::Queued);
     }
 }

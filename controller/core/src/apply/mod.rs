@@ -8,7 +8,7 @@ mod generations;
 mod jobs;
 
 use crate::state::State;
-use crate::state::job::{Damage, Unreadable};
+use crate::state::troubles::{Damage, GivenUp, Loss, Straggler, Unreadable};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -49,6 +49,7 @@ impl State {
             Fact::ExecutorLeaving { executor, deadline, cause } => {
                 generations::leaving(self, at, executor, *deadline, *cause)
             }
+            Fact::ExecutorStuck { executor, .. } => generations::stuck(self, executor),
             Fact::ExecutorGone { executor, slot, exit } => generations::gone(self, at, executor, slot, exit),
             Fact::GenerationProposed { job, proposal } => generations::proposed(self, job, proposal),
             Fact::GenerationActive { job, generation, step, pause_us } => {
@@ -95,7 +96,19 @@ impl State {
                 generations::stalled(self, at, job, *step, *cause, blamed, *remedy);
             }
             Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
-            Fact::GrowthPaused { job, until, .. } => generations::growth_paused(self, job, *until),
+            Fact::GrowthPaused { job, until, executor, cause } => {
+                let given_up = GivenUp { at, executor: executor.clone(), cause: *cause };
+                generations::growth_paused(self, job, *until, given_up);
+            }
+            Fact::MemberLost { executor, slot, noticed } => {
+                let (executor, slot, noticed) = (executor.clone(), slot.clone(), noticed.clone());
+                generations::lost(self, Loss { at, executor, slot, noticed });
+            }
+            Fact::MemberStraggles { executor, slot, unit_us, peers_unit_us } => {
+                let (slot, unit_us, peers_unit_us) = (slot.clone(), *unit_us, *peers_unit_us);
+                generations::straggles(self, executor, Straggler { since: at, slot, unit_us, peers_unit_us });
+            }
+            Fact::MemberKeepsUp { executor } => generations::keeps_up(self, executor),
             Fact::ServerForgotten { server } => {
                 self.servers.remove(server);
             }

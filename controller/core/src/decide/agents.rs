@@ -4,9 +4,9 @@
 //! process that another has replaced have none either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
-use super::{Draft, fleets::hand_back, generations, leaders, reclaim, stalls};
+use super::{Draft, fleets::hand_back, generations, leaders, members, reclaim, stalls};
 use crate::state::{Job, SlotState};
-use events_schema::fact::{Fact, GrowthFailure, PlanCause, ReclaimCause};
+use events_schema::fact::{Fact, GrowthFailure, LossNotice, PlanCause, ReclaimCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{Digest, ExecutorId, ServerId, SlotId};
 
@@ -43,7 +43,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
             stalls::stalled(draft, job, *step, *cause, blamed);
         }
-        Report::JobStalled { .. } => {}
+        Report::MemberStraggles { executor, unit_us, peers_unit_us } if record.number == 0 => {
+            members::straggles(draft, executor, *unit_us, *peers_unit_us);
+        }
+        Report::MemberKeepsUp { executor } if record.number == 0 => members::keeps_up(draft, executor),
+        Report::JobStalled { .. } | Report::MemberStraggles { .. } | Report::MemberKeepsUp { .. } => {}
     }
     if record.number > 0 {
         let (server, incarnation, through) = (record.server.clone(), record.incarnation, record.number);
@@ -56,7 +60,7 @@ fn joined(draft: &mut Draft<'_>, record: &ReportRecord, slots: u16, class: Diges
     let before = draft.state.server(&record.server).cloned();
     let same = before.as_ref().is_some_and(|server| server.incarnation == record.incarnation);
     if !same {
-        lose_executors(draft, &record.server);
+        lose_executors(draft, &record.server, &LossNotice::Agent);
     }
     let (server, incarnation, address) = (record.server.clone(), record.incarnation, address.to_owned());
     draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address });
@@ -77,18 +81,19 @@ fn gone(draft: &mut Draft<'_>, server: &ServerId) {
     if !draft.state.server(server).is_some_and(|server| server.connected) {
         return;
     }
-    lose_executors(draft, server);
+    lose_executors(draft, server, &LossNotice::Lease);
     draft.emit(Fact::AgentGone { server: server.clone() });
     let planned: Vec<SlotId> =
         draft.state.slots_of(server).filter(|(_, slot)| slot.job.is_some()).map(|(id, _)| id.clone()).collect();
     reclaim::withdraw(draft, &planned, PlanCause::Lost);
 }
 
-fn lose_executors(draft: &mut Draft<'_>, server: &ServerId) {
+fn lose_executors(draft: &mut Draft<'_>, server: &ServerId, noticed: &LossNotice) {
     let there: Vec<(SlotId, ExecutorId)> =
         draft.state.slots_of(server).filter_map(|(id, slot)| Some((id.clone(), slot.executor.clone()?))).collect();
     for (slot, executor) in there {
         lost_newcomer(draft, &executor);
+        members::lost(draft, &executor, noticed.clone());
         draft.emit(Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed });
     }
 }
@@ -125,6 +130,12 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
     }
     let Some(slot) = draft.state.executor(executor).map(|executor| executor.slot.clone()) else { return };
     lost_newcomer(draft, executor);
+    match exit {
+        // It had its leader's consent, whose word about it comes another way.
+        ExitCause::Left if draft.state.executor(executor).is_some_and(|executor| executor.replica) => {}
+        ExitCause::Silent => members::lost(draft, executor, LossNotice::Silence),
+        _ => members::lost(draft, executor, LossNotice::Exit(exit.clone())),
+    }
     draft.emit(Fact::ExecutorGone { executor: executor.clone(), slot: slot.clone(), exit: exit.clone() });
     hand_back(draft, &slot);
 }

@@ -4,10 +4,10 @@
 //! repeated or overtaken on its way is put right by the next look. [`settle`] is the list of what can be due, in order.
 //! How proposals are made is in [`super::proposals`].
 
-use super::{Draft, jobs, links, proposals};
-use crate::limits::{ATTEMPTS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS};
-use crate::state::{Active, Executor, Job, JobPhase, Placement, SlotState, State};
-use events_schema::fact::{AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, Proposal};
+use super::{Draft, jobs, links, proposals, reclaim};
+use crate::limits::{ATTEMPTS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS, STUCK_MS};
+use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, SlotState, State};
+use events_schema::fact::{AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal};
 use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
 
 /// Has every job looked at for which time alone may have made something due.
@@ -26,6 +26,19 @@ pub(super) fn wake(draft: &mut Draft<'_>) {
     restless.iter().for_each(|id| draft.touch(id));
 }
 
+/// Gives up waiting for executors that should be gone and are not: a process that the kernel does not end must not hold up its job, nor a
+/// plan that counts on its slot. (Those of a server that is away are gone for the core already.)
+pub(super) fn give_up_stuck(draft: &mut Draft<'_>) {
+    let is_due = |leaving: Leaving| draft.at.since_ms(leaving.deadline) >= STUCK_MS;
+    let due = draft.state.executors().filter(|(_, executor)| !executor.stuck && executor.leaving.is_some_and(is_due));
+    let due: Vec<(ExecutorId, SlotId)> =
+        due.map(|(number, executor)| (number.clone(), executor.slot.clone())).collect();
+    for (executor, slot) in due {
+        draft.emit(Fact::ExecutorStuck { executor, slot: slot.clone() });
+        reclaim::withdraw(draft, &[slot], PlanCause::Lost);
+    }
+}
+
 /// Emits what is due next for a job; whether anything was.
 pub(super) fn settle(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
@@ -34,7 +47,7 @@ pub(super) fn settle(draft: &mut Draft<'_>, id: &JobId) -> bool {
         JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. } => {
             dismiss(draft, id, LeaveCause::JobEnd)
         }
-        JobPhase::Suspending(..) if draft.state.executors_of(id).next().is_none() => {
+        JobPhase::Suspending(..) if !draft.state.has_awaited(id) => {
             jobs::suspended(draft, id);
             true
         }

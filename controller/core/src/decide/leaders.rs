@@ -52,7 +52,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             }
         }
         Report::PeerLost { job, generation, executor } => {
-            // An earlier build's word: who misses it is not said, but whoever leads has the same trouble.
+            // An earlier build's word, undecided in its log: who misses it is not said, but whoever leads has the same trouble.
             if let Some(by) = hosted(draft, &record.server, job).and_then(Job::active).map(|a| a.leader.clone()) {
                 links::missing(draft, job, *generation, &by, std::slice::from_ref(executor), true);
             }
@@ -82,6 +82,8 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         Report::AgentJoined { .. }
         | Report::AgentGone
         | Report::JobStalled { .. }
+        | Report::MemberStraggles { .. }
+        | Report::MemberKeepsUp { .. }
         | Report::ExecutorReady { .. }
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }

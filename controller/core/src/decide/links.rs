@@ -5,9 +5,9 @@
 //! would stop it for ever: its members name whom they miss, and the largest set of members that are all linked goes on.
 //! Who is left out is not blamed for it: its slot is avoided for a while.
 
-use super::{Draft, generations, proposals};
+use super::{Draft, generations, members, proposals};
 use crate::limits::UNLINKED_SETTLE_MS;
-use events_schema::fact::{AbandonCause, AvoidCause, Fact};
+use events_schema::fact::{AbandonCause, AvoidCause, Fact, LossNotice};
 use events_schema::{ExecutorId, Generation, JobId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,6 +60,7 @@ pub(super) fn leave_out(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let recovers = job.active().is_some();
     generations::give_up(draft, id, AbandonCause::Unlinked);
     for number in &left_out {
+        members::lost(draft, number, LossNotice::Link);
         generations::avoid(draft, number, AvoidCause::Unreachable);
     }
     if recovers && draft.state.executors_of(id).any(|(_, executor)| executor.can_recover()) {

@@ -16,6 +16,7 @@ mod generations;
 mod jobs;
 mod leaders;
 mod links;
+mod members;
 pub(crate) mod plan;
 mod proposals;
 mod reclaim;
@@ -68,6 +69,7 @@ pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> V
         Input::Report(record) => agents::report(&mut draft, record),
         Input::Tick => {
             generations::wake(&mut draft);
+            generations::give_up_stuck(&mut draft);
             servers::forget(&mut draft);
         }
     }
@@ -204,6 +206,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::ExecutorReady { executor, .. }
         | Fact::ExecutorLeaving { executor, .. }
         | Fact::ReplicaHeld { executor, .. }
+        | Fact::ExecutorStuck { executor, .. }
         | Fact::ExecutorGone { executor, .. } => Some(&executor.job),
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
@@ -226,6 +229,9 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
         | Fact::GenerationStepped { .. }
+        | Fact::MemberLost { .. }
+        | Fact::MemberStraggles { .. }
+        | Fact::MemberKeepsUp { .. }
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }

@@ -7,7 +7,7 @@ use super::Draft;
 use crate::explain::waits_placed;
 use crate::limits::EXCHANGE_SETTLE_MS;
 use crate::policy::{ClassView, JobView, Policy, Share, View, Wait, service_order};
-use crate::state::{Job, JobPhase, Server, SlotState, State};
+use crate::state::{Job, JobPhase, Server, Slot, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::{Digest, JobId, ServerId, SlotId, TimeMs};
 use std::cmp::Reverse;
@@ -61,7 +61,7 @@ impl<'a> Problem<'a> {
         for_each_slot(state, |_, slot, server, present| {
             let class = &mut view.classes[classes[&server.class]];
             class.declared += u32::from(slot.fleet.is_some());
-            class.capacity += u32::from(present && slot.is_lent());
+            class.capacity += u32::from(present && slot.is_lent() && !is_stuck(state, slot));
         });
         let nothing_lent = view.classes.iter().all(|class| class.capacity == 0);
         let mut jobs = Vec::new();
@@ -80,6 +80,11 @@ impl<'a> Problem<'a> {
         }
         Self { view, jobs, classes: classes.into_keys().collect(), nothing_lent }
     }
+}
+
+/// Whether what is on the slot will not go.
+fn is_stuck(state: &State, slot: &Slot) -> bool {
+    slot.executor.as_ref().and_then(|number| state.executor(number)).is_some_and(|executor| executor.stuck)
 }
 
 fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>) -> JobView {
@@ -101,7 +106,7 @@ fn is_planned(state: &State, id: &JobId, job: &Job) -> bool {
 }
 
 /// All slots with their server, as far as it is known, and whether something can be started there.
-fn for_each_slot<'a>(state: &'a State, mut visit: impl FnMut(&'a SlotId, &'a crate::state::Slot, &'a Server, bool)) {
+fn for_each_slot<'a>(state: &'a State, mut visit: impl FnMut(&'a SlotId, &'a Slot, &'a Server, bool)) {
     let mut last: Option<(&ServerId, Option<&Server>)> = None;
     for (id, slot) in state.slots() {
         let server = match last {

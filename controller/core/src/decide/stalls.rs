@@ -2,11 +2,13 @@
 //!
 //! The ladder for one step: its members come together anew; then without the blamed, whose slots are avoided; then everybody starts again from
 //! the last checkpoint; then the job is suspended with its cause. A computation that hung on two slots fails the job by name.
-//! The store is waited for, never restarted for: a restart needs it too. A new step begins the ladder anew.
+//! The store is waited for, which is an event first, and never restarted for: a restart needs it too. A new step begins the ladder anew.
 
-use super::{Draft, generations, proposals};
+use super::{Draft, generations, members, proposals};
 use crate::state::{Job, JobPhase};
-use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, StallCause, StallRemedy};
+use events_schema::fact::{
+    AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, LossNotice, StallCause, StallRemedy,
+};
 use events_schema::{ExecutorId, JobId, Rank, SlotId, Step};
 use std::collections::BTreeSet;
 
@@ -35,7 +37,7 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
         StallRemedy::Round => begin_anew(draft, id),
         StallRemedy::WithoutBlamed => without(draft, id, cause, &blamed),
         StallRemedy::Restart => {
-            blamed.iter().for_each(|blamed| generations::avoid(draft, &blamed.executor, AvoidCause::Hung));
+            replace(draft, cause, &blamed);
             generations::dismiss(draft, id, LeaveCause::Useless);
             generations::restart(draft, id);
         }
@@ -47,6 +49,7 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
             let reason = twice.unwrap_or_else(|| format!("step {step} does not end"));
             draft.emit(Fact::JobFailed { job: id.clone(), reason });
         }
+        // Its user knows now; it goes on by itself when the store answers.
         StallRemedy::Wait => {}
     }
 }
@@ -55,8 +58,8 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
 fn next_rung(job: &Job, step: Step, cause: StallCause, any_blamed: bool) -> StallRemedy {
     let tried = job.stall.as_ref().filter(|stall| stall.step == step).map_or(&[][..], |stall| &stall.tried[..]);
     if cause == StallCause::Store {
-        // Said once the patience that its spec allows is over.
-        return StallRemedy::Suspend;
+        // Said a second time once the patience that its spec allows is over.
+        return if job.waits_for_store_at(step) { StallRemedy::Suspend } else { StallRemedy::Wait };
     }
     let ladder: &[StallRemedy] = match (cause, any_blamed) {
         // Coming together does not help who hangs.
@@ -99,8 +102,13 @@ fn without(draft: &mut Draft<'_>, id: &JobId, cause: StallCause, blamed: &[Blame
     if let Some(newcomer) = newcomer.filter(|_| cause == StallCause::Bytes) {
         generations::pause_growth(draft, &newcomer, GrowthFailure::Slow);
     }
+    replace(draft, cause, blamed);
+    begin_anew(draft, id);
+}
+
+fn replace(draft: &mut Draft<'_>, cause: StallCause, blamed: &[Blamed]) {
     for blamed in blamed {
+        members::lost(draft, &blamed.executor, LossNotice::Stall(cause));
         generations::avoid(draft, &blamed.executor, AvoidCause::Hung);
     }
-    begin_anew(draft, id);
 }

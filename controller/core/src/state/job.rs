@@ -9,13 +9,12 @@
 //! Suspended ─┴── resume ── Suspended ◄── all gone ── Suspending          any but the ended ──► Cancelled, Failed
 //! ```
 
+use super::troubles::{Damage, GivenUp, Loss, Stall, Straggler, Unreadable};
 use crate::limits::{AVOID_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
-use events_schema::fact::{
-    CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
-};
+use events_schema::fact::{CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallRemedy};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
-use events_schema::{CommandId, Digest, ExecutorId, Generation, Rank, SlotId, Step, TenantId, TimeMs};
+use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,46 +96,15 @@ pub struct Job {
     /// The checkpoint that it waits for another build for.
     #[n(41)]
     pub unreadable: Option<Unreadable>,
-}
-
-/// A checkpoint that no longer counts because it cannot be restored from.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Damage {
-    /// When that was found.
-    #[n(0)]
-    pub at: TimeMs,
-    /// The generation that wrote it.
-    #[n(1)]
-    pub generation: Generation,
-    /// The replica's step.
-    #[n(2)]
-    pub step: Step,
-    /// Key of the object that is damaged.
-    #[n(3)]
-    pub object: String,
-    /// What is wrong with it.
-    #[n(4)]
-    pub reason: String,
-    /// The step of the checkpoint that is used instead; 0 is the beginning.
-    #[n(5)]
-    pub instead: Step,
-}
-
-/// A checkpoint of a format that the build in use cannot read.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Unreadable {
-    /// When that was found.
-    #[n(0)]
-    pub at: TimeMs,
-    /// The generation that wrote it.
-    #[n(1)]
-    pub generation: Generation,
-    /// The replica's step.
-    #[n(2)]
-    pub step: Step,
-    /// Which build can read it, and what to do.
-    #[n(3)]
-    pub reason: String,
+    /// The member that was lost last.
+    #[n(42)]
+    pub lost: Option<Loss>,
+    /// The newcomer that was given up last; none once others came in.
+    #[n(43)]
+    pub given_up: Option<GivenUp>,
+    /// Members that the others wait for, in the generation in force.
+    #[n(44)]
+    pub stragglers: BTreeMap<ExecutorId, Straggler>,
 }
 
 /// Something is not done for a while because it failed; longer each time it fails in a row.
@@ -160,26 +128,6 @@ impl Pause {
     pub(crate) fn fail(&mut self, until: TimeMs) {
         *self = Self { failures: self.failures.saturating_add(1), until };
     }
-}
-
-/// A job that made no progress.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Stall {
-    /// The step that did not end.
-    #[n(0)]
-    pub step: Step,
-    /// What was tried for this step so far.
-    #[n(1)]
-    pub tried: Vec<StallRemedy>,
-    /// What its members waited for, the last time.
-    #[n(2)]
-    pub cause: StallCause,
-    /// Ranks whose computation hung at this step, and where.
-    #[n(3)]
-    pub hung: BTreeSet<(Rank, SlotId)>,
-    /// When it was seen last.
-    #[n(4)]
-    pub at: TimeMs,
 }
 
 /// Where a job stands.
@@ -302,6 +250,9 @@ pub struct Executor {
     /// Whether it left of its own accord, with its leader's consent, and is about to exit: nobody counts on it any more.
     #[n(5)]
     pub departed: bool,
+    /// Whether it was to be gone long ago and is not: nobody waits for it any more.
+    #[n(6)]
+    pub stuck: bool,
 }
 
 /// Why and until when an executor has to go.
@@ -447,7 +398,11 @@ impl Executor {
     /// Whether its replica can be built on: also that of a leaver, as long as it is not told to stop at once and did not leave by itself.
     #[must_use]
     pub fn can_recover(&self) -> bool {
-        self.replica && !self.departed && self.address.is_some() && self.leaving.is_none_or(|l| !l.at_once())
+        self.replica
+            && !self.departed
+            && !self.stuck
+            && self.address.is_some()
+            && self.leaving.is_none_or(|l| !l.at_once())
     }
 }
 
@@ -529,6 +484,12 @@ impl Job {
     #[must_use]
     pub fn avoids(&self, slot: &SlotId, at: TimeMs) -> bool {
         self.avoided.get(slot).is_some_and(|pause| at < pause.until)
+    }
+
+    /// Whether it was said of this step that it waits for the store.
+    #[must_use]
+    pub fn waits_for_store_at(&self, step: Step) -> bool {
+        self.stall.as_ref().is_some_and(|stall| stall.step == step && stall.tried.contains(&StallRemedy::Wait))
     }
 
     /// The newest checkpoint that counts.

@@ -6,6 +6,7 @@
 pub mod fleet;
 pub mod job;
 pub mod memory;
+pub mod troubles;
 
 pub use fleet::{Fleet, Server, Slot, SlotState};
 pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling};
@@ -200,6 +201,12 @@ impl State {
     #[must_use]
     pub fn executor(&self, executor: &ExecutorId) -> Option<&Executor> {
         self.executors.get(executor)
+    }
+
+    /// Whether a job has an executor whose end can be waited for.
+    #[must_use]
+    pub fn has_awaited(&self, job: &JobId) -> bool {
+        self.executors_of(job).any(|(_, executor)| !executor.stuck)
     }
 
     /// The executors of a job, by number, also those that are leaving.

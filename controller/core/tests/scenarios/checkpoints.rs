@@ -1,8 +1,8 @@
 //! Checkpoints: whose word counts, what a damaged one means, which objects nothing counts.
 
 use crate::stories::*;
+use crate::world::World;
 use controller_core::limits::{ORPHAN_AGE_MS, REASON_CHARS_MAX};
-use controller_core::world::World;
 use controller_core::{Input, Orphans, next_retirement, retired_objects};
 use events_schema::fact::{CheckpointInfo, Entry, Fact};
 use events_schema::report::{ExitCause, Outcome, Report, ReportRecord};
@@ -111,7 +111,7 @@ fn names_are_computed_also_the_model_s() {
     let accepted = since(&world, 0).into_iter().filter_map(|fact| match fact {
         Fact::CheckpointAccepted { checkpoint, .. } => Some(checkpoint),
         Fact::JobFinished { outcome, .. } => {
-            assert_eq!(outcome.model_key, storage_keys::model(&id), "the world's executors name another one");
+            assert_eq!(outcome.model_key, storage_keys::model(&id), "the scripted executors name another one");
             None
         }
         _ => None,

@@ -1,9 +1,9 @@
 //! Fleets, servers and what is refused: loans, lost agents, queues.
 
 use crate::stories::*;
+use crate::world::{World, dataset, slot};
 use controller_core::limits::{PLAN_PAUSE_MS, SERVER_FORGOTTEN_MS};
 use controller_core::state::SlotState;
-use controller_core::world::{World, dataset, slot};
 use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
@@ -147,11 +147,11 @@ fn nobody_counts_on_a_member_that_departed() {
     world.take_back(&slot("a", 0), true);
     world.end_process(&stayed, ExitCause::Killed);
     let mark = world.log.len();
-    while world.deliver_report(&b, false) {}
+    while world.deliver_report(&b) {}
     assert!(world.state.executor(&departed).is_some() && world.state.executor(&stayed).is_none());
     assert_eq!(proposed(&since(&world, mark)), Vec::<&Entry>::new());
     assert_eq!(phase(&world, &id), "starting", "from its last checkpoint, on the slot that is left");
-    while world.deliver_report(&a, false) {}
+    while world.deliver_report(&a) {}
     world.run();
     assert_eq!(members(&world, &id).len(), 1);
     calm(&world);

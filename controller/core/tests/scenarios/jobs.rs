@@ -1,9 +1,9 @@
 //! Jobs: training, tides, losses, suspension, the end.
 
 use crate::stories::*;
+use crate::world::{World, slot};
 use controller_core::limits::{GROWTH_PAUSE_MS_MIN, READY_DEADLINE_MS};
 use controller_core::state::{JobPhase, SlotState};
-use controller_core::world::{World, slot};
 use controller_core::{Input, orders, retired_objects};
 use events_schema::command::Command;
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, PlanCause, ReclaimCause, Refusal, WaitCause};

@@ -1,9 +1,14 @@
-//! Short named stories, told through the simulated world: what the brain decides when a job meets tides, losses and its user.
-//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `checkpoints.rs`, `fleets.rs`.
+//! Short named stories about the core alone: what it decides when a job meets tides, losses and its user. What executors and agents do is
+//! scripted (`world/`); that the real ones do it, among faults, is for `loadtest/world`.
+//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `stuck.rs`, `members.rs`, `checkpoints.rs`, `fleets.rs`, `invariants.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoints;
 mod fleets;
+mod invariants;
 mod jobs;
+mod members;
 mod stalls;
 mod stories;
+mod stuck;
+mod world;

@@ -1,8 +1,8 @@
 //! Jobs that stop making progress: copies, newcomers and links that are lost, stalls, and what is done about them.
 
 use crate::stories::*;
+use crate::world::World;
 use controller_core::Input;
-use controller_core::world::World;
 use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, StallCause, StallRemedy};
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
@@ -67,7 +67,7 @@ fn nobody_is_let_go_before_somebody_who_stays_holds_the_replica() {
     world.demand("local", 2);
     grow_without_the_copy(&mut world, &id);
     let mark = world.log.len();
-    world.take_back(&controller_core::world::slot("local", 0), true);
+    world.take_back(&crate::world::slot("local", 0), true);
     world.deliver_all();
     world.pass(100);
     assert!(proposed(&since(&world, mark)).is_empty());
@@ -217,6 +217,12 @@ fn who_hangs_in_a_unit_is_replaced_elsewhere_and_a_rank_that_hangs_twice_fails_t
 #[test]
 fn a_store_that_refuses_suspends_the_job_and_restarts_nothing() {
     let (mut world, id) = training();
+    let facts = stall(&mut world, &id, 10, StallCause::Store, &[]);
+    assert_eq!(
+        (remedy(&facts), facts.len()),
+        (Some(StallRemedy::Wait), 1),
+        "an event first, and nothing is done: {facts:#?}"
+    );
     assert_eq!(remedy(&stall(&mut world, &id, 10, StallCause::Store, &[])), Some(StallRemedy::Suspend));
     world.run();
     assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("suspended", 0));

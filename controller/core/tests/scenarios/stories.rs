@@ -1,7 +1,7 @@
 //! How the stories begin, and what they look at.
 
+use crate::world::World;
 use controller_core::state::Job;
-use controller_core::world::World;
 use controller_core::{Reasons, policy_by_name};
 use events_schema::JobId;
 use events_schema::fact::{Entry, Fact, PlanReason, Refusal};

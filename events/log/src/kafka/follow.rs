@@ -31,6 +31,8 @@ const HANDOVER_MAX: usize = 512;
 const READERS_MAX: usize = 4;
 /// Time for the first record of an older read to come.
 const READ_WAIT: Duration = Duration::from_secs(30);
+/// Time for more to come once a broker has said that nothing more is there: one that has just begun to lead may not know it all yet.
+const MORE_WAIT: Duration = Duration::from_millis(300);
 
 /// A place in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,7 +195,8 @@ impl Readers {
         Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
-    /// Records from a place on, below `end`, within `bytes_max` but at least one. Blocks.
+    /// Records from a place on, below `end`, within `bytes_max` but at least one; none if no record stands there, only offsets that
+    /// belong to none (a transaction's marker). Blocks.
     pub fn read(&self, place: &Place, end: Offset, bytes_max: usize) -> Result<Vec<Record>, KafkaError> {
         let mut reader = self.take(place)?;
         let mut records = Vec::new();
@@ -211,7 +214,7 @@ impl Readers {
             keep(held); // The first one always fits.
         }
         let mut over = None;
-        reader.each(end, |message| match keep(record(message)) {
+        let is_all = reader.each(end, |message| match keep(record(message)) {
             Some(record) => {
                 over = Some(record);
                 ControlFlow::Break(())
@@ -222,7 +225,8 @@ impl Readers {
             reader.next.offset = record.offset;
             reader.held = Some(record);
         }
-        if reader.next.offset < end {
+        // One that was told that it has everything is not told again.
+        if reader.next.offset < end && !is_all {
             self.give_back(reader);
         }
         Ok(records)
@@ -270,28 +274,34 @@ impl Readers {
 }
 
 impl Reader {
-    /// Hands over messages below `end` until `take` breaks. An error that passes is waited out, up to a bound.
+    /// Hands over messages below `end` until `take` breaks; whether a broker said before that nothing more is there. An error that passes is
+    /// waited out, up to a bound.
     fn each(
         &mut self,
         end: Offset,
         mut take: impl FnMut(&BorrowedMessage<'_>) -> ControlFlow<()>,
-    ) -> Result<(), KafkaError> {
+    ) -> Result<bool, KafkaError> {
         let mut waits_until = Instant::now() + READ_WAIT;
+        let mut is_all = false;
         while self.next.offset < end {
             match self.consumer.poll(ANSWER_WAIT.min(waits_until.saturating_duration_since(Instant::now()))) {
                 Some(Ok(message)) => {
                     self.next.offset = Offset(u64::try_from(message.offset()).unwrap_or(0)).next();
-                    waits_until = Instant::now() + READ_WAIT;
+                    (waits_until, is_all) = (Instant::now() + READ_WAIT, false);
                     if take(&message).is_break() {
-                        return Ok(());
+                        return Ok(false);
                     }
+                }
+                Some(Err(KafkaError::PartitionEOF(_))) => {
+                    (waits_until, is_all) = (waits_until.min(Instant::now() + MORE_WAIT), true);
                 }
                 Some(Err(error)) if passes(&error) && Instant::now() < waits_until => {}
                 Some(Err(error)) => return Err(error),
                 None if Instant::now() < waits_until => {}
+                None if is_all => return Ok(true),
                 None => return Err(KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut)),
             }
         }
-        Ok(())
+        Ok(false)
     }
 }

@@ -36,6 +36,8 @@ const MESSAGE_BYTES_MAX: u32 = 8 << 20;
 const QUEUE_WAIT: Duration = Duration::from_secs(10);
 /// Time for one question to a broker: watermarks, metadata, admin calls.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// Time for a follower to have what a broker says is there.
+const FOLLOW_WAIT: Duration = Duration::from_secs(1);
 /// Name of the header that numbers an append.
 const APPEND_HEADER: &str = "ebb-append";
 
@@ -265,8 +267,14 @@ impl Shared {
                 if follower.acknowledged() <= from && self.watermarks_async(place).await?.1 <= from {
                     return Ok(Vec::new());
                 }
-                let wait = tokio::time::timeout(ANSWER_WAIT, follower.wait(from)).await;
-                wait.map_err(|late| ReadError::Unavailable(Arc::new(late)))??;
+                let own = follower.acknowledged() > from;
+                let wait = tokio::time::timeout(if own { ANSWER_WAIT } else { FOLLOW_WAIT }, follower.wait(from)).await;
+                match wait {
+                    Ok(found) => found?,
+                    Err(late) if own => return Err(ReadError::Unavailable(Arc::new(late))),
+                    // Nobody has acknowledged a record there: the offsets may belong to none.
+                    Err(_) => return self.read_older(stream, cell, from, bytes_max).await,
+                }
                 match follower.tail.look(from, bytes_max) {
                     Look::Here(records) => Ok(records),
                     Look::Older => self.read_older(stream, cell, from, bytes_max).await,

@@ -115,6 +115,10 @@ pub(super) fn consumer(client: &ClientConfig, reading: Reading) -> ClientConfig 
         Reading::Again => (REREAD_WAIT_MS, 8 << 10),
     };
     let mut config = client.clone();
+    if reading == Reading::Again {
+        // Behind the last record may be offsets that belong to none; without this a reader waits for what never comes.
+        config.set("enable.partition.eof", "true");
+    }
     config
         .set("group.id", "ebb-assigns-by-hand")
         .set("enable.auto.commit", "false")

@@ -27,7 +27,8 @@ kinds! {
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen,
-        ServerForgotten, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
+        ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
+        MemberLost, MemberStraggles, MemberKeepsUp,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -36,6 +37,7 @@ kinds! {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
+        MemberStraggles, MemberKeepsUp,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
@@ -50,6 +52,7 @@ kinds! {
     ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
     STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
     STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
+    LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
@@ -72,7 +75,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 32] = [
+    let enums: [(&str, &[&str]); 33] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -89,6 +92,7 @@ pub fn names_wanted() -> Vec<String> {
         ("Entry", ENTRIES),
         ("StallCause", STALL_CAUSES),
         ("StallRemedy", STALL_REMEDIES),
+        ("LossNotice", LOSS_NOTICES),
         ("AvoidCause", AVOID_CAUSES),
         ("GrowthFailure", GROWTH_FAILURES),
         ("ExitCause", EXIT_CAUSES),
@@ -106,8 +110,16 @@ pub fn names_wanted() -> Vec<String> {
         ("Phase", PHASES),
         ("WaitsFor", WAITS_FOR),
     ];
-    let structs =
-        ["CommandRecord", "DemandSignal", "ReportRecord", "JobSpec", "Batch with part", "Orders with time left"];
+    let structs = [
+        "CommandRecord",
+        "DemandSignal",
+        "ReportRecord",
+        "JobSpec",
+        "JobSpec with limits",
+        "Progress with gradients",
+        "Batch with part",
+        "Orders with time left",
+    ];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));
     variants.chain(structs.map(str::to_owned)).collect()

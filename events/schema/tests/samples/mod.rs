@@ -9,11 +9,11 @@ mod kinds;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
-use events_schema::control::{ExecutorStart, FromExecutor, Phase, Progress, ToExecutor, WaitsFor};
+use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders, Telemetry};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
 use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use kinds::*;
@@ -41,6 +41,7 @@ fn progress() -> Progress {
         bytes_done: 1 << 33,
         waits_for: WaitsFor::Peers(vec![2]),
         processor_ms: 90_000,
+        gradients: None,
     }
 }
 
@@ -95,6 +96,14 @@ pub fn spec() -> JobSpec {
     JobSpec::parse(&full_document()).unwrap()
 }
 
+/// A spec that says how long what it waits for may take.
+pub fn spec_with_limits() -> JobSpec {
+    let mut document = full_document();
+    document["unit_timeout_ms"] = json!(1_200_000);
+    document["store_patience_ms"] = json!(3_600_000);
+    JobSpec::parse(&document).unwrap()
+}
+
 fn metrics() -> Metrics {
     Metrics { loss_micro: 123_456, correct: 350, count: 360 }
 }
@@ -141,6 +150,7 @@ fn order() -> JobOrder {
         key: [0x44; 32],
         proposal: Some(proposal()),
         park: true,
+        link_keys: Vec::new(),
     }
 }
 
@@ -259,6 +269,7 @@ pub fn facts() -> Vec<Fact> {
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
         ServerForgotten { server: server() },
+        ExecutorStuck { executor: executor(), slot: slot(1) },
         CheckpointDamaged {
             job: job(),
             generation: Generation(4),
@@ -269,6 +280,9 @@ pub fn facts() -> Vec<Fact> {
         },
         ObjectsSwept { objects: 3, bytes: 4_096 },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
+        MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
+        MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
+        MemberKeepsUp { executor: executor() },
     ]
 }
 
@@ -361,6 +375,8 @@ fn reports() -> Vec<Report> {
         },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         ObjectsSwept { objects: 3, bytes: 4_096 },
+        MemberStraggles { executor: executor(), unit_us: 90_000, peers_unit_us: 30_000 },
+        MemberKeepsUp { executor: executor() },
     ]
 }
 
@@ -404,6 +420,12 @@ fn orders() -> Orders {
 fn orders_with_time_left() -> Orders {
     let mut orders = orders();
     orders.count_down(TimeMs(2));
+    orders
+}
+
+fn orders_with_link_keys() -> Orders {
+    let mut orders = orders();
+    orders.executors[0].job.link_keys = vec![LinkKey { peer: 8, key: [0x55; 32] }];
     orders
 }
 
@@ -465,6 +487,9 @@ pub fn all() -> Vec<Sample> {
         "StallRemedy", stall_remedy_kind: [
             StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart, StallRemedy::Suspend, StallRemedy::Fail, StallRemedy::Wait
         ];
+        "LossNotice", loss_notice_kind: [
+            LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
+        ];
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
@@ -516,7 +541,11 @@ pub fn all() -> Vec<Sample> {
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("JobSpec", &spec()));
+    samples.push(sample("JobSpec with limits", &spec_with_limits()));
+    let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
+    samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
+    samples.push(sample("Orders with link keys", &orders_with_link_keys()));
     samples
 }

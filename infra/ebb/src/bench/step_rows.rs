@@ -111,6 +111,7 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, Failure> {
         key: [0; 32],
         proposal: None,
         park: false,
+        link_keys: Vec::new(),
     };
     let job = JobId::parse("job-bench").map_err(|e| Failure::plain(e.to_string()))?;
     let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, steps)).await;

@@ -8,9 +8,11 @@
 mod support;
 
 mod brokers;
+mod browser;
 mod checkpoints;
 mod command_line;
 mod crashes;
+mod damaged_disk;
 mod demo;
 mod exactly_once;
 mod hangs;

@@ -41,12 +41,24 @@ impl System {
 
     /// A fresh service on a log of the test's own.
     pub async fn start_on(slots: u16, log: Option<&str>) -> Self {
+        Self::start_program(EBB.into(), slots, log).await
+    }
+
+    /// A fresh service by another program than that under test itself.
+    pub async fn start_program(program: PathBuf, slots: u16, log: Option<&str>) -> Self {
         let place = SERVICES.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let options =
-            ServiceOptions { program: EBB.into(), data: folder.path().join("data"), slots, arguments: Vec::new() };
+        let options = ServiceOptions { program, data: folder.path().join("data"), slots, arguments: Vec::new() };
         let service = Service::start(options.with("--log", log)).await.unwrap_or_else(|e| panic!("{e}"));
         Self { service, folder, _place: place }
+    }
+
+    /// Waits until the service ends by itself; its exit status, and how to start the program under test on its directory.
+    pub async fn ended(self) -> (std::process::ExitStatus, Dead) {
+        let Self { service, folder, _place: place } = self;
+        let options =
+            ServiceOptions { program: EBB.into(), data: folder.path().join("data"), slots: 1, arguments: Vec::new() };
+        (service.ended().await.unwrap(), Dead { options, folder, place })
     }
 
     pub fn client(&self) -> Client {
@@ -203,6 +215,7 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         key: [0; 32],
         proposal: None,
         park: false,
+        link_keys: Vec::new(),
     };
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
     let run =

@@ -7,7 +7,7 @@ use events_schema::control::{ExecutorStart, FromExecutor, Progress, ToExecutor};
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::{Entry, Member, Proposal};
 use events_schema::job::JobSpec;
-use events_schema::orders::{JobOrder, Telemetry};
+use events_schema::orders::{JobOrder, LinkKey, Telemetry};
 use events_schema::report::{Outcome, Report};
 use events_schema::tree::place;
 use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
@@ -122,6 +122,27 @@ impl Driver {
             key: [7; 32],
             proposal: self.proposal.clone(),
             park: self.park,
+            link_keys: Vec::new(),
+        }
+    }
+
+    /// What one executor is told: the keys of its own links are in it.
+    fn order_of(&self, number: u32) -> JobOrder {
+        let members = self.proposal.iter().flat_map(|proposal| &proposal.members);
+        let others = members.map(|member| member.executor.number).filter(|other| *other != number);
+        let key = |other: u32| {
+            let mut key = [9; 32];
+            key[..4].copy_from_slice(&number.min(other).to_le_bytes());
+            key[4..8].copy_from_slice(&number.max(other).to_le_bytes());
+            key
+        };
+        JobOrder { link_keys: others.map(|peer| LinkKey { peer, key: key(peer) }).collect(), ..self.order() }
+    }
+
+    fn order_all(&mut self, numbers: &[u32]) {
+        for &number in numbers {
+            let order = ToExecutor::Order(Box::new(self.order_of(number)));
+            self.tell(number, &order);
         }
     }
 
@@ -206,15 +227,13 @@ impl Driver {
         let generation = Generation(self.generation);
         self.proposal =
             Some(Proposal { generation, entry, members: seats, leader: self.id(leader), deadline: TimeMs(0) });
-        let order = ToExecutor::Order(Box::new(self.order()));
-        members.iter().chain(also).for_each(|&n| self.tell(n, &order));
+        self.order_all(&[members, also].concat());
         generation
     }
 
     pub fn park(&mut self) {
         self.park = true;
-        let order = ToExecutor::Order(Box::new(self.order()));
-        self.alive().into_iter().for_each(|n| self.tell(n, &order));
+        self.order_all(&self.alive());
     }
 
     pub fn unpark(&mut self) {

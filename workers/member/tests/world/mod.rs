@@ -117,6 +117,7 @@ impl World {
             rows: 40,
             batch_size: 2,
             checkpoint_every: 3,
+            store_patience: Duration::from_secs(1_800),
             evaluation: Some(workers_member::Evaluation { every_steps: 4, parts: 2 }),
             parameter_count: PARAMETERS,
             replica_len: REPLICA,

@@ -1,4 +1,4 @@
-//! The world's executors: they get ready, come together in generations, train, write checkpoints and finish.
+//! The scripted executors: they get ready, come together in generations, train, write checkpoints and finish.
 //!
 //! What they really do is kept apart from what the brain believes: a generation becomes active when all its members know it,
 //! whether or not the brain has given it up by then.
@@ -83,16 +83,6 @@ impl World {
         for by in linked.into_iter().filter(|_| !out.is_empty()) {
             self.say_missing(job, round.generation, by, out.clone(), false);
         }
-    }
-
-    /// If that was chosen: a newcomer dies while it is sent the replica, after the word that it is a member has arrived.
-    pub(super) fn lose_newcomer(&mut self, job: &JobId) {
-        let Some(group) = self.groups.get(job).filter(|_| self.lose_next_newcomer) else { return };
-        let lacks = |id: &&ExecutorId| self.process(id).is_some_and(|process| !process.replica);
-        let Some(newcomer) = group.members.iter().find(lacks).cloned() else { return };
-        self.lose_next_newcomer = false;
-        self.deliver_all();
-        self.end_process(&newcomer, ExitCause::Signal(9));
     }
 
     fn say_missing(

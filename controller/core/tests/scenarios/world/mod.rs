@@ -1,16 +1,12 @@
-//! A small simulated world around the real brain: agents that carry out orders, executors that get ready, train, leave and die,
-//! reports that wait, overtake each other between servers and repeat. For property tests and scenarios; not in production.
-//!
-//! No chance of its own: a test chooses what happens next, so the same choices give the same facts. After every input all
-//! invariants are checked and the facts kept for replay.
+//! What stands around the core in the scenarios: agents that carry out orders, executors that get ready, train, leave and die, reports
+//! that wait. A script: nothing happens that a scenario does not ask for, and nothing goes wrong by itself. After every input all
+//! invariants are checked and the facts kept.
 
 mod agents;
 mod executors;
 
-use crate::decide::{Input, decide};
-use crate::invariants::{self, Violation};
-use crate::policy::Policy;
-use crate::state::State;
+use controller_core::invariants::{self, Violation};
+use controller_core::{Input, Policy, State, decide};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
@@ -42,8 +38,6 @@ pub struct World {
     store: BTreeMap<String, u64>,
     commands: u64,
     sequence: u64,
-    /// The next newcomer dies while it is sent the replica.
-    pub lose_next_newcomer: bool,
 }
 
 #[derive(Default)]
@@ -97,7 +91,6 @@ impl World {
             store: BTreeMap::new(),
             commands: 0,
             sequence: 0,
-            lose_next_newcomer: false,
         }
     }
 
@@ -185,7 +178,7 @@ impl World {
     /// All waiting reports arrive, server by server.
     pub fn deliver_all(&mut self) {
         for server in self.servers() {
-            while self.deliver_report(&server, false) {}
+            while self.deliver_report(&server) {}
         }
     }
 
@@ -203,14 +196,13 @@ impl World {
             }
             for job in self.job_ids() {
                 changed |= self.activate(&job);
-                self.lose_newcomer(&job);
                 changed |= self.supply(&job);
                 let parks = self.groups.get(&job).is_some_and(|group| !group.parked)
                     && self.process(&self.groups[&job].leader).is_some_and(|process| process.order.job.park);
                 changed |= parks && self.train(&job);
             }
             for server in &servers {
-                while self.deliver_report(server, false) {
+                while self.deliver_report(server) {
                     changed = true;
                 }
             }

@@ -1,8 +1,7 @@
-//! The world's agents: they carry out orders, number their reports and repeat them, hold deadlines, and get lost.
+//! The scripted agents: they carry out orders, number their reports and repeat them, hold deadlines, and get lost.
 
 use super::{Agent, Process, World, name};
-use crate::decide::Input;
-use crate::orders;
+use controller_core::{Input, orders};
 use events_schema::fact::Entry;
 use events_schema::orders::ExecutorOrder;
 use events_schema::report::{ExitCause, Report, ReportRecord};
@@ -40,12 +39,6 @@ impl World {
         self.input(&Input::Report(record));
     }
 
-    /// Whether a server's agent runs.
-    #[must_use]
-    pub fn is_up(&self, server: &str) -> bool {
-        self.agents.get(&name(server, ServerId::parse)).is_some_and(|agent| agent.up)
-    }
-
     /// The servers, in order.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerId> {
@@ -67,14 +60,12 @@ impl World {
         }
     }
 
-    /// The oldest waiting report of a server arrives, twice if told so. Whether there was one.
-    pub fn deliver_report(&mut self, server: &ServerId, twice: bool) -> bool {
+    /// The oldest waiting report of a server arrives. Whether there was one.
+    pub fn deliver_report(&mut self, server: &ServerId) -> bool {
         let Some(record) = self.agents.get_mut(server).and_then(|agent| agent.outbox.pop_front()) else { return false };
         self.input(&Input::Report(record.clone()));
-        if twice {
-            let again = self.input(&Input::Report(record));
-            assert!(again.is_empty(), "a repeated report decides nothing: {again:?}");
-        }
+        let again = self.input(&Input::Report(record));
+        assert!(again.is_empty(), "a repeated report decides nothing: {again:?}");
         true
     }
 

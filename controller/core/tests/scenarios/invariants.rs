@@ -1,10 +1,9 @@
 //! Every invariant can be broken, by facts that no decision makes, and is found then: by the look at everything, and by the cheap
 //! one at what changed.
-#![allow(clippy::unwrap_used)]
 
+use crate::world::{World, dataset, slot};
 use controller_core::invariants::{check, check_changes, check_step, names, overdue};
 use controller_core::policy_by_name;
-use controller_core::world::{World, dataset, slot};
 use events_schema::fact::{CheckpointInfo, Entry, Fact, Member, PlanCause, PlanReason, Proposal, ReclaimCause};
 use events_schema::job::JobSpec;
 use events_schema::{Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, Step, TimeMs};

@@ -1,0 +1,115 @@
+//! What befell a job and its user has to know: each stands on the job until it is over, or until the next of its kind. Kept here, shown by the
+//! gateway; what is done about it is decided elsewhere.
+
+use events_schema::fact::{GrowthFailure, LossNotice, StallCause, StallRemedy};
+use events_schema::{ExecutorId, Generation, Rank, SlotId, Step, TimeMs};
+use minicbor::{Decode, Encode};
+use std::collections::BTreeSet;
+
+/// A job that made no progress.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Stall {
+    /// The step that did not end.
+    #[n(0)]
+    pub step: Step,
+    /// What was tried for this step so far.
+    #[n(1)]
+    pub tried: Vec<StallRemedy>,
+    /// What its members waited for, the last time.
+    #[n(2)]
+    pub cause: StallCause,
+    /// Ranks whose computation hung at this step, and where.
+    #[n(3)]
+    pub hung: BTreeSet<(Rank, SlotId)>,
+    /// When it was seen last.
+    #[n(4)]
+    pub at: TimeMs,
+}
+
+/// A member that was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Loss {
+    /// When that was noticed.
+    #[n(0)]
+    pub at: TimeMs,
+    /// Who.
+    #[n(1)]
+    pub executor: ExecutorId,
+    /// Where it was.
+    #[n(2)]
+    pub slot: SlotId,
+    /// How it was noticed.
+    #[n(3)]
+    pub noticed: LossNotice,
+}
+
+/// A newcomer that did not come in.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct GivenUp {
+    /// When.
+    #[n(0)]
+    pub at: TimeMs,
+    /// Who.
+    #[n(1)]
+    pub executor: ExecutorId,
+    /// Why.
+    #[n(2)]
+    pub cause: GrowthFailure,
+}
+
+/// How slow a member is.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Straggler {
+    /// Since when that is known.
+    #[n(0)]
+    pub since: TimeMs,
+    /// Where it is.
+    #[n(1)]
+    pub slot: SlotId,
+    /// How long one rank's gradient takes it, in microseconds.
+    #[n(2)]
+    pub unit_us: u64,
+    /// How long it takes the others: their median.
+    #[n(3)]
+    pub peers_unit_us: u64,
+}
+
+/// A checkpoint that no longer counts because it cannot be restored from.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Damage {
+    /// When that was found.
+    #[n(0)]
+    pub at: TimeMs,
+    /// The generation that wrote it.
+    #[n(1)]
+    pub generation: Generation,
+    /// The replica's step.
+    #[n(2)]
+    pub step: Step,
+    /// Key of the object that is damaged.
+    #[n(3)]
+    pub object: String,
+    /// What is wrong with it.
+    #[n(4)]
+    pub reason: String,
+    /// The step of the checkpoint that is used instead; 0 is the beginning.
+    #[n(5)]
+    pub instead: Step,
+}
+
+/// A checkpoint of a format that the build in use cannot read.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Unreadable {
+    /// When that was found.
+    #[n(0)]
+    pub at: TimeMs,
+    /// The generation that wrote it.
+    #[n(1)]
+    pub generation: Generation,
+    /// The replica's step.
+    #[n(2)]
+    pub step: Step,
+    /// Which build can read it, and what to do.
+    #[n(3)]
+    pub reason: String,
+}

@@ -1,0 +1,236 @@
+//! Which members are far slower than the others, which wait for them at every step: from the gradients that each says it has computed and
+//! what they took. Pure; part of the watch (`watch.rs`), which hears it and reports it. Does not say what to do: nothing is done.
+//!
+//! Members host different numbers of ranks, so it is the time of one rank's gradient that compares. A slow first gradient (compilation)
+//! or one bad window is no straggling.
+
+use crate::state::Job;
+use events_schema::control::Gradients;
+use events_schema::report::Report;
+use events_schema::{ExecutorId, JobId};
+use std::collections::BTreeMap;
+
+/// What members do is compared over so long at least: far longer than what else a host does now and then.
+pub const WINDOW_MS: u64 = 30_000;
+/// Gradients that every member has to have computed in a window: fewer say little.
+pub const GRADIENTS_MIN: u64 = 4;
+/// Windows in a row that have to say the same.
+pub const WINDOWS: u32 = 2;
+/// A member straggles whose gradient takes so many times as long as the others' median: the job is half as fast as it could be.
+pub const TIMES_SLOWER: u64 = 2;
+/// Shorter differences than this, in microseconds, are scheduling, not a slow machine.
+pub const SLOWER_US_MIN: u64 = 1_000;
+/// From the last word about a member until it may be said to straggle again: one that is now slow and now not is said now and then.
+pub const SAID_AGAIN_MS: u64 = 600_000;
+
+/// What members compute in a stretch of time.
+#[derive(Debug, Clone)]
+struct Window {
+    since_ms: u64,
+    /// What each had done by then.
+    before: BTreeMap<ExecutorId, Gradients>,
+    /// For how many windows in a row each was slow, or not slow.
+    slow: BTreeMap<ExecutorId, u32>,
+    steady: BTreeMap<ExecutorId, u32>,
+}
+
+/// The windows of all jobs that are watched.
+#[derive(Debug, Clone, Default)]
+pub struct Stragglers {
+    windows: BTreeMap<JobId, Window>,
+    said_ms: BTreeMap<ExecutorId, u64>,
+}
+
+/// What one member did in a window.
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    /// One gradient, in microseconds.
+    unit_us: u64,
+    /// All of them.
+    took_us: u64,
+}
+
+impl Stragglers {
+    /// Forgets who is gone.
+    pub fn retain(&mut self, job: impl Fn(&JobId) -> bool, executor: impl Fn(&ExecutorId) -> bool) {
+        self.windows.retain(|id, _| job(id));
+        self.said_ms.retain(|id, _| executor(id));
+    }
+
+    /// Whether a window of this job is over, or none was begun.
+    #[must_use]
+    pub fn is_due(&self, now_ms: u64, id: &JobId) -> bool {
+        self.windows.get(id).is_none_or(|window| now_ms.saturating_sub(window.since_ms) >= WINDOW_MS)
+    }
+
+    /// Takes what all members of a job have computed so far; who straggles now, or does no more.
+    pub fn look(&mut self, now_ms: u64, id: &JobId, job: &Job, totals: BTreeMap<ExecutorId, Gradients>) -> Vec<Report> {
+        // A first gradient may compile; and alone nobody is waited for.
+        if totals.len() < 2 || totals.values().any(|total| total.count == 0) {
+            self.windows.remove(id);
+            return Vec::new();
+        }
+        let Some(window) = self.windows.get_mut(id).filter(|window| window.before.keys().eq(totals.keys())) else {
+            let (slow, steady) = (BTreeMap::new(), BTreeMap::new());
+            self.windows.insert(id.clone(), Window { since_ms: now_ms, before: totals, slow, steady });
+            return Vec::new();
+        };
+        if now_ms.saturating_sub(window.since_ms) < WINDOW_MS {
+            return Vec::new();
+        }
+        let Some(done) = window.done(&totals) else { return Vec::new() };
+        (window.since_ms, window.before) = (now_ms, totals);
+        let mut reports = Vec::new();
+        for (executor, own) in &done {
+            let others = || done.iter().filter(|(other, _)| *other != executor).map(|(_, done)| done);
+            let peers_unit_us = median(others().map(|done| done.unit_us));
+            let waited_for = own.took_us > median(others().map(|done| done.took_us));
+            let slower_us = own.unit_us.saturating_sub(peers_unit_us);
+            let slow =
+                waited_for && slower_us >= SLOWER_US_MIN && own.unit_us >= peers_unit_us.saturating_mul(TIMES_SLOWER);
+            // Halfway back, so that one at the limit is not now one and now the other.
+            let steady = !waited_for || slower_us < SLOWER_US_MIN || own.unit_us < peers_unit_us / 2 * 3;
+            let slow = count(&mut window.slow, executor, slow) >= WINDOWS;
+            let steady = count(&mut window.steady, executor, steady) >= WINDOWS;
+            let said = self.said_ms.get(executor).is_some_and(|said| now_ms.saturating_sub(*said) < SAID_AGAIN_MS);
+            let report = match job.stragglers.contains_key(executor) {
+                false if slow && !said => {
+                    Report::MemberStraggles { executor: executor.clone(), unit_us: own.unit_us, peers_unit_us }
+                }
+                true if steady => Report::MemberKeepsUp { executor: executor.clone() },
+                _ => continue,
+            };
+            self.said_ms.insert(executor.clone(), now_ms);
+            reports.push(report);
+        }
+        reports
+    }
+}
+
+impl Window {
+    /// What each member did since it began; none while one of them did too little to tell.
+    fn done(&self, totals: &BTreeMap<ExecutorId, Gradients>) -> Option<BTreeMap<ExecutorId, Done>> {
+        let done = totals.iter().map(|(executor, total)| {
+            let before = self.before.get(executor)?;
+            let took_us = total.took_us.saturating_sub(before.took_us);
+            let count = total.count.saturating_sub(before.count);
+            (count >= GRADIENTS_MIN).then(|| (executor.clone(), Done { unit_us: took_us / count, took_us }))
+        });
+        done.collect()
+    }
+}
+
+/// In how many windows in a row it was so, with this one.
+fn count(rows: &mut BTreeMap<ExecutorId, u32>, executor: &ExecutorId, so: bool) -> u32 {
+    let row = rows.entry(executor.clone()).or_default();
+    *row = if so { row.saturating_add(1) } else { 0 };
+    *row
+}
+
+/// The middle of what the others say, rather the larger: of two of three that are slow, none is.
+fn median(of: impl Iterator<Item = u64>) -> u64 {
+    let mut all: Vec<u64> = of.collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::state::State;
+    use crate::testing::{reported, training};
+    use events_schema::TimeMs;
+    use events_schema::fact::Fact;
+    use serde_json::json;
+
+    /// A job that trains on some slots in lock-step, a clock, and what was decided about its stragglers.
+    struct Story {
+        state: State,
+        job: JobId,
+        stragglers: Stragglers,
+        now_ms: u64,
+        totals: BTreeMap<ExecutorId, Gradients>,
+    }
+
+    impl Story {
+        fn new(members: u32) -> Self {
+            let job = JobId::parse("job-a").unwrap();
+            let state = training(&job, u16::try_from(members).unwrap(), &json!({}));
+            let known = (0..members).map(|number| (ExecutorId { job: job.clone(), number }, Gradients::default()));
+            let totals = known.collect();
+            Self { state, job, stragglers: Stragglers::default(), now_ms: 0, totals }
+        }
+
+        /// For so long each member has so many ranks and takes so long for each; who was said to straggle, or to keep up again.
+        fn train(&mut self, seconds: u64, members: &[(u64, u64)]) -> Vec<(u32, bool)> {
+            let step_us = members.iter().map(|(ranks, unit_us)| ranks * unit_us).max().unwrap();
+            let mut facts = Vec::new();
+            for _ in 0..seconds {
+                self.now_ms += 1_000;
+                let steps = (self.now_ms * 1_000 / step_us) - ((self.now_ms - 1_000) * 1_000 / step_us);
+                for (total, (ranks, unit_us)) in self.totals.values_mut().zip(members) {
+                    total.count += steps * ranks;
+                    total.took_us += steps * ranks * unit_us;
+                }
+                let known = self.state.job(&self.job).unwrap().clone();
+                for report in self.stragglers.look(self.now_ms, &self.job, &known, self.totals.clone()) {
+                    facts.extend(reported(&mut self.state, TimeMs(self.now_ms), report));
+                }
+            }
+            let said = facts.into_iter().filter_map(|fact| match fact {
+                Fact::MemberStraggles { executor, .. } => Some((executor.number, true)),
+                Fact::MemberKeepsUp { executor } => Some((executor.number, false)),
+                _ => None,
+            });
+            said.collect()
+        }
+    }
+
+    const EVEN: [(u64, u64); 3] = [(1, 50_000); 3];
+    const SLOW: [(u64, u64); 3] = [(1, 50_000), (1, 110_000), (1, 50_000)];
+
+    #[test]
+    fn a_member_that_the_others_wait_for_is_said_once_and_once_more_when_it_keeps_up() {
+        let mut story = Story::new(3);
+        assert_eq!(story.train(300, &EVEN), []);
+        assert_eq!(story.train(59, &SLOW), [], "one bad window is nothing");
+        assert_eq!(story.train(3_600, &SLOW), [(1, true)]);
+        let straggler = story.state.job(&story.job).unwrap().stragglers.values().next().cloned().unwrap();
+        assert_eq!((straggler.unit_us, straggler.peers_unit_us), (110_000, 50_000));
+        // A controller that takes over knows it from the log.
+        story.stragglers = Stragglers::default();
+        assert_eq!(story.train(3_600, &SLOW), []);
+        assert_eq!(story.train(3_600, &EVEN), [(1, false)]);
+        assert!(story.state.job(&story.job).unwrap().stragglers.is_empty());
+    }
+
+    #[test]
+    fn one_that_is_now_slow_and_now_not_is_said_now_and_then() {
+        let mut story = Story::new(3);
+        let said: usize = (0..30).map(|_| story.train(120, &SLOW).len() + story.train(120, &EVEN).len()).sum();
+        assert!((2..=26).contains(&said), "{said} in two hours");
+    }
+
+    #[test]
+    fn more_ranks_fewer_ranks_and_scheduling_are_no_straggling() {
+        let mut story = Story::new(3);
+        assert_eq!(story.train(600, &[(4, 50_000), (2, 50_000), (2, 50_000)]), [], "more to do");
+        assert_eq!(story.train(600, &[(1, 110_000), (3, 50_000), (3, 50_000)]), [], "slow, but nobody waits for it");
+        assert_eq!(story.train(600, &[(1, 900), (1, 200), (1, 200)]), []);
+        assert_eq!(story.train(600, &[(1, 95_000), (1, 50_000), (1, 50_000)]), [], "not twice as slow");
+        assert_eq!(story.train(600, &[(1, 110_000), (1, 110_000), (1, 50_000)]), [], "most are");
+    }
+
+    #[test]
+    fn a_job_alone_and_a_first_gradient_never_straggle() {
+        let mut alone = Story::new(1);
+        assert_eq!(alone.train(600, &[(1, 5_000_000)]), []);
+        let mut story = Story::new(2);
+        // One compiles for five minutes.
+        assert_eq!(story.train(300, &[(0, 1), (1, 50_000)]), []);
+        story.totals.values_mut().next().unwrap().took_us += 300_000_000;
+        assert_eq!(story.train(300, &EVEN[..2]), []);
+        assert_eq!(story.train(300, &SLOW[..2]), [(1, true)]);
+    }
+}

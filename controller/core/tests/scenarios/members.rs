@@ -1,0 +1,106 @@
+//! What a job's user is told of its members: who was lost and how that was noticed, and which growth was given up and why.
+
+use crate::stories::*;
+use crate::world::World;
+use controller_core::Input;
+use events_schema::fact::{Blamed, Fact, GrowthFailure, LossNotice, StallCause};
+use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
+
+fn losses(facts: &[Fact]) -> Vec<(u32, LossNotice)> {
+    let lost = |fact: &Fact| match fact {
+        Fact::MemberLost { executor, noticed, .. } => Some((executor.number, noticed.clone())),
+        _ => None,
+    };
+    facts.iter().filter_map(lost).collect()
+}
+
+/// How a job's members were lost, in the facts and on its record.
+fn told(happens: impl FnOnce(&mut World, &JobId)) -> Vec<(u32, LossNotice)> {
+    let (mut world, id) = training();
+    let mark = world.log.len();
+    happens(&mut world, &id);
+    world.run();
+    let losses = losses(&since(&world, mark));
+    let last = job(&world, &id).lost.as_ref().map(|loss| (loss.executor.number, loss.noticed.clone()));
+    assert_eq!(last, losses.last().cloned(), "it stands on the job");
+    calm(&world);
+    losses
+}
+
+fn member(id: &JobId, number: u32) -> ExecutorId {
+    ExecutorId { job: id.clone(), number }
+}
+
+fn stalled(world: &mut World, id: &JobId, cause: StallCause, rank: Option<Rank>) {
+    let server = ServerId::parse("local").unwrap();
+    let incarnation = world.state.server(&server).unwrap().incarnation;
+    let blamed = vec![Blamed { executor: member(id, 2), rank }];
+    let report = Report::JobStalled { job: id.clone(), step: Step(10), cause, blamed };
+    world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report }));
+}
+
+#[test]
+fn how_a_loss_was_noticed_is_said() {
+    let ended = |exit: ExitCause| told(|world, id| _ = world.end_process(&member(id, 2), exit));
+    assert_eq!(ended(ExitCause::Signal(9)), [(2, LossNotice::Exit(ExitCause::Signal(9)))]);
+    assert_eq!(ended(ExitCause::Silent), [(2, LossNotice::Silence)]);
+    let server = ServerId::parse("local").unwrap();
+    let all = |noticed: LossNotice| (0..4).map(|number| (number, noticed.clone())).collect::<Vec<_>>();
+    assert_eq!(told(|world, _| world.lose_agent(&server)), all(LossNotice::Lease));
+    assert_eq!(told(|world, _| world.restart_agent(&server)), all(LossNotice::Agent));
+    let unlinked = told(|world, id| {
+        world.unlink(&member(id, 2), true);
+        (0..6).for_each(|_| {
+            world.pass(1_000);
+            world.run();
+        });
+    });
+    assert_eq!(unlinked, [(2, LossNotice::Link)]);
+    assert_eq!(
+        told(|world, id| stalled(world, id, StallCause::Unit, Some(Rank(2)))),
+        [(2, LossNotice::Stall(StallCause::Unit))]
+    );
+}
+
+#[test]
+fn who_was_told_to_leave_or_left_by_itself_is_not_lost() {
+    assert_eq!(told(|world, _| _ = world.demand("local", 2)), []);
+    let slot = crate::world::slot("local", 2);
+    assert_eq!(told(|world, _| world.take_back(&slot, false)), []);
+    assert_eq!(told(|world, _| world.take_back(&slot, true)), [], "also when it is killed at its deadline");
+}
+
+/// The copy of a newcomer is given up for being slow: the job keeps why until newcomers come in.
+#[test]
+fn a_copy_that_was_given_up_stands_on_the_job_until_the_job_grows() {
+    let (mut world, id) = training();
+    world.demand("local", 1);
+    world.run();
+    world.demand("local", 0);
+    let server = ServerId::parse("local").unwrap();
+    world.deliver_orders(&server);
+    world.processes().iter().for_each(|process| _ = world.get_ready(process));
+    world.deliver_all();
+    world.deliver_orders(&server);
+    assert!(world.activate(&id));
+    world.deliver_all();
+    let newcomer = ExecutorId { job: id.clone(), number: 4 };
+    assert!(!world.state.executor(&newcomer).unwrap().replica);
+    let incarnation = world.state.server(&server).unwrap().incarnation;
+    let blamed = vec![Blamed { executor: newcomer.clone(), rank: None }];
+    let report = Report::JobStalled { job: id.clone(), step: Step(10), cause: StallCause::Bytes, blamed };
+    let mark = world.log.len();
+    world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report }));
+    let given_up = job(&world, &id).given_up.clone().unwrap();
+    assert_eq!((given_up.executor, given_up.cause), (newcomer, GrowthFailure::Slow));
+    world.run();
+    assert_eq!(losses(&since(&world, mark)), [(4, LossNotice::Stall(StallCause::Bytes))]);
+    assert_eq!(members(&world, &id), [0, 1, 2]);
+    for _ in 0..4 {
+        world.pass(30_000);
+        world.run();
+    }
+    assert_eq!((members(&world, &id), job(&world, &id).given_up.clone()), (vec![0, 1, 2, 5], None));
+    calm(&world);
+}

@@ -1,0 +1,138 @@
+//! Executors whose processes do not end although they were killed. Their agent is played by hand: it lives, and says nothing of them.
+
+use crate::stories::{proposed, spec_with};
+use crate::world::{dataset, slot};
+use controller_core::limits::{READY_DEADLINE_MS, STUCK_MS};
+use controller_core::{Input, State, decide, invariants, policy_by_name};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::fact::{Entry, Fact};
+use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::{Cell, CommandId, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs};
+use serde_json::json;
+
+struct Brain {
+    state: State,
+    at: TimeMs,
+    reports: u64,
+    commands: u64,
+}
+
+impl Brain {
+    /// One server with so many slots, all lent.
+    fn new(slots: u16) -> Self {
+        let mut brain = Self { state: State::new(Cell(0)), at: TimeMs(1_000), reports: 0, commands: 0 };
+        brain.report(Report::AgentJoined { slots, class: Digest([1; 32]), address: String::new() });
+        brain.command(Command::RegisterDataset { dataset: dataset("digits") });
+        let (fleet, slots) = (FleetId::parse("local").unwrap(), (0..slots).map(|index| slot("local", index)).collect());
+        let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, 2_000);
+        brain.command(Command::PutFleet { fleet: fleet.clone(), slots, offers, reclaim_deadline_ms });
+        brain.tell(&Input::Demand(DemandSignal { fleet, sequence: 1, at: TimeMs(0), demand: Demand::Needed(0) }));
+        brain
+    }
+
+    fn tell(&mut self, input: &Input) -> Vec<Fact> {
+        let facts = decide(&self.state, self.at, input, &*policy_by_name("ebb").unwrap());
+        let before = self.state.clone();
+        facts.iter().for_each(|fact| self.state.apply(self.at, fact));
+        let broken = [invariants::check(&self.state), invariants::check_step(&before, &self.state)].concat();
+        assert!(broken.is_empty(), "{broken:#?}");
+        facts
+    }
+
+    fn report(&mut self, report: Report) -> Vec<Fact> {
+        self.reports += 1;
+        let server = ServerId::parse("local").unwrap();
+        self.tell(&Input::Report(ReportRecord { server, incarnation: 7, number: self.reports, at: self.at, report }))
+    }
+
+    fn command(&mut self, command: Command) -> Vec<Fact> {
+        self.commands += 1;
+        let (id, tenant) =
+            (CommandId::parse(&format!("c{}", self.commands)).unwrap(), TenantId::parse("local").unwrap());
+        self.tell(&Input::Command(CommandRecord { id, tenant, at: self.at, command }))
+    }
+
+    fn submit(&mut self, job: &str, workers: u16) -> JobId {
+        self.submit_with(job, workers, 0)
+    }
+
+    fn submit_with(&mut self, job: &str, workers: u16, priority: i32) -> JobId {
+        let spec = spec_with(|document| {
+            document["workers"] = json!({"min": workers, "max": workers});
+            document["priority"] = json!(priority);
+        });
+        let (job, spec) = (JobId::parse(job).unwrap(), Box::new(spec));
+        self.command(Command::SubmitJob { job: job.clone(), spec, body_digest: Digest([0; 32]) });
+        job
+    }
+
+    fn pass(&mut self, ms: u64) -> Vec<Fact> {
+        self.at = self.at.plus_ms(ms);
+        self.tell(&Input::Tick)
+    }
+
+    fn phase(&self, job: &JobId) -> &'static str {
+        self.state.job(job).unwrap().phase.name()
+    }
+
+    /// Executors of a job that are to stay, with their slots.
+    fn staying(&self, job: &JobId) -> Vec<(ExecutorId, SlotId)> {
+        let staying = self.state.executors_of(job).filter(|(_, executor)| executor.leaving.is_none());
+        staying.map(|(number, executor)| (number.clone(), executor.slot.clone())).collect()
+    }
+
+    fn gone(&mut self, (executor, slot): (ExecutorId, SlotId)) -> Vec<Fact> {
+        self.report(Report::ExecutorGone { executor, slot, exit: ExitCause::Killed })
+    }
+
+    /// A job of two on the slots 0 and 1 whose executors are never ready and are told to stop; that on slot 0 does not.
+    fn with_a_stuck_one(&mut self) -> (JobId, (ExecutorId, SlotId)) {
+        let job = self.submit("job-a", 2);
+        let [stuck, other] = self.staying(&job).try_into().unwrap();
+        self.pass(READY_DEADLINE_MS);
+        assert!(self.staying(&job).is_empty(), "both are told to stop");
+        self.gone(other);
+        self.pass(STUCK_MS - 1);
+        assert_eq!(self.phase(&job), "starting", "its end is awaited for a while");
+        (job, stuck)
+    }
+}
+
+/// A start waited for whatever was on one of its slots, for ever if that did not end.
+#[test]
+fn a_start_goes_on_elsewhere_without_an_executor_that_does_not_end() {
+    let mut brain = Brain::new(3);
+    let (job, (stuck, slot_of_it)) = brain.with_a_stuck_one();
+    let facts = brain.pass(1);
+    assert!(facts.contains(&Fact::ExecutorStuck { executor: stuck.clone(), slot: slot_of_it.clone() }), "{facts:?}");
+    let staying = brain.staying(&job);
+    assert!(staying.len() == 2 && staying.iter().all(|(_, slot)| *slot != slot_of_it), "{staying:?}");
+    let mut ready = |executor: &ExecutorId| {
+        let (executor, address) = (executor.clone(), "h:1".to_owned());
+        brain.report(Report::ExecutorReady { executor, address })
+    };
+    assert!(proposed(&ready(&staying[0].0)).is_empty());
+    assert_eq!(proposed(&ready(&staying[1].0)), [&Entry::Fresh]);
+    assert!(!brain.pass(STUCK_MS).iter().any(|fact| matches!(fact, Fact::ExecutorStuck { .. })), "said once");
+    brain.gone((stuck, slot_of_it.clone()));
+    assert!(brain.state.slot(&slot_of_it).unwrap().is_idle(), "of use again when it is gone after all");
+}
+
+/// A more important job was given the slot of another, to wait beside one that never came free.
+#[test]
+fn a_slot_with_an_executor_that_does_not_end_is_counted_on_by_nobody() {
+    let mut brain = Brain::new(2);
+    let (first, stuck) = brain.with_a_stuck_one();
+    brain.pass(1);
+    // The one that was to begin anew beside it is of no use alone.
+    let on_one = brain.state.slot(&slot("local", 1)).and_then(|slot| slot.executor.clone()).unwrap();
+    brain.gone((on_one, slot("local", 1)));
+    assert_eq!(brain.phase(&first), "queued");
+    brain.command(Command::CancelJob { job: first });
+    let second = brain.submit("job-b", 1);
+    assert_eq!(brain.staying(&second).len(), 1);
+    let third = brain.submit_with("job-c", 2, 10);
+    assert_eq!((brain.phase(&third), brain.staying(&second).len()), ("queued", 1), "one slot is all there is");
+    brain.gone(stuck);
+    assert_eq!(brain.staying(&second).len(), 0, "now there are two");
+}

@@ -1,0 +1,168 @@
+//! What comes to rest once the core is healthy. L4: few generations a job, one claim more at most, and nobody healthy given up. L5: when
+//! nobody asks for anything and nothing breaks, only that goes on being decided which a training cell decides for as long as it trains.
+//!
+//! A generation is caused by something: by what a fleet lends or takes back after the healing, by a member outside the core, which comes and
+//! goes and is tried again after pauses that double, or by the core itself, which gathers once. Causes are counted here, and no other counts.
+
+use crate::cell::AGENT_LEASE_MS;
+use crate::checks::{outside, patience_ms};
+use crate::time::At;
+use crate::weather::CORE_NEEDS_MS;
+use crate::world::{Body, World};
+use events_schema::JobId;
+use events_schema::batch::Batch;
+use events_schema::fact::{Fact, PlanCause};
+use events_schema::public::kind_and_subject;
+use std::collections::BTreeMap;
+
+/// A run is over when nothing was decided for so long but what goes on for ever.
+const REST_MS: u64 = 60_000;
+/// Generations of a job after the healing, beside those that have a cause: its members come together, without whom they lost, and with all
+/// that are there.
+const GENERATIONS_MAX: u64 = 3;
+/// Claims that a controller asks for after the healing, beside those that answer an older one of its own which landed only then.
+const CLAIMS_MAX: u64 = 1;
+
+/// Generations for each unit that hangs: without whoever is in it, and with another one in its place.
+const HUNG_GENERATIONS: u64 = 2;
+
+/// What happened since the healing.
+#[derive(Debug, Default)]
+pub struct Calm {
+    /// Claims that stood in the log before.
+    claims: u64,
+    /// Controllers beside the one that agents find. Each may not know yet that it is not the one.
+    rivals: u64,
+    /// Claims that were asked for since.
+    asked: u64,
+    /// Generations of each job, with their time, for whoever reads a finding.
+    proposed: BTreeMap<JobId, Vec<String>>,
+    /// Batches in which fleets lent, in which they took back, and in which the policy moved slots from one job to another.
+    changes: u64,
+    /// When a job last ended: what it had is given back, and used by others.
+    ended_at: At,
+    /// When something was last decided that does not go on for ever, and what.
+    restless: Option<(At, String)>,
+}
+
+/// Whether a fact goes on being decided in a healthy cell of which nobody asks anything, for as long as its jobs train. Of everything else
+/// there is an end.
+fn goes_on(fact: &Fact) -> bool {
+    match fact {
+        // As often as the job's spec says, and each that counts retires an older one.
+        Fact::CheckpointAccepted { .. } | Fact::CheckpointRetired { .. }
+        // Once a job, and it is what everybody waits for.
+        | Fact::JobFinished { .. }
+        // Measurements: as often as the job's spec says, and once a generation.
+        | Fact::Evaluated { .. } | Fact::GenerationStepped { .. }
+        // How far the reports are taken that the above came from; alone it is not: see `is_restless`.
+        | Fact::ReportsTaken { .. } => true,
+        // Said in old logs only.
+        Fact::JobExplained { .. }
+        // Asked for by somebody.
+        | Fact::JobAccepted { .. } | Fact::CommandRefused { .. } | Fact::CommandTaken { .. } | Fact::JobSuspending { .. }
+        | Fact::JobSuspended { .. } | Fact::JobResumed { .. } | Fact::JobCancelled { .. } | Fact::DatasetRegistered { .. }
+        | Fact::DatasetRemoved { .. } | Fact::FleetDeclared { .. } | Fact::DemandAccepted { .. } | Fact::SlotsOffered { .. }
+        | Fact::SlotReclaimed { .. } | Fact::SlotReturned { .. }
+        // Somebody comes or goes, or something is tried.
+        | Fact::JobFailed { .. } | Fact::PlanAdopted { .. } | Fact::ExecutorAssigned { .. } | Fact::ExecutorReady { .. }
+        | Fact::ExecutorLeaving { .. } | Fact::ExecutorGone { .. } | Fact::GenerationProposed { .. } | Fact::GenerationActive { .. }
+        | Fact::GenerationAbandoned { .. } | Fact::MemberDeparted { .. } | Fact::JobRestarted { .. } | Fact::SlotBorrowed { .. }
+        | Fact::AgentJoined { .. } | Fact::AgentGone { .. } | Fact::PeersMissing { .. } | Fact::ReplicaHeld { .. }
+        | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::PolicyChosen { .. }
+        | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::ExecutorStuck { .. }
+        | Fact::ServerForgotten { .. } | Fact::CheckpointDamaged { .. } | Fact::CheckpointUnreadable { .. }
+        // Something is wrong.
+        | Fact::InputRefused { .. } | Fact::PlanFailed { .. }
+        // By the store's sweep, which the world does not have.
+        | Fact::ObjectsSwept { .. } => false,
+    }
+}
+
+/// What of a batch has to end, if anything. Reports that nothing follows from are as bad as any other fact that is repeated.
+fn restless(batch: &Batch) -> Option<String> {
+    let only_taken = !batch.facts.is_empty() && batch.facts.iter().all(|f| matches!(f, Fact::ReportsTaken { .. }));
+    let ends = batch.facts.iter().find(|fact| only_taken || !goes_on(fact))?;
+    let (kind, subject) = kind_and_subject(ends);
+    Some(format!("{kind} of {subject}"))
+}
+
+impl World {
+    /// The healing has come.
+    pub fn begin_calm(&mut self) {
+        let controllers =
+            self.processes.values().filter(|process| matches!(process.body, Body::Cell(_))).count() as u64;
+        let (claims, rivals) = (self.log.claims, controllers.saturating_sub(1));
+        self.checks.calm = Calm { claims, rivals, ..Calm::default() };
+    }
+
+    /// A batch counts.
+    pub fn note_batch(&mut self, batch: &Batch) {
+        let (Some(healed_at), now) = (self.healed_at, self.now()) else { return };
+        let hung = self.hung_units();
+        let calm = &mut self.checks.calm;
+        if let Some(what) = restless(batch) {
+            calm.restless = Some((now, what));
+        }
+        let any = |of: fn(&Fact) -> bool| u64::from(batch.facts.iter().any(of));
+        calm.changes += any(|fact| matches!(fact, Fact::SlotsOffered { .. }));
+        calm.changes += any(|fact| matches!(fact, Fact::SlotReclaimed { .. }));
+        calm.changes +=
+            any(|fact| matches!(fact, Fact::PlanAdopted { reason, .. } if reason.cause == PlanCause::GaveWay));
+        if batch.facts.iter().any(|fact| matches!(fact, Fact::JobFinished { .. })) {
+            calm.ended_at = now;
+        }
+        let since_ms = now.since_ms(healed_at);
+        for fact in &batch.facts {
+            if let Fact::GenerationProposed { job, proposal } = fact {
+                let text = format!("{} {:?} at {since_ms} ms", proposal.generation, proposal.entry);
+                calm.proposed.entry(job.clone()).or_default().push(text);
+            }
+        }
+        let setup = &self.schedule.setup;
+        let most = outside(setup) + GENERATIONS_MAX + calm.changes + HUNG_GENERATIONS * hung;
+        let many = calm.proposed.iter().find(|(_, proposed)| proposed.len() as u64 > most);
+        if let Some((job, proposed)) = many.filter(|_| since_ms <= patience_ms(setup)) {
+            let detail = format!("{job}, more than {most}: {}", proposed.join(", "));
+            self.found("L4: few generations are enough", detail);
+        }
+    }
+
+    /// A controller that does not lead appends a claim.
+    pub fn note_claim(&mut self) {
+        self.checks.calm.asked += u64::from(self.healed_at.is_some());
+    }
+
+    /// L4: whoever leads the cell is found within one claim.
+    pub fn check_claims(&mut self) {
+        let Calm { claims, rivals, asked, .. } = self.checks.calm;
+        // Those that were asked for before and stand only now throw their own controller back once.
+        let late = (self.log.claims - claims).saturating_sub(asked);
+        if self.controller.is_some_and(|pid| self.leads(pid)) && asked > CLAIMS_MAX + rivals + late {
+            let detail = format!("{asked} times, with {rivals} rivals and {late} claims that came late");
+            self.found("L4: the cell is claimed once more at most", detail);
+        }
+    }
+
+    /// L5: whether all is at rest; it has to be in time.
+    pub fn check_rest(&mut self, healed_at: At) -> bool {
+        let now = self.now();
+        // The last of what people and fleets of the core ask for, or that a job has come to its end.
+        let asked_at = healed_at.plus_ms(CORE_NEEDS_MS.1).max(self.checks.calm.ended_at);
+        let restless = self.checks.calm.restless.as_ref();
+        let rests = now.since_ms(restless.map_or(asked_at, |(at, _)| (*at).max(asked_at))) >= REST_MS;
+        let by = asked_at.plus_ms(self.longest_patience_ms() + REST_MS);
+        if !rests && now > by {
+            let detail = restless.map_or_else(String::new, |(_, what)| format!("what was decided last is {what}"));
+            self.found("L5: with constant input nothing new is decided", detail);
+        }
+        rests
+    }
+
+    /// L4: from a lease after the healing on no agent of the core is given up that runs.
+    #[must_use]
+    pub fn is_spared(&self, place: crate::schedule::Place, decided_at: At) -> bool {
+        let healed = self.healed_at.is_some_and(|healed_at| decided_at > healed_at.plus_ms(AGENT_LEASE_MS));
+        healed && place <= self.schedule.setup.core_servers
+    }
+}

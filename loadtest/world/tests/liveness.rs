@@ -1,0 +1,145 @@
+//! What the weather of the other tests leaves out, under every policy: jobs that end, that need several slots or go before others, programs
+//! that fail, fleets that declare other slots. And that all this means something: every kind of fact is decided.
+#![allow(clippy::unwrap_used)]
+
+use controller_core::policy::POLICY_NAMES;
+use loadtest_world::chance::Chance;
+use loadtest_world::schedule::{Act, Entry};
+use loadtest_world::{Mutants, Outcome, Schedule, run, weather};
+use std::collections::BTreeMap;
+
+/// Steps of a job that ends while it is watched: minutes where ranks share a slot.
+const STEPS: (u64, u64) = (20, 200);
+/// Before the healing everybody declares all slots again.
+const DECLARED_BEFORE_MS: u64 = 500;
+
+/// The schedule of a seed, with what the weather leaves out.
+fn schedule(seed: u64, policy: &str) -> Schedule {
+    let (mut schedule, mut chance) = (weather::schedule(seed), Chance::new(seed));
+    policy.clone_into(&mut schedule.setup.policy);
+    for job in &mut schedule.setup.jobs {
+        job.steps = chance.between(STEPS.0, STEPS.1);
+        job.priority = chance.below(3) as i32 - 1;
+        job.min = chance.between(1, u64::from(job.max.min(3))) as u16;
+    }
+    let (servers, slots, heal_at_ms) = (schedule.setup.servers, schedule.setup.slots, schedule.heal_at_ms);
+    for _ in 0..chance.below(8) {
+        let at_ms = chance.between(5_000, heal_at_ms - 2 * DECLARED_BEFORE_MS);
+        let server = chance.below(u64::from(servers)) as u16;
+        let act = match chance.below(2) {
+            0 => Act::Declare { server, slots: chance.below(u64::from(slots) + 1) as u16 },
+            _ => Act::ExitExecutor { pick: chance.draw(), status: 1 },
+        };
+        schedule.entries.push(Entry { at_ms, when: None, act });
+    }
+    let at_ms = heal_at_ms - DECLARED_BEFORE_MS;
+    schedule.entries.extend((0..servers).map(|server| Entry {
+        at_ms,
+        when: None,
+        act: Act::Declare { server, slots },
+    }));
+    schedule.entries.sort_by_key(|entry| entry.at_ms);
+    schedule
+}
+
+fn quiet() {
+    std::panic::set_hook(Box::new(|panic| {
+        if panic.location().is_some_and(|place| place.file().contains("tests")) {
+            eprintln!("{panic}");
+        }
+    }));
+}
+
+fn well(seed: u64, policy: &str) -> Outcome {
+    let schedule = schedule(seed, policy);
+    let outcome = run(&schedule, &Mutants::default());
+    let replay = || serde_json::to_string(&schedule).unwrap();
+    assert!(outcome.finding.is_none(), "{policy}, seed {seed}: {:?}; replays as {}", outcome.finding, replay());
+    outcome
+}
+
+#[test]
+fn every_job_that_is_to_run_ends() {
+    quiet();
+    let mut ended: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for policy in POLICY_NAMES {
+        for seed in 0..100 {
+            for phase in well(seed, policy).jobs {
+                *ended.entry((policy, phase)).or_default() += 1;
+            }
+        }
+    }
+    println!("{ended:?}");
+    for ((policy, phase), jobs) in &ended {
+        let granted = ["finished", "cancelled", "suspended", "queued"].contains(phase);
+        assert!(granted, "{policy}: {jobs} jobs are {phase} at the end");
+    }
+    assert!(POLICY_NAMES.iter().all(|policy| ended[&(*policy, "finished")] > 50), "{ended:?}");
+}
+
+/// Guards the properties against becoming vacuous.
+#[test]
+fn the_seeds_reach_everything() {
+    quiet();
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 1_000..1_200 {
+        for ((kind, detail), times) in well(seed, "ebb").facts {
+            let kind = kind.trim_start_matches("dev.ebb.").trim_end_matches(".v1");
+            *seen.entry(format!("{kind} {detail}").trim_end().to_owned()).or_default() += times;
+        }
+    }
+    println!("{seen:#?}");
+    let expected = [
+        "agent.gone",
+        "agent.joined",
+        "agent.reports_taken",
+        "checkpoint.accepted",
+        "checkpoint.damaged",
+        "checkpoint.retired",
+        "command.refused",
+        "command.taken",
+        "dataset.registered",
+        "executor.assigned",
+        "executor.gone",
+        "executor.leaving end",
+        "executor.leaving plan",
+        "executor.leaving reclaim",
+        "executor.leaving useless",
+        "executor.ready",
+        "executor.replica_held",
+        "fleet.declared",
+        "fleet.demand",
+        "generation.abandoned deadline",
+        "generation.abandoned lost",
+        "generation.abandoned superseded",
+        "generation.abandoned unlinked",
+        "generation.active",
+        "generation.departed",
+        "generation.peers_missing",
+        "generation.proposed checkpoint",
+        "generation.proposed fresh",
+        "generation.proposed recover",
+        "generation.proposed switch",
+        "generation.stepped",
+        "job.accepted",
+        "job.cancelled",
+        "job.finished",
+        "job.growth_paused",
+        "job.restarted",
+        "job.resumed",
+        "job.scaled",
+        "job.scaled nothing",
+        "job.slot_avoided",
+        "job.stalled",
+        "job.suspended",
+        "job.suspending",
+        "plan.failed",
+        "policy.chosen",
+        "slot.borrowed",
+        "slot.offered",
+        "slot.reclaimed",
+        "slot.returned",
+    ];
+    let missing: Vec<_> = expected.iter().filter(|kind| !seen.contains_key(**kind)).collect();
+    assert!(missing.is_empty(), "never seen: {missing:?}");
+}
