@@ -447,11 +447,12 @@ impl World {
             let state = self.describe(&id);
             self.found("L1: a job goes on", format!("{id}: {detail}; {state}"));
         }
-        let steps = self.schedule.setup.jobs.iter().map(|job| job.steps).min().unwrap_or(0);
+        let index = |id: &JobId| self.people.jobs.iter().position(|known| known == id);
+        let steps = |id: &JobId| index(id).map_or(0, |index| self.schedule.setup.jobs[index].steps);
         let calm = |(id, watched): (&JobId, &Watched)| {
             // One that is near its end is watched until it is there.
             waiting.contains(id)
-                || watched.newest.0 + NEAR_STEPS < steps
+                || watched.newest.0 + NEAR_STEPS < steps(id)
                     && watched.newest.0 >= watched.healed.0 + CALM_STEPS
                     && now.since_ms(watched.rose_at) < CALM_MS / 3
         };
