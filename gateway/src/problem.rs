@@ -272,6 +272,16 @@ pub fn outcome_unknown(repeat: Repeat) -> ApiError {
     ApiError::new(Kind::OutcomeUnknown, format!("the log did not say in time whether it kept this; {advice}"))
 }
 
+/// The answer to a command that the log put where nobody reads any more.
+#[must_use]
+pub fn passed_over() -> ApiError {
+    ApiError::new(
+        Kind::LogUnavailable,
+        "nothing was done: the log was shortened, and nobody reads where this was put; its operator has to restore the topic `commands`, then send \
+         it again",
+    )
+}
+
 impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
         tracing::warn!(%error, "reading the log failed");

@@ -5,7 +5,7 @@
 
 use crate::app::{App, now};
 use crate::identity::{self, IdempotencyKey};
-use crate::problem::{ApiError, Kind, Repeat, Target, outcome_unknown, refused};
+use crate::problem::{ApiError, Kind, Repeat, Target, outcome_unknown, passed_over, refused};
 use events_log::AppendError;
 use events_schema::batch::to_bytes;
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal};
@@ -109,7 +109,8 @@ fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Resul
 async fn send(app: &App, id: CommandId, command: Command, repeat: Repeat) -> Result<Decision, ApiError> {
     let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: now(), command };
     match call(app, Question::Command(id.clone()), to_bytes(&record), repeat).await? {
-        Some(Answer::Taken | Answer::Unremarked) => Ok(Decision::Done),
+        Some(Answer::Taken) => Ok(Decision::Done),
+        Some(Answer::Unremarked) => Err(passed_over()),
         Some(Answer::Refused(refusal)) => Ok(Decision::Refused(refusal)),
         Some(Answer::SetAside(reason)) => Err(set_aside("command", &reason)),
         None => Ok(Decision::Undecided(id)),
@@ -163,6 +164,10 @@ async fn call(app: &App, question: Question, record: Vec<u8>, repeat: Repeat) ->
                 Out::Answer(Outcome::Decided(answer)) => return Ok(Some(answer)),
                 Out::Answer(Outcome::Undecided(_)) => return Ok(None),
                 Out::Answer(Outcome::Unknown) => return Err(outcome_unknown(repeat)),
+                Out::Answer(Outcome::PassedOver(offset)) => {
+                    tracing::error!(%offset, "a command was appended where the controller had read before: `commands` was shortened");
+                    return Err(passed_over());
+                }
                 Out::Answer(Outcome::NotRecorded) => {
                     return Err(
                         refusal.map_or_else(|| ApiError::incident("an append that was not made"), ApiError::from)

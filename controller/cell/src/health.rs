@@ -25,8 +25,10 @@ pub(crate) const PROBED: [Stream; 4] = [Stream::Events, Stream::Demand, Stream::
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
-    /// Appends on their way, and since when.
-    appends: BTreeMap<Ticket, (Stream, u64)>,
+    /// Appends on their way.
+    appends: BTreeMap<Ticket, Append>,
+    /// Up to where streams were read by this process.
+    read: BTreeMap<Stream, Offset>,
     /// Streams whose last append was refused as impossible now.
     unwritable: BTreeSet<Stream>,
     /// Streams that could not be read the last time.
@@ -36,6 +38,15 @@ pub(crate) struct Health {
     short: BTreeMap<Stream, u32>,
     /// When they were last looked at.
     looked_ms: Option<u64>,
+}
+
+/// An append on its way.
+#[derive(Debug, Clone, Copy)]
+struct Append {
+    stream: Stream,
+    since_ms: u64,
+    /// Up to where the stream was read when it began: it takes its place behind that.
+    read: Offset,
 }
 
 /// An outstanding look at a stream's end.
@@ -68,18 +79,33 @@ impl Health {
         let usual = |since_ms: u64| now_ms.saturating_sub(since_ms) <= USUAL_MS;
         self.unwritable.is_empty()
             && self.unreadable.is_empty()
-            && self.appends.values().all(|(_, since_ms)| usual(*since_ms))
+            && self.appends.values().all(|append| usual(append.since_ms))
             && self.looks.values().all(|look| usual(look.at_ms))
     }
 
+    /// A stream was read up to here.
+    pub fn has_read(&mut self, stream: Stream, to: Offset) {
+        let read = self.read.entry(stream).or_default();
+        *read = to.max(*read);
+    }
+
     pub fn append_begun(&mut self, ticket: Ticket, stream: Stream, now_ms: u64) {
-        self.appends.insert(ticket, (stream, now_ms));
+        let read = self.read.get(&stream).copied().unwrap_or_default();
+        self.appends.insert(ticket, Append { stream, since_ms: now_ms, read });
+    }
+
+    /// An append took its place. One before what was read when it began can only have it in a stream that was shortened meanwhile, however
+    /// long that is again at the next look.
+    pub fn appended(&mut self, ticket: Ticket, offset: Offset) -> Option<Found> {
+        let Append { stream, read, .. } = self.appends.get(&ticket).copied()?;
+        self.append_ended(ticket, true);
+        (offset < read).then_some(Found::Shortened { stream, end: offset, known: read })
     }
 
     /// An append is answered; `taken` unless the log could not take it now. An unknown outcome is one of a log that is unwell.
     /// The stream, if it was writable until now and is not any more.
     pub fn append_ended(&mut self, ticket: Ticket, taken: bool) -> Option<Stream> {
-        let (stream, _) = self.appends.remove(&ticket)?;
+        let Append { stream, .. } = self.appends.remove(&ticket)?;
         if taken {
             self.unwritable.remove(&stream);
             return None;

@@ -4,6 +4,8 @@
 //! Fair: of what waits, every stream has its share of each batch, so none starves another. Next file: `lead.rs`, which commits.
 
 use crate::fold::{Fold, Positions};
+use crate::lead::Around;
+use crate::links::Links;
 use crate::message::Ticket;
 use crate::note::Note;
 use crate::outbox::Outbox;
@@ -11,7 +13,7 @@ use controller_core::{Input, Policy, State, decide_input, plan, plan_due};
 use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;
-use events_schema::report::Report;
+use events_schema::report::{Report, ReportRecord};
 use events_schema::{Epoch, Offset, Sequence, TimeMs};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -223,16 +225,11 @@ pub(crate) struct Due {
 }
 
 /// Takes a share of what is there, demand first, then reports, then commands, and decides about each; then about what is due.
-pub(crate) fn prepare(
-    policy: &dyn Policy,
-    fold: &Fold,
-    at: TimeMs,
-    intake: &Intake,
-    limits: &Limits,
-    due: &Due,
-    out: &mut Outbox,
-) -> Prepared {
-    let mut draft = Draft { committed: &fold.state, state: fold.state.clone(), at, policy, facts: Vec::new(), out };
+pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, around: &mut Around<'_>) -> Prepared {
+    let (policy, links, at) = (around.policy, around.links, around.at.max(fold.at));
+    let state = fold.state.clone();
+    let mut draft =
+        Draft { committed: &fold.state, state, at, policy, links, facts: Vec::new(), out: &mut *around.out };
     let counts = intake.counts(limits.inputs_max, limits.first);
     let mut taken = Vec::new();
     for (waiting, count) in intake.0.iter().zip(counts) {
@@ -264,6 +261,7 @@ struct Draft<'a> {
     state: State,
     at: TimeMs,
     policy: &'a dyn Policy,
+    links: &'a Links,
     facts: Vec<Fact>,
     out: &'a mut Outbox,
 }
@@ -274,6 +272,13 @@ impl Draft<'_> {
             // Earlier builds wrote down whom they gave up. It was true for the controller that wrote it, when it did; this one
             // looks itself.
             Ok(Input::Report(report)) if matches!(report.report, Report::AgentGone) => return,
+            // An agent that joined and does not speak now may be dead, and its word have come late: behind that of the one that replaced
+            // it, whose executors would be taken for gone. One that lives says it again on its next stream.
+            Ok(Input::Report(ReportRecord { server, incarnation, report: Report::AgentJoined { .. }, .. }))
+                if !self.links.speaks(&server, incarnation) =>
+            {
+                return;
+            }
             Ok(input) => self.decide(&input),
             Err(error) => Err(error.to_string()),
         };

@@ -7,6 +7,7 @@ use crate::end::{CellEnd, CellFailure};
 use crate::fold::Fold;
 use crate::health::Health;
 use crate::intake::{Counts, Due, Intake, Limits, Prepared, prepare};
+use crate::links::Links;
 use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
@@ -84,6 +85,7 @@ pub(crate) enum Step {
 pub(crate) struct Around<'a> {
     pub config: &'a CellConfig,
     pub policy: &'a dyn Policy,
+    pub links: &'a Links,
     pub now_ms: u64,
     /// Controller time.
     pub at: TimeMs,
@@ -159,8 +161,7 @@ impl Lead {
         if self.intake.is_empty() && !due.tick {
             return;
         }
-        let at = around.at.max(self.fold.at);
-        let prepared = prepare(around.policy, &self.fold, at, &self.intake, &self.limits, due, around.out);
+        let prepared = prepare(&self.fold, &self.intake, &self.limits, due, around);
         if !prepared.is_empty() {
             self.begin(prepared, around);
         }

@@ -155,6 +155,12 @@ impl Links {
         true
     }
 
+    /// Whether this agent process is the one that speaks for its server now.
+    pub fn speaks(&self, server: &ServerId, incarnation: u64) -> bool {
+        let link = self.speakers.get(server).and_then(|link| self.links.get(link));
+        link.is_some_and(|link| link.incarnation == Some(incarnation))
+    }
+
     /// Ends the stream that speaks for a server, so that its agent opens another and says again what was not taken.
     pub fn renew(&mut self, server: &ServerId, out: &mut Outbox) {
         if let Some(link) = self.speakers.get(server).copied() {

@@ -20,9 +20,11 @@ use crate::take_over::{Progress, Recovered, Surroundings, TakeOver};
 use controller_core::orders::{Touched, touched};
 use controller_core::state::Job;
 use controller_core::{Input, Policy, State, Watch};
+use events_rule::Stream;
+use events_schema::batch::InputStream;
 use events_schema::orders::Telemetry;
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, ExecutorId, ServerId, TimeMs};
+use events_schema::{Epoch, ExecutorId, Offset, ServerId, TimeMs};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -190,7 +192,9 @@ impl CellMachine {
             In::End { ticket, end } => self.end_is_known(ticket, Ok(end)),
             In::EndFailed { ticket, failure } => self.end_is_known(ticket, Err(failure)),
             In::Appended { ticket, offset } => {
-                self.health.append_ended(ticket, true);
+                if let Some(Found::Shortened { stream, end, known }) = self.health.appended(ticket, offset) {
+                    return self.shortened(stream, end, known);
+                }
                 if !self.report_is_answered(ticket, None) {
                     self.take_over(|take_over, around| take_over.appended(ticket, offset, around));
                     self.lead(|lead, around| lead.appended(ticket, offset, around));
@@ -279,27 +283,29 @@ impl CellMachine {
         answered.is_some()
     }
 
-    fn end_is_known(&mut self, ticket: Ticket, end: Result<events_schema::Offset, ReadFailure>) {
+    fn end_is_known(&mut self, ticket: Ticket, end: Result<Offset, ReadFailure>) {
         if matches!(self.phase, Phase::TakingOver(_)) {
             self.take_over(|take_over, around| take_over.end(ticket, end, around));
             return;
         }
         match self.health.found(ticket, end) {
             None | Some(Found::Nothing) => {}
-            Some(Found::End(events_rule::Stream::Events, end)) => self.lead(|lead, around| {
+            Some(Found::End(Stream::Events, end)) => self.lead(|lead, around| {
                 lead.events_end(end, around);
                 Step::Stay
             }),
             Some(Found::End(..)) => {}
             Some(Found::Unreadable(stream, reason)) => self.out.note(Note::ReadWaits { stream, reason }),
             Some(Found::Stopped(stream, reason)) => self.fail(CellFailure::Read { stream, reason }),
-            Some(Found::Shortened { stream: events_rule::Stream::Events, end, known }) => {
-                self.fail(CellFailure::EventsShortened { end, known });
-            }
-            Some(Found::Shortened { stream, end, known }) => {
-                self.fail(CellFailure::InputShortened { stream, end, taken: known });
-            }
+            Some(Found::Shortened { stream, end, known }) => self.shortened(stream, end, known),
         }
+    }
+
+    fn shortened(&mut self, stream: Stream, end: Offset, known: Offset) {
+        self.fail(match stream {
+            Stream::Events => CellFailure::EventsShortened { end, known },
+            stream => CellFailure::InputShortened { stream, end, taken: known },
+        });
     }
 
     fn fail(&mut self, failure: CellFailure) {
@@ -338,7 +344,10 @@ impl CellMachine {
         self.watch.forgive(self.now_ms);
         self.links.forgive(self.now_ms);
         self.health.forget_looks();
-        self.phase = Phase::Leading(Box::new(Lead::new(recovered, &self.config, self.now_ms)));
+        let lead = Lead::new(recovered, &self.config, self.now_ms);
+        note_read(&mut self.health, &lead);
+        self.phase = Phase::Leading(Box::new(lead));
+        self.reports.open(self.now_ms, &mut self.health, &mut self.out);
         self.publish(None);
         self.links.hurry();
     }
@@ -349,6 +358,7 @@ impl CellMachine {
         let around = &mut Around {
             config: &self.config,
             policy: &*self.policy.0,
+            links: &self.links,
             now_ms: self.now_ms,
             at: self.clock.at(self.now_ms),
             health: &mut self.health,
@@ -369,6 +379,7 @@ impl CellMachine {
                 }
                 let at_ms = self.now_ms + self.recover_backoff.pause_ms();
                 self.phase = Phase::TakingOver(Box::new(TakeOver::again(fold, at_ms)));
+                self.reports.close();
                 self.health.forget_looks();
                 self.out.note(Note::Recovering { reason });
             }
@@ -413,6 +424,9 @@ impl CellMachine {
             lead.go_on(&due, around);
             Step::Stay
         });
+        if let Phase::Leading(lead) = &self.phase {
+            note_read(&mut self.health, lead);
+        }
         self.reports.go_on(self.now_ms, &mut self.health, &mut self.out);
         let renews = self.renewing();
         self.links.go_on(self.now_ms, self.presence.lease_ms(), renews, &mut self.out);
@@ -464,8 +478,10 @@ impl CellMachine {
                 continue;
             };
             let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
-            let slot =
-                leader.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
+            // A job that starts has no leader.
+            let blamed = if let Report::JobStalled { blamed, .. } = &report { blamed.first() } else { None };
+            let about = leader.or_else(|| blamed.map(|blamed| blamed.executor.clone()));
+            let slot = about.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
             let Some(server) = slot.map(|slot| slot.server) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);
@@ -488,4 +504,9 @@ impl CellMachine {
         let parts = [phase, look, self.links.next_ms(), self.reports.next_ms(), self.deletions.next_ms()];
         parts.into_iter().flatten().min()
     }
+}
+
+/// What is appended from now on comes to stand behind what was read of the inputs.
+fn note_read(health: &mut Health, lead: &Lead) {
+    InputStream::ALL.map(Stream::from).into_iter().for_each(|input| health.has_read(input, lead.known(input)));
 }

@@ -22,6 +22,9 @@ const PAUSE_MAX_MS: u64 = 250;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reports {
     servers: BTreeMap<ServerId, Waiting>,
+    /// Whether the cell is ours. Until then they wait: only who has read how far reports are taken can tell whether one comes to stand
+    /// where nobody reads any more.
+    open: bool,
     /// Whose append it is.
     appends: BTreeMap<Ticket, ServerId>,
     /// When something is due again.
@@ -63,10 +66,25 @@ impl Waiting {
 }
 
 impl Reports {
-    /// A new stream of an agent: it says again what was left, from the beginning.
+    /// The cell is ours: what waits goes into the log.
+    pub fn open(&mut self, now_ms: u64, health: &mut Health, out: &mut Outbox) {
+        self.open = true;
+        let servers: Vec<ServerId> = self.servers.keys().cloned().collect();
+        servers.iter().for_each(|server| self.begin(server, now_ms, health, out));
+    }
+
+    /// The cell may be somebody else's.
+    pub fn close(&mut self) {
+        self.open = false;
+    }
+
+    /// A new stream of an agent: it says again whatever was not taken, from the beginning and in order, so all of it goes into the log once
+    /// more. What stands there already may have been passed over: its agent was not there when its turn came, or the log has lost it.
     pub fn hello(&mut self, server: &ServerId) {
         if let Some(waiting) = self.servers.get_mut(server) {
-            waiting.overflowed = false;
+            let begun = waiting.on_its_way.is_some() || waiting.again_ms.is_some();
+            waiting.records.truncate(usize::from(begun));
+            (waiting.newest, waiting.overflowed) = ((0, 0), false);
         }
     }
 
@@ -123,7 +141,7 @@ impl Reports {
 
     /// Tries again what is due.
     pub fn go_on(&mut self, now_ms: u64, health: &mut Health, out: &mut Outbox) {
-        if self.next_ms.take_if(|next_ms| *next_ms <= now_ms).is_none() {
+        if !self.open || self.next_ms.take_if(|next_ms| *next_ms <= now_ms).is_none() {
             return;
         }
         for (server, waiting) in &mut self.servers {
@@ -138,10 +156,13 @@ impl Reports {
 
     /// When something is due again.
     pub fn next_ms(&self) -> Option<u64> {
-        self.next_ms
+        self.next_ms.filter(|_| self.open)
     }
 
     fn begin(&mut self, server: &ServerId, now_ms: u64, health: &mut Health, out: &mut Outbox) {
+        if !self.open {
+            return;
+        }
         let begun = self.servers.get_mut(server).and_then(|waiting| waiting.begin(now_ms, health, out));
         if let Some(ticket) = begun {
             self.appends.insert(ticket, server.clone());

@@ -12,7 +12,7 @@ use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Fact, StallCause, StallRemedy};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, ExecutorId, Generation, JobId, Offset, Rank, Sequence, Step, TimeMs};
+use events_schema::{Digest, Epoch, ExecutorId, Generation, JobId, Offset, Rank, Sequence, Step, TimeMs};
 use proptest::prelude::*;
 use support::{Fault, LEASE_MS, WALL, World, has_dataset, server, slot};
 
@@ -299,6 +299,51 @@ fn inputs_that_are_emptied_while_a_controller_leads_are_noticed() {
     world.pass(30_000);
     let end = world.first().end.clone();
     assert!(matches!(end, Some(CellEnd::Failed(CellFailure::InputShortened { .. }))), "{end:?}");
+}
+
+/// Before the next look it was as long again as it had been: what had been put where it was short would have been passed over in silence.
+#[test]
+fn an_input_that_is_shortened_and_grows_again_at_once_is_noticed_by_where_reports_come_to_stand() {
+    let mut world = World::led();
+    let link = world.agent(0, "s1", 7, 1);
+    world.pass(1_000);
+    let reports = world.log.end(Stream::Reports);
+    assert!(reports > Offset(0) && world.first().end.is_none());
+    world.log.truncate(Stream::Reports, 0);
+    world.report(0, link, 2, Report::SlotTakenBack { slot: slot("s1", 0) });
+    let end = world.first().end.clone();
+    let expected = CellFailure::InputShortened { stream: Stream::Reports, end: Offset(0), taken: reports };
+    assert_eq!(end, Some(CellEnd::Failed(expected)));
+}
+
+fn joined() -> Report {
+    Report::AgentJoined { slots: 1, class: Digest::of(b"class"), address: "http://127.0.0.1:1".to_owned() }
+}
+
+/// Found by a random schedule: the word of a dead agent came behind that of the one that had replaced it, whose executors were taken for gone
+/// and whose reports nobody took from then on.
+#[test]
+fn the_late_word_of_a_dead_agent_replaces_nobody() {
+    let mut world = World::led();
+    world.agent(0, "s1", 8, 1);
+    let late = ReportRecord { server: server("s1"), incarnation: 7, number: 1, at: TimeMs(1), report: joined() };
+    world.log.append(Stream::Reports, to_bytes(&late));
+    world.pass(1_000);
+    assert_eq!(world.first().state().server(&server("s1")).unwrap().incarnation, 8);
+}
+
+#[test]
+fn an_agent_that_was_not_there_when_its_word_was_taken_says_it_again() {
+    let mut world = World::led();
+    let link = world.hello(0, "s1", 7);
+    world.log.stalled = true;
+    world.report(0, link, 1, joined());
+    world.take(0, In::LinkClosed { link });
+    world.log.stalled = false;
+    world.pass(500);
+    assert!(world.first().state().server(&server("s1")).is_none());
+    world.agent(0, "s1", 7, 1);
+    assert!(world.first().is_connected("s1"));
 }
 
 #[test]

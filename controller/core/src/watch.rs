@@ -118,9 +118,8 @@ impl Watch {
         self.stragglers.retain(running, |executor| state.executor(executor).is_some());
         let mut reports = Vec::new();
         for job in state.placed.keys() {
-            let Some(known) = state.job(job).filter(|known| matches!(known.phase, JobPhase::Running(..))) else {
-                continue;
-            };
+            let works = |known: &&Job| matches!(known.phase, JobPhase::Starting(_) | JobPhase::Running(..));
+            let Some(known) = state.job(job).filter(works) else { continue };
             if self.jobs.get(job).is_some_and(|watched| now_ms < watched.quiet_until_ms) {
                 continue;
             }
@@ -141,6 +140,19 @@ impl Watch {
         reports
     }
 
+    /// Who has to get on: the members of the generation in force. Of a job that starts, those that are in a unit of one that is over: they
+    /// are to come together with the others and cannot before it ends.
+    fn watched_members(&self, id: &JobId, job: &Job, state: &State) -> Vec<ExecutorId> {
+        if let Some(active) = job.active() {
+            return active.members.iter().cloned().collect();
+        }
+        let computes = |number: &ExecutorId| {
+            self.executors.get(number).is_some_and(|heard| matches!(kind(&heard.progress), Kind::Unit(_)))
+        };
+        let there = state.executors_of(id).filter(|(number, executor)| executor.leaving.is_none() && computes(number));
+        there.map(|(number, _)| number.clone()).collect()
+    }
+
     /// What the members of a job have computed so far, if all of them were heard just now.
     fn gradients(&self, now_ms: u64, job: &Job) -> Option<BTreeMap<ExecutorId, Gradients>> {
         let said = |member: &ExecutorId| {
@@ -152,7 +164,7 @@ impl Watch {
 
     /// Whether a job stalls, if all of its members were heard just now and are to stay.
     fn stall(&mut self, now_ms: u64, id: &JobId, job: &Job, state: &State) -> Option<Report> {
-        let members: Vec<ExecutorId> = job.active()?.members.iter().cloned().collect();
+        let members = self.watched_members(id, job, state);
         let stays = |executor: &ExecutorId| state.executor(executor).is_some_and(|executor| executor.leaving.is_none());
         // One that is not heard may be doing anything.
         let all_heard = members.iter().all(|member| {
@@ -305,6 +317,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{reported, training};
+    use events_schema::fact::Fact;
     use events_schema::{Generation, TimeMs};
     use serde_json::json;
 
@@ -325,6 +338,13 @@ mod tests {
         fn with(said: serde_json::Value) -> Self {
             let job = JobId::parse("job-a").unwrap();
             Self { state: training(&job, 2, &said), job, watch: Watch::default(), now_ms: 1_000 }
+        }
+
+        /// Both are there, and no generation is in force any more.
+        fn starts_anew(&mut self) {
+            let restarted = Fact::JobRestarted { job: self.job.clone(), from: Step(0) };
+            self.state.apply(self.state.at, &restarted);
+            assert!(self.state.job(&self.job).unwrap().active().is_none());
         }
 
         fn say(&mut self, number: u32, step: u64, phase: Phase, waits_for: WaitsFor, totals: (u64, u64, u64)) {
@@ -425,6 +445,18 @@ mod tests {
         assert!((1_800_000..=1_801_000).contains(&after_ms), "{after_ms}");
         let mut story = Story::new();
         let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert!((600_000..=601_000).contains(&after_ms), "{after_ms}");
+    }
+
+    /// Found by a random schedule: a newcomer that hung outlived the generation that it was to come into, and the job that started anew
+    /// waited for it, one deadline after the other.
+    #[test]
+    fn who_hangs_in_a_unit_of_a_generation_that_is_over_is_blamed_while_its_job_starts() {
+        let mut story = Story::new();
+        story.starts_anew();
+        let idle = (0, Phase::Joining, WaitsFor::Peers(vec![1]), (4, 0, 50));
+        let (after_ms, stall) = story.until_stall(700, &|_| [idle.clone(), computing(1, 50)]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
         assert!((600_000..=601_000).contains(&after_ms), "{after_ms}");
     }
 

@@ -10,6 +10,7 @@
 //! | the log acknowledged it, nobody has decided | [`Outcome::Undecided`] | 202 |
 //! | the log said nothing in time, or that it does not know | [`Outcome::Unknown`] | 503, with how to repeat it safely |
 //! | the log said that nothing was written | [`Outcome::NotRecorded`] | 503 or 413 |
+//! | the log put it where everything is read already | [`Outcome::PassedOver`] | 503: the log was shortened |
 //!
 //! So "acknowledged" means durable, and it ends at [`Waits::total_ms`] at the latest, also while the log stalls.
 //! Reading order: this file, `answers.rs` (what facts say about inputs).
@@ -126,6 +127,9 @@ pub enum Outcome {
     Unknown,
     /// It is not in the log and will not be.
     NotRecorded,
+    /// A command stands at this place and the controller had read beyond it before: the log was shortened, and nobody will take what is
+    /// appended until it is as long as it was.
+    PassedOver(Offset),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,8 +179,13 @@ impl Call {
             // What was acknowledged stays so, and a doubt is not lifted by a later refusal.
             _ => {}
         }
-        if let Some(answer) = self.question.look(answers, self.offset()) {
-            return self.answer(Outcome::Decided(answer));
+        match (self.question.look(answers, self.offset()), &self.question, self.offset()) {
+            // A command that was taken is known by its id: one at a place that was taken, of which nothing is known, was not there then.
+            (Some(Answer::Unremarked), Question::Command(_), Some(offset)) => {
+                return self.answer(Outcome::PassedOver(offset));
+            }
+            (Some(answer), ..) => return self.answer(Outcome::Decided(answer)),
+            (None, ..) => {}
         }
         if now >= self.until {
             let outcome = self.offset().map_or(Outcome::Unknown, Outcome::Undecided);

@@ -97,6 +97,13 @@ impl World {
             Outcome::Undecided(place) => assert!(acknowledged && *place == PLACE && self.undecided()),
             Outcome::Unknown => assert!(!acknowledged && self.undecided()),
             Outcome::NotRecorded => assert_eq!(self.told, [In::NotRecorded]),
+            Outcome::PassedOver(place) => {
+                assert!(acknowledged && *place == PLACE && self.decided == Some(Answer::Unremarked));
+                assert!(
+                    matches!(self.question, Question::Command(_)),
+                    "a signal may be older than what its fleet said since"
+                );
+            }
         }
     }
 
@@ -239,6 +246,17 @@ fn a_decision_read_before_the_acknowledgement_counts() {
         (1, Outcome::Decided(Answer::Refused(refusal())))
     );
     assert_eq!(outcome(1, &[(1, Event::PassedOver), (2, Event::Appended)]), (3, Outcome::Decided(Answer::Unremarked)));
+}
+
+/// Found by review (2.2): in a log that was shortened, commands that nobody would ever take were answered as done.
+#[test]
+fn a_command_that_is_put_where_everything_is_read_already_is_not_said_to_be_done() {
+    let early = [(1, Event::PassedOver), (2, Event::Appended)];
+    assert_eq!(outcome(0, &early), (3, Outcome::PassedOver(PLACE)));
+    let late = [(1, Event::Appended), (2, Event::PassedOver)];
+    assert_eq!(outcome(0, &late), (3, Outcome::PassedOver(PLACE)));
+    let known = [(1, Event::Taken), (1, Event::PassedOver), (2, Event::Appended)];
+    assert_eq!(outcome(0, &known), (1, Outcome::Decided(Answer::Taken)));
 }
 
 #[test]

@@ -1,5 +1,12 @@
-//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [MUTANT]` or `chaos FILE`.
+//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [MUTANT]` or `chaos FILE [facts]`. `quiet` prints
+//! findings only, `facts` what was decided when.
 
+use events_rule::Stream;
+use events_schema::Offset;
+use events_schema::batch::{EventRecord, from_bytes};
+use events_schema::report::ReportRecord;
+use loadtest_world::time::At;
+use loadtest_world::world::World;
 use loadtest_world::{Mutant, Mutants, Outcome, Schedule, run, shrink, weather};
 
 fn main() {
@@ -8,12 +15,15 @@ fn main() {
     let quoted = |name: &String| serde_json::from_value::<Mutant>(serde_json::Value::from(name.as_str())).ok();
     let mutants = Mutants(arguments.iter().filter_map(quoted).collect());
     let numbers: Vec<u64> = arguments.iter().filter_map(|text| text.parse().ok()).collect();
-    let shrinks = arguments.iter().any(|word| word == "shrink");
+    let says = |word: &str| arguments.iter().any(|argument| argument == word);
+    let (shrinks, quiet) = (says("shrink"), says("quiet"));
     match numbers[..] {
         [first, count] => (first..first + count).for_each(|seed| {
             let schedule = weather::schedule(seed);
             let outcome = run(&schedule, &mutants);
-            print(&seed.to_string(), &outcome);
+            if !quiet || outcome.finding.is_some() {
+                print(&seed.to_string(), &outcome);
+            }
             if shrinks && outcome.finding.is_some() {
                 println!("{}", serde_json::to_string(&shrink(&schedule, &mutants)).unwrap_or_default());
             }
@@ -21,7 +31,12 @@ fn main() {
         _ => arguments.iter().filter(|name| name.ends_with(".json")).for_each(|name| {
             let text = std::fs::read_to_string(name).unwrap_or_default();
             match serde_json::from_str::<Schedule>(&text) {
-                Ok(schedule) => print(name, &run(&schedule, &mutants)),
+                Ok(schedule) => {
+                    if says("facts") {
+                        print_facts(&schedule, &mutants);
+                    }
+                    print(name, &run(&schedule, &mutants));
+                }
                 Err(error) => println!("{name} is no schedule: {error}"),
             }
         }),
@@ -33,5 +48,27 @@ fn print(name: &str, outcome: &Outcome) {
     match finding {
         Some(found) => println!("{name}: {} [{time_ms} ms, {events} events] {}", found.property, found.detail),
         None => println!("{name}: well, {time_ms} ms, {events} events, {steps} steps, {generations} generations"),
+    }
+}
+
+/// Everything that the log comes to hold of what agents report and controllers decide, with true time.
+fn print_facts(schedule: &Schedule, mutants: &Mutants) {
+    let mut world = World::new(schedule.clone(), mutants.clone());
+    let (mut known, mut reports) = (Offset(0), Offset(0));
+    while world.checks.findings.is_empty() && !world.checks.done && world.turn() {
+        for record in world.log.records(Stream::Reports, reports).to_vec() {
+            reports = record.offset.next();
+            let ms = world.now().since_ms(At(0));
+            println!("{ms:>8} {} {:?}", record.offset, from_bytes::<ReportRecord>(&record.bytes));
+        }
+        for record in world.log.records(Stream::Events, known).to_vec() {
+            known = record.offset.next();
+            let ms = world.now().since_ms(At(0));
+            match from_bytes(&record.bytes) {
+                Ok(EventRecord::Batch(batch)) => batch.facts.iter().for_each(|fact| println!("{ms:>8} {fact:?}")),
+                Ok(other) => println!("{ms:>8} {other:?}"),
+                Err(error) => println!("{ms:>8} {error}"),
+            }
+        }
     }
 }

@@ -2,67 +2,112 @@
 
 use crate::schedule::{Act, Place};
 use crate::time::At;
-use crate::world::{Begin, Body, CONTROL, Event, Over, Pid, World};
+use crate::world::{Begin, CONTROL, Event, Over, Pid, World};
+use events_schema::batch::InputStream;
 use events_schema::command::Command;
 use std::collections::BTreeSet;
 use workers_agent_core::ProcessEnd;
 
+/// Something that waits for a phase happens up to so long after it began, or at once.
+const INTO_PHASE_MS: u64 = 60;
+
 impl World {
-    /// An entry's time has come.
+    /// An entry's time has come; it may still wait for a phase.
+    pub fn entry_is_due(&mut self, index: usize) {
+        match self.schedule.entries[index].when {
+            Some(_) => self.awaited.push(index),
+            None => self.act(index),
+        }
+    }
+
+    /// Whoever waited for what the first job is at now has waited long enough.
+    pub fn act_in_phase(&mut self) {
+        let (phase, entries) = (self.phase(), &self.schedule.entries);
+        let due: Vec<usize> = self.awaited.extract_if(.., |index| entries[*index].when == Some(phase)).collect();
+        for index in due {
+            let in_ms = if self.chance.one_in(2) { 0 } else { self.chance.below(INTO_PHASE_MS) };
+            self.bus.put(self.until(in_ms), Event::Act(index));
+        }
+    }
+
+    /// An entry of the schedule happens.
     pub fn act(&mut self, index: usize) {
         let act = self.schedule.entries[index].act.clone();
-        let phase = self.phase();
-        self.checks.note_act(act.name(), phase);
+        let (name, phase) = (act.name(), self.phase());
+        let met = match act {
+            Act::Cancel { .. } | Act::Suspend { .. } | Act::Resume { .. } => self.user_acts(act),
+            Act::Demand { .. } | Act::TakeBack { .. } | Act::RedButton { .. } | Act::Declare { .. } => {
+                self.fleet_acts(act)
+            }
+            Act::CrashController { .. } | Act::StopController { .. } | Act::RivalController => {
+                self.controller_acts(act)
+            }
+            Act::StallLog { .. }
+            | Act::LoseAcknowledgements { .. }
+            | Act::AppendLate { .. }
+            | Act::RefuseAppends { .. }
+            | Act::ShortenInput { .. } => self.log_acts(act),
+            Act::StoreAway { .. } | Act::SlowStore { .. } | Act::ListLate { .. } | Act::DamageCheckpoint { .. } => {
+                self.store_acts(act)
+            }
+            Act::Cut { .. } | Act::ResetLinks { .. } | Act::ForgetConnections { .. } | Act::SlowLinks { .. } => {
+                self.net_acts(act)
+            }
+            _ => self.host_acts(act),
+        };
+        // What met nobody says nothing.
+        if met {
+            self.checks.note_act(name, phase.name());
+        }
+    }
+
+    fn user_acts(&mut self, act: Act) -> bool {
         match act {
             Act::Cancel { job } => self.job_command(job, |job| Command::CancelJob { job }),
             Act::Suspend { job } => self.job_command(job, |job| Command::SuspendJob { job }),
             Act::Resume { job } => self.job_command(job, |job| Command::ResumeJob { job }),
+            _ => false,
+        }
+    }
+
+    fn fleet_acts(&mut self, act: Act) -> bool {
+        match act {
             Act::Demand { server, needed } => self.demand(server + 1, needed),
             Act::TakeBack { server, slots, within_ms } => {
-                self.take_back(server + 1, slots.into_iter().collect(), within_ms);
+                self.take_back(server + 1, slots.into_iter().collect(), within_ms)
             }
-            Act::RedButton { server } => self.red_button(server + 1),
-            Act::Declare { server, slots } => self.declare(server + 1, slots),
-            Act::ExitExecutor { pick, status } => {
-                self.on_executor(pick, |world, pid| world.end_executor(pid, ProcessEnd::Exited(status)));
+            Act::RedButton { server } => {
+                self.red_button(server + 1);
+                true
             }
-            Act::KillExecutor { pick } => self.on_executor(pick, World::kill),
-            Act::StopExecutor { pick, for_ms } => self.on_executor(pick, |world, pid| world.stop_for(pid, for_ms)),
-            Act::HangInUnit { pick } => self.on_executor(pick, |world, pid| {
-                world.executor_mut(pid).into_iter().for_each(|executor| executor.hangs = true);
-            }),
-            Act::CrashAgent { server, down_ms } => self.crash_agent(server + 1, down_ms),
-            Act::StopAgent { server, for_ms } => {
-                let place = server + 1;
-                self.excuse(place);
-                if let Some(pid) = self.hosts[usize::from(place)].agent {
-                    self.stop_for(pid, for_ms);
-                }
+            Act::Declare { server, slots } => {
+                self.declare(server + 1, slots);
+                true
             }
-            Act::CrashServer { server, down_ms } => self.crash_server(server + 1, down_ms),
-            Act::SlowServer { server, times, for_ms } => {
-                let until = self.until(for_ms);
-                let host = &mut self.hosts[usize::from(server) + 1];
-                (host.slow, host.slow_until) = (times, until);
-            }
+            _ => false,
+        }
+    }
+
+    fn controller_acts(&mut self, act: Act) -> bool {
+        if matches!(act, Act::RivalController) {
+            self.begin_controller();
+            return true;
+        }
+        let Some(pid) = self.controller else { return false };
+        match act {
             Act::CrashController { down_ms } => {
-                if let Some(pid) = self.controller.take() {
-                    self.end_process(pid);
-                    self.bus.put(self.bus.now().plus_ms(down_ms), Event::Begin(Begin::Controller));
-                }
+                self.controller = None;
+                self.end_process(pid);
+                self.bus.put(self.until(down_ms), Event::Begin(Begin::Controller));
             }
-            Act::StopController { for_ms } => {
-                if let Some(pid) = self.controller {
-                    self.stop_for(pid, for_ms);
-                }
-            }
-            Act::RivalController => self.begin_controller(),
-            Act::Cut { from, to, for_ms } => {
-                self.cut(from, to);
-                self.bus.put(self.until(for_ms), Event::Over(Over::Cut(from, to)));
-            }
-            Act::ResetLinks { from, to } => self.reset_links(from, to),
-            Act::SlowLinks { times, for_ms } => (self.net.slow, self.net.slow_until) = (times, self.until(for_ms)),
+            Act::StopController { for_ms } => self.stop_for(pid, for_ms),
+            _ => return false,
+        }
+        true
+    }
+
+    fn log_acts(&mut self, act: Act) -> bool {
+        match act {
             Act::StallLog { for_ms } => {
                 self.log.stalled_until = self.log.stalled_until.max(self.until(for_ms));
                 self.log.stalled_for_ms = for_ms;
@@ -71,12 +116,69 @@ impl World {
             Act::LoseAcknowledgements { for_ms } => self.log.loses_acknowledgements_until = self.until(for_ms),
             Act::AppendLate { for_ms } => self.log.late_until = self.until(for_ms),
             Act::RefuseAppends { for_ms } => self.log.refuses_until = self.until(for_ms),
+            Act::ShortenInput { topic, records, for_ms } => {
+                self.bus.put(self.until(for_ms), Event::Over(Over::Short(topic.into())));
+                return self.shorten(topic.into(), records);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn store_acts(&mut self, act: Act) -> bool {
+        match act {
             Act::StoreAway { for_ms } => self.store.away_until = self.until(for_ms),
             Act::SlowStore { times, for_ms } => (self.store.slow, self.store.slow_until) = (times, self.until(for_ms)),
+            Act::ListLate { for_ms } => self.store.lists_late_until = self.until(for_ms),
             Act::DamageCheckpoint { job } => {
-                if let Some(job) = self.people.jobs.get(usize::from(job)).cloned() {
-                    self.store.damage(&job);
-                }
+                let job = self.people.jobs.get(usize::from(job)).cloned();
+                return job.is_some_and(|job| self.store.damage(&job));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn net_acts(&mut self, act: Act) -> bool {
+        match act {
+            Act::Cut { from, to, for_ms } => {
+                self.cut(from, to);
+                self.bus.put(self.until(for_ms), Event::Over(Over::Cut(from, to)));
+            }
+            Act::ResetLinks { from, to } => return self.reset_links(from, to),
+            Act::ForgetConnections { at, other } => return self.forget_connections(at, other),
+            Act::SlowLinks { times, for_ms } => (self.net.slow, self.net.slow_until) = (times, self.until(for_ms)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// What happens to a host, its agent or an executor on it.
+    fn host_acts(&mut self, act: Act) -> bool {
+        match act {
+            Act::KillExecutor { pick } => return self.on_executor(pick, World::kill),
+            Act::ExitExecutor { pick, status } => {
+                return self.on_executor(pick, |world, pid| world.end_executor(pid, ProcessEnd::Exited(status)));
+            }
+            Act::StopExecutor { pick, for_ms } => {
+                return self.on_executor(pick, |world, pid| world.stop_for(pid, for_ms));
+            }
+            Act::HangInUnit { pick } => {
+                return self.on_executor(pick, |world, pid| {
+                    world.executor_mut(pid).into_iter().for_each(|executor| executor.hangs = true);
+                });
+            }
+            Act::CrashAgent { server, down_ms } => return self.crash_agent(server + 1, down_ms),
+            Act::StopAgent { server, for_ms } => return self.stop_agent(server + 1, for_ms),
+            Act::CrashServer { server, down_ms } => {
+                // Power is gone: nothing on it says a last word.
+                self.hosts[usize::from(server) + 1].up = false;
+                return self.crash_agent(server + 1, down_ms);
+            }
+            Act::SlowServer { server, times, for_ms } => {
+                let until = self.until(for_ms);
+                let host = &mut self.hosts[usize::from(server) + 1];
+                (host.slow, host.slow_until) = (times, until);
             }
             Act::FullDisk { server, for_ms } => {
                 self.excuse(server + 1);
@@ -88,24 +190,28 @@ impl World {
                 self.policy_panics.store(true, std::sync::atomic::Ordering::Relaxed);
                 self.bus.put(self.policy_panics_until, Event::Over(Over::Nothing));
             }
+            _ => return false,
         }
+        true
     }
 
     fn until(&self, for_ms: u64) -> At {
         self.now().plus_ms(for_ms)
     }
 
-    fn job_command(&mut self, job: u16, command: impl FnOnce(events_schema::JobId) -> Command) {
-        if let Some(job) = self.people.jobs.get(usize::from(job)).cloned() {
-            self.command(command(job));
-        }
+    fn job_command(&mut self, job: u16, command: impl FnOnce(events_schema::JobId) -> Command) -> bool {
+        let Some(job) = self.people.jobs.get(usize::from(job)).cloned() else { return false };
+        self.command(command(job));
+        true
     }
 
-    fn on_executor(&mut self, pick: u64, act: impl FnOnce(&mut World, Pid)) {
+    fn on_executor(&mut self, pick: u64, act: impl FnOnce(&mut World, Pid)) -> bool {
         let there: Vec<Pid> = self.processes.keys().copied().filter(|pid| self.executor(*pid).is_some()).collect();
-        if !there.is_empty() {
-            act(self, there[(pick % there.len() as u64) as usize]);
+        if there.is_empty() {
+            return false;
         }
+        act(self, there[(pick % there.len() as u64) as usize]);
+        true
     }
 
     fn stop_for(&mut self, pid: Pid, for_ms: u64) {
@@ -113,22 +219,23 @@ impl World {
         self.bus.put(self.until(for_ms), Event::Over(Over::Stop(pid)));
     }
 
+    fn stop_agent(&mut self, place: Place, for_ms: u64) -> bool {
+        self.excuse(place);
+        let Some(pid) = self.hosts[usize::from(place)].agent else { return false };
+        self.stop_for(pid, for_ms);
+        true
+    }
+
     /// Direct take-backs that are under way at a server need not be in time.
     fn excuse(&mut self, place: Place) {
         self.people.asked.values_mut().filter(|asked| asked.place == place).for_each(|asked| asked.excused = true);
     }
 
-    fn crash_agent(&mut self, place: Place, down_ms: u64) {
-        if let Some(pid) = self.hosts[usize::from(place)].agent {
-            self.end_process(pid);
-            self.bus.put(self.until(down_ms), Event::Begin(Begin::Agent(place)));
-        }
-    }
-
-    /// Power is gone: nothing on it says a last word.
-    fn crash_server(&mut self, place: Place, down_ms: u64) {
-        self.hosts[usize::from(place)].up = false;
-        self.crash_agent(place, down_ms);
+    fn crash_agent(&mut self, place: Place, down_ms: u64) -> bool {
+        let Some(pid) = self.hosts[usize::from(place)].agent else { return false };
+        self.end_process(pid);
+        self.bus.put(self.until(down_ms), Event::Begin(Begin::Agent(place)));
+        true
     }
 
     /// From now on nothing is wrong with the log, the store, one controller, and the servers of the core with all that is between them. What has
@@ -140,7 +247,8 @@ impl World {
         (self.log.stalled_until, self.log.stalled_for_ms) = (now, 0);
         (self.log.refuses_until, self.log.loses_acknowledgements_until, self.log.late_until) = (now, now, now);
         self.log_goes_on();
-        (self.store.away_until, self.store.slow_until) = (now, now);
+        InputStream::ALL.into_iter().for_each(|input| self.repair(input));
+        (self.store.away_until, self.store.slow_until, self.store.lists_late_until) = (now, now, now);
         (self.net.slow_until, self.policy_panics_until) = (now, now);
         self.policy_panics.store(false, std::sync::atomic::Ordering::Relaxed);
         self.join_all(&core);
@@ -157,34 +265,8 @@ impl World {
                 self.begin_agent(place);
             }
         }
+        // What has waited in vain until now does not happen any more.
+        self.awaited.clear();
         self.checks.watch(&self.log.truth, &self.people.jobs, now);
-    }
-
-    /// What the first job is at, for the counters.
-    #[must_use]
-    pub fn phase(&self) -> &'static str {
-        use controller_core::state::JobPhase;
-        use events_schema::fact::Entry;
-        let leading = self.controller.and_then(|pid| self.processes.get(&pid)).is_some_and(|process| {
-            matches!(&process.body, Body::Cell(cell) if cell.machine.is_leading()) && !process.stopped
-        });
-        if !leading {
-            return "no controller";
-        }
-        let Some(job) = self.people.jobs.first().and_then(|job| self.log.truth.job(job)) else { return "no job" };
-        let copies = self.processes.values().any(|p| matches!(&p.body, Body::Executor(e) if e.is_copying()));
-        let proposed = job.placement().and_then(|placement| placement.proposed.as_ref()).map(|p| &p.entry);
-        match (&job.phase, proposed) {
-            (JobPhase::Queued, _) => "queued",
-            (JobPhase::Suspended, _) => "suspended",
-            (JobPhase::Suspending(..), _) => "suspending",
-            (JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. }, _) => "ended",
-            (_, Some(Entry::Recover)) => "recovering",
-            (_, Some(Entry::Switch { .. })) => "switching",
-            (_, Some(_)) => "beginning",
-            (JobPhase::Running(..), None) if copies => "copying",
-            (JobPhase::Running(..), None) => "running",
-            (JobPhase::Starting(_), None) => "starting",
-        }
     }
 }

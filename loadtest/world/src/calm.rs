@@ -23,6 +23,9 @@ const GENERATIONS_MAX: u64 = 3;
 /// Claims that a controller asks for after the healing, beside those that answer an older one of its own which landed only then.
 const CLAIMS_MAX: u64 = 1;
 
+/// Generations for each unit that hangs: without whoever is in it, and with another one in its place.
+const HUNG_GENERATIONS: u64 = 2;
+
 /// What happened since the healing.
 #[derive(Debug, Default)]
 pub struct Calm {
@@ -97,6 +100,7 @@ impl World {
     /// A batch counts.
     pub fn note_batch(&mut self, batch: &Batch) {
         let (Some(healed_at), now) = (self.healed_at, self.now()) else { return };
+        let hung = self.hung_units();
         let calm = &mut self.checks.calm;
         if let Some(what) = restless(batch) {
             calm.restless = Some((now, what));
@@ -119,7 +123,7 @@ impl World {
             }
         }
         let setup = &self.schedule.setup;
-        let most = outside(setup) + GENERATIONS_MAX + calm.changes;
+        let most = outside(setup) + GENERATIONS_MAX + calm.changes + HUNG_GENERATIONS * hung;
         let many = calm.proposed.iter().find(|(_, proposed)| proposed.len() as u64 > most);
         if let Some((job, proposed)) = many.filter(|_| since_ms <= patience_ms(setup)) {
             let detail = format!("{job}, more than {most}: {}", proposed.join(", "));
@@ -150,7 +154,7 @@ impl World {
         let asked_at = healed_at.plus_ms(CORE_NEEDS_MS.1).max(self.checks.calm.ended_at);
         let restless = self.checks.calm.restless.as_ref();
         let rests = now.since_ms(restless.map_or(asked_at, |(at, _)| (*at).max(asked_at))) >= REST_MS;
-        let by = asked_at.plus_ms(patience_ms(&self.schedule.setup) + REST_MS);
+        let by = asked_at.plus_ms(self.longest_patience_ms() + REST_MS);
         if !rests && now > by {
             let detail = restless.map_or_else(String::new, |(_, what)| format!("what was decided last is {what}"));
             self.found("L5: with constant input nothing new is decided", detail);

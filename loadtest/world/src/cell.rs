@@ -114,7 +114,10 @@ impl World {
             Out::Delete { number, name } => self.delete(pid, number, &name),
             Out::StandDown(end) => self.stand_down(pid, &end),
             Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
-            Out::Committed(committed) => self.check_committed(&committed),
+            Out::Committed(committed) => {
+                self.note_leader(pid);
+                self.check_committed(&committed);
+            }
             Out::Telemetry(_) | Out::Note(_) => {}
         }
     }
@@ -133,7 +136,9 @@ impl World {
 
     fn stand_down(&mut self, pid: Pid, end: &controller_cell::CellEnd) {
         self.checks.controllers_ended += 1;
-        if let controller_cell::CellEnd::Failed(failure) = end {
+        if let controller_cell::CellEnd::Failed(failure) = end
+            && !self.is_rightly_refused(failure)
+        {
             self.found("no controller fails on a log that keeps its word", failure.to_string());
         }
         self.end_process(pid);

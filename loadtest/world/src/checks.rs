@@ -6,6 +6,7 @@
 
 use crate::calm::Calm;
 use crate::cell::AGENT_LEASE_MS;
+use crate::ends::Ends;
 use crate::numbers::{REPLICA, Reference};
 use crate::people::TAKE_BACK_GRACE_MS;
 use crate::schedule::{Schedule, Setup};
@@ -26,7 +27,7 @@ use workers_session::{Membership, Tag};
 /// How often liveness is looked at.
 pub const LOOK_MS: u64 = 1_000;
 /// A log's new controller, from the healing until it leads: start, claim, read, and a lease in which agents find it.
-const TAKE_OVER_MS: u64 = 15_000;
+pub const TAKE_OVER_MS: u64 = 15_000;
 /// What is acknowledged is decided so long after the healing, or after its acknowledgement.
 const DECISION_MS: u64 = TAKE_OVER_MS;
 /// A run is over when all has gone well for so long.
@@ -99,6 +100,7 @@ pub struct Checks {
     undecided: BTreeMap<(InputStream, Offset), At>,
     /// Since when slots are on their way back.
     reclaimed: BTreeMap<SlotId, At>,
+    pub ends: Ends,
     pub calm: Calm,
     pub controllers_ended: u64,
     /// How often each kind of fact counted.
@@ -128,6 +130,7 @@ impl Checks {
             watched: BTreeMap::new(),
             undecided: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
+            ends: Ends::default(),
             calm: Calm::default(),
             controllers_ended: 0,
             facts: BTreeMap::new(),
@@ -162,6 +165,24 @@ impl Checks {
         }
     }
 
+    /// When the highest step of a job was done.
+    pub fn stepped_at(&self, job: &JobId) -> At {
+        self.newest.get(job).map_or(At(0), |(_, at)| *at)
+    }
+
+    /// A shortened topic has lost what stands from `cut` on; what of it was acknowledged and is not decided.
+    pub fn lose(&mut self, stream: InputStream, cut: Offset) -> Vec<Offset> {
+        let lost = self.undecided.extract_if(.., |(of, offset), _| *of == stream && *offset >= cut);
+        lost.map(|((_, offset), _)| offset).collect()
+    }
+
+    /// It has `lost` records back, before those that were appended since.
+    pub fn restore(&mut self, stream: InputStream, cut: Offset, lost: u64, acknowledged: Vec<Offset>, at: At) {
+        let since = self.lose(stream, cut).into_iter().map(|offset| Offset(offset.0 + lost));
+        let all: Vec<Offset> = since.chain(acknowledged).collect();
+        self.undecided.extend(all.into_iter().map(|offset| ((stream, offset), at)));
+    }
+
     /// Begins to watch the jobs that are to run.
     pub fn watch(&mut self, truth: &State, jobs: &[JobId], at: At) {
         for id in jobs {
@@ -186,8 +207,12 @@ pub fn outside(setup: &Setup) -> u64 {
 /// Longest time without a new highest step.
 #[must_use]
 pub fn patience_ms(setup: &Setup) -> u64 {
+    patience_with_ms(setup, (8 * setup.unit_ms).max(60_000))
+}
+
+/// The same, by how long a unit of computing may be silent.
+pub fn patience_with_ms(setup: &Setup, silence_ms: u64) -> u64 {
     let unit_ms = setup.unit_ms;
-    let silence_ms = (8 * unit_ms).max(60_000);
     let replica = REPLICA as u64 * setup.element_bytes;
     let copy_ms = 1_000 * replica / setup.link_bytes_per_s;
     let read_ms = 1_000 * replica / setup.store_bytes_per_s;
@@ -277,7 +302,11 @@ impl World {
         for fact in &batch.facts {
             *self.checks.facts.entry(kind(fact)).or_default() += 1;
             match fact {
-                Fact::SlotReturned { slot } => self.check_returned(slot),
+                Fact::SlotReturned { slot } => {
+                    self.checks.reclaimed.remove(slot);
+                    self.check_returned(slot);
+                }
+                Fact::SlotsOffered { slots, .. } => self.checks.reclaimed.retain(|slot, _| !slots.contains(slot)),
                 Fact::SlotReclaimed { slot, .. } => {
                     self.checks.reclaimed.entry(slot.clone()).or_insert(self.bus.now());
                 }
@@ -288,9 +317,11 @@ impl World {
                     let given_up = before.server(server).map(|known| known.incarnation);
                     self.check_given_up(server, given_up, batch.at);
                 }
-                Fact::JobFailed { job, reason } => {
-                    self.found("no job fails for what its servers did", format!("{job}: {reason}"));
-                }
+                Fact::JobFailed { job, reason } => self.check_failed(job, reason),
+                Fact::JobFinished { job, outcome } => self.check_finished(job, outcome),
+                Fact::JobCancelled { job } => self.note_end(job),
+                Fact::CheckpointAccepted { job, checkpoint } => self.check_accepted(job, &checkpoint.manifest_key),
+                Fact::CheckpointRetired { job, manifest_key } => self.note_retired(job, manifest_key),
                 _ => {}
             }
         }
@@ -337,6 +368,7 @@ impl World {
     pub fn check(&mut self) {
         self.bus.put(self.bus.now().plus_ms(LOOK_MS), Event::Check);
         self.check_take_backs();
+        self.check_short_inputs();
         self.check_settled();
         let Some(healed_at) = self.healed_at else { return };
         let since_ms = self.now().since_ms(healed_at);
@@ -345,6 +377,7 @@ impl World {
         }
         self.check_reclaims(healed_at);
         self.check_decisions(healed_at);
+        self.check_left_behind(healed_at);
         self.check_claims();
         self.check_progress(healed_at);
     }
@@ -393,7 +426,7 @@ impl World {
 
     /// L1 and the end of a run.
     fn check_progress(&mut self, healed_at: At) {
-        let (now, patience_ms) = (self.now(), patience_ms(&self.schedule.setup));
+        let now = self.now();
         let truth = &self.log.truth;
         let ended = |id: &JobId| {
             truth.job(id).is_none_or(|job| {
@@ -406,17 +439,20 @@ impl World {
         let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();
         let watched = self.checks.watched.iter_mut().filter(|(id, _)| waiting.contains(id));
         watched.for_each(|(_, watched)| watched.rose_at = now);
-        let stuck = self.checks.watched.iter().find(|(_, watched)| now > watched.rose_at.plus_ms(patience_ms));
+        let stuck =
+            self.checks.watched.iter().find(|(id, watched)| now > watched.rose_at.plus_ms(self.patience_ms(id)));
         if let Some((id, watched)) = stuck {
-            let (id, detail) = (id.clone(), format!("no step after {} for {patience_ms} ms", watched.newest));
+            let detail = format!("no step after {} for {} ms", watched.newest, self.patience_ms(id));
+            let id = id.clone();
             let state = self.describe(&id);
             self.found("L1: a job goes on", format!("{id}: {detail}; {state}"));
         }
-        let steps = self.schedule.setup.jobs.iter().map(|job| job.steps).min().unwrap_or(0);
+        let index = |id: &JobId| self.people.jobs.iter().position(|known| known == id);
+        let steps = |id: &JobId| index(id).map_or(0, |index| self.schedule.setup.jobs[index].steps);
         let calm = |(id, watched): (&JobId, &Watched)| {
             // One that is near its end is watched until it is there.
             waiting.contains(id)
-                || watched.newest.0 + NEAR_STEPS < steps
+                || watched.newest.0 + NEAR_STEPS < steps(id)
                     && watched.newest.0 >= watched.healed.0 + CALM_STEPS
                     && now.since_ms(watched.rose_at) < CALM_MS / 3
         };

@@ -398,6 +398,7 @@ impl World {
         executor.unit = true;
         let hangs = std::mem::take(&mut executor.hangs);
         let unit_us = executor.unit_us * times;
+        let at = if let Unit::Gradient { step, rank } = unit { Some((step, rank)) } else { None };
         let (done, us) = match unit {
             Unit::Evaluate { rank, .. } => {
                 (Done::Evaluated(RankMetrics { rank, loss: 1.0, correct: 1, count: 2 }), unit_us)
@@ -419,7 +420,9 @@ impl World {
                 (Done::Updated, unit_us / 8)
             }
         };
-        if !hangs {
+        if hangs {
+            self.note_hung(pid, at);
+        } else {
             self.send_in(us.max(1), pid, Input::Member(In::Done(done)));
         }
     }

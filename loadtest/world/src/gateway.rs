@@ -8,7 +8,7 @@ use events_rule::Stream;
 use events_rule::count::{Counter, Verdict};
 use events_schema::Offset;
 use events_schema::batch::{EventRecord, InputStream, from_bytes};
-use gateway_call::{Answers, Call, In, Out, Outcome, Question, Waits};
+use gateway_call::{Answer, Answers, Call, In, Out, Outcome, Question, Waits};
 use std::collections::BTreeMap;
 
 /// What the gateway knows and does.
@@ -25,6 +25,7 @@ pub struct Gateway {
 #[derive(Debug)]
 struct Open {
     call: Call,
+    record: Vec<u8>,
     wake: u64,
     wish: Wish,
 }
@@ -47,8 +48,8 @@ impl World {
         let now = self.control_clock().wall(self.now());
         let number = self.gateway.made;
         self.gateway.made += 1;
-        let (call, outs) = Call::begin(now, question, record, Waits::STANDARD);
-        self.gateway.calls.insert(number, Open { call, wake: 0, wish });
+        let (call, outs) = Call::begin(now, question, record.clone(), Waits::STANDARD);
+        self.gateway.calls.insert(number, Open { call, record, wake: 0, wish });
         self.perform_call(number, outs);
     }
 
@@ -70,8 +71,9 @@ impl World {
                 Out::Answer(outcome) => {
                     let Some(open) = self.gateway.calls.remove(&number) else { return };
                     if let Outcome::Undecided(offset) = &outcome {
-                        self.checks.acknowledged(open.wish.stream(), *offset, self.bus.now());
+                        self.is_acknowledged(open.wish.stream(), *offset, &open.record);
                     }
+                    self.check_outcome(&open.wish, &outcome);
                     self.is_answered(open.wish, &outcome);
                 }
             }
@@ -100,12 +102,34 @@ impl World {
             LogAnswer::Refused(_) => In::NotRecorded,
             LogAnswer::Read(..) | LogAnswer::End(..) => return,
         };
-        if let (LogAnswer::Appended(_, stream, offset), Some(_)) = (answer, self.gateway.calls.get(&number))
+        if let LogAnswer::Appended(_, stream, offset) = answer
+            && let Some(record) = self.gateway.calls.get(&number).map(|open| open.record.clone())
             && let Some(stream) = InputStream::ALL.into_iter().find(|input| Stream::from(*input) == *stream)
         {
-            self.checks.acknowledged(stream, *offset, self.bus.now());
+            self.is_acknowledged(stream, *offset, &record);
         }
         self.feed_call(number, input);
+    }
+
+    /// A client was told that its input is durable. One that a shortened topic lost, or put before what is read, nobody can decide.
+    fn is_acknowledged(&mut self, stream: InputStream, offset: Offset, record: &[u8]) {
+        let now = self.now();
+        if self.log.has(stream.into(), offset, record) && !self.log.was_passed_over(stream.into(), offset) {
+            self.checks.acknowledged(stream, offset, now);
+        }
+    }
+
+    /// Nothing is answered as done that nobody has taken.
+    fn check_outcome(&mut self, wish: &Wish, outcome: &Outcome) {
+        match (wish, outcome) {
+            (Wish::Command(command), Outcome::Decided(Answer::Unremarked)) => {
+                self.found("nothing is passed over in silence", format!("command {}", command.id));
+            }
+            (_, Outcome::PassedOver(_)) if !self.log.is_shortened(wish.stream().into(), self.now()) => {
+                self.found("a log that keeps its word passes nothing over", format!("{wish:?}"));
+            }
+            _ => {}
+        }
     }
 
     /// The view goes on to the end of the log.

@@ -1,5 +1,6 @@
-//! The log: streams of records that are never lost once acknowledged. It can stall, refuse, do an append and not say so, or do it seconds
-//! after it said that it does not know. What counts in it, and what that comes to, is folded here at once: the truth that checks look at.
+//! The log: streams of records that are never lost once acknowledged, unless an input topic is shortened. It can stall, refuse, do an append
+//! and not say so, or do it seconds after it said that it does not know. What counts in it, and what that comes to, is folded here at once:
+//! the truth that checks look at.
 
 use crate::time::At;
 use crate::world::{CONTROL, Event, Input, Pid, World};
@@ -7,15 +8,17 @@ use controller_cell::{AppendFailure, In, Out, Ticket};
 use controller_core::State;
 use events_rule::count::{Counter, Verdict};
 use events_rule::{Record, Stream};
-use events_schema::batch::{Batch, EventRecord, from_bytes};
+use events_schema::batch::{Batch, EventRecord, InputStream, from_bytes};
 use events_schema::{Cell, Offset};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Time of a commit, and of an answer, in microseconds.
 const COMMIT_US: (u64, u64) = (1_000, 8_000);
 const ANSWER_US: u64 = 700;
 /// Records given at once.
 const RECORDS_MAX: usize = 128;
+/// A restored topic is seen as it is after so long, whatever was asked before.
+const SEEN_MS: u64 = 1_000;
 
 /// Who asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,10 +65,27 @@ enum Waiting {
     End { asker: Pid, ticket: Ticket, stream: Stream },
 }
 
+/// An input topic that has lost its end.
+#[derive(Debug)]
+struct Short {
+    /// Where it ended then.
+    cut: Offset,
+    lost: Vec<Record>,
+    /// Which of them were acknowledged and not decided.
+    acknowledged: Vec<Offset>,
+}
+
 /// All streams, and what they come to.
 #[derive(Debug)]
 pub struct Log {
     streams: BTreeMap<Stream, Vec<Record>>,
+    short: BTreeMap<Stream, Short>,
+    /// Until when a controller may rightly say that a topic was shortened: it takes a moment to see that it was restored.
+    shortened_until: BTreeMap<Stream, At>,
+    /// Up to where inputs were taken by what counts.
+    taken: BTreeMap<Stream, Offset>,
+    /// Inputs that were put where everything is taken already.
+    passed_over: BTreeSet<(Stream, Offset)>,
     /// Nothing of a stream lands before what was sent earlier.
     lands_at: BTreeMap<Stream, At>,
     follows: Vec<(Pid, Stream, Ticket, Offset)>,
@@ -85,6 +105,10 @@ impl Default for Log {
     fn default() -> Self {
         Self {
             streams: BTreeMap::new(),
+            short: BTreeMap::new(),
+            shortened_until: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            passed_over: BTreeSet::new(),
             lands_at: BTreeMap::new(),
             follows: Vec::new(),
             waiting: Vec::new(),
@@ -117,6 +141,34 @@ impl Log {
 
     fn end(&self, stream: Stream) -> Offset {
         Offset(self.records(stream, Offset(0)).len() as u64)
+    }
+
+    fn taken(&self, stream: Stream) -> Offset {
+        self.taken.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// Whether this record stands there, so that it can still be decided: it was not lost, and not put where nobody reads any more.
+    #[must_use]
+    pub fn has(&self, stream: Stream, offset: Offset, record: &[u8]) -> bool {
+        self.records(stream, offset).first().is_some_and(|there| there.bytes[..] == *record)
+    }
+
+    /// Whether an input stands where nobody reads any more.
+    #[must_use]
+    pub fn was_passed_over(&self, stream: Stream, offset: Offset) -> bool {
+        self.passed_over.contains(&(stream, offset))
+    }
+
+    /// Whether an input was shortened so recently that a controller may say so.
+    #[must_use]
+    pub fn is_shortened(&self, stream: Stream, now: At) -> bool {
+        self.shortened_until.get(&stream).is_some_and(|until| now <= *until)
+    }
+
+    /// An input that ends before what was taken of it.
+    #[must_use]
+    pub fn short_input(&self) -> Option<Stream> {
+        self.short.keys().copied().find(|stream| self.end(*stream) < self.taken(*stream))
     }
 }
 
@@ -190,6 +242,9 @@ impl World {
         let offset = Offset(records.len() as u64);
         let record = Record { offset, bytes: record.into() };
         records.push(record.clone());
+        if offset < self.log.taken(stream) {
+            self.log.passed_over.insert((stream, offset));
+        }
         match word {
             Word::Acknowledged => self.answer(asker, Answer::Appended(ticket, stream, offset)),
             Word::Unknown => self.answer(asker, Answer::Unknown(ticket)),
@@ -199,11 +254,54 @@ impl World {
             self.fold(&record);
             self.bus.put(self.bus.now().plus_us(COMMIT_US.0), Event::Tail);
         }
+        self.tell_followers(stream);
+    }
+
+    fn tell_followers(&mut self, stream: Stream) {
+        let end = self.log.end(stream);
         let due: Vec<(Pid, Stream, Ticket, Offset)> =
-            self.log.follows.extract_if(.., |(_, of, _, from)| *of == stream && *from <= offset).collect();
+            self.log.follows.extract_if(.., |(_, of, _, from)| *of == stream && *from < end).collect();
         for (pid, stream, ticket, from) in due {
             self.read(pid, ticket, stream, from);
         }
+    }
+
+    /// An input topic loses its newest records; whether there were any.
+    pub fn shorten(&mut self, input: InputStream, records: u64) -> bool {
+        let stream = Stream::from(input);
+        let cut = self.log.end(stream).0.saturating_sub(records);
+        let Some(all) = self.log.streams.get_mut(&stream).filter(|_| !self.log.short.contains_key(&stream)) else {
+            return false;
+        };
+        let lost = all.split_off(cut as usize);
+        if lost.is_empty() {
+            return false;
+        }
+        let acknowledged = self.checks.lose(input, Offset(cut));
+        self.log.shortened_until.insert(stream, At(u64::MAX));
+        self.log.short.insert(stream, Short { cut: Offset(cut), lost, acknowledged });
+        true
+    }
+
+    /// Its operator puts them back, and behind them what was appended since; unless it reaches as far as before again, so that nobody
+    /// misses anything: what was lost then is lost.
+    pub fn repair(&mut self, input: InputStream) {
+        let (stream, now) = (Stream::from(input), self.now());
+        let is_missed = self.log.end(stream) < self.log.taken(stream);
+        let Some(Short { cut, lost, mut acknowledged }) = self.log.short.remove(&stream).filter(|_| is_missed) else {
+            return;
+        };
+        acknowledged.retain(|offset| *offset >= self.log.taken(stream));
+        self.log.shortened_until.insert(stream, now.plus_ms(SEEN_MS));
+        self.log.passed_over.retain(|(of, offset)| *of != stream || *offset < cut);
+        self.checks.restore(input, cut, lost.len() as u64, acknowledged, now);
+        let all = self.log.streams.entry(stream).or_default();
+        let since = all.split_off(cut.0 as usize);
+        all.extend(lost);
+        for record in since {
+            all.push(Record { offset: Offset(all.len() as u64), ..record });
+        }
+        self.tell_followers(stream);
     }
 
     fn read(&mut self, asker: Pid, ticket: Ticket, stream: Stream, from: Offset) {
@@ -274,6 +372,9 @@ impl World {
     }
 
     fn count(&mut self, batch: &Batch) {
+        for taken in &batch.taken {
+            self.log.taken.insert(taken.stream.into(), taken.to);
+        }
         let before = self.log.truth.clone();
         for fact in &batch.facts {
             self.log.truth.apply(batch.at, fact);

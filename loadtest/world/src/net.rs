@@ -179,10 +179,12 @@ impl World {
             Packet::Bulk(bulk, _) => bulk.elements as u64 * self.schedule.setup.element_bytes,
             _ => MESSAGE_BYTES,
         };
+        let jitter_us = self.schedule.setup.jitter_us;
+        let later_us = if jitter_us > 0 { self.chance.below(jitter_us) } else { 0 };
         let wire = &mut conn.wires[from];
         let sent = wire.busy_until.max(now).plus_us(bytes * 1_000_000 * times / self.schedule.setup.link_bytes_per_s);
         wire.busy_until = sent;
-        let arrival = sent.plus_us(conn.latency_us).max(wire.last_arrival);
+        let arrival = sent.plus_us(conn.latency_us + later_us).max(wire.last_arrival);
         wire.last_arrival = arrival;
         wire.queue.push_back(packet);
         self.bus.put(arrival, Event::Arrive(id, from));
@@ -218,13 +220,14 @@ impl World {
         }
     }
 
-    /// Ends every link between two hosts, for both sides.
-    pub fn reset_links(&mut self, from: Place, to: Place) {
+    /// Ends every link between two hosts, for both sides; whether there was one.
+    pub fn reset_links(&mut self, from: Place, to: Place) -> bool {
         let between = |conn: &Conn| {
             let (one, other) = (conn.ends[0].place, conn.ends[1].place);
             conn.kind == Kind::Link && ((one, other) == (from, to) || (one, other) == (to, from))
         };
         let links: Vec<ConnId> = self.net.conns.iter().filter(|(_, conn)| between(conn)).map(|(id, _)| *id).collect();
+        let any = !links.is_empty();
         for id in links {
             // Of what is under way, any end may be lost.
             for direction in 0..2 {
@@ -235,6 +238,27 @@ impl World {
                 self.post(id, direction, Packet::Close(None));
             }
         }
+        any
+    }
+
+    /// A host loses all connections with another without a word to it; whether there was one. The other end stays half open.
+    pub fn forget_connections(&mut self, at: Place, other: Place) -> bool {
+        let forgotten = |(id, conn): (&ConnId, &Conn)| {
+            let end = (0..2).find(|end| (conn.ends[*end].place, conn.ends[1 - end].place) == (at, other))?;
+            conn.ends[end].open.then_some((*id, end))
+        };
+        let there: Vec<(ConnId, usize)> = self.net.conns.iter().filter_map(forgotten).collect();
+        self.disturb([at, other]);
+        for (id, end) in &there {
+            let Some(conn) = self.net.conns.get(id) else { continue };
+            let (kind, pid, peer) = (conn.kind, conn.ends[*end].pid, conn.ends[1 - end].peer);
+            self.close(*id, *end, None, false);
+            match kind {
+                Kind::Stream(number) => self.stream_closed(pid, *id, *end, number, None),
+                Kind::Link => self.send_in(0, pid, Input::Member(In::Lost(LinkId { peer, number: id.0 }))),
+            }
+        }
+        !there.is_empty()
     }
 
     /// The first packet of a direction is there.

@@ -159,11 +159,12 @@ impl World {
         self.ask(Wish::Command(Box::new(record)));
     }
 
-    /// A fleet says how many of its slots it needs. One that needs fewer vouches for all that it does not need.
-    pub fn demand(&mut self, place: Place, needed: u32) {
+    /// A fleet says how many of its slots it needs, unless it waits for one that it takes back. One that needs fewer vouches for all that it
+    /// does not need.
+    pub fn demand(&mut self, place: Place, needed: u32) -> bool {
         let at = self.control_clock().wall(self.now());
         let waits = self.people.asked.values().any(|asked| asked.place == place);
-        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|_| !waits) else { return };
+        let Some(fleet) = self.people.fleets.get_mut(&place).filter(|_| !waits) else { return false };
         fleet.sequence += 1;
         let redeclared = std::mem::take(&mut fleet.redeclared);
         if needed < fleet.needed || redeclared {
@@ -173,6 +174,7 @@ impl World {
         let signal =
             DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
         self.ask(Wish::Signal { place, signal });
+        true
     }
 
     /// A fleet that needs nothing lends what it took back, one question at a time.
@@ -182,7 +184,8 @@ impl World {
             return;
         };
         if fleet.needed > 0 {
-            return self.demand(place, 0);
+            self.demand(place, 0);
+            return;
         }
         let unoffered = |slot: &SlotId| self.log.truth.slot(slot).is_some_and(|s| s.state == SlotState::Unoffered);
         let slots: Vec<SlotId> = self.slots_at(place).into_iter().filter(unoffered).collect();
@@ -228,7 +231,8 @@ impl World {
             let unremarked = matches!(outcome, Outcome::Decided(gateway_call::Answer::Unremarked));
             if unremarked {
                 let needed = fleet.needed;
-                return self.demand(*place, needed);
+                self.demand(*place, needed);
+                return;
             }
             if decided {
                 fleet.open = None;
@@ -240,10 +244,10 @@ impl World {
     }
 
     /// A fleet takes slots back at the agent. Not while a signal of its own is undecided: that one may lend them.
-    pub fn take_back(&mut self, place: Place, slots: BTreeSet<u16>, within_ms: u64) {
+    pub fn take_back(&mut self, place: Place, slots: BTreeSet<u16>, within_ms: u64) -> bool {
         let lends = self.healed_at.is_some();
         let open = lends || self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
-        let Some(agent) = self.hosts[usize::from(place)].agent.filter(|_| !open) else { return };
+        let Some(agent) = self.hosts[usize::from(place)].agent.filter(|_| !open) else { return false };
         let now = self.now();
         let request = self.people.requests;
         self.people.requests += 1;
@@ -253,6 +257,7 @@ impl World {
         let excused = now < host.disk_full_until || !self.runs(agent);
         self.people.asked.insert(request, Asked { agent, place, until, excused });
         self.send_in(500, agent, Input::Agent(In::TakeBack { request, slots, within_ms }));
+        true
     }
 
     /// An agent answers a fleet.

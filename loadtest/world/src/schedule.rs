@@ -1,6 +1,8 @@
 //! A schedule: how a world is set up, and everything that people, fleets and bad luck do to it, with times. A run follows from it and its
 //! seed alone, so a schedule kept as a JSON file replays.
 
+use crate::phase::Phase;
+use events_schema::batch::InputStream;
 use serde::{Deserialize, Serialize};
 
 /// All that a run follows from.
@@ -33,6 +35,10 @@ pub struct Setup {
     pub build_ms: u64,
     /// Of a link between two hosts, one way.
     pub latency_us: u64,
+    /// A packet takes up to so much longer, whatever the one before it on another connection took: what is sent first by one way comes
+    /// later than what is sent afterwards by another.
+    #[serde(default)]
+    pub jitter_us: u64,
     /// Of a link between two executors, one way.
     pub link_bytes_per_s: u64,
     /// Of one executor's reads or writes.
@@ -92,10 +98,32 @@ pub struct ClockSetup {
 /// Something that happens at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// True time.
+    /// True time; not before it, if it waits for something.
     pub at_ms: u64,
+    /// If given, it waits until the first job is in this phase; until the healing, or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<Phase>,
     /// What.
     pub act: Act,
+}
+
+/// A topic that inputs are appended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Topic {
+    Commands,
+    Demand,
+    Reports,
+}
+
+impl From<Topic> for InputStream {
+    fn from(topic: Topic) -> Self {
+        match topic {
+            Topic::Commands => InputStream::Commands,
+            Topic::Demand => InputStream::Demand,
+            Topic::Reports => InputStream::Reports,
+        }
+    }
 }
 
 /// A host: 0 is the controller's, `n` is server `n - 1`.
@@ -145,6 +173,8 @@ pub enum Act {
     Cut { from: Place, to: Place, for_ms: u64 },
     /// All links end at once.
     ResetLinks { from: Place, to: Place },
+    /// One host forgets all its connections with another, which hears nothing of it: they stay half open.
+    ForgetConnections { at: Place, other: Place },
     /// Links between executors are so many times slower for a while.
     SlowLinks { times: u64, for_ms: u64 },
     /// The log answers nothing for a while.
@@ -155,10 +185,15 @@ pub enum Act {
     AppendLate { for_ms: u64 },
     /// Appends are refused.
     RefuseAppends { for_ms: u64 },
+    /// An input topic loses its newest records: an older copy takes over, or an empty one. After a while its operator restores it, if somebody
+    /// misses something.
+    ShortenInput { topic: Topic, records: u64, for_ms: u64 },
     /// The store answers nothing for a while.
     StoreAway { for_ms: u64 },
     /// The store is so many times slower for a while.
     SlowStore { times: u64, for_ms: u64 },
+    /// For a while the store lists what it was like some time ago.
+    ListLate { for_ms: u64 },
     /// The newest checkpoint of a job is damaged.
     DamageCheckpoint { job: u16 },
     /// A server's disk is full for a while.
@@ -194,13 +229,16 @@ impl Act {
             Act::RivalController => "rival_controller",
             Act::Cut { .. } => "cut",
             Act::ResetLinks { .. } => "reset_links",
+            Act::ForgetConnections { .. } => "forget_connections",
             Act::SlowLinks { .. } => "slow_links",
             Act::StallLog { .. } => "stall_log",
             Act::LoseAcknowledgements { .. } => "lose_acknowledgements",
             Act::AppendLate { .. } => "append_late",
             Act::RefuseAppends { .. } => "refuse_appends",
+            Act::ShortenInput { .. } => "shorten_input",
             Act::StoreAway { .. } => "store_away",
             Act::SlowStore { .. } => "slow_store",
+            Act::ListLate { .. } => "list_late",
             Act::DamageCheckpoint { .. } => "damage_checkpoint",
             Act::FullDisk { .. } => "full_disk",
             Act::JumpClock { .. } => "jump_clock",

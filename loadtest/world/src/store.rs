@@ -1,15 +1,16 @@
-//! The object store: checkpoints and models, slow or away for a while, some of them damaged. Says what becomes of a write or read when its
-//! time is over; never loses what it took.
+//! The object store: checkpoints and models, slow or away for a while, some of them damaged; its listings may be old. Says what becomes of a
+//! write or read when its time is over; never loses what it took.
 
 use crate::numbers::{Element, REPLICA, digest};
 use crate::time::At;
-use crate::world::{Input, Pid, World};
+use crate::world::{Body, Event, Input, Pid, World};
+use controller_core::Orphans;
 use events_schema::control::FromExecutor;
 use events_schema::fact::Entry;
 use events_schema::report::Report;
-use events_schema::{Digest, Generation, JobId, Step, WriterToken};
-use std::collections::BTreeMap;
-use storage_keys::CheckpointName;
+use events_schema::{Digest, Generation, JobId, Step, TimeMs, WriterToken};
+use std::collections::{BTreeMap, BTreeSet};
+use storage_keys::{CheckpointName, ObjectOfJob};
 use workers_agent_core::ProcessEnd;
 use workers_member::{In, Saved, Task, Written};
 use workers_session::{CheckpointId, ShardWritten};
@@ -19,6 +20,10 @@ const REQUEST_US: u64 = 15_000;
 const AGAIN_US: u64 = 2_000_000;
 /// An executor's storage layer gives a request up after so long.
 const DEADLINE_MS: u64 = 120_000;
+/// Controllers sweep the store so often: in production every few hours.
+pub const SWEEP_MS: u64 = 7_000;
+/// How old listings are that come late.
+const LATE_MS: u64 = 20_000;
 
 /// A replica as somebody held it when it began to write.
 #[derive(Debug, Clone)]
@@ -47,13 +52,19 @@ enum What {
 enum Object {
     Shard(Snapshot),
     Manifest { step: Step, shards: Vec<String> },
-    Model,
+    Model(Digest),
 }
 
 /// All objects.
 #[derive(Debug, Default)]
 pub struct Store {
     objects: BTreeMap<String, Object>,
+    /// When something was last written under a key, and when deleted.
+    written: BTreeMap<String, At>,
+    deleted: BTreeMap<String, At>,
+    /// Jobs of which somebody damaged an object.
+    damaged: BTreeSet<JobId>,
+    pub lists_late_until: At,
     pub away_until: At,
     pub slow: u64,
     pub slow_until: At,
@@ -86,7 +97,56 @@ impl Store {
         let Some(key) = self.newest_manifest(job).cloned() else { return false };
         let Some(Object::Manifest { shards, .. }) = self.objects.get(&key) else { return false };
         let shard = shards.first().cloned();
+        self.damaged.insert(job.clone());
         shard.is_some_and(|shard| self.objects.remove(&shard).is_some())
+    }
+
+    fn insert(&mut self, now: At, key: String, object: Object) {
+        self.written.insert(key.clone(), now);
+        self.objects.insert(key, object);
+    }
+
+    fn remove(&mut self, now: At, key: &str) -> Option<Object> {
+        let object = self.objects.remove(key)?;
+        self.deleted.insert(key.to_owned(), now);
+        Some(object)
+    }
+
+    /// Every key as a listing shows it: perhaps not what was written lately, perhaps still what was deleted.
+    fn list(&self, now: At) -> Vec<String> {
+        if now >= self.lists_late_until {
+            return self.objects.keys().cloned().collect();
+        }
+        let is_old = |at: Option<&At>| at.is_none_or(|at| now.since_ms(*at) > LATE_MS);
+        let shown = self.objects.keys().filter(|key| is_old(self.written.get(*key)));
+        shown.chain(self.deleted.keys().filter(|key| !is_old(self.deleted.get(*key)))).cloned().collect()
+    }
+
+    /// Whether everything of a checkpoint is there, or somebody damaged the job's objects.
+    #[must_use]
+    pub fn is_whole(&self, job: &JobId, manifest: &str) -> bool {
+        self.damaged.contains(job) || self.read(manifest).is_some()
+    }
+
+    /// Whether somebody damaged an object of a job.
+    #[must_use]
+    pub fn is_damaged(&self, job: &JobId) -> bool {
+        self.damaged.contains(job)
+    }
+
+    /// The digest of a job's model.
+    #[must_use]
+    pub fn model(&self, job: &JobId) -> Option<Digest> {
+        match self.objects.get(&storage_keys::model(job)) {
+            Some(Object::Model(digest)) => Some(*digest),
+            _ => None,
+        }
+    }
+
+    /// Whether a key is in use.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.objects.contains_key(key)
     }
 }
 
@@ -175,7 +235,7 @@ impl World {
         match task {
             Task::Shard { checkpoint, index, count } => {
                 let key = name(&snapshot.job, checkpoint).shard(u32::from(index));
-                self.store.objects.insert(key, Object::Shard(snapshot));
+                self.store.insert(self.bus.now(), key, Object::Shard(snapshot));
                 let bytes = self.schedule.setup.element_bytes * (REPLICA / usize::from(count).max(1)) as u64;
                 let (first_element, elements) = (0, (REPLICA / usize::from(count).max(1)) as u64);
                 let digest = replica_digest;
@@ -188,11 +248,12 @@ impl World {
                 let replica_digest = shards.first().map_or(Digest([0; 32]), |shard| shard.replica_digest);
                 let bytes = shards.iter().map(|shard| shard.bytes).sum();
                 let shards = shards.into_iter().map(|shard| name.shard(u32::from(shard.index))).collect();
-                self.store.objects.insert(name.manifest(), Object::Manifest { step, shards });
+                self.store.insert(self.bus.now(), name.manifest(), Object::Manifest { step, shards });
                 Written::Manifest(checkpoint, Saved { writer: WRITER, replica_digest, bytes })
             }
             Task::Model => {
-                self.store.objects.insert(storage_keys::model(&snapshot.job), Object::Model);
+                let key = storage_keys::model(&snapshot.job);
+                self.store.insert(self.bus.now(), key, Object::Model(replica_digest));
                 Written::Model(replica_digest)
             }
         }
@@ -215,22 +276,67 @@ impl World {
 
     /// The controller has a checkpoint deleted that no longer counts.
     pub fn delete(&mut self, pid: Pid, number: u64, name: &CheckpointName) {
-        let manifest_key = &name.manifest();
-        let counts = self.log.truth.jobs().any(|(_, job)| {
-            !job.phase.is_terminal()
-                && job.checkpoints.iter().any(|checkpoint| checkpoint.manifest_key == *manifest_key)
-        });
-        if counts {
-            self.found("nothing is deleted that counts", manifest_key.to_owned());
-        }
-        let away = self.now() < self.store.away_until;
-        if !away && let Some(Object::Manifest { shards, .. }) = self.store.objects.remove(manifest_key) {
+        let (now, manifest_key) = (self.now(), name.manifest());
+        self.check_deleted(name);
+        let away = now < self.store.away_until;
+        if !away && let Some(Object::Manifest { shards, .. }) = self.store.remove(now, &manifest_key) {
             for shard in shards {
-                self.store.objects.remove(&shard);
+                self.store.remove(now, &shard);
             }
         }
         let input =
             if away { controller_cell::In::DeleteFailed { number } } else { controller_cell::In::Deleted { number } };
         self.send_in(REQUEST_US, pid, Input::Cell(input));
+    }
+
+    fn check_deleted(&mut self, name: &CheckpointName) {
+        let manifest_key = name.manifest();
+        let counts = self.log.truth.job(&name.job).is_some_and(|job| {
+            !job.phase.is_terminal() && job.checkpoints.iter().any(|known| known.manifest_key == manifest_key)
+        });
+        if counts {
+            self.found("nothing is deleted that counts", manifest_key);
+        }
+    }
+
+    /// Every controller that thinks it leads looks through a listing for what nothing counts, also one that was replaced meanwhile. The age
+    /// that spares what is on its way is taken as passed: it has to be safe by what is decided alone. A damaged checkpoint that counts no
+    /// longer makes earlier ones count again that only their age would have spared, so jobs with one are left out.
+    pub fn sweep(&mut self) {
+        let now = self.now();
+        self.bus.put(now.plus_ms(SWEEP_MS), Event::Sweep);
+        if now < self.store.away_until {
+            return;
+        }
+        let long_after = TimeMs(u64::MAX);
+        let listed = self.store.list(now);
+        for process in self.processes.values().filter(|process| !process.stopped) {
+            let Body::Cell(cell) = &process.body else { continue };
+            let Some(committed) = cell.machine.committed() else { continue };
+            let spared = &self.store.damaged;
+            let jobs = self.people.jobs.iter().filter(|job| !spared.contains(*job));
+            let orphans: Vec<Orphans<'_>> =
+                jobs.filter_map(|job| Orphans::of(&committed.state, job, long_after)).collect();
+            let is_orphan = |key: &&String| orphans.iter().any(|orphans| orphans.has(key, TimeMs(0)));
+            let swept: Vec<String> = listed.iter().filter(is_orphan).cloned().collect();
+            if !swept.is_empty() {
+                self.bus.put(now.plus_us(REQUEST_US), Event::SweepUp(swept));
+            }
+        }
+    }
+
+    /// What a sweep found is deleted.
+    pub fn sweep_up(&mut self, keys: Vec<String>) {
+        let now = self.now();
+        if now < self.store.away_until {
+            return;
+        }
+        for key in keys {
+            match ObjectOfJob::parse(&key) {
+                Some(ObjectOfJob::Manifest(name) | ObjectOfJob::Shard(name, _)) => self.check_deleted(&name),
+                _ => {}
+            }
+            self.store.remove(now, &key);
+        }
     }
 }

@@ -2,35 +2,143 @@
 //! outside the core never end.
 
 use crate::chance::Chance;
-use crate::schedule::{Act, ClockSetup, Entry, JobSetup, Place, Schedule, Setup};
+use crate::phase::Phase;
+use crate::schedule::{Act, ClockSetup, Entry, JobSetup, Place, Schedule, Setup, Topic};
 
 /// When faults begin: jobs are submitted and slots lent by then.
 const FAULTS_FROM_MS: u64 = 12_000;
+/// When they begin where nothing is well from the beginning.
+const FIRST_FAULT_MS: u64 = 300;
 /// How long they go on.
 const FAULTS_FOR_MS: (u64, u64) = (30_000, 90_000);
 /// When, after the healing, the first fleet of the core needs a slot, and until when.
 pub const CORE_NEEDS_MS: (u64, u64) = (20_000, 45_000);
 /// Longer than any run.
 const FOR_EVER_MS: u64 = 100_000_000;
+/// Steps of jobs that end inside a run, and of those that do not.
+const STEPS_FEW: (u64, u64) = (4, 40);
+const STEPS_MANY: u64 = 100_000;
+/// Steps after which a job ends before the healing, as a rule.
+const STEPS_SOON: u64 = 12;
+/// Members that a job needs for any to come or go.
+const MEMBERS_SOME: u16 = 3;
+/// Packets of different connections overtake each other by so much at most.
+const JITTER_US_MAX: u64 = 300_000;
+
+/// What draws an act at a server; what is not about a server draws without it.
+type Draw = fn(&mut Chance, &Setup, u16) -> Act;
+
+/// Every kind of act, and how often it is drawn of all together.
+const KINDS: [(u64, Draw); 32] = [
+    (18, |chance, setup, server| Act::Demand { server, needed: chance.below(u64::from(setup.slots) + 1) as u32 }),
+    (6, |chance, setup, server| {
+        let slots = (0..setup.slots).filter(|_| chance.one_in(2)).collect();
+        Act::TakeBack { server, slots, within_ms: chance.between(200, 10_000) }
+    }),
+    (2, |_, _, server| Act::RedButton { server }),
+    (1, |chance, setup, _| Act::Cancel { job: job(chance, setup) }),
+    (2, |chance, setup, _| Act::Suspend { job: job(chance, setup) }),
+    (3, |chance, setup, _| Act::Resume { job: job(chance, setup) }),
+    (10, |chance, _, _| Act::KillExecutor { pick: chance.draw() }),
+    (5, |chance, _, _| Act::StopExecutor { pick: chance.draw(), for_ms: short_ms(chance) }),
+    (2, |chance, _, _| Act::HangInUnit { pick: chance.draw() }),
+    (3, |chance, setup, server| Act::CrashAgent { server, down_ms: lasting_ms(chance, setup, server) }),
+    (4, |chance, setup, server| Act::StopAgent { server, for_ms: lasting_ms(chance, setup, server) }),
+    (3, |chance, setup, server| Act::CrashServer { server, down_ms: lasting_ms(chance, setup, server) }),
+    (3, |chance, setup, server| Act::SlowServer {
+        server,
+        times: chance.between(2, 12),
+        for_ms: lasting_ms(chance, setup, server),
+    }),
+    (4, |chance, _, _| Act::CrashController { down_ms: short_ms(chance) }),
+    (2, |chance, _, _| Act::StopController { for_ms: short_ms(chance) }),
+    (2, |_, _, _| Act::RivalController),
+    (7, cut),
+    (6, |chance, setup, server| Act::ResetLinks { from: place(chance, setup).max(1), to: server + 1 }),
+    (3, |chance, setup, server| {
+        let other = if chance.one_in(2) { 0 } else { place(chance, setup) };
+        if chance.one_in(2) {
+            Act::ForgetConnections { at: server + 1, other }
+        } else {
+            Act::ForgetConnections { at: other, other: server + 1 }
+        }
+    }),
+    (2, |chance, _, _| Act::SlowLinks { times: chance.between(2, 40), for_ms: short_ms(chance) }),
+    (3, |chance, _, _| Act::StallLog { for_ms: short_ms(chance) }),
+    (2, |chance, _, _| Act::LoseAcknowledgements { for_ms: short_ms(chance) }),
+    (2, |chance, _, _| Act::AppendLate { for_ms: short_ms(chance) }),
+    (1, |chance, _, _| Act::RefuseAppends { for_ms: short_ms(chance) }),
+    (1, shorten),
+    (2, |chance, _, _| Act::StoreAway { for_ms: short_ms(chance) }),
+    (1, |chance, _, _| Act::SlowStore { times: chance.between(2, 40), for_ms: short_ms(chance) }),
+    (1, |chance, _, _| Act::ListLate { for_ms: short_ms(chance) }),
+    (2, |chance, setup, _| Act::DamageCheckpoint { job: job(chance, setup) }),
+    (1, |chance, _, server| Act::FullDisk { server, for_ms: short_ms(chance) }),
+    (1, |chance, setup, _| Act::JumpClock {
+        place: place(chance, setup),
+        by_ms: chance.between(0, 240_000) as i64 - 120_000,
+    }),
+    (2, |chance, _, _| Act::PolicyPanics { for_ms: short_ms(chance) }),
+];
+
+/// The phases that acts wait for. Some do not come in every run, so more wait for them.
+const PHASES: [Phase; 23] = [
+    Phase::NoController,
+    Phase::NoJob,
+    Phase::Beginning,
+    Phase::NoJob,
+    Phase::Copying,
+    Phase::Queued,
+    Phase::Recovering,
+    Phase::Starting,
+    Phase::Finishing,
+    Phase::Copying,
+    Phase::Switching,
+    Phase::Beginning,
+    Phase::Recovering,
+    Phase::Running,
+    Phase::Copying,
+    Phase::Suspending,
+    Phase::Finishing,
+    Phase::Recovering,
+    Phase::Suspended,
+    Phase::Copying,
+    Phase::Switching,
+    Phase::Ended,
+    Phase::Recovering,
+];
+
+/// Most acts of a schedule that wait for a phase: which act and which phase follows from the seed, so that any few hundred seeds in a row
+/// have every act in every phase.
+const IN_PHASES_MAX: u64 = 17;
 
 /// The schedule of a seed.
 #[must_use]
 pub fn schedule(seed: u64) -> Schedule {
     let mut chance = Chance::new(seed ^ 0x0eb_b0eb_b0eb);
-    let setup = setup(&mut chance);
+    let mut setup = setup(&mut chance);
+    let in_phases: Vec<(Phase, Draw)> =
+        (0..chance.between(1, IN_PHASES_MAX)).map(|number| phase_and_act(seed, number)).collect();
+    in_phases.iter().for_each(|(phase, _)| suit(&mut chance, &mut setup, *phase));
     let heal_at_ms = FAULTS_FROM_MS + chance.between(FAULTS_FOR_MS.0, FAULTS_FOR_MS.1);
+    // Now and then nothing was ever well.
+    let from_ms = if chance.one_in(5) { FIRST_FAULT_MS } else { FAULTS_FROM_MS };
     let mut entries: Vec<Entry> = (0..setup.servers)
-        .map(|server| Entry { at_ms: 2_000, act: Act::Demand { server, needed: first_need(&mut chance, &setup) } })
+        .map(|server| at(2_000, Act::Demand { server, needed: first_need(&mut chance, &setup) }))
         .collect();
-    let faults = chance.between(1, 24);
+    let faults = chance.between(1, 18);
     for _ in 0..faults {
-        let at_ms = chance.between(FAULTS_FROM_MS, heal_at_ms - 1_000);
-        entries.push(Entry { at_ms, act: act(&mut chance, &setup) });
+        let at_ms = chance.between(from_ms, heal_at_ms - 1_000);
+        entries.push(at(at_ms, act(&mut chance, &setup)));
+    }
+    for (phase, draw) in in_phases {
+        // Early, so that there is time for the phase to come.
+        let at_ms = chance.between(from_ms, (from_ms + heal_at_ms) / 2);
+        entries.extend(in_a_phase(&mut chance, &setup, at_ms, phase, draw));
     }
     if usize::from(setup.core_servers * setup.slots) > setup.jobs.len() {
         // A core fleet needs one slot for a while: jobs shrink and grow also when all is well.
-        let (at_ms, act) = (heal_at_ms + CORE_NEEDS_MS.0, Act::Demand { server: 0, needed: 1 });
-        entries.push(Entry { at_ms, act });
+        entries.push(at(heal_at_ms + CORE_NEEDS_MS.0, Act::Demand { server: 0, needed: 1 }));
     }
     if chance.one_in(3) {
         entries.extend(late_orders(&mut chance, &setup, heal_at_ms));
@@ -39,16 +147,89 @@ pub fn schedule(seed: u64) -> Schedule {
     Schedule { seed, setup, entries, heal_at_ms }
 }
 
+/// The name of every kind of act that is drawn.
+#[must_use]
+pub fn kinds() -> Vec<&'static str> {
+    let mut chance = Chance::new(0);
+    let setup = setup(&mut chance);
+    KINDS.iter().map(|(_, draw)| draw(&mut chance, &setup, 0).name()).collect()
+}
+
+fn at(at_ms: u64, act: Act) -> Entry {
+    Entry { at_ms, when: None, act }
+}
+
+/// One of the pairs of a seed: the pairs of seeds in a row are all that there are, in turn.
+fn phase_and_act(seed: u64, number: u64) -> (Phase, Draw) {
+    let pair = seed.wrapping_mul(IN_PHASES_MAX).wrapping_add(number);
+    let phases = PHASES.len() as u64;
+    (PHASES[(pair % phases) as usize], KINDS[(pair / phases % KINDS.len() as u64) as usize].1)
+}
+
+/// Has the first job come to a phase that not every job comes to.
+fn suit(chance: &mut Chance, setup: &mut Setup, phase: Phase) {
+    let Some(job) = setup.jobs.first_mut() else { return };
+    match phase {
+        Phase::Finishing => job.steps = job.steps.min(chance.between(STEPS_FEW.0, STEPS_SOON)),
+        Phase::Copying | Phase::Switching | Phase::Recovering => {
+            job.max = job.max.max(MEMBERS_SOME);
+            setup.slots = setup.slots.max(MEMBERS_SOME);
+        }
+        _ => {}
+    }
+}
+
+/// An act when the first job is in some phase, and what brings it there.
+fn in_a_phase(chance: &mut Chance, setup: &Setup, at_ms: u64, when: Phase, draw: Draw) -> Vec<Entry> {
+    let mut entries = provoked(chance, setup, when, at_ms);
+    let at_ms = match when {
+        // These are once.
+        Phase::NoJob | Phase::Finishing => 0,
+        // These are over soon, and may not come again.
+        Phase::Beginning | Phase::Copying | Phase::Switching | Phase::Recovering if chance.one_in(2) => 0,
+        _ => at_ms,
+    };
+    let server = server(chance, setup);
+    entries.push(Entry { at_ms, when: Some(when), act: draw(chance, setup, server) });
+    entries
+}
+
+/// What brings the first job to a phase, if it can be brought there, and out of it again.
+fn provoked(chance: &mut Chance, setup: &Setup, when: Phase, at_ms: u64) -> Vec<Entry> {
+    let until_ms = at_ms + chance.between(2_000, 12_000);
+    match when {
+        Phase::NoController => vec![at(at_ms, Act::CrashController { down_ms: short_ms(chance) })],
+        Phase::Queued => {
+            let all =
+                (0..setup.servers).map(|server| at(at_ms, Act::Demand { server, needed: u32::from(setup.slots) }));
+            all.chain((0..setup.servers).map(|server| at(until_ms, Act::Demand { server, needed: 0 }))).collect()
+        }
+        Phase::Starting | Phase::Beginning | Phase::Suspending | Phase::Suspended => {
+            vec![at(at_ms, Act::Suspend { job: 0 }), at(until_ms, Act::Resume { job: 0 })]
+        }
+        Phase::Switching | Phase::Copying => {
+            let need = |at_ms, needed| move |server| at(at_ms, Act::Demand { server, needed });
+            (0..setup.servers).map(need(at_ms, 1)).chain((0..setup.servers).map(need(until_ms, 0))).collect()
+        }
+        Phase::Recovering => {
+            let often = [at_ms, (at_ms + until_ms) / 2, until_ms];
+            often.map(|at_ms| at(at_ms, Act::KillExecutor { pick: chance.draw() })).into()
+        }
+        Phase::Ended if chance.one_in(2) => vec![at(at_ms, Act::Cancel { job: 0 })],
+        Phase::Ended | Phase::Finishing | Phase::Running | Phase::NoJob => Vec::new(),
+    }
+}
+
 /// A fleet lends, and takes back at the agent before the agent has heard what is to run there.
 fn late_orders(chance: &mut Chance, setup: &Setup, heal_at_ms: u64) -> Vec<Entry> {
     let (server, at_ms) = (chance.below(u64::from(setup.servers)) as u16, chance.between(FAULTS_FROM_MS, heal_at_ms));
     let all = u32::from(setup.slots);
     let take_back = Act::TakeBack { server, slots: (0..setup.slots).collect(), within_ms: chance.between(200, 3_000) };
     vec![
-        Entry { at_ms: at_ms.saturating_sub(3_000), act: Act::Demand { server, needed: all } },
-        Entry { at_ms, act: Act::Cut { from: 0, to: server + 1, for_ms: chance.between(1_000, 1_900) } },
-        Entry { at_ms: at_ms + 20, act: Act::Demand { server, needed: 0 } },
-        Entry { at_ms: at_ms + 20 + chance.between(100, 800), act: take_back },
+        at(at_ms.saturating_sub(3_000), Act::Demand { server, needed: all }),
+        at(at_ms, Act::Cut { from: 0, to: server + 1, for_ms: chance.between(1_000, 1_900) }),
+        at(at_ms + 20, Act::Demand { server, needed: 0 }),
+        at(at_ms + 20 + chance.between(100, 800), take_back),
     ]
 }
 
@@ -65,7 +246,7 @@ fn setup(chance: &mut Chance) -> Setup {
         .map(|_| JobSetup {
             min: 1,
             max: chance.between(1, 6) as u16,
-            steps: 100_000,
+            steps: if chance.one_in(3) { chance.between(STEPS_FEW.0, STEPS_FEW.1) } else { STEPS_MANY },
             checkpoint_every: chance.between(3, 40),
             priority: 0,
         })
@@ -76,6 +257,7 @@ fn setup(chance: &mut Chance) -> Setup {
     };
     let clocks = (0..=servers).map(clock).collect();
     let slow_links = chance.one_in(3);
+    let jitter_us = if chance.one_in(3) { chance.between(1_000, JITTER_US_MAX) } else { 0 };
     Setup {
         servers,
         core_servers,
@@ -84,6 +266,7 @@ fn setup(chance: &mut Chance) -> Setup {
         unit_ms: chance.between(80, 600),
         build_ms: chance.between(200, 6_000),
         latency_us: chance.between(100, 5_000),
+        jitter_us,
         link_bytes_per_s: if slow_links { 5_000_000 } else { 125_000_000 },
         store_bytes_per_s: 100_000_000,
         element_bytes: if slow_links { chance.between(5_000, 40_000) } else { chance.between(5_000, 500_000) },
@@ -102,51 +285,47 @@ fn short_ms(chance: &mut Chance) -> u64 {
     }
 }
 
+/// A fault outside the core may never end.
+fn lasting_ms(chance: &mut Chance, setup: &Setup, server: u16) -> u64 {
+    if server >= setup.core_servers && chance.one_in(3) { FOR_EVER_MS } else { short_ms(chance) }
+}
+
+fn server(chance: &mut Chance, setup: &Setup) -> u16 {
+    chance.below(u64::from(setup.servers)) as u16
+}
+
+fn job(chance: &mut Chance, setup: &Setup) -> u16 {
+    chance.below(setup.jobs.len() as u64) as u16
+}
+
+fn place(chance: &mut Chance, setup: &Setup) -> Place {
+    chance.below(u64::from(setup.servers) + 1) as Place
+}
+
+/// Between two servers, or between a server and the controller's host.
+fn cut(chance: &mut Chance, setup: &Setup, server: u16) -> Act {
+    let from = place(chance, setup);
+    let (from, to) = (if from == server + 1 { 0 } else { from }, server + 1);
+    let for_ms = if from == 0 { short_ms(chance) } else { lasting_ms(chance, setup, server) };
+    if chance.one_in(2) { Act::Cut { from, to, for_ms } } else { Act::Cut { from: to, to: from, for_ms } }
+}
+
+/// The last few records, or all of them.
+fn shorten(chance: &mut Chance, _: &Setup, _: u16) -> Act {
+    let topic = [Topic::Commands, Topic::Demand, Topic::Reports][chance.below(3) as usize];
+    let records = if chance.one_in(3) { u64::MAX } else { chance.between(1, 6) };
+    Act::ShortenInput { topic, records, for_ms: 2 * short_ms(chance) }
+}
+
 fn act(chance: &mut Chance, setup: &Setup) -> Act {
-    let server = chance.below(u64::from(setup.servers)) as u16;
-    let outside = server >= setup.core_servers;
-    let for_ms = if outside && chance.one_in(3) { FOR_EVER_MS } else { short_ms(chance) };
-    let pick = chance.draw();
-    let place = |chance: &mut Chance| chance.below(u64::from(setup.servers) + 1) as Place;
-    match chance.below(100) {
-        0..=17 => Act::Demand { server, needed: chance.below(u64::from(setup.slots) + 1) as u32 },
-        18..=23 => Act::TakeBack {
-            server,
-            slots: (0..setup.slots).filter(|_| chance.one_in(2)).collect(),
-            within_ms: chance.between(200, 10_000),
-        },
-        24..=25 => Act::RedButton { server },
-        26 => Act::Cancel { job: chance.below(8) as u16 },
-        27..=28 => Act::Suspend { job: chance.below(2) as u16 },
-        29..=31 => Act::Resume { job: chance.below(2) as u16 },
-        32..=41 => Act::KillExecutor { pick },
-        42..=46 => Act::StopExecutor { pick, for_ms: short_ms(chance) },
-        47..=49 => Act::CrashAgent { server, down_ms: for_ms },
-        50..=53 => Act::StopAgent { server, for_ms },
-        54..=56 => Act::CrashServer { server, down_ms: for_ms },
-        57..=59 => Act::SlowServer { server, times: chance.between(2, 12), for_ms },
-        60..=63 => Act::CrashController { down_ms: short_ms(chance) },
-        64..=65 => Act::StopController { for_ms: short_ms(chance) },
-        66..=67 => Act::RivalController,
-        68..=74 => {
-            let from = place(chance);
-            let (from, to) = (if from == server + 1 { 0 } else { from }, server + 1);
-            let for_ms = if from == 0 || !outside { short_ms(chance) } else { for_ms };
-            if chance.one_in(2) { Act::Cut { from, to, for_ms } } else { Act::Cut { from: to, to: from, for_ms } }
-        }
-        75..=80 => Act::ResetLinks { from: place(chance).max(1), to: server + 1 },
-        81..=82 => Act::SlowLinks { times: chance.between(2, 40), for_ms: short_ms(chance) },
-        83..=85 => Act::StallLog { for_ms: short_ms(chance) },
-        86..=87 => Act::LoseAcknowledgements { for_ms: short_ms(chance) },
-        88..=89 => Act::AppendLate { for_ms: short_ms(chance) },
-        90 => Act::RefuseAppends { for_ms: short_ms(chance) },
-        91..=92 => Act::StoreAway { for_ms: short_ms(chance) },
-        93 => Act::SlowStore { times: chance.between(2, 40), for_ms: short_ms(chance) },
-        94..=95 => Act::DamageCheckpoint { job: chance.below(2) as u16 },
-        96 => Act::FullDisk { server, for_ms: short_ms(chance) },
-        97 => Act::JumpClock { place: place(chance), by_ms: chance.between(0, 240_000) as i64 - 120_000 },
-        _ => Act::PolicyPanics { for_ms: short_ms(chance) },
-    }
+    let server = server(chance, setup);
+    let mut left = chance.below(KINDS.iter().map(|(often, _)| often).sum());
+    let drawn = KINDS.iter().find(|(often, _)| {
+        let found = left < *often;
+        left = left.saturating_sub(*often);
+        found
+    });
+    drawn.unwrap_or(&KINDS[0]).1(chance, setup, server)
 }
 
 #[cfg(test)]

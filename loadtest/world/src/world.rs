@@ -17,6 +17,7 @@ use crate::people::People;
 use crate::schedule::{Place, Schedule};
 use crate::store::Store;
 use crate::time::{At, Clock};
+use events_schema::batch::InputStream;
 use events_schema::control::ToExecutor;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -64,8 +65,14 @@ pub enum Event {
     Begin(Begin),
     /// A fault is over.
     Over(Over),
-    /// An entry of the schedule.
+    /// The time of an entry of the schedule has come.
+    Entry(usize),
+    /// An entry of the schedule happens.
     Act(usize),
+    /// Controllers sweep the store.
+    Sweep,
+    /// One of them deletes what it found.
+    SweepUp(Vec<String>),
     /// The core becomes healthy.
     Heal,
     /// The checks look around.
@@ -85,6 +92,8 @@ pub enum Over {
     Stop(Pid),
     Cut(Place, Place),
     LogStall,
+    /// An operator has repaired an input topic.
+    Short(InputStream),
     Nothing,
 }
 
@@ -161,6 +170,8 @@ pub struct World {
     pub policy_panics_until: At,
     /// Set by the healing.
     pub healed_at: Option<At>,
+    /// Entries of the schedule that wait for a phase.
+    pub awaited: Vec<usize>,
     pub events: u64,
 }
 
@@ -195,6 +206,7 @@ impl World {
             policy_panics: Arc::new(AtomicBool::new(false)),
             policy_panics_until: At(0),
             healed_at: None,
+            awaited: Vec::new(),
             events: 0,
             schedule,
         };
@@ -204,10 +216,11 @@ impl World {
         }
         world.open();
         for (index, entry) in world.schedule.entries.iter().enumerate() {
-            world.bus.put(At(0).plus_ms(entry.at_ms), Event::Act(index));
+            world.bus.put(At(0).plus_ms(entry.at_ms), Event::Entry(index));
         }
         world.bus.put(At(0).plus_ms(world.schedule.heal_at_ms), Event::Heal);
         world.bus.put(At(0).plus_ms(crate::checks::LOOK_MS), Event::Check);
+        world.bus.put(At(0).plus_ms(crate::store::SWEEP_MS), Event::Sweep);
         world
     }
 
@@ -238,12 +251,18 @@ impl World {
             Event::Begin(Begin::Controller) => self.begin_controller(),
             Event::Begin(Begin::Agent(place)) => self.begin_agent(place),
             Event::Over(over) => self.over(over),
+            Event::Entry(index) => self.entry_is_due(index),
             Event::Act(index) => self.act(index),
+            Event::Sweep => self.sweep(),
+            Event::SweepUp(keys) => self.sweep_up(keys),
             Event::Heal => {
                 self.begin_calm();
                 self.heal();
             }
             Event::Check => self.check(),
+        }
+        if !self.awaited.is_empty() {
+            self.act_in_phase();
         }
         true
     }
@@ -345,6 +364,7 @@ impl World {
             Over::Stop(pid) => self.go_on(pid),
             Over::Cut(from, to) => self.join(from, to),
             Over::LogStall => self.log_goes_on(),
+            Over::Short(input) => self.repair(input),
             Over::Nothing => {}
         }
         let panics = self.now() < self.policy_panics_until;

@@ -30,10 +30,14 @@ fn schedule(seed: u64, policy: &str) -> Schedule {
             0 => Act::Declare { server, slots: chance.below(u64::from(slots) + 1) as u16 },
             _ => Act::ExitExecutor { pick: chance.draw(), status: 1 },
         };
-        schedule.entries.push(Entry { at_ms, act });
+        schedule.entries.push(Entry { at_ms, when: None, act });
     }
     let at_ms = heal_at_ms - DECLARED_BEFORE_MS;
-    schedule.entries.extend((0..servers).map(|server| Entry { at_ms, act: Act::Declare { server, slots } }));
+    schedule.entries.extend((0..servers).map(|server| Entry {
+        at_ms,
+        when: None,
+        act: Act::Declare { server, slots },
+    }));
     schedule.entries.sort_by_key(|entry| entry.at_ms);
     schedule
 }

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 
 /// Takes the next rung for a job that does not get past a step.
 pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: StallCause, blamed: &[Blamed]) {
-    let Some(job) = draft.state.job(id).filter(|job| matches!(job.phase, JobPhase::Running(..))) else { return };
+    let works = |job: &&Job| matches!(job.phase, JobPhase::Starting(_) | JobPhase::Running(..));
+    let Some(job) = draft.state.job(id).filter(works) else { return };
     let present = |blamed: &&Blamed| {
         blamed.executor.job == *id && draft.state.executor(&blamed.executor).is_some_and(|e| e.leaving.is_none())
     };
@@ -25,7 +26,12 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
         return;
     }
     let twice = hung_twice(draft, job, step, cause, &blamed);
-    let remedy = if twice.is_some() { StallRemedy::Fail } else { next_rung(job, step, cause, !blamed.is_empty()) };
+    let remedy = match (&twice, &job.phase) {
+        (Some(_), _) => StallRemedy::Fail,
+        // There is nothing to go back to: another one is tried.
+        (None, JobPhase::Starting(_)) => StallRemedy::WithoutBlamed,
+        (None, _) => next_rung(job, step, cause, !blamed.is_empty()),
+    };
     draft.emit(Fact::JobStalled { job: id.clone(), step, cause, blamed: blamed.clone(), remedy });
     match remedy {
         StallRemedy::Round => begin_anew(draft, id),

@@ -1,0 +1,123 @@
+//! What the first job is at: some faults wait for it, and all are counted by it.
+
+use crate::world::{Body, World};
+use controller_core::state::{Job, JobPhase};
+use events_schema::Step;
+use events_schema::fact::Entry;
+use serde::{Deserialize, Serialize};
+
+/// A phase of the first job, as far as faults may tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// No controller leads, or the one that does is stopped: nobody decides.
+    NoController,
+    /// It was not accepted yet.
+    NoJob,
+    Queued,
+    /// Its executors are being built.
+    Starting,
+    /// Its first generation, or the first after a restart, comes together.
+    Beginning,
+    Running,
+    /// A newcomer is sent the replica.
+    Copying,
+    /// A boundary is proposed at which its members change.
+    Switching,
+    /// Its members come together anew after a loss.
+    Recovering,
+    /// The last step is done; it is saved and its model written.
+    Finishing,
+    /// It writes a checkpoint and gives everything back.
+    Suspending,
+    Suspended,
+    Ended,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Phase; 13] = [
+        Phase::NoController,
+        Phase::NoJob,
+        Phase::Queued,
+        Phase::Starting,
+        Phase::Beginning,
+        Phase::Running,
+        Phase::Copying,
+        Phase::Switching,
+        Phase::Recovering,
+        Phase::Finishing,
+        Phase::Suspending,
+        Phase::Suspended,
+        Phase::Ended,
+    ];
+
+    /// Its name in counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::NoController => "no controller",
+            Phase::NoJob => "no job",
+            Phase::Queued => "queued",
+            Phase::Starting => "starting",
+            Phase::Beginning => "beginning",
+            Phase::Running => "running",
+            Phase::Copying => "copying",
+            Phase::Switching => "switching",
+            Phase::Recovering => "recovering",
+            Phase::Finishing => "finishing",
+            Phase::Suspending => "suspending",
+            Phase::Suspended => "suspended",
+            Phase::Ended => "ended",
+        }
+    }
+}
+
+impl World {
+    /// What the first job is at.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        let controller = self.controller.and_then(|pid| self.processes.get(&pid));
+        let leads = |process: &crate::world::Process| {
+            matches!(&process.body, Body::Cell(cell) if cell.machine.is_leading()) && !process.stopped
+        };
+        if !controller.is_some_and(leads) {
+            return Phase::NoController;
+        }
+        let Some(job) = self.people.jobs.first().and_then(|job| self.log.truth.job(job)) else { return Phase::NoJob };
+        match &job.phase {
+            JobPhase::Queued => Phase::Queued,
+            JobPhase::Suspended => Phase::Suspended,
+            JobPhase::Suspending(..) => Phase::Suspending,
+            JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. } => Phase::Ended,
+            JobPhase::Starting(_) | JobPhase::Running(..) => self.phase_at_work(job),
+        }
+    }
+
+    fn phase_at_work(&self, job: &Job) -> Phase {
+        let proposed = job.placement().and_then(|placement| placement.proposed.as_ref()).map(|p| &p.entry);
+        match (&job.phase, proposed) {
+            (_, Some(Entry::Recover)) => Phase::Recovering,
+            (_, Some(Entry::Switch { .. })) => Phase::Switching,
+            (_, Some(_)) => Phase::Beginning,
+            (JobPhase::Running(..), None) => self.phase_of_members(),
+            _ => Phase::Starting,
+        }
+    }
+
+    fn phase_of_members(&self) -> Phase {
+        let first = self.people.jobs.first();
+        let last = self.schedule.setup.jobs.first().map(|job| Step(job.steps));
+        let executors = || {
+            let bodies = self.processes.values().map(|process| &process.body);
+            bodies.filter_map(|body| if let Body::Executor(executor) = body { Some(executor) } else { None })
+        };
+        if executors().any(|executor| Some(&executor.id.job) == first && executor.step == last) {
+            Phase::Finishing
+        } else if executors().any(|executor| executor.is_copying()) {
+            Phase::Copying
+        } else {
+            Phase::Running
+        }
+    }
+}
