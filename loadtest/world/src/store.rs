@@ -332,9 +332,8 @@ impl World {
             return;
         }
         for key in keys {
-            match ObjectOfJob::parse(&key) {
-                Some(ObjectOfJob::Manifest(name) | ObjectOfJob::Shard(name, _)) => self.check_deleted(&name),
-                _ => {}
+            if let Some(ObjectOfJob::Manifest(name) | ObjectOfJob::Shard(name, _)) = ObjectOfJob::parse(&key) {
+                self.check_deleted(&name);
             }
             self.store.remove(now, &key);
         }
