@@ -34,10 +34,17 @@ fn check_name(kind: &'static str, value: &str) -> Result<(), IdError> {
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Serialize, Deserialize)]
         #[cbor(transparent)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(#[n(0)] String);
+        // By the same rule as text, so that no record holds a name that could not have been given.
+        impl<'b, C> Decode<'b, C> for $name {
+            fn decode(d: &mut minicbor::Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
+                let at = d.position();
+                Self::parse(d.str()?).map_err(|error| minicbor::decode::Error::message(error).at(at))
+            }
+        }
         impl $name {
             /// Parses the one legal form.
             pub fn parse(value: &str) -> Result<Self, IdError> {

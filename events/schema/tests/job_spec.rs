@@ -4,9 +4,10 @@
 
 mod samples;
 
+use events_schema::DatasetName;
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::fields::Problem;
-use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
+use events_schema::job::{JobFields, JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -65,6 +66,19 @@ fn what_is_the_default_is_not_in_the_bytes() {
         assert_eq!(serde_json::to_value(&spec).unwrap()[field], value);
         assert_ne!(spec.digest(), JobSpec::parse(&least()).unwrap().digest());
     }
+}
+
+#[test]
+fn bytes_make_no_spec_and_no_name_that_would_be_refused() {
+    let spec = samples::spec();
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    for batch_size in [0, u32::MAX] {
+        let fields = JobFields { batch_size, ..(*spec).clone() };
+        let error = from_bytes::<JobSpec>(&to_bytes(&fields)).unwrap_err().to_string();
+        assert!(error.contains("batch_size"), "{error}");
+    }
+    let error = from_bytes::<DatasetName>(&to_bytes(&"../secrets")).unwrap_err().to_string();
+    assert!(error.contains("../secrets"), "{error}");
 }
 
 #[test]
