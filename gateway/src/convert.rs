@@ -4,9 +4,9 @@ use crate::wire;
 use controller_core::state::troubles::{Damage, Straggler};
 use controller_core::state::{Fleet, Job, JobPhase, Slot};
 use controller_core::{Reasons, State};
+use events_public::{JobProgress, rfc3339};
 use events_schema::job::JobSpec;
 use events_schema::orders::Telemetry;
-use events_schema::public::rfc3339;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::{Digest, ExecutorId, FleetId, JobId, SlotId};
 use serde_json::{Map, Value};
@@ -117,6 +117,21 @@ fn spec(spec: &JobSpec) -> Value {
         shown.insert("shuffle".to_owned(), Value::Object(Map::from_iter([("window".to_owned(), samples)])));
     }
     Value::Object(shown)
+}
+
+/// What a job's stream says of its progress.
+#[must_use]
+pub fn job_progress(telemetry: &Telemetry) -> JobProgress {
+    JobProgress {
+        job: telemetry.job.to_string(),
+        step: telemetry.step.0,
+        steps_total: telemetry.steps_total,
+        epoch: telemetry.epoch,
+        loss: telemetry.loss,
+        samples_per_second: telemetry.samples_per_second,
+        step_us: telemetry.step_us,
+        members: telemetry.members,
+    }
 }
 
 fn progress(telemetry: Telemetry) -> wire::Progress {

@@ -7,10 +7,10 @@
 use crate::problem::{ApiError, Kind};
 use crate::read_model::ReadModel;
 use events_log::{EventLog, ReadError, Record, Stream};
+use events_public::FactPosition;
 use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::Batch;
 use events_schema::fact::Fact;
-use events_schema::public::FactPosition;
 use events_schema::{Cell, Offset, TimeMs};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -217,7 +217,7 @@ impl FeedReader {
     /// Which log this is.
     #[must_use]
     pub fn installation(&self) -> u64 {
-        self.model.read().installation
+        self.model.read().installation()
     }
 
     /// The next batches, the first of which may begin before the cursor; empty when there are none yet.

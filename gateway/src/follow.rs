@@ -1,13 +1,11 @@
-//! The task that keeps the read model up to date: reads `events`, passes every record through the rule, folds what counts.
+//! The task that keeps the read model up to date: reads `events` and hands the model every record.
 //!
 //! One task per gateway, owned by `lib.rs`. A log that is away for a moment is waited for; a record that cannot be decoded
 //! stops the gateway, because a model that skipped a fact would lie.
 
-use crate::feed::{FeedError, READ_BYTES_MAX, count};
+use crate::feed::{FeedError, READ_BYTES_MAX};
 use crate::read_model::{Progress, ReadModel};
 use events_log::{Advice, EventLog, ReadError, Stream};
-use events_rule::count::{Counter, Verdict};
-use events_schema::batch::{EventRecord, from_bytes};
 use events_schema::{Cell, Offset};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +16,7 @@ const RETRY_PAUSE_MS_MAX: u64 = 2_000;
 
 /// Follows until the log says that it is over; cancel by dropping.
 pub async fn follow(log: Arc<dyn EventLog>, cell: Cell, model: Arc<ReadModel>) -> FeedError {
-    let error = Follower {
-        log,
-        cell,
-        model: model.clone(),
-        counter: Counter::new(),
-        next: Offset(0),
-        named: false,
-        goal: None,
-    }
-    .run()
-    .await;
+    let error = Follower { log, cell, model: model.clone(), next: Offset(0), goal: None }.run().await;
     model.set_progress(Progress::Stopped);
     error
 }
@@ -37,11 +25,8 @@ struct Follower {
     log: Arc<dyn EventLog>,
     cell: Cell,
     model: Arc<ReadModel>,
-    counter: Counter,
     /// First record not read yet.
     next: Offset,
-    /// Whether a claim was seen, the first of which names the log.
-    named: bool,
     /// The end as it was at the start; below it the model is of the past.
     goal: Option<Offset>,
 }
@@ -74,12 +59,8 @@ impl Follower {
         let records = self.log.read(Stream::Events, self.cell, self.next, READ_BYTES_MAX).await?;
         let nothing_new = records.is_empty();
         for record in records {
-            self.name(&record.bytes);
-            if let Verdict::Counts(batch) = count(&mut self.counter, &record)? {
-                self.model.apply(record.offset, batch);
-            }
+            self.model.take(&record)?;
             self.next = record.offset.next();
-            self.model.mark(self.next, &self.counter);
         }
         // Offsets may have gaps at the end, so an empty read is also an end reached.
         if nothing_new || self.next >= goal {
@@ -87,16 +68,6 @@ impl Follower {
             self.model.set_progress(Progress::Following(self.next));
         }
         if nothing_new { self.wait().await } else { Ok(()) }
-    }
-
-    /// Takes the log's own name from its first claim.
-    fn name(&mut self, bytes: &[u8]) {
-        if !self.named
-            && let Ok(EventRecord::Claim { incarnation, .. }) = from_bytes(bytes)
-        {
-            self.named = true;
-            self.model.set_installation(incarnation);
-        }
     }
 
     async fn wait(&self) -> Result<(), FeedError> {

@@ -1,8 +1,8 @@
 //! Where each job was accepted: the order of the job list, and the place where a job's events begin. Pure.
 
+use events_public::FactPosition;
 use events_schema::JobId;
 use events_schema::fact::Fact;
-use events_schema::public::FactPosition;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -23,6 +23,7 @@ pub mod problem;
 mod query;
 mod read_model;
 mod routes;
+mod selection;
 mod submit;
 mod wire;
 

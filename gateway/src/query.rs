@@ -5,9 +5,8 @@
 use crate::problem::{ApiError, Kind};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use events_schema::Offset;
+use events_public::FactPosition;
 use events_schema::fields::nearest;
-use events_schema::public::FactPosition;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -55,6 +54,12 @@ impl Query {
         parse(value).map(Some).ok_or_else(|| ApiError::of_field(Kind::InvalidQuery, name, value, expected))
     }
 
+    /// An optional parameter as it stands.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// The size of a page.
     pub fn limit(&self) -> Result<usize, ApiError> {
         let expected = format!("a whole number from {} to {}", PAGE_LIMIT.start(), PAGE_LIMIT.end());
@@ -71,14 +76,13 @@ pub fn number<T: FromStr>(text: &str) -> Option<T> {
 /// The text form of an event's place, `OFFSET-INDEX`.
 #[must_use]
 pub fn event_cursor(position: FactPosition) -> String {
-    format!("{}-{}", position.offset, position.index)
+    position.to_string()
 }
 
 /// Reads back [`event_cursor`].
 #[must_use]
 pub fn parse_event_cursor(text: &str) -> Option<FactPosition> {
-    let (offset, index) = text.split_once('-')?;
-    Some(FactPosition { offset: Offset(number(offset)?), index: number(index)? })
+    text.parse().ok()
 }
 
 /// An opaque cursor of the job list: the place of the last job shown.
@@ -98,6 +102,7 @@ pub fn parse_job_cursor(text: &str) -> Option<FactPosition> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::Offset;
 
     #[test]
     fn parameters_are_known_single_and_decoded() {

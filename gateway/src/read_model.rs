@@ -6,9 +6,11 @@
 use crate::feed::{BEGINNING, CountedBatch, Feed, end_of_record};
 use crate::job_index::JobIndex;
 use controller_core::State;
-use events_rule::count::Counter;
+use controller_fold::{Fold, Folded};
+use events_public::FactPosition;
+use events_rule::Record;
+use events_rule::count::UnreadableEvent;
 use events_schema::batch::Batch;
-use events_schema::public::FactPosition;
 use events_schema::{Cell, Offset};
 use gateway_call::Answers;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,8 +19,8 @@ use tokio::sync::watch;
 /// Everything folded from `events` so far.
 #[derive(Debug)]
 pub struct Model {
-    /// The controller's state.
-    pub state: State,
+    /// The controller's state, and the rule of what counts.
+    fold: Fold,
     /// Where jobs were accepted.
     pub job_index: JobIndex,
     /// What became of commands and signals.
@@ -27,26 +29,44 @@ pub struct Model {
     pub feed: Feed,
     /// Offset of the last batch that counted.
     pub last_batch: Option<Offset>,
-    /// Tells this log from all others: the random number in its first claim, before which nothing counts.
-    pub installation: u64,
 }
 
 impl Model {
+    /// The controller's state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.fold.state
+    }
+
+    /// Which log this is; 0 before its first claim, before which nothing counts.
+    #[must_use]
+    pub fn installation(&self) -> u64 {
+        self.fold.installation.unwrap_or(0)
+    }
+
     /// The cursor behind every event so far.
     #[must_use]
     pub fn cursor(&self) -> FactPosition {
         self.last_batch.map_or(BEGINNING, end_of_record)
     }
 
-    /// Takes in the next batch that counts, whose last record stands at `offset`.
-    fn apply(&mut self, offset: Offset, batch: Batch) {
+    /// Takes in the next record.
+    fn take(&mut self, record: &Record) -> Result<(), UnreadableEvent> {
+        if let Folded::Counts(batch) = self.fold.take(record)? {
+            self.counts(record.offset, batch);
+        }
+        self.feed.mark(record.offset.next(), &self.fold.counter);
+        Ok(())
+    }
+
+    /// Notes what else is asked for of a batch that counts, whose last record stands at `offset`.
+    fn counts(&mut self, offset: Offset, batch: Batch) {
         for (index, fact) in (0u32..).zip(&batch.facts) {
-            self.state.apply(batch.at, fact);
             self.job_index.apply(FactPosition { offset, index }, fact);
             self.answers.apply(fact);
         }
         self.answers.apply_taken(&batch.taken);
-        let state = &self.state;
+        let state = &self.fold.state;
         self.job_index.sweep(|job| state.job(job).is_some());
         self.last_batch = Some(offset);
         self.feed.push(Arc::new(CountedBatch { offset, at: batch.at, facts: batch.facts }));
@@ -78,12 +98,11 @@ impl ReadModel {
     #[must_use]
     pub fn new(cell: Cell) -> Self {
         let model = Model {
-            state: State::new(cell),
+            fold: Fold::new(cell),
             job_index: JobIndex::default(),
             answers: Answers::default(),
             feed: Feed::new(),
             last_batch: None,
-            installation: 0,
         };
         Self { model: RwLock::new(model), progress: watch::Sender::new(Progress::CatchingUp) }
     }
@@ -98,19 +117,9 @@ impl ReadModel {
         self.model.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a batch. Only the follower calls this.
-    pub fn apply(&self, offset: Offset, batch: Batch) {
-        self.write().apply(offset, batch);
-    }
-
-    /// Says which log this is. Only the follower calls this, before it takes in any batch.
-    pub fn set_installation(&self, installation: u64) {
-        self.write().installation = installation;
-    }
-
-    /// Leaves a mark for later readers. Only the follower calls this.
-    pub fn mark(&self, next: Offset, counter: &Counter) {
-        self.write().feed.mark(next, counter);
+    /// Takes in the next record. Only the follower calls this.
+    pub fn take(&self, record: &Record) -> Result<(), UnreadableEvent> {
+        self.write().take(record)
     }
 
     /// Says how far it is and wakes everybody who waits. Only the follower calls this.

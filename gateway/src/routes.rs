@@ -72,6 +72,7 @@ fn table() -> Vec<Row> {
         at("/v1/fleets/{fleet}/offers").post(fleets::offer),
         at("/v1/fleets/{fleet}/reclaims").post(fleets::reclaim),
         at("/v1/fleets/{fleet}/demand").post(fleets::demand),
+        at("/v1/fleets/{fleet}/events").get(events::of_fleet),
         at("/v1/slots").get(fleets::slots),
         at("/v1/server").get(server::get),
         at("/healthz").get(health::alive),

@@ -2,11 +2,11 @@
 //!
 //! Times are RFC 3339 texts, units stand last in names, and what does not exist (yet) is `null`.
 
+use events_public::CloudEvent;
 use events_schema::command::{Demand, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{CheckpointInfo, GrowthFailure, LossNotice, PlanCause, PlanReason, StallCause, StallRemedy};
 use events_schema::job::Workers;
-use events_schema::public::CloudEvent;
 use events_schema::report::Metrics;
 use events_schema::{CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, SlotId, Step, TenantId};
 use serde::Serialize;

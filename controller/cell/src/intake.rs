@@ -3,13 +3,13 @@
 //!
 //! Fair: of what waits, every stream has its share of each batch, so none starves another. Next file: `lead.rs`, which commits.
 
-use crate::fold::{Fold, Positions};
 use crate::lead::Around;
 use crate::links::Links;
 use crate::message::Ticket;
 use crate::note::Note;
 use crate::outbox::Outbox;
 use controller_core::{Input, Policy, State, decide_input, plan, plan_due};
+use controller_fold::{Fold, Positions};
 use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;

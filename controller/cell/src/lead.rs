@@ -4,7 +4,6 @@
 //! foreign records counts only if the rule says so. Next file: `links.rs` (what becomes of it).
 
 use crate::end::{CellEnd, CellFailure};
-use crate::fold::Fold;
 use crate::health::Health;
 use crate::intake::{Counts, Due, Intake, Limits, Prepared, prepare};
 use crate::links::Links;
@@ -13,6 +12,7 @@ use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
 use controller_core::Policy;
+use controller_fold::{Fold, Folded};
 use events_rule::count::split;
 use events_rule::{RECORD_LEN_MAX, Record, Stream};
 use events_schema::batch::Taken;
@@ -323,7 +323,7 @@ impl Lead {
     }
 
     fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), CellFailure> {
-        if let Some(cause) = self.fold.take(record).map_err(CellFailure::Unreadable)? {
+        if let Folded::Skipped(cause) = self.fold.take(record).map_err(CellFailure::Unreadable)? {
             around.out.note(Note::Skipped { offset: record.offset, cause });
         }
         Ok(())

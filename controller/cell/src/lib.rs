@@ -17,7 +17,6 @@ mod checks;
 mod clock;
 mod deletions;
 mod end;
-mod fold;
 mod health;
 mod intake;
 mod lead;
@@ -30,8 +29,8 @@ mod presence;
 mod reports;
 mod take_over;
 
+pub use controller_fold::{Claimant, Fold, Positions};
 pub use end::{CellEnd, CellFailure};
-pub use fold::{Claimant, Fold, Positions};
 pub use machine::CellMachine;
 pub use message::{AppendFailure, CellConfig, Committed, In, LinkEnd, LinkId, Out, ReadFailure, Ticket};
 pub use note::{Note, Urgency};

@@ -5,11 +5,11 @@
 //! are those that the facts came from. There are no snapshots yet: all of `events` is read. Next file: `lead.rs`.
 
 use crate::end::{CellEnd, CellFailure};
-use crate::fold::{Fold, Positions};
 use crate::health::Health;
 use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
+use controller_fold::{Fold, Positions};
 use events_rule::{Record, Stream};
 use events_schema::batch::{EventRecord, InputStream, to_bytes};
 use events_schema::{Cell, Epoch, Offset};

@@ -4,12 +4,13 @@
 //! What it promises beyond the machine's promises: it never waits inside the loop, so an agent is heard whatever the log does; and
 //! a controller works whole or not at all.
 //!
-//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `agents.rs` (streams), `sweep.rs`, `telemetry.rs`, `failure.rs`. Next
+//! Reading order: `run.rs` (the loop), `hands.rs` (log and store), `agents.rs` (streams), `projector.rs`, `sweep.rs`, `telemetry.rs`, `failure.rs`. Next
 //! on a job's path: `workers/agent/src/lib.rs`.
 
 mod agents;
 mod failure;
 mod hands;
+mod projector;
 mod run;
 mod sweep;
 mod telemetry;
@@ -27,6 +28,7 @@ use events_log::EventLog;
 use events_schema::{Cell, Epoch, Offset};
 use failure::Chain;
 use object_store::ObjectStore;
+use projector::Projector;
 use run::Parts;
 use std::io;
 use std::net::SocketAddr;
@@ -198,6 +200,10 @@ fn spawn(
     let machine = CellMachine::new(machine, policy.into());
     let sweep = Sweep { store: Arc::clone(&store), log: Arc::clone(&log), cell, committed: committed.subscribe() };
     let sweep = sweep.run(ending.clone());
+    let committed_too = committed.subscribe();
+    let project =
+        |topic| Projector { topic, log: Arc::clone(&log), cell, committed: committed_too }.run(ending.clone());
+    let projector = log.public().map(project);
     let parts = Parts { machine, log, store, cell, secret, accepted, committed, telemetry };
 
     let mut rest = JoinSet::new();
@@ -205,6 +211,12 @@ fn spawn(
         sweep.await;
         Ok(())
     });
+    if let Some(projector) = projector {
+        rest.spawn(async move {
+            projector.await;
+            Ok(())
+        });
+    }
     let serve = controller_link::serve(listener, connections_max, token, accepted_sender, ending.clone());
     rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
 

@@ -63,6 +63,31 @@ pub trait EventLog: Send + Sync + 'static {
 
     /// Removes records below an offset (at most the end); reading there is [`ReadError::Trimmed`] from then on.
     fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>>;
+
+    /// Where public events are written for subscribers with clients of their own; none where nobody but us reads the log.
+    fn public(&self) -> Option<Arc<dyn PublicTopic>> {
+        None
+    }
+}
+
+/// A topic of public events. Written by whoever leads the cell; a repeat carries the same id.
+pub trait PublicTopic: Send + Sync + 'static {
+    /// The id of the newest event that stands there.
+    fn newest(&self, cell: Cell) -> BoxFuture<'_, Result<Option<String>, ReadError>>;
+
+    /// Writes one event. Those of one caller stand in the order in which their futures were first polled.
+    fn publish(&self, cell: Cell, message: PublicMessage) -> BoxFuture<'_, Result<(), AppendError>>;
+}
+
+/// One event as it stands in a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicMessage {
+    /// Events of one key stay in order, whatever a subscriber does with partitions.
+    pub key: String,
+    /// Attributes of the event.
+    pub headers: Vec<(&'static str, String)>,
+    /// JSON.
+    pub data: Vec<u8>,
 }
 
 /// Opens the log that a URL names: creates what is missing, checks what is there.

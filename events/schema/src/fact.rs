@@ -31,11 +31,9 @@ pub enum Fact {
         command: CommandId,
         /// What to train.
         #[n(3)]
-        #[serde(skip)]
         spec: Box<JobSpec>,
         /// Digest of the submitted body.
         #[n(4)]
-        #[serde(skip)]
         body_digest: Digest,
     },
     /// A command had no effect.
@@ -118,6 +116,9 @@ pub enum Fact {
         /// Why so many.
         #[n(2)]
         reason: PlanReason,
+        /// How many it had before.
+        #[n(3)]
+        from: Option<u32>,
     },
     /// Why a job has what it has changed, though what it has did not. Only in old logs: it is worked out when somebody asks.
     #[n(10)]
@@ -147,7 +148,6 @@ pub enum Fact {
         executor: ExecutorId,
         /// Where peers reach it; not for subscribers.
         #[n(1)]
-        #[serde(skip)]
         address: String,
     },
     /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
@@ -336,6 +336,12 @@ pub enum Fact {
         /// Which.
         #[n(0)]
         slot: SlotId,
+        /// Whose it is.
+        #[n(1)]
+        fleet: Option<FleetId>,
+        /// Who is to use it.
+        #[n(2)]
+        job: Option<JobId>,
     },
     /// A borrowed or offered slot has to be free by the deadline.
     #[n(29)]
@@ -349,6 +355,12 @@ pub enum Fact {
         /// Why.
         #[n(2)]
         cause: ReclaimCause,
+        /// Whose it is.
+        #[n(3)]
+        fleet: Option<FleetId>,
+        /// Whose plan had it.
+        #[n(4)]
+        job: Option<JobId>,
     },
     /// A reclaimed slot is free and its fleet's again.
     #[n(30)]
@@ -356,6 +368,12 @@ pub enum Fact {
         /// Which.
         #[n(0)]
         slot: SlotId,
+        /// Whose it is; none if no fleet declares it any more.
+        #[n(1)]
+        fleet: Option<FleetId>,
+        /// Time since it was reclaimed.
+        #[n(2)]
+        took_ms: Option<u64>,
     },
     /// An agent's process is there.
     #[n(31)]
@@ -374,7 +392,6 @@ pub enum Fact {
         class: Digest,
         /// Where fleets reach it directly; not for subscribers.
         #[n(4)]
-        #[serde(skip)]
         address: String,
     },
     /// It did not come back within its lease.
@@ -532,6 +549,28 @@ pub enum Fact {
         /// Which.
         #[n(0)]
         server: ServerId,
+    },
+    /// A job trains at its new size: it has done a step on as many slots as its plan has.
+    #[n(70)]
+    JobScaled {
+        /// Which.
+        #[n(0)]
+        job: JobId,
+        /// Slots before the plan.
+        #[n(1)]
+        from: u32,
+        /// Slots that it trains on.
+        #[n(2)]
+        to: u32,
+        /// Why the plan changed.
+        #[n(3)]
+        cause: PlanCause,
+        /// Time since that plan.
+        #[n(4)]
+        took_ms: u64,
+        /// What the first step took longer than one before; none if a member left by itself and the others went on.
+        #[n(5)]
+        pause_us: Option<u64>,
     },
     /// A member of the generation in force was lost, or is given up: nobody asked it to leave.
     #[n(44)]
@@ -707,6 +746,23 @@ pub enum Refusal {
         #[n(2)]
         expected: String,
     },
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Unknown { kind, name, nearest: Some(near) } => {
+                write!(f, "there is no {kind} `{name}`; did you mean `{near}`?")
+            }
+            Refusal::Unknown { kind, name, nearest: None } => write!(f, "there is no {kind} `{name}`"),
+            Refusal::WrongPhase { phase, expected } => write!(f, "the job is {phase}; expected {expected}"),
+            Refusal::Exists { kind, name, holder } => write!(f, "the {kind} name `{name}` is held by {holder}"),
+            Refusal::InUse { by } => write!(f, "it is used by {by}"),
+            Refusal::Old { taken } => write!(f, "number {taken} or a later one is already taken"),
+            Refusal::Limit { what, limit } => write!(f, "there are at most {limit} {what}, and that many are there"),
+            Refusal::Unfit { field, value, expected } => write!(f, "`{field}` is `{value}`; expected {expected}"),
+        }
+    }
 }
 
 /// Why a job has the slots it has, and what it waits for.
@@ -1017,7 +1073,6 @@ pub struct Member {
     pub executor: ExecutorId,
     /// Where peers reach it (`HOST:PORT`); not for subscribers.
     #[n(1)]
-    #[serde(skip)]
     pub address: String,
     /// The ranks it hosts, sorted.
     #[n(2)]

@@ -5,8 +5,8 @@
 //! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits), [`dataset`] (what it reads),
 //! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
-//! an agent tells an executor),
-//! [`public`] (what subscribers read). Next on a job's path: `events/log/src/lib.rs`.
+//! an agent tells an executor), What subscribers
+//! read is `events/public`. Next on a job's path: `events/log/src/lib.rs`.
 //!
 //! Glossary. *Command*: something asked; may be refused, and the refusal is a fact. *Report*: something an agent saw.
 //! *Fact*: what the controller decided, final; only facts change state. *Orders*: what one server has to do, derived
@@ -22,7 +22,6 @@ pub mod fields;
 pub mod ids;
 pub mod job;
 pub mod orders;
-pub mod public;
 pub mod report;
 pub mod tree;
 

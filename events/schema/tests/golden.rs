@@ -9,9 +9,8 @@ mod samples;
 
 use events_schema::batch::{FORMAT_VERSION, from_bytes, to_bytes};
 use events_schema::fact::{Fact, Refusal};
-use events_schema::public::{FactPosition, cloud_event};
 use events_schema::report::{Metrics, Outcome};
-use events_schema::{Cell, Digest, Offset, Step, TimeMs};
+use events_schema::{Digest, Offset, Step};
 use minicbor::{Decode, Encode};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,25 +171,6 @@ fn what_this_build_does_not_know_is_an_error_not_a_guess() {
     assert!(shown(&[2, good[1]]).contains("format version 2, this build reads 1"));
     assert!(shown(&[&good[..], &[0]].concat()).contains("left over"));
     assert!(!shown(&good[..good.len() - 1]).is_empty());
-}
-
-#[test]
-fn every_fact_is_a_cloud_event_without_its_spec() {
-    let mut kinds = BTreeSet::new();
-    for (index, fact) in (0..).zip(samples::facts()) {
-        let event =
-            cloud_event(0xabc, Cell(0), FactPosition { offset: Offset(41), index }, TimeMs(1_770_000_000_123), &fact);
-        let name = samples::fact_kind(&fact);
-        assert!(kinds.insert(event.kind), "{name} shares the type {}", event.kind);
-        assert!(event.kind.starts_with("dev.ebb.") && event.kind.ends_with(".v1"), "{name}");
-        assert_eq!((event.id, event.time.as_str()), (format!("0-41-{index}"), "2026-02-02T02:40:00.123Z"), "{name}");
-        assert_eq!(event.source, "/ebb/0000000000000abc/cells/0");
-        let data = event.data.to_string();
-        assert!(!data.contains("127.0.0.1") && !data.contains("http://"), "{name} publishes an address: {data}");
-        assert!(!event.subject.is_empty() && event.data.is_object(), "{name} does not become JSON: {}", event.data);
-        assert_eq!(event.data["fact"].as_str().unwrap().replace('_', ""), name.to_lowercase());
-        assert!(event.data.get("spec").is_none() && event.data.get("body_digest").is_none(), "{name}");
-    }
 }
 
 proptest! {

@@ -25,12 +25,12 @@ pub async fn register(State(app): Shared, _: NoQuery, body: Document) -> Result<
     let parsed = parse::dataset(&body.value)?;
     let dataset = read_source(&app, parsed).await?;
     let name = dataset.name.clone();
-    let known_before = app.read().state.dataset(&name) == Some(&dataset);
+    let known_before = app.read().state().dataset(&name) == Some(&dataset);
     let status = if known_before { StatusCode::OK } else { StatusCode::CREATED };
     let path = format!("/v1/datasets/{name}");
     let decision = submit::command(&app, Command::RegisterDataset { dataset }).await?;
     decided(decision, Target { kind: "dataset", name: name.as_str() }, &path.clone(), || {
-        let dataset = app.read().state.dataset(&name).cloned().ok_or_else(|| not_found(&app, &name))?;
+        let dataset = app.read().state().dataset(&name).cloned().ok_or_else(|| not_found(&app, &name))?;
         Ok((status, [(header::LOCATION, path)], Json(dataset)).into_response())
     })
 }
@@ -140,12 +140,12 @@ fn told(error: &(dyn Error + 'static)) -> String {
 
 /// `GET /v1/datasets`.
 pub async fn list(State(app): Shared, _: NoQuery) -> Json<wire::Datasets> {
-    Json(wire::Datasets { datasets: app.read().state.datasets().cloned().collect() })
+    Json(wire::Datasets { datasets: app.read().state().datasets().cloned().collect() })
 }
 
 /// `GET /v1/datasets/{name}`.
 pub async fn get(State(app): Shared, Id(name): Id<DatasetName>, _: NoQuery) -> Result<Json<DatasetInfo>, ApiError> {
-    let known = || app.read().state.dataset(&name).cloned();
+    let known = || app.read().state().dataset(&name).cloned();
     if known().is_none() {
         app.catch_up().await?;
     }
@@ -161,6 +161,6 @@ pub async fn remove(State(app): Shared, Id(name): Id<DatasetName>, _: NoQuery) -
 
 fn not_found(app: &App, name: &DatasetName) -> ApiError {
     let model = app.read();
-    let near = nearest(name.as_str(), model.state.datasets().map(|dataset| dataset.name.as_str()));
+    let near = nearest(name.as_str(), model.state().datasets().map(|dataset| dataset.name.as_str()));
     unknown("dataset", name.as_str(), near, Target { kind: "dataset", name: name.as_str() })
 }

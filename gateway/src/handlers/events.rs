@@ -4,26 +4,29 @@
 //! when it takes in nothing at all. What a stream says comes from `feed.rs`, the next file.
 
 use super::jobs::ensure_known;
-use super::{Id, Shared};
-use crate::app::App;
+use super::{Id, Shared, fleets};
+use crate::app::{self, App};
 use crate::feed::{BEGINNING, CountedBatch, FeedReader};
 use crate::problem::{ApiError, Kind};
 use crate::query::{Query, event_cursor, number, parse_event_cursor};
 use crate::read_model::Progress;
-use crate::wire;
+use crate::selection::{Of, Selection};
+use crate::{convert, wire};
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use events_log::Stream;
-use events_schema::public::{CloudEvent, FactPosition, cloud_event, kind_and_subject};
-use events_schema::{Cell, JobId, Offset};
+use events_public::{CloudEvent, FactPosition};
+use events_schema::orders::Telemetry;
+use events_schema::{Cell, FleetId, JobId, Offset};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;
 
 /// Most events of a page; events carry no specs, so a page stays below a MiB.
@@ -32,13 +35,15 @@ const EVENT_LIMIT_MAX: usize = 1_000;
 const EVENT_LIMIT_DEFAULT: usize = 100;
 /// Pieces of the log (1 MiB each) read for one page; a page of a rare subject ends early and says where to go on.
 const PAGE_PIECES_MAX: usize = 32;
+/// Between two words of a job's progress on one stream: as often as people look.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon a client should come back when its stream ends.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// `GET /v1/events`.
 pub async fn all(State(app): Shared, RawQuery(raw): RawQuery, headers: HeaderMap) -> Result<Response, ApiError> {
-    let request = Request::parse(&app, raw.as_deref(), &headers).await?;
-    respond(&app, request, Subject { job: None, begins_after: BEGINNING }).await
+    let request = Request::parse(&app, raw.as_deref(), &headers, Of::Everything).await?;
+    respond(&app, request, BEGINNING).await
 }
 
 /// `GET /v1/jobs/{id}/events`: everything about the job from its acceptance on.
@@ -48,10 +53,22 @@ pub async fn of_job(
     RawQuery(raw): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let request = Request::parse(&app, raw.as_deref(), &headers).await?;
+    let request = Request::parse(&app, raw.as_deref(), &headers, Of::Job(job.clone())).await?;
     ensure_known(&app, &job).await?;
     let begins_after = app.read().job_index.accepted(&job).map_or(BEGINNING, just_before);
-    respond(&app, request, Subject { job: Some(job), begins_after }).await
+    respond(&app, request, begins_after).await
+}
+
+/// `GET /v1/fleets/{fleet}/events`: everything about the fleet and its slots.
+pub async fn of_fleet(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let request = Request::parse(&app, raw.as_deref(), &headers, Of::Fleet(fleet.clone())).await?;
+    fleets::ensure_known(&app, &fleet).await?;
+    respond(&app, request, BEGINNING).await
 }
 
 fn just_before(place: FactPosition) -> FactPosition {
@@ -62,16 +79,9 @@ fn just_before(place: FactPosition) -> FactPosition {
     }
 }
 
-/// Whose events are wanted.
-struct Subject {
-    /// All if absent.
-    job: Option<JobId>,
-    /// None of them stands at or before this place.
-    begins_after: FactPosition,
-}
-
-/// How events are wanted.
+/// Which events are wanted, and how.
 struct Request {
+    selection: Selection,
     /// After this one; from now on (stream) or from the beginning (page) if absent.
     after: Option<FactPosition>,
     /// Of a page; `None` asks for a stream.
@@ -79,9 +89,11 @@ struct Request {
 }
 
 impl Request {
-    async fn parse(app: &App, raw: Option<&str>, headers: &HeaderMap) -> Result<Self, ApiError> {
+    async fn parse(app: &App, raw: Option<&str>, headers: &HeaderMap, of: Of) -> Result<Self, ApiError> {
         const CURSOR: &str = "the `id` of an earlier event (OFFSET-INDEX), or 0-0 for the beginning";
-        let query = Query::parse(raw, &["from", "limit"])?;
+        let [kind, subject] = Selection::PARAMETERS;
+        let query = Query::parse(raw, &["from", "limit", kind, subject])?;
+        let selection = Selection::parse(of, &query)?;
         let expected = format!("a whole number from 1 to {EVENT_LIMIT_MAX}");
         let limit = query.get("limit", &expected, |text| number(text).filter(|n| (1..=EVENT_LIMIT_MAX).contains(n)))?;
         let from = query.get("from", CURSOR, parse_event_cursor)?;
@@ -108,21 +120,22 @@ impl Request {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let wants_stream = accept.contains("text/event-stream");
         let wants_page = !wants_stream && (limit.is_some() || accept.contains("application/json"));
-        Ok(Self { after, page_limit: wants_page.then(|| limit.unwrap_or(EVENT_LIMIT_DEFAULT)) })
+        Ok(Self { selection, after, page_limit: wants_page.then(|| limit.unwrap_or(EVENT_LIMIT_DEFAULT)) })
     }
 }
 
-async fn respond(app: &Arc<App>, request: Request, subject: Subject) -> Result<Response, ApiError> {
+/// None of the wanted events stands at or before `begins_after`.
+async fn respond(app: &Arc<App>, request: Request, begins_after: FactPosition) -> Result<Response, ApiError> {
     let cursor_now = app.read().cursor();
     let whence = if request.page_limit.is_some() { BEGINNING } else { cursor_now };
-    let after = request.after.unwrap_or(whence).max(subject.begins_after);
+    let after = request.after.unwrap_or(whence).max(begins_after);
     let pull = Pull {
         reader: FeedReader::new(app.model.clone(), app.log.clone(), app.cell, after),
         pending: VecDeque::new(),
         cursor: after,
         installation: 0,
         cell: app.cell,
-        job: subject.job,
+        selection: request.selection,
     };
     match request.page_limit {
         Some(limit) => page(pull, limit).await,
@@ -130,7 +143,7 @@ async fn respond(app: &Arc<App>, request: Request, subject: Subject) -> Result<R
     }
 }
 
-/// Events one by one, in order, of one subject or all.
+/// Events one by one, in order, as far as they are wanted.
 struct Pull {
     reader: FeedReader,
     /// Batches read and not yet handed on.
@@ -140,22 +153,20 @@ struct Pull {
     /// 0 until the log has a first claim; no event stands before it.
     installation: u64,
     cell: Cell,
-    job: Option<JobId>,
+    selection: Selection,
 }
 
 impl Pull {
     /// The next wanted event among those read.
     fn ready(&mut self) -> Option<(FactPosition, CloudEvent)> {
         while let Some(batch) = self.pending.front() {
-            let wanted = |job: &JobId, fact| kind_and_subject(fact).1 == job.as_str();
-            let found =
-                batch.after(self.cursor).find(|(_, fact)| self.job.as_ref().is_none_or(|job| wanted(job, fact)));
-            if let Some((place, fact)) = found {
+            let wanted = |(place, fact)| self.selection.event(fact).map(|event| (place, event));
+            if let Some((place, event)) = batch.after(self.cursor).find_map(wanted) {
                 self.cursor = place;
                 if self.installation == 0 {
                     self.installation = self.reader.installation();
                 }
-                return Some((place, cloud_event(self.installation, self.cell, place, batch.at, fact)));
+                return Some((place, CloudEvent::new(self.installation, self.cell, place, batch.at, &event)));
             }
             self.cursor = crate::feed::end_of_record(batch.offset).max(self.cursor);
             self.pending.pop_front();
@@ -198,8 +209,15 @@ async fn stream(app: &Arc<App>, pull: Pull) -> Result<Response, ApiError> {
     })?;
     // The client knows its place from the first moment on, even if it is cut off before the first event.
     let hello = Event::default().id(event_cursor(pull.cursor)).retry(RECONNECT_PAUSE).comment("connected");
+    let progress = pull.selection.progress_of().cloned().map(|job| ProgressTail {
+        job,
+        app: app.clone(),
+        clock: interval(PROGRESS_INTERVAL),
+        last: None,
+    });
     let subscription = Subscription {
         pull,
+        progress,
         bell: app.model.subscribe(),
         stop: app.stop.clone(),
         first: Some(hello),
@@ -218,6 +236,7 @@ async fn stream(app: &Arc<App>, pull: Pull) -> Result<Response, ApiError> {
 /// One open stream.
 struct Subscription {
     pull: Pull,
+    progress: Option<ProgressTail>,
     bell: watch::Receiver<Progress>,
     stop: CancellationToken,
     first: Option<Event>,
@@ -235,16 +254,20 @@ impl Subscription {
             if let Some((place, event)) = self.pull.ready() {
                 return Some(shown(place, &event));
             }
-            if let Err(farewell) = self.fill().await {
-                self.ended = true;
-                return Some(Event::default().comment(farewell));
+            match self.fill().await {
+                Ok(None) => {}
+                Ok(Some(progress)) => return Some(progress),
+                Err(farewell) => {
+                    self.ended = true;
+                    return Some(Event::default().comment(farewell));
+                }
             }
         }
         None
     }
 
-    /// Reads on, or waits until there is more. The error is what the client is told before the end.
-    async fn fill(&mut self) -> Result<(), &'static str> {
+    /// Reads on, or waits until there is more; meanwhile there may be progress to tell of. The error is what the client is told before the end.
+    async fn fill(&mut self) -> Result<Option<Event>, &'static str> {
         self.bell.borrow_and_update();
         let batches = tokio::select! {
             () = self.stop.cancelled() => return Err("the service stops; reconnect with Last-Event-ID"),
@@ -255,14 +278,46 @@ impl Subscription {
         };
         if !batches.is_empty() || !self.pull.reader.caught_up() {
             self.pull.pending.extend(batches);
-            return Ok(());
+            return Ok(None);
         }
+        let progress = async {
+            match &mut self.progress {
+                Some(tail) => tail.next().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.stop.cancelled() => Err("the service stops; reconnect with Last-Event-ID"),
             rung = self.bell.changed() => match (rung, *self.bell.borrow()) {
                 (Ok(()), Progress::Stopped) | (Err(_), _) => Err("the service has stopped following its log; reconnect with Last-Event-ID"),
-                (Ok(()), _) => Ok(()),
+                (Ok(()), _) => Ok(None),
             },
+            event = progress => Ok(Some(event)),
+        }
+    }
+}
+
+/// What a job's leader last said, told when it is new. No event of the log: it has no `id`, so a client that comes back resumes at an event.
+struct ProgressTail {
+    job: JobId,
+    app: Arc<App>,
+    clock: Interval,
+    /// What was told last.
+    last: Option<Telemetry>,
+}
+
+impl ProgressTail {
+    async fn next(&mut self) -> Event {
+        loop {
+            self.clock.tick().await;
+            let now = (self.app.telemetry)(&self.job).filter(|now| self.last.as_ref() != Some(now));
+            if let Some(now) = now {
+                let installation = self.app.read().installation();
+                let progress = convert::job_progress(&now);
+                let event = CloudEvent::progress(installation, self.app.cell, now.generation, app::now(), &progress);
+                self.last = Some(now);
+                return Event::default().event(event.kind).data(serde_json::to_string(&event).unwrap_or_default());
+            }
         }
     }
 }

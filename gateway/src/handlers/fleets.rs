@@ -29,7 +29,7 @@ pub async fn put(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery, body: D
 /// `GET /v1/fleets`.
 pub async fn list(State(app): Shared, _: NoQuery) -> Json<wire::Fleets> {
     let model = app.read();
-    let fleets = model.state.fleets().map(|(name, fleet)| convert::fleet(&model.state, name, fleet));
+    let fleets = model.state().fleets().map(|(name, fleet)| convert::fleet(model.state(), name, fleet));
     Json(wire::Fleets { fleets: fleets.collect() })
 }
 
@@ -125,7 +125,7 @@ async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> R
 
 /// The need as the controller will count it: a fleet cannot need more slots than it has.
 fn needed_of(app: &App, fleet: &FleetId, demand: Demand) -> u32 {
-    let slots = app.read().state.fleet(fleet).map_or(u32::MAX, |fleet| fleet.slots.len() as u32);
+    let slots = app.read().state().fleet(fleet).map_or(u32::MAX, |fleet| fleet.slots.len() as u32);
     demand.needed().min(slots)
 }
 
@@ -134,24 +134,24 @@ fn refuse_old(taken: Option<u64>, sequence: u64) -> Result<(), ApiError> {
 }
 
 fn taken_sequence(app: &App, fleet: &FleetId) -> Option<u64> {
-    app.read().state.fleet(fleet).and_then(|fleet| fleet.sequence)
+    app.read().state().fleet(fleet).and_then(|fleet| fleet.sequence)
 }
 
 /// `GET /v1/slots`.
 pub async fn slots(State(app): Shared, _: NoQuery) -> Json<wire::Slots> {
-    Json(wire::Slots { slots: convert::slots(&app.read().state) })
+    Json(wire::Slots { slots: convert::slots(app.read().state()) })
 }
 
 fn answer(app: &App, name: &FleetId) -> Result<Response, ApiError> {
     let shown = {
         let model = app.read();
-        model.state.fleet(name).map(|fleet| convert::fleet(&model.state, name, fleet))
+        model.state().fleet(name).map(|fleet| convert::fleet(model.state(), name, fleet))
     };
     shown.map(|fleet| Json(fleet).into_response()).ok_or_else(|| not_found(app, name))
 }
 
-async fn ensure_known(app: &App, fleet: &FleetId) -> Result<(), ApiError> {
-    let known = || app.read().state.fleet(fleet).is_some();
+pub(super) async fn ensure_known(app: &App, fleet: &FleetId) -> Result<(), ApiError> {
+    let known = || app.read().state().fleet(fleet).is_some();
     if !known() {
         app.catch_up().await?;
     }
@@ -160,6 +160,6 @@ async fn ensure_known(app: &App, fleet: &FleetId) -> Result<(), ApiError> {
 
 fn not_found(app: &App, fleet: &FleetId) -> ApiError {
     let model = app.read();
-    let near = nearest(fleet.as_str(), model.state.fleets().map(|(name, _)| name.as_str()));
+    let near = nearest(fleet.as_str(), model.state().fleets().map(|(name, _)| name.as_str()));
     unknown("fleet", fleet.as_str(), near, Target { kind: "fleet", name: fleet.as_str() })
 }

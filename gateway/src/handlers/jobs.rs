@@ -67,13 +67,15 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wi
         (1..=PREFIX_LEN_MAX).contains(&text.len()).then(|| text.to_owned())
     })?;
     let model = app.read();
-    let jobs =
-        model.job_index.newest_before(before).filter_map(|(place, id)| model.state.job(id).map(|job| (place, id, job)));
+    let jobs = model
+        .job_index
+        .newest_before(before)
+        .filter_map(|(place, id)| model.state().job(id).map(|job| (place, id, job)));
     let begins = |id: &JobId| prefix.as_ref().is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()));
     let is_wanted = |id: &JobId, job: &Job| begins(id) && phase.is_none_or(|phase| job.phase.name() == phase);
     let mut wanted = jobs.filter(|(_, id, job)| is_wanted(id, job)).peekable();
     let mut page = wire::JobPage { jobs: Vec::new(), next_cursor: None };
-    let reasons = Reasons::of(&model.state, now());
+    let reasons = Reasons::of(model.state(), now());
     while let Some((place, id, job)) = wanted.next() {
         page.jobs.push(convert::job(id, job, &reasons, (app.telemetry)(id)));
         if page.jobs.len() == limit {
@@ -132,7 +134,7 @@ pub async fn checkpoints(
     _: NoQuery,
 ) -> Result<Json<wire::Checkpoints>, ApiError> {
     ensure_known(&app, &job).await?;
-    let checkpoints = app.read().state.job(&job).map(|job| job.checkpoints.clone());
+    let checkpoints = app.read().state().job(&job).map(|job| job.checkpoints.clone());
     Ok(Json(wire::Checkpoints { checkpoints: checkpoints.unwrap_or_default() }))
 }
 
@@ -185,8 +187,8 @@ fn path(job: &JobId) -> String {
 fn show(app: &App, id: &JobId) -> Result<wire::Job, ApiError> {
     let telemetry = (app.telemetry)(id);
     let model = app.read();
-    let job = model.state.job(id).ok_or_else(|| not_found(&model.state, id))?;
-    Ok(convert::job(id, job, &Reasons::of(&model.state, now()), telemetry))
+    let job = model.state().job(id).ok_or_else(|| not_found(model.state(), id))?;
+    Ok(convert::job(id, job, &Reasons::of(model.state(), now()), telemetry))
 }
 
 fn answer(app: &App, id: &JobId, status: StatusCode) -> Result<Response, ApiError> {
@@ -200,15 +202,15 @@ fn answer(app: &App, id: &JobId, status: StatusCode) -> Result<Response, ApiErro
 
 /// Fails with 404 if the job is unknown even to everything that is in the log now.
 pub(super) async fn ensure_known(app: &App, job: &JobId) -> Result<(), ApiError> {
-    if app.read().state.job(job).is_some() {
+    if app.read().state().job(job).is_some() {
         return Ok(());
     }
     app.catch_up().await?;
     let model = app.read();
     match model.answers.refused_job(job) {
-        _ if model.state.job(job).is_some() => Ok(()),
+        _ if model.state().job(job).is_some() => Ok(()),
         Some(refusal) => Err(never_made(refusal, job)),
-        None => Err(not_found(&model.state, job)),
+        None => Err(not_found(model.state(), job)),
     }
 }
 

@@ -67,9 +67,9 @@ async fn a_stream_from_the_beginning_shows_what_counts_as_cloudevents() {
     let first = &events[0];
     assert_eq!((first.kind.as_str(), first.id.as_str()), ("dev.ebb.fleet.declared.v1", "1-0"));
     let expected = json!({
-        "specversion": "1.0", "id": "0-1-0", "source": "/ebb/0000000000000001/cells/0", "type": "dev.ebb.fleet.declared.v1", "subject": "chat",
+        "specversion": "1.0", "id": "1-0", "source": "/ebb/0000000000000001/cells/0", "type": "dev.ebb.fleet.declared.v1", "subject": "chat",
         "time": "1970-01-01T00:00:01.001Z", "datacontenttype": "application/json",
-        "data": {"fact": "fleet_declared", "fleet": "chat", "slots": [], "offers": "by_demand", "reclaim_deadline_ms": 1000},
+        "data": {"fleet": "chat", "slots": [], "offers": "by_demand", "reclaim_deadline_ms": 1000},
     });
     assert_eq!(first.data, expected);
     // And goes on live.

@@ -65,14 +65,14 @@ fn print(output: Output, event: &Value) {
     }
 }
 
-/// Time, kind, subject and what else the fact says.
+/// Time, kind, subject and what else the event says.
 #[must_use]
 pub fn one_line(event: &Value) -> String {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let kind = text("type").trim_start_matches("dev.ebb.").trim_end_matches(".v1");
     let subject = text("subject");
     let details = event["data"].as_object().map(|data| {
-        let told = |(name, value): &(&String, &Value)| name.as_str() != "fact" && value.as_str() != Some(subject);
+        let told = |(_, value): &(&String, &Value)| value.as_str() != Some(subject);
         data.iter()
             .filter(told)
             .map(|(name, value)| format!("{name}: {}", wire::words(value)))
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line() {
-        let event = json!({"time": "2026-01-01T00:00:00.000Z", "type": "dev.ebb.job.restarted.v1", "subject": "job-a", "data": {"fact": "job_restarted", "job": "job-a", "from": 12}});
-        assert_eq!(one_line(&event), "2026-01-01T00:00:00.000Z  job.restarted            job-a  from: 12");
+        let event = json!({"time": "2026-01-01T00:00:00.000Z", "type": "dev.ebb.job.restarted.v1", "subject": "job-a", "data": {"job": "job-a", "from_step": 12}});
+        assert_eq!(one_line(&event), "2026-01-01T00:00:00.000Z  job.restarted            job-a  from_step: 12");
     }
 }

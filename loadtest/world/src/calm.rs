@@ -12,7 +12,6 @@ use crate::world::{Body, World};
 use events_schema::JobId;
 use events_schema::batch::Batch;
 use events_schema::fact::{Fact, PlanCause};
-use events_schema::public::kind_and_subject;
 use std::collections::BTreeMap;
 
 /// A run is over when nothing was decided for so long but what goes on for ever.
@@ -70,7 +69,7 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::ExecutorLeaving { .. } | Fact::ExecutorGone { .. } | Fact::GenerationProposed { .. } | Fact::GenerationActive { .. }
         | Fact::GenerationAbandoned { .. } | Fact::MemberDeparted { .. } | Fact::JobRestarted { .. } | Fact::SlotBorrowed { .. }
         | Fact::AgentJoined { .. } | Fact::AgentGone { .. } | Fact::PeersMissing { .. } | Fact::ReplicaHeld { .. }
-        | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::PolicyChosen { .. }
+        | Fact::JobScaled { .. } | Fact::JobStalled { .. } | Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. } | Fact::PolicyChosen { .. }
         | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::ExecutorStuck { .. }
         | Fact::ServerForgotten { .. } | Fact::CheckpointDamaged { .. } | Fact::CheckpointUnreadable { .. }
         // Something is wrong.
@@ -84,8 +83,7 @@ fn goes_on(fact: &Fact) -> bool {
 fn restless(batch: &Batch) -> Option<String> {
     let only_taken = !batch.facts.is_empty() && batch.facts.iter().all(|f| matches!(f, Fact::ReportsTaken { .. }));
     let ends = batch.facts.iter().find(|fact| only_taken || !goes_on(fact))?;
-    let (kind, subject) = kind_and_subject(ends);
-    Some(format!("{kind} of {subject}"))
+    Some(format!("{ends:?}"))
 }
 
 impl World {

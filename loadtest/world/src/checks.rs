@@ -17,10 +17,10 @@ use controller_core::invariants;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
-use events_schema::public::kind_and_subject;
 use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, TimeMs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use workers_agent_core::KillCause;
 use workers_session::{Membership, Tag};
 
@@ -54,8 +54,8 @@ pub struct Finding {
     pub at_ms: u64,
 }
 
-/// A kind of fact: its public name, and what of it.
-pub type Kind = (&'static str, &'static str);
+/// A kind of fact: its name, and what of it.
+pub type Kind = (String, &'static str);
 
 fn kind(fact: &Fact) -> Kind {
     let detail = match fact {
@@ -76,7 +76,24 @@ fn kind(fact: &Fact) -> Kind {
         Fact::PlanAdopted { slots, .. } if slots.is_empty() => "nothing",
         _ => "",
     };
-    (kind_and_subject(fact).0, detail)
+    (name(fact), detail)
+}
+
+/// The name of a fact's kind.
+fn name(fact: &Fact) -> String {
+    /// Takes what a value's debug form begins with, and no more: the rest may be long.
+    struct Name(String);
+    impl fmt::Write for Name {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let letters = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
+            self.0.push_str(&text[..letters]);
+            if letters == text.len() { Ok(()) } else { Err(fmt::Error) }
+        }
+    }
+    let mut name = Name(String::new());
+    // Ends by an error as soon as the name is whole.
+    let _ = fmt::write(&mut name, format_args!("{fact:?}"));
+    name.0
 }
 
 /// A watched job.
@@ -302,7 +319,7 @@ impl World {
         for fact in &batch.facts {
             *self.checks.facts.entry(kind(fact)).or_default() += 1;
             match fact {
-                Fact::SlotReturned { slot } => {
+                Fact::SlotReturned { slot, .. } => {
                     self.checks.reclaimed.remove(slot);
                     self.check_returned(slot);
                 }

@@ -63,10 +63,11 @@ pub(super) fn borrowed(state: &mut State, slot: &SlotId) {
     }
 }
 
-pub(super) fn reclaimed(state: &mut State, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
+pub(super) fn reclaimed(state: &mut State, at: TimeMs, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
     let Some(slot) = state.slots.get_mut(slot) else { return };
     let was_lent = slot.is_lent();
     slot.state = SlotState::Reclaimed { deadline, cause };
+    slot.reclaimed_at = slot.reclaimed_at.or(Some(at));
     if let Some(fleet) = slot.fleet.as_ref().filter(|_| was_lent).and_then(|fleet| state.fleets.get_mut(fleet)) {
         fleet.lent = fleet.lent.saturating_sub(1);
     }
@@ -81,6 +82,7 @@ pub(super) fn returned(state: &mut State, at: TimeMs, id: &SlotId) {
     slot.state = SlotState::Unoffered;
     slot.since = at;
     slot.job = None;
+    slot.reclaimed_at = None;
 }
 
 pub(super) fn agent_joined(

@@ -139,8 +139,13 @@ pub(super) fn plan_adopted(state: &mut State, at: TimeMs, id: &JobId, slots: &[S
     let next: BTreeSet<SlotId> = slots.iter().cloned().collect();
     let before = job.slots().clone();
     if next.len() != before.len() {
-        job.scaling =
-            Some(Scaling { at, from: before.len() as u32, to: next.len() as u32, cause: reason.cause.clone() });
+        job.scaling = Some(Scaling {
+            at,
+            from: before.len() as u32,
+            to: next.len() as u32,
+            cause: reason.cause.clone(),
+            trained: false,
+        });
     }
     job.reason = Some(reason.clone());
     release(state, id, before.difference(&next));

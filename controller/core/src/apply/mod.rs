@@ -29,7 +29,7 @@ impl State {
             Fact::JobCancelled { job } => jobs::cancelled(self, at, job),
             Fact::JobFailed { job, reason } => jobs::failed(self, at, job, reason),
             Fact::JobFinished { job, outcome } => jobs::finished(self, at, job, outcome),
-            Fact::PlanAdopted { job, slots, reason } => jobs::plan_adopted(self, at, job, slots, reason),
+            Fact::PlanAdopted { job, slots, reason, .. } => jobs::plan_adopted(self, at, job, slots, reason),
             Fact::JobExplained { job, reason } => jobs::explained(self, job, reason),
             Fact::CheckpointAccepted { job, checkpoint } => jobs::checkpoint_accepted(self, job, checkpoint),
             Fact::CheckpointRetired { job, manifest_key } => jobs::checkpoint_retired(self, job, manifest_key),
@@ -72,9 +72,9 @@ impl State {
             }
             Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, fleet, *sequence, *needed),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
-            Fact::SlotBorrowed { slot } => fleets::borrowed(self, slot),
-            Fact::SlotReclaimed { slot, deadline, cause } => fleets::reclaimed(self, slot, *deadline, *cause),
-            Fact::SlotReturned { slot } => fleets::returned(self, at, slot),
+            Fact::SlotBorrowed { slot, .. } => fleets::borrowed(self, slot),
+            Fact::SlotReclaimed { slot, deadline, cause, .. } => fleets::reclaimed(self, at, slot, *deadline, *cause),
+            Fact::SlotReturned { slot, .. } => fleets::returned(self, at, slot),
             Fact::AgentJoined { server, incarnation, slots, class, address } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address);
             }
@@ -91,6 +91,11 @@ impl State {
             Fact::ReplicaHeld { executor, .. } => generations::replica_held(self, executor),
             Fact::GenerationStepped { job, first_step_us, usual_step_us, .. } => {
                 generations::stepped(self, job, usual_step_us.unwrap_or(*first_step_us));
+            }
+            Fact::JobScaled { job, .. } => {
+                if let Some(scaling) = self.live.get_mut(job).and_then(|job| job.scaling.as_mut()) {
+                    scaling.trained = true;
+                }
             }
             Fact::JobStalled { job, step, cause, blamed, remedy } => {
                 generations::stalled(self, at, job, *step, *cause, blamed, *remedy);

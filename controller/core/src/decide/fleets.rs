@@ -158,7 +158,8 @@ pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
         return;
     }
     let fleet = known.fleet.clone();
-    draft.emit(Fact::SlotReturned { slot: slot.clone() });
+    let took_ms = known.reclaimed_at.map(|since| draft.at.since_ms(since));
+    draft.emit(Fact::SlotReturned { slot: slot.clone(), fleet: fleet.clone(), took_ms });
     let Some(id) = fleet.filter(|_| cause == ReclaimCause::Demand) else { return };
     let Some(fleet) = draft.state.fleet(&id) else { return };
     if fleet.offers == OfferMode::ByDemand && fleet.lent < fleet.lendable() {

@@ -69,14 +69,15 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us } => {
             if in_force(draft, &record.server, job, *generation) {
-                let (job, first_step_us, usual_step_us) = (job.clone(), *first_step_us, *usual_step_us);
+                let (first_step_us, usual_step_us) = (*first_step_us, *usual_step_us);
                 draft.emit(Fact::GenerationStepped {
-                    job,
+                    job: job.clone(),
                     generation: *generation,
                     step: *step,
                     first_step_us,
                     usual_step_us,
                 });
+                scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
             }
         }
         Report::AgentJoined { .. }
@@ -120,7 +121,22 @@ fn departed(
     // Only a direct take-back makes a member depart: what its agent will say of the slot is known already.
     if let Some(slot) = draft.state.executor(&executor).map(|executor| executor.slot.clone()) {
         slot_taken_back(draft, &slot);
+        scaled(draft, id, None);
     }
+}
+
+/// A job that has done a step on as many slots as its plan has is scaled; said once for each change of the plan.
+fn scaled(draft: &mut Draft<'_>, id: &JobId, pause_us: Option<u64>) {
+    let Some(job) = draft.state.job(id) else { return };
+    let Some((active, scaling)) = job.active().zip(job.scaling.as_ref().filter(|scaling| !scaling.trained)) else {
+        return;
+    };
+    if active.members.len() != scaling.to as usize {
+        return;
+    }
+    let (from, to, cause) = (scaling.from, scaling.to, scaling.cause.clone());
+    let took_ms = draft.at.since_ms(scaling.at);
+    draft.emit(Fact::JobScaled { job: id.clone(), from, to, cause, took_ms, pause_us });
 }
 
 /// A newcomer holds the replica. Its own word, so that nobody else has to live for it to count; of this start of the job only.

@@ -229,6 +229,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }
         | Fact::GenerationStepped { .. }
+        | Fact::JobScaled { .. }
         | Fact::MemberLost { .. }
         | Fact::MemberStraggles { .. }
         | Fact::MemberKeepsUp { .. }

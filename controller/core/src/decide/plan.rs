@@ -240,8 +240,10 @@ pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Shar
 pub(super) fn adopt_slots(draft: &mut Draft<'_>, id: &JobId, slots: BTreeSet<SlotId>, reason: PlanReason) {
     for slot in &slots {
         if draft.state.slot(slot).is_some_and(|slot| slot.state == SlotState::Offered) {
-            draft.emit(Fact::SlotBorrowed { slot: slot.clone() });
+            let fleet = draft.state.slot(slot).and_then(|slot| slot.fleet.clone());
+            draft.emit(Fact::SlotBorrowed { slot: slot.clone(), fleet, job: Some(id.clone()) });
         }
     }
-    draft.emit(Fact::PlanAdopted { job: id.clone(), slots: slots.into_iter().collect(), reason });
+    let from = draft.state.job(id).map(|job| job.slots().len() as u32);
+    draft.emit(Fact::PlanAdopted { job: id.clone(), slots: slots.into_iter().collect(), reason, from });
 }

@@ -33,7 +33,7 @@ pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], c
     let lent: Vec<SlotId> =
         slots.iter().filter(|slot| draft.state.slot(slot).is_some_and(|s| s.is_lent())).cloned().collect();
     for slot in &lent {
-        draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause });
+        reclaim(draft, slot, deadline, cause);
     }
     withdraw(draft, &lent, PlanCause::Reclaimed);
     for slot in &lent {
@@ -43,6 +43,12 @@ pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], c
         leaving.iter().for_each(|job| draft.touch(job));
         hand_back(draft, slot);
     }
+}
+
+fn reclaim(draft: &mut Draft<'_>, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
+    let known = draft.state.slot(slot);
+    let (fleet, job) = known.map_or((None, None), |known| (known.fleet.clone(), known.job.clone()));
+    draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job });
 }
 
 /// Slots that are going back because demand rose would be offered again if it fell meanwhile; not those that their fleet also
@@ -55,7 +61,7 @@ fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], deadline: T
         let Some(known) = draft.state.slot(slot) else { continue };
         let SlotState::Reclaimed { deadline: earlier, cause: ReclaimCause::Demand } = known.state else { continue };
         let job = known.executor.as_ref().map(|executor| executor.job.clone());
-        draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline: earlier.min(deadline), cause });
+        reclaim(draft, slot, earlier.min(deadline), cause);
         job.iter().for_each(|job| draft.touch(job));
     }
 }

@@ -94,6 +94,9 @@ pub struct Slot {
     /// The process on it, also one that is leaving.
     #[n(4)]
     pub executor: Option<ExecutorId>,
+    /// When it was first asked back, while it is on its way.
+    #[n(5)]
+    pub reclaimed_at: Option<TimeMs>,
 }
 
 /// Where a slot stands between its fleet and us.
@@ -137,7 +140,7 @@ impl Slot {
     /// A slot its fleet keeps for itself.
     #[must_use]
     pub fn unoffered(fleet: FleetId, since: TimeMs) -> Self {
-        Self { fleet: Some(fleet), state: SlotState::Unoffered, since, job: None, executor: None }
+        Self { fleet: Some(fleet), state: SlotState::Unoffered, since, job: None, executor: None, reclaimed_at: None }
     }
 
     /// Whether we may use it.

@@ -292,6 +292,9 @@ pub struct Scaling {
     /// Why.
     #[n(3)]
     pub cause: PlanCause,
+    /// Whether the job has done a step on as many slots.
+    #[n(4)]
+    pub trained: bool,
 }
 
 /// Failures of a job's executors. Only those of its program (it exited or crashed by itself) can fail the job; what agents kill or lose,

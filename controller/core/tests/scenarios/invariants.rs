@@ -37,11 +37,17 @@ fn planned(job: &JobId, slots: &[(&str, u16)]) -> Fact {
         job: job.clone(),
         slots,
         reason: PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None },
+        from: None,
     }
 }
 
 fn reclaimed(server: &str, index: u16) -> Fact {
-    Fact::SlotReclaimed { slot: slot(server, index), deadline: TimeMs(9_000), cause: ReclaimCause::Demand }
+    let (slot, cause) = (slot(server, index), ReclaimCause::Demand);
+    Fact::SlotReclaimed { slot, deadline: TimeMs(9_000), cause, fleet: None, job: None }
+}
+
+fn returned(server: &str, index: u16) -> Fact {
+    Fact::SlotReturned { slot: slot(server, index), fleet: None, took_ms: None }
 }
 
 fn proposed(job: &JobId, generation: u64, ranks: u16) -> Fact {
@@ -98,7 +104,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
     let demand = Fact::DemandAccepted { fleet: FleetId::parse("a").unwrap(), sequence: 99, needed: 2 };
     vec![
         breaks("a slot has at most one owner", vec![taken]),
-        breaks("no slot is used outside a loan", vec![Fact::SlotReturned { slot: slot("a", 0) }]),
+        breaks("no slot is used outside a loan", vec![returned("a", 0)]),
         breaks("who is on a reclaimed slot has to leave by its deadline", vec![reclaimed("a", 0)]),
         breaks("no plan exceeds capacity", vec![gone.clone()]),
         breaks("a job below its guarantee is queued or gives everything back", vec![planned(job, &[("a", 0)])]),
@@ -110,7 +116,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         Break {
             invariant: "a slot is free only when its agent says so",
             before: vec![gone, reclaimed("b", 1)],
-            facts: vec![Fact::SlotReturned { slot: slot("b", 1) }],
+            facts: vec![returned("b", 1)],
         },
         Break { invariant: "an executor's number is never used again", before: vec![left], facts: vec![again] },
     ]

@@ -249,6 +249,17 @@ impl Readers {
         Ok(found)
     }
 
+    /// The value of a header in the newest record that has it, from a place on, below `end`. Blocks.
+    pub fn newest(&self, place: &Place, end: Offset, header: &str) -> Result<Option<Vec<u8>>, KafkaError> {
+        let mut newest = None;
+        self.begin(place)?.each(end, |message| {
+            let value = message.headers().and_then(|headers| headers.iter().find(|h| h.key == header)?.value);
+            newest = value.map(<[u8]>::to_vec).or(newest.take());
+            ControlFlow::Continue(())
+        })?;
+        Ok(newest)
+    }
+
     fn take(&self, place: &Place) -> Result<Reader, KafkaError> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = idle.iter().position(|reader| reader.next == *place) {

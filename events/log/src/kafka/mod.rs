@@ -11,12 +11,15 @@
 
 mod follow;
 mod mark;
+mod public;
 mod settings;
 mod topics;
 
 use crate::tail::Look;
 use crate::url::KafkaUrl;
-use crate::{AppendError, BoxFuture, Cause, EventLog, OpenError, RECORD_LEN_MAX, ReadError, Record, Stream};
+use crate::{
+    AppendError, BoxFuture, Cause, EventLog, OpenError, PublicTopic, RECORD_LEN_MAX, ReadError, Record, Stream,
+};
 use events_schema::{Cell, Offset};
 use follow::{Follower, Place, Readers};
 use rdkafka::client::ClientContext;
@@ -356,6 +359,10 @@ impl EventLog for KafkaLog {
 
     fn wait(&self, stream: Stream, cell: Cell, from: Offset) -> BoxFuture<'_, Result<(), ReadError>> {
         Box::pin(async move { self.shared.follower(stream, cell).await?.wait(from).await })
+    }
+
+    fn public(&self) -> Option<Arc<dyn PublicTopic>> {
+        Some(Arc::new(public::KafkaPublic(Arc::clone(&self.shared))))
     }
 
     fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>> {

@@ -195,6 +195,7 @@ pub fn facts() -> Vec<Fact> {
             job: job(),
             slots: vec![slot(0), slot(1)],
             reason: reason(PlanCause::Gain, Some(WaitCause::Slots { missing: 2 })),
+            from: None,
         },
         JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
         ExecutorAssigned { executor: executor(), slot: slot(1) },
@@ -225,9 +226,15 @@ pub fn facts() -> Vec<Fact> {
         },
         DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
         SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
-        SlotBorrowed { slot: slot(2) },
-        SlotReclaimed { slot: slot(2), deadline: TimeMs(1_770_000_020_000), cause: ReclaimCause::Direct },
-        SlotReturned { slot: slot(2) },
+        SlotBorrowed { slot: slot(2), fleet: None, job: None },
+        SlotReclaimed {
+            slot: slot(2),
+            deadline: TimeMs(1_770_000_020_000),
+            cause: ReclaimCause::Direct,
+            fleet: None,
+            job: None,
+        },
+        SlotReturned { slot: slot(2), fleet: None, took_ms: None },
         AgentJoined {
             server: server(),
             incarnation: u64::MAX,
@@ -269,6 +276,7 @@ pub fn facts() -> Vec<Fact> {
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
         PolicyChosen { policy: "fifo".to_owned() },
         ServerForgotten { server: server() },
+        JobScaled { job: job(), from: 4, to: 1, cause: PlanCause::Reclaimed, took_ms: 31, pause_us: Some(2_000) },
         ExecutorStuck { executor: executor(), slot: slot(1) },
         CheckpointDamaged {
             job: job(),
@@ -283,6 +291,23 @@ pub fn facts() -> Vec<Fact> {
         MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
         MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
         MemberKeepsUp { executor: executor() },
+    ]
+}
+
+/// Facts whose later fields are there.
+pub fn fuller_facts() -> Vec<Fact> {
+    use Fact::*;
+    vec![
+        PlanAdopted { job: job(), slots: vec![slot(0)], reason: reason(PlanCause::Reclaimed, None), from: Some(4) },
+        SlotBorrowed { slot: slot(2), fleet: Some(fleet()), job: Some(job()) },
+        SlotReclaimed {
+            slot: slot(2),
+            deadline: TimeMs(1_770_000_020_000),
+            cause: ReclaimCause::Direct,
+            fleet: Some(fleet()),
+            job: Some(job()),
+        },
+        SlotReturned { slot: slot(2), fleet: Some(fleet()), took_ms: Some(28) },
     ]
 }
 
@@ -466,6 +491,7 @@ pub fn all() -> Vec<Sample> {
     let text = || "text".to_owned();
     add! {
         "Fact", fact_kind: facts();
+        "Fact(fuller)", fact_kind: fuller_facts();
         "Command", command_kind: commands();
         "Report", report_kind: reports();
         "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch())];

@@ -186,15 +186,16 @@ impl Memberships {
         let data = event.data();
         match event.kind() {
             "dev.ebb.generation.proposed.v1" => {
-                let proposal = &data["proposal"];
-                let lost = proposal["entry"].as_str() == Some("recover");
-                let members = proposal["members"].as_array().map_or(0, Vec::len);
-                self.proposed.insert(number(&proposal["generation"]), (members, lost));
+                let lost = data["entry"] == "recover";
+                let members = data["members"].as_array().map_or(0, Vec::len);
+                self.proposed.insert(number(&data["generation"]), (members, lost));
             }
             "dev.ebb.generation.active.v1" => self.active(data),
             "dev.ebb.generation.stepped.v1" => self.stepped(data, at),
             "dev.ebb.generation.departed.v1" => self.members = self.members.saturating_sub(1),
-            "dev.ebb.job.restarted.v1" => self.steps_lost += self.floor.saturating_sub(number(&data["from"])).max(1),
+            "dev.ebb.job.restarted.v1" => {
+                self.steps_lost += self.floor.saturating_sub(number(&data["from_step"])).max(1)
+            }
             _ => {}
         }
     }
@@ -241,11 +242,9 @@ mod tests {
         Event { cursor: String::new(), body: json!({"type": kind, "data": data}) }
     }
 
-    fn proposed(generation: u64, members: usize, entry: Value) -> Event {
-        event(
-            "dev.ebb.generation.proposed.v1",
-            json!({"proposal": {"generation": generation, "members": vec![json!({}); members], "entry": entry}}),
-        )
+    fn proposed(generation: u64, members: usize, entry: &str) -> Event {
+        let data = json!({"generation": generation, "members": vec![json!({}); members], "entry": entry});
+        event("dev.ebb.generation.proposed.v1", data)
     }
 
     fn active(generation: u64, step: u64) -> Event {
@@ -261,16 +260,16 @@ mod tests {
     fn pauses_go_where_they_belong() {
         let mut seen = Memberships::default();
         let story = [
-            proposed(1, 4, json!("fresh")),
+            proposed(1, 4, "fresh"),
             active(1, 0),
             stepped(1, 9_000),
-            proposed(2, 1, json!({"switch": {"from": 1}})),
+            proposed(2, 1, "switch"),
             active(2, 10),
             stepped(2, 10_100),
-            proposed(3, 4, json!({"switch": {"from": 2}})),
+            proposed(3, 4, "switch"),
             active(3, 20),
             stepped(3, 12_500),
-            proposed(4, 3, json!("recover")),
+            proposed(4, 3, "recover"),
             active(4, 30),
             stepped(4, 60_000),
         ];
@@ -287,10 +286,10 @@ mod tests {
     #[test]
     fn going_back_is_loss() {
         let mut seen = Memberships { floor: 30, ..Memberships::default() };
-        seen.take(&proposed(2, 3, json!("recover")), Instant::now());
+        seen.take(&proposed(2, 3, "recover"), Instant::now());
         seen.take(&active(2, 25), Instant::now());
         assert_eq!(seen.steps_lost, 5);
-        seen.take(&event("dev.ebb.job.restarted.v1", json!({"from": 20})), Instant::now());
+        seen.take(&event("dev.ebb.job.restarted.v1", json!({"from_step": 20})), Instant::now());
         assert_eq!(seen.steps_lost, 15);
     }
 }

@@ -46,7 +46,7 @@ async fn leader(client: &Client, job: &str) -> String {
     let events =
         ebb::event_list::all(client, &format!("/v1/jobs/{job}/events")).await.unwrap_or_else(|e| panic!("{e}"));
     let proposed = events.iter().rfind(|event| event["type"] == "dev.ebb.generation.proposed.v1").unwrap();
-    proposed["data"]["proposal"]["leader"].as_str().unwrap().to_owned()
+    proposed["data"]["leader"].as_str().unwrap().to_owned()
 }
 
 /// Waits until the agent has killed an executor.

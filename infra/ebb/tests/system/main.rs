@@ -18,5 +18,6 @@ mod exactly_once;
 mod hangs;
 mod one_directory;
 mod schedules;
+mod subscribers;
 mod suspension;
 mod take_back;

@@ -1,7 +1,7 @@
-//! The cell as the log tells it: state, rule of what counts, and places in all streams, folded record by record. Recovery and
-//! the running loop use this same fold, so a replay cannot differ from the live state.
+//! The cell as the log tells it: state, rule of what counts, and places in all streams, folded record by record. Recovery, the running loop, the gateway's
+//! read model and the tools use this same fold, so a replay cannot differ from the live state.
 //!
-//! It reads nothing itself and decides nothing. Next file: `take_over.rs`.
+//! It reads nothing itself and decides nothing. Next on a job's path: `controller/cell/src/take_over.rs`.
 
 use controller_core::State;
 use events_rule::Record;
@@ -67,6 +67,21 @@ pub struct Fold {
     pub at: TimeMs,
     /// Who claimed last.
     pub claimant: Option<Claimant>,
+    /// Tells this log from all others: the random number in its first claim, before which nothing counts.
+    pub installation: Option<u64>,
+}
+
+/// What a record came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Folded {
+    /// With it a batch counts; its facts are in the state.
+    Counts(Batch),
+    /// It has no effect.
+    Skipped(SkipCause),
+    /// A controller claimed the cell.
+    Claimed,
+    /// A part of a batch whose last part is still to come.
+    Incomplete,
 }
 
 impl Fold {
@@ -80,6 +95,7 @@ impl Fold {
             positions: Positions::default(),
             at: TimeMs(0),
             claimant: None,
+            installation: None,
         }
     }
 
@@ -89,19 +105,23 @@ impl Fold {
         self.counter.epoch()
     }
 
-    /// Takes the next record of `events`; says why, if it has no effect.
-    pub fn take(&mut self, record: &Record) -> Result<Option<SkipCause>, UnreadableEvent> {
+    /// Takes the next record of `events`.
+    pub fn take(&mut self, record: &Record) -> Result<Folded, UnreadableEvent> {
         let (offset, event) = (record.offset, read_event(record)?);
         if let EventRecord::Claim { controller, incarnation } = &event {
+            self.installation.get_or_insert(*incarnation);
             self.claimant = Some(Claimant { controller: controller.clone(), incarnation: *incarnation });
         }
         self.known = offset.next();
-        match self.counter.offer(offset, event) {
-            Verdict::Counts(batch) => self.apply(&batch),
-            Verdict::Skipped(cause) => return Ok(Some(cause)),
-            Verdict::Claimed { .. } | Verdict::Incomplete => {}
-        }
-        Ok(None)
+        Ok(match self.counter.offer(offset, event) {
+            Verdict::Counts(batch) => {
+                self.apply(&batch);
+                Folded::Counts(batch)
+            }
+            Verdict::Skipped(cause) => Folded::Skipped(cause),
+            Verdict::Claimed { .. } => Folded::Claimed,
+            Verdict::Incomplete => Folded::Incomplete,
+        })
     }
 
     fn apply(&mut self, batch: &Batch) {
