@@ -95,6 +95,12 @@ pub enum Command {
     Checkpoints(JobArg),
     /// Read events, of one job or of all
     Events(EventsArgs),
+    /// Look at a log without a service: whether it folds, and what stands in it
+    Log {
+        /// What to do.
+        #[command(subcommand)]
+        command: LogCommand,
+    },
     /// Print the completion script of a shell
     #[command(after_help = COMPLETION_HELP)]
     Completion {
@@ -435,6 +441,26 @@ pub struct TakeBackArgs {
     /// Kill executors that have not left by then [default: 5000].
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub deadline_ms: Option<u64>,
+}
+
+/// What `ebb log` does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum LogCommand {
+    /// Fold it from its beginning, check what it comes to, and print the digest of that
+    Verify(LogArgs),
+    /// Print what counts, a line of JSON for each batch
+    Export(LogArgs),
+}
+
+/// Which log.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Directory of the service whose log it is.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Where the log is, if it is not under --data: kafka+ssl://HOST:PORT[,…] or file:///PATH.
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
 }
 
 /// Arguments of `ebb events`.

@@ -82,7 +82,7 @@ impl Home {
     /// File of the embedded log.
     #[must_use]
     pub fn log_file(&self) -> PathBuf {
-        self.folder.join("log.redb")
+        log_file(&self.folder)
     }
 
     /// URL of the local object store.
@@ -98,6 +98,12 @@ impl Home {
     pub fn agent_folder(&self) -> PathBuf {
         self.folder.join(AGENT_FOLDER)
     }
+}
+
+/// File of the embedded log in a data directory.
+#[must_use]
+pub fn log_file(folder: &Path) -> PathBuf {
+    folder.join("log.redb")
 }
 
 /// Makes a data directory if it is missing, and keeps what is in it, now and later, from everybody else. A directory that was

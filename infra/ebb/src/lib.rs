@@ -19,6 +19,7 @@ mod first_start;
 mod fleets;
 pub mod home;
 mod jobs;
+mod log;
 pub mod output;
 mod release;
 mod scratch;
@@ -110,6 +111,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Fleet { command: FleetCommand::Token(args) } => return take_back::fleet_token(output, args),
         Command::Demo(args) => return demo::demo(args, output).await,
         Command::Bench(args) => return bench::bench(args, output).await,
+        Command::Log { command } => return log::log(command, output).await,
         _ => {}
     }
     let client = Client::new(&cli.url)?;
@@ -146,6 +148,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         | Command::Demo(_)
         | Command::Bench(_)
         | Command::Simulate { .. }
+        | Command::Log { .. }
         | Command::BenchMember(_)
         | Command::Executor
         | Command::Completion { .. } => Ok(()),
