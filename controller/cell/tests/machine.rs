@@ -6,15 +6,15 @@ mod support;
 use controller_cell::{CellEnd, CellFailure, In, LinkEnd, LinkId, Note};
 use controller_core::orders::{Touched, orders, touched};
 use events_rule::Stream;
-use events_schema::batch::{Batch, EventRecord, to_bytes};
+use events_schema::batch::to_bytes;
 use events_schema::command::Command;
 use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Fact, StallCause, StallRemedy};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Digest, Epoch, ExecutorId, Generation, JobId, Offset, Rank, Sequence, Step, TimeMs};
+use events_schema::{Digest, ExecutorId, Generation, JobId, Offset, Rank, Step, TimeMs};
 use proptest::prelude::*;
-use support::{Fault, LEASE_MS, WALL, World, has_dataset, server, slot};
+use support::{Fault, LEASE_MS, World, has_dataset, server, slot};
 
 #[test]
 fn a_command_becomes_facts_and_the_replay_is_the_live_state() {
@@ -400,27 +400,6 @@ fn only_agents_whose_orders_change_are_told() {
         })
         .collect();
     assert_eq!(by_batch, [1, 1], "the job comes, the job goes");
-}
-
-/// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.
-#[test]
-fn time_goes_on_from_a_log_that_is_ahead() {
-    let mut world = World::new();
-    let ahead = WALL.plus_ms(3_600_000);
-    world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "fast".to_owned(), incarnation: 1 }));
-    let batch = Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: ahead, facts: vec![] };
-    world.log.append(Stream::Events, to_bytes(&EventRecord::Batch(batch)));
-    world.start("a");
-    world.pass(1_000);
-    world.log.register("d1");
-    world.pass(10);
-    let first = world.first().state().at();
-    world.pass(1_000);
-    world.log.register("d2");
-    world.pass(10);
-    let second = world.first().state().at();
-    assert!(first >= ahead && first < ahead.plus_ms(2_000), "{first}");
-    assert_eq!(second.since_ms(first), 1_010);
 }
 
 #[test]

@@ -4,7 +4,9 @@
 mod support;
 
 use events_rule::Stream;
-use support::{LEASE_MS, World, has_dataset};
+use events_schema::batch::{Batch, EventRecord, to_bytes};
+use events_schema::{Epoch, Sequence};
+use support::{LEASE_MS, WALL, World, has_dataset};
 
 /// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
 #[test]
@@ -58,4 +60,25 @@ fn a_marker_at_the_end_of_the_events_is_looked_at_once() {
     world.log.register("digits");
     world.pass(500);
     assert!(has_dataset(world.first().state(), "digits") && world.first().end.is_none());
+}
+
+/// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.
+#[test]
+fn time_goes_on_from_a_log_that_is_ahead() {
+    let mut world = World::new();
+    let ahead = WALL.plus_ms(3_600_000);
+    world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "fast".to_owned(), incarnation: 1 }));
+    let batch = Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: ahead, facts: vec![] };
+    world.log.append(Stream::Events, to_bytes(&EventRecord::Batch(batch)));
+    world.start("a");
+    world.pass(1_000);
+    world.log.register("d1");
+    world.pass(10);
+    let first = world.first().state().at();
+    world.pass(1_000);
+    world.log.register("d2");
+    world.pass(10);
+    let second = world.first().state().at();
+    assert!(first >= ahead && first < ahead.plus_ms(2_000), "{first}");
+    assert_eq!(second.since_ms(first), 1_010);
 }

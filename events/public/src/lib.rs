@@ -1,19 +1,23 @@
 //! Public events: what subscribers read of the log, as CloudEvents 1.0. Pure.
 //!
 //! They are a contract of their own. Facts, which the controller writes for itself, may gain kinds and fields as the controller needs them; what is
-//! published changes only by the promise in `docs/events.md`, which `tests/compatibility.rs` keeps. Not here: specs, environment, secrets, addresses, keys of
+//! published changes only by the promise in `docs/events.md`, which `tests/documents.rs` keeps. Not here: specs, environment, secrets, addresses, keys of
 //! objects.
 //!
-//! Next: `types.rs` (what an event holds), `of_fact.rs` (which fact says what), `documents.rs` (the schemas and the AsyncAPI document).
+//! Next: `types.rs` (the types), `data.rs` (what each holds), `of_fact.rs` (which fact says what), `documents.rs` (the schemas and the AsyncAPI document).
 
+mod data;
 mod documents;
 mod envelope;
 mod of_fact;
 mod types;
+mod words;
 
+pub use data::*;
 pub use documents::{asyncapi, schemas};
 pub use envelope::{CloudEvent, FactPosition, NotAPosition, rfc3339};
-pub use types::*;
+pub use types::{JOB_PROGRESS, PublicEvent};
+pub use words::*;
 
 /// Every type of event there is.
 pub fn kinds() -> impl Iterator<Item = &'static str> {

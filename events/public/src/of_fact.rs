@@ -1,7 +1,8 @@
 //! What a fact says in public: total and pure. Nothing of a fact is published unless it is named here. Next: `documents.rs`.
 
 use crate::envelope::rfc3339;
-use crate::types::*;
+use crate::types::PublicEvent;
+use crate::{data::*, words::*};
 use events_schema::fact::{self, Fact, PlanReason};
 use events_schema::report;
 use events_schema::{ExecutorId, SlotId};

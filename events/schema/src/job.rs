@@ -22,25 +22,12 @@ pub const PARAMETERS_MAX: u64 = 500_000_000;
 #[derive(Debug, Clone, PartialEq, Encode, Serialize)]
 #[cbor(transparent)]
 #[serde(transparent)]
-pub struct JobSpec(#[n(0)] JobFields);
+pub struct JobSpec(#[n(0)] pub(crate) JobFields);
 
 impl Deref for JobSpec {
     type Target = JobFields;
     fn deref(&self) -> &JobFields {
         &self.0
-    }
-}
-
-// By the same rules as a submitted document, so that no record holds a spec that could not have been given.
-impl<'b, C> Decode<'b, C> for JobSpec {
-    fn decode(d: &mut minicbor::Decoder<'b>, context: &mut C) -> Result<Self, minicbor::decode::Error> {
-        let at = d.position();
-        let spec = Self(JobFields::decode(d, context)?);
-        match Self::parse(&spec.document()) {
-            Ok(parsed) if parsed == spec => Ok(spec),
-            Ok(_) => Err(minicbor::decode::Error::message("a job spec that says something else than it means").at(at)),
-            Err(problems) => Err(minicbor::decode::Error::message(problems).at(at)),
-        }
     }
 }
 
@@ -333,25 +320,6 @@ impl JobSpec {
     /// Parses a submitted document. All problems are reported at once.
     pub fn parse(document: &Value) -> Result<Self, Problems> {
         parse_job(document).map(Self)
-    }
-
-    /// The document that parses to this spec, with every default written out.
-    #[must_use]
-    pub fn document(&self) -> Value {
-        let mut document = serde_json::to_value(self).unwrap_or(Value::Null);
-        if let Value::Object(fields) = &mut document {
-            fields.retain(|_, value| !value.is_null());
-            fields.remove("length");
-            let (name, length) = match self.length {
-                Length::Epochs(epochs) => ("epochs", u64::from(epochs)),
-                Length::Steps(steps) => ("steps", steps),
-            };
-            fields.insert(name.to_owned(), length.into());
-            if let Shuffle::Window { samples } = self.shuffle {
-                fields.insert("shuffle".to_owned(), serde_json::json!({"window": samples}));
-            }
-        }
-        document
     }
 
     /// The digest of the canonical bytes; equal specs have equal digests.

@@ -16,6 +16,7 @@ pub mod batch;
 pub mod command;
 pub mod control;
 pub mod dataset;
+mod document;
 pub mod duration;
 pub mod fact;
 pub mod fields;

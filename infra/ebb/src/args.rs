@@ -99,7 +99,7 @@ pub enum Command {
     Log {
         /// What to do.
         #[command(subcommand)]
-        command: LogCommand,
+        command: crate::log::LogCommand,
     },
     /// Print the completion script of a shell
     #[command(after_help = COMPLETION_HELP)]
@@ -115,7 +115,7 @@ pub enum Command {
     Simulate {
         /// What to run.
         #[command(subcommand)]
-        command: SimulateCommand,
+        command: crate::simulate::SimulateCommand,
     },
     /// One process of a measured sum; started by `ebb bench`
     #[command(hide = true)]
@@ -443,26 +443,6 @@ pub struct TakeBackArgs {
     pub deadline_ms: Option<u64>,
 }
 
-/// What `ebb log` does.
-#[derive(Debug, Clone, Subcommand)]
-pub enum LogCommand {
-    /// Fold it from its beginning, check what it comes to, and print the digest of that
-    Verify(LogArgs),
-    /// Print what counts, a line of JSON for each batch
-    Export(LogArgs),
-}
-
-/// Which log.
-#[derive(Debug, Clone, Args)]
-pub struct LogArgs {
-    /// Directory of the service whose log it is.
-    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
-    /// Where the log is, if it is not under --data: kafka+ssl://HOST:PORT[,…] or file:///PATH.
-    #[arg(long, value_name = "URL")]
-    pub log: Option<String>,
-}
-
 /// Arguments of `ebb events`.
 #[derive(Debug, Clone, Args)]
 pub struct EventsArgs {
@@ -508,28 +488,6 @@ pub struct BenchArgs {
     /// Kill and stop brokers, one after the other, of the three that `infra/servers/kafka3.sh start DIR` started.
     #[arg(long, value_name = "DIR")]
     pub brokers: Option<PathBuf>,
-}
-
-/// What can be simulated.
-#[derive(Debug, Clone, Subcommand)]
-pub enum SimulateCommand {
-    /// One schedule of faults after the other, until one does what must not be
-    #[command(after_help = CHAOS_HELP)]
-    Chaos(ChaosArgs),
-}
-
-/// Arguments of `ebb simulate chaos`.
-#[derive(Debug, Clone, Args)]
-pub struct ChaosArgs {
-    /// How long to go on.
-    #[arg(long, value_name = "N", default_value_t = 60)]
-    pub seconds: u64,
-    /// The first seed; the ones after it follow.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    pub seed: u64,
-    /// The same as --output.
-    #[arg(short = 'o', value_name = "FORMAT")]
-    pub format: Option<Output>,
 }
 
 /// Arguments of `ebb bench-member`.
@@ -585,13 +543,6 @@ const AGENT_HELP: &str = "\
 Example:
   ebb agent --controller http://10.0.0.1:7879 --server gpu-1 --slots 4 --data /srv/ebb-agent \\
             --store s3://bucket/ebb --token-file agent-token";
-
-const CHAOS_HELP: &str = "\
-Example:
-  ebb simulate chaos --seconds 600 --seed 1
-
-The controller, the agents, the executors and the gateway are the real ones, without their sockets and clocks. Exits with 1
-and the seed when something was done that must not be, or a job did not go on though nothing was left to hinder it.";
 
 const SUBMIT_HELP: &str = "\
 Example job.yaml:

@@ -19,20 +19,20 @@ mod first_start;
 mod fleets;
 pub mod home;
 mod jobs;
-mod log;
+pub mod log;
 pub mod output;
 mod release;
 mod scratch;
 pub mod service;
 mod signals;
-mod simulate;
+pub mod simulate;
 pub mod sse;
 pub mod take_back;
 pub mod up;
 mod watch;
 pub mod wire;
 
-use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand, SimulateCommand};
+use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use client::Client;
@@ -84,7 +84,9 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
                 .map_err(|e| Failure::local("the executor ended before its job", e));
         }
         Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
-        Command::Simulate { command: SimulateCommand::Chaos(args) } => return simulate::chaos(args, cli.output),
+        Command::Simulate { command: simulate::SimulateCommand::Chaos(args) } => {
+            return simulate::chaos(args, cli.output);
+        }
         Command::Completion { shell } => {
             // Not straight to standard output: the generator panics when nobody reads to the end.
             let mut script = Vec::new();

@@ -1,9 +1,9 @@
 //! `ebb log`: looks at a log while no service is needed: whether it folds, what it comes to, and what stands in it. Reads only; the fold is the one that the
 //! controller and the gateway use.
 
-use crate::args::{LogArgs, LogCommand};
 use crate::failure::Failure;
 use crate::output::{Output, bytes, json as print_json, pairs};
+use clap::{Args, Subcommand, ValueHint};
 use controller_core::invariants;
 use controller_fold::{Fold, Folded};
 use events_log::{EventLog, LogUrl, ReadError, Stream, read_range};
@@ -11,7 +11,28 @@ use events_rule::count::UnreadableEvent;
 use events_schema::batch::Batch;
 use events_schema::{Cell, Offset};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+/// What `ebb log` does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum LogCommand {
+    /// Fold it from its beginning, check what it comes to, and print the digest of that
+    Verify(LogArgs),
+    /// Print what counts, a line of JSON for each batch
+    Export(LogArgs),
+}
+
+/// Which log.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Directory of the service whose log it is.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Where the log is, if it is not under --data: kafka+ssl://HOST:PORT[,…] or file:///PATH.
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
+}
 
 /// The only cell there is yet.
 const CELL: Cell = Cell(0);

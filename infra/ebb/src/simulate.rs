@@ -1,13 +1,42 @@
 //! `ebb simulate chaos`: runs all of Ebb on virtual time among faults, one seed after the other, for as long as asked. What is simulated and
 //! what is checked is in `loadtest/world`; here is only the clock, and what is printed.
 
-use crate::args::ChaosArgs;
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, json as print_json, line};
+use clap::{Args, Subcommand};
 use loadtest_world::{Found, Tally};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// What can be simulated.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SimulateCommand {
+    /// One schedule of faults after the other, until one does what must not be
+    #[command(after_help = CHAOS_HELP)]
+    Chaos(ChaosArgs),
+}
+
+/// Arguments of `ebb simulate chaos`.
+#[derive(Debug, Clone, Args)]
+pub struct ChaosArgs {
+    /// How long to go on.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub seconds: u64,
+    /// The first seed; the ones after it follow.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub seed: u64,
+    /// The same as --output.
+    #[arg(short = 'o', value_name = "FORMAT")]
+    pub format: Option<Output>,
+}
+
+const CHAOS_HELP: &str = "\
+Example:
+  ebb simulate chaos --seconds 600 --seed 1
+
+The controller, the agents, the executors and the gateway are the real ones, without their sockets and clocks. Exits with 1
+and the seed when something was done that must not be, or a job did not go on though nothing was left to hinder it.";
 
 /// `ebb simulate chaos`.
 pub fn chaos(args: &ChaosArgs, output: Output) -> Result<ExitCode, Failure> {

@@ -5,7 +5,8 @@
 //! goes and is tried again after pauses that double, or by the core itself, which gathers once. Causes are counted here, and no other counts.
 
 use crate::cell::AGENT_LEASE_MS;
-use crate::checks::{outside, patience_ms};
+use crate::checks::{outside, patience_ms, patience_with_ms};
+use crate::ends::FIRST_UNIT_STALL_MS;
 use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{Body, World};
@@ -152,7 +153,10 @@ impl World {
         let asked_at = healed_at.plus_ms(CORE_NEEDS_MS.1).max(self.checks.calm.ended_at);
         let restless = self.checks.calm.restless.as_ref();
         let rests = now.since_ms(restless.map_or(asked_at, |(at, _)| (*at).max(asked_at))) >= REST_MS;
-        let by = asked_at.plus_ms(self.longest_patience_ms() + REST_MS);
+        // A unit that hung holds its job up for as long as a first one may take, whatever is known of the job by now.
+        let first_unit_ms = patience_with_ms(&self.schedule.setup, FIRST_UNIT_STALL_MS);
+        let patience_ms = if self.hung_units() > 0 { first_unit_ms } else { self.longest_patience_ms() };
+        let by = asked_at.plus_ms(patience_ms + REST_MS);
         if !rests && now > by {
             let detail = restless.map_or_else(String::new, |(_, what)| format!("what was decided last is {what}"));
             self.found("L5: with constant input nothing new is decided", detail);

@@ -22,7 +22,7 @@ const SHORT_SEEN_MS: u64 = 8 * 2_000 + 4_000;
 /// Until the first words about units have come to a controller that leads.
 const FIRST_WORDS_MS: u64 = 3_000;
 /// Time for the first unit of a job, where its spec does not say.
-const FIRST_UNIT_STALL_MS: u64 = 600_000;
+pub const FIRST_UNIT_STALL_MS: u64 = 600_000;
 /// Longest unit that a watch may have measured where nothing hung: the slowest server, or an executor that was stopped for as long as its
 /// agent allows.
 const SLOWEST_UNIT_MS: u64 = 12_000;

@@ -1,0 +1,550 @@
+//! What each public event holds: plain data, of which the JSON Schemas are made. Numbers carry their unit in the name, times are RFC 3339 in UTC.
+
+use crate::words::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+macro_rules! data {
+    ($($(#[doc = $doc:literal])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind,)*
+        }
+    )*};
+}
+
+data! {
+    /// A job exists.
+    JobAccepted {
+        /// The job's id.
+        job: String,
+        /// Whose it is.
+        tenant: String,
+        /// The name that its user gave it; nothing says that it is unique.
+        name: String,
+    }
+    /// A job is to give back all slots.
+    JobSuspending {
+        /// The job's id.
+        job: String,
+    }
+    /// A job holds no slot.
+    JobSuspended {
+        /// The job's id.
+        job: String,
+    }
+    /// A job waits for slots again.
+    JobResumed {
+        /// The job's id.
+        job: String,
+    }
+    /// A job was cancelled.
+    JobCancelled {
+        /// The job's id.
+        job: String,
+    }
+    /// A job ended without a model.
+    JobFailed {
+        /// The job's id.
+        job: String,
+        /// For its user: what, where, and what to do.
+        reason: String,
+    }
+    /// A job ended with a model.
+    JobFinished {
+        /// The job's id.
+        job: String,
+        /// Steps that were trained.
+        step: u64,
+        /// BLAKE3 of the final parameters, in hexadecimal: equal for equal jobs, whatever happened to the fleet.
+        model_digest: String,
+        /// Mean training loss of the last step.
+        train_loss: f64,
+        /// The last evaluation, if the job asks for any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        evaluation: Option<Evaluation>,
+    }
+    /// What an evaluation found.
+    Evaluation {
+        /// Mean loss.
+        loss: f64,
+        /// Right predictions (samples, or tokens of text).
+        correct: u64,
+        /// Predictions.
+        count: u64,
+    }
+    /// A job is to run on these slots.
+    JobPlanned {
+        /// The job's id.
+        job: String,
+        /// How many slots it had before; absent in events of builds that did not say so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<u32>,
+        /// How many it is to have.
+        to: u32,
+        /// Which, sorted: `SERVER/INDEX`.
+        slots: Vec<String>,
+        /// Why so many.
+        cause: PlanCause,
+        /// What it waits for, if it could use more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waits: Option<Waits>,
+        /// The policy that decided.
+        policy: String,
+    }
+    /// A job trains at its new size: the first step with it is complete, or those that stay have gone on without who left.
+    JobScaled {
+        /// The job's id.
+        job: String,
+        /// How many slots it had before.
+        from: u32,
+        /// On how many it trains.
+        to: u32,
+        /// Why.
+        cause: PlanCause,
+        /// From the decision to the first step at the new size, in milliseconds.
+        took_ms: u64,
+        /// What that step took longer than one before the change, in microseconds; absent if no step was measured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pause_us: Option<u64>,
+    }
+    /// A job goes back.
+    JobRestarted {
+        /// The job's id.
+        job: String,
+        /// The step it goes on from.
+        from_step: u64,
+    }
+    /// A job was evaluated.
+    JobEvaluated {
+        /// The job's id.
+        job: String,
+        /// Steps trained by then.
+        step: u64,
+        /// What came out.
+        evaluation: Evaluation,
+    }
+    /// A job makes no progress.
+    JobStalled {
+        /// The job's id.
+        job: String,
+        /// The step that does not end.
+        step: u64,
+        /// What its members wait for.
+        cause: StallCause,
+        /// Processes that hold up the others.
+        blamed: Vec<String>,
+        /// What is done about it.
+        remedy: StallRemedy,
+    }
+    /// A job does not use a slot for a while.
+    JobSlotAvoided {
+        /// The job's id.
+        job: String,
+        /// The slot: `SERVER/INDEX`.
+        slot: String,
+        /// Until then.
+        until: String,
+        /// What happened there.
+        cause: AvoidCause,
+    }
+    /// A job does not grow for a while.
+    JobGrowthPaused {
+        /// The job's id.
+        job: String,
+        /// Until then.
+        until: String,
+        /// The newcomer that was given up.
+        executor: String,
+        /// Why.
+        cause: GrowthFailure,
+    }
+    /// A process is to be started.
+    ExecutorAssigned {
+        /// The job's id.
+        job: String,
+        /// The process: `JOB/eNUMBER`.
+        executor: String,
+        /// Where: `SERVER/INDEX`.
+        slot: String,
+    }
+    /// A process can join.
+    ExecutorReady {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+    }
+    /// A process that joined holds the replica.
+    ExecutorReplicaHeld {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+        /// The replica's step.
+        step: u64,
+    }
+    /// A process is to leave.
+    ExecutorLeaving {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+        /// When it is killed.
+        deadline: String,
+        /// Why.
+        cause: LeaveCause,
+    }
+    /// A process has ended.
+    ExecutorGone {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+        /// Where it was.
+        slot: String,
+        /// How it ended.
+        exit: Exit,
+        /// Its exit status, if it exited with one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        status: Option<i32>,
+        /// The signal that ended it, if nobody here sent it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+        /// Why it could not be started.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    }
+    /// Members are to come together.
+    GenerationProposed {
+        /// The job's id.
+        job: String,
+        /// The number of the membership; within a job it only grows.
+        generation: u64,
+        /// How its members come to one state.
+        entry: Entry,
+        /// Its members, sorted.
+        members: Vec<Member>,
+        /// Which of them paces the steps.
+        leader: String,
+        /// When it is given up.
+        deadline: String,
+    }
+    /// A member of a generation.
+    Member {
+        /// The process.
+        executor: String,
+        /// The logical workers that it hosts, sorted.
+        ranks: Vec<u16>,
+    }
+    /// A membership is in force.
+    GenerationActive {
+        /// The job's id.
+        job: String,
+        /// Its number.
+        generation: u64,
+        /// First step it computes.
+        step: u64,
+        /// From the boundary between two steps, or a loss, until it was in force, in microseconds.
+        pause_us: u64,
+    }
+    /// A first step is complete.
+    GenerationStepped {
+        /// The job's id.
+        job: String,
+        /// The number of the membership.
+        generation: u64,
+        /// Steps trained by then.
+        step: u64,
+        /// From the boundary, or a loss, to the end of that step, in microseconds.
+        first_step_us: u64,
+        /// A step before the change, in microseconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usual_step_us: Option<u64>,
+    }
+    /// A membership is given up.
+    GenerationAbandoned {
+        /// The job's id.
+        job: String,
+        /// Its number.
+        generation: u64,
+        /// Why.
+        cause: AbandonCause,
+    }
+    /// A member left.
+    MemberDeparted {
+        /// The job's id.
+        job: String,
+        /// The number of the membership.
+        generation: u64,
+        /// Who left.
+        executor: String,
+        /// Who paces the steps from here on.
+        leader: String,
+        /// First step without it.
+        step: u64,
+    }
+    /// A process does not end.
+    ExecutorStuck {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+        /// Where it is: of no use until it is gone.
+        slot: String,
+    }
+    /// A member was lost.
+    MemberLost {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+        /// Where it was.
+        slot: String,
+        /// How that was noticed.
+        noticed: LossNotice,
+        /// How its process ended, if that is how it was noticed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exit: Option<Exit>,
+        /// What its job stood still for, if that is how it was noticed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stall: Option<StallCause>,
+    }
+    /// A member is slow.
+    MemberStraggles {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+        /// Where it is.
+        slot: String,
+        /// How long the gradient of one logical worker takes it, in microseconds.
+        unit_us: u64,
+        /// How long it takes the others: their median, in microseconds.
+        peers_unit_us: u64,
+    }
+    /// A member keeps up again.
+    MemberKeepsUp {
+        /// The job's id.
+        job: String,
+        /// The process.
+        executor: String,
+    }
+    /// A member cannot reach others.
+    PeersMissing {
+        /// The job's id.
+        job: String,
+        /// The number of the membership.
+        generation: u64,
+        /// Who cannot reach them.
+        by: String,
+        /// Whom.
+        peers: Vec<String>,
+        /// Whether the membership was in force; otherwise its members were still linking up.
+        begun: bool,
+    }
+    /// A checkpoint counts.
+    CheckpointAccepted {
+        /// The job's id.
+        job: String,
+        /// Steps trained by then.
+        step: u64,
+        /// Its size.
+        bytes: u64,
+        /// BLAKE3 of the whole replica, in hexadecimal.
+        replica_digest: String,
+    }
+    /// A checkpoint is damaged.
+    CheckpointDamaged {
+        /// The job's id.
+        job: String,
+        /// Its step.
+        step: u64,
+        /// What is wrong with it.
+        reason: String,
+        /// The step of the checkpoint that is used instead; 0 is the job's beginning.
+        instead_step: u64,
+    }
+    /// A checkpoint needs another build.
+    CheckpointUnreadable {
+        /// The job's id.
+        job: String,
+        /// Its step.
+        step: u64,
+        /// Which build can read it, and what to do.
+        reason: String,
+    }
+    /// A dataset can be trained on.
+    DatasetRegistered {
+        /// The dataset's name.
+        dataset: String,
+        /// How many rows it has.
+        rows: u64,
+    }
+    /// A dataset is gone.
+    DatasetRemoved {
+        /// The dataset's name.
+        dataset: String,
+    }
+    /// A fleet owns slots.
+    FleetDeclared {
+        /// The fleet's name.
+        fleet: String,
+        /// Its slots, sorted: `SERVER/INDEX`.
+        slots: Vec<String>,
+        /// Whether a lower need lends slots by itself.
+        offers: Offers,
+        /// Time from a reclaim to the kill, in milliseconds.
+        reclaim_deadline_ms: u64,
+    }
+    /// A fleet said what it needs.
+    FleetDemand {
+        /// The fleet's name.
+        fleet: String,
+        /// The signal's number; a fleet's numbers grow.
+        sequence: u64,
+        /// How many of its slots it needs.
+        needed: u32,
+    }
+    /// A fleet lends slots.
+    SlotsOffered {
+        /// The fleet's name.
+        fleet: String,
+        /// Which: `SERVER/INDEX`.
+        slots: Vec<String>,
+    }
+    /// A slot is used.
+    SlotBorrowed {
+        /// The slot: `SERVER/INDEX`.
+        slot: String,
+        /// Whose it is; absent in events of builds that did not say so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fleet: Option<String>,
+        /// Who uses it; absent in events of builds that did not say so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        job: Option<String>,
+    }
+    /// A slot is wanted back.
+    SlotReclaimed {
+        /// The slot: `SERVER/INDEX`.
+        slot: String,
+        /// Whose it is; absent in events of builds that did not say so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fleet: Option<String>,
+        /// Who is on it, if anybody.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        job: Option<String>,
+        /// When a process on it is killed.
+        deadline: String,
+        /// Why.
+        cause: ReclaimCause,
+    }
+    /// A slot is free.
+    SlotReturned {
+        /// The slot: `SERVER/INDEX`.
+        slot: String,
+        /// Whose it is; absent if no fleet declares it any more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fleet: Option<String>,
+        /// From the reclaim until it was free, in milliseconds; absent in events of builds that did not say so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        took_ms: Option<u64>,
+    }
+    /// An agent is there.
+    AgentJoined {
+        /// The server's name.
+        server: String,
+        /// Slots it holds, numbered from 0.
+        slots: u16,
+    }
+    /// An agent was not heard.
+    AgentGone {
+        /// The server's name.
+        server: String,
+    }
+    /// A server is forgotten.
+    ServerForgotten {
+        /// The server's name.
+        server: String,
+    }
+    /// A command had no effect.
+    CommandRefused {
+        /// The command's id.
+        command: String,
+        /// The job, fleet or dataset it was about.
+        subject: String,
+        /// Why.
+        refusal: Refusal,
+        /// Why, for people.
+        reason: String,
+    }
+    /// An input had no effect.
+    InputRefused {
+        /// The stream it came in.
+        stream: String,
+        /// Where it stands there.
+        offset: u64,
+        /// Why, for people.
+        reason: String,
+    }
+    /// The policy gave no plan.
+    PlanFailed {
+        /// The policy's name.
+        policy: String,
+        /// What it died of.
+        reason: String,
+    }
+    /// A policy plans.
+    PolicyChosen {
+        /// The policy's name.
+        policy: String,
+    }
+    /// Objects were deleted.
+    StoreSwept {
+        /// How many.
+        objects: u64,
+        /// Their size.
+        bytes: u64,
+    }
+}
+
+data! {
+    /// How far a job is, as its leader last said. Told at most once a second on a job's stream while it trains; it is in no log, has no cursor, and is never
+    /// repeated.
+    JobProgress {
+        /// The job's id.
+        job: String,
+        /// Steps trained.
+        step: u64,
+        /// Steps in all.
+        steps_total: u64,
+        /// Passes over the dataset that are complete.
+        epoch: u64,
+        /// Mean training loss of the last step.
+        loss: f64,
+        /// Over the last second or two.
+        samples_per_second: f64,
+        /// Duration of the last step, in microseconds.
+        step_us: u64,
+        /// Processes that train it.
+        members: u16,
+    }
+}
+
+data! {
+    /// What a job waits for.
+    Waits {
+        /// What kind of thing.
+        what: WaitKind,
+        /// Slots that are missing.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        missing: Option<u32>,
+        /// The job that goes first.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        job: Option<String>,
+        /// When the pause ends.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<String>,
+    }
+}

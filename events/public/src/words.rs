@@ -1,0 +1,186 @@
+//! The words that fields of public events say. All lists are open: later builds may add to them, none is taken away.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+macro_rules! words {
+    ($($(#[doc = $doc:literal])* $name:ident { $($(#[$word_doc:meta])* $word:ident,)* })*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name {
+            $($(#[$word_doc])* $word,)*
+        }
+    )*};
+}
+
+words! {
+    /// Why a job has what it has.
+    PlanCause {
+        /// Its guaranteed minimum.
+        Guarantee,
+        /// More than the minimum, because slots were there and it gained most.
+        Gain,
+        /// Fewer, because a fleet takes slots back.
+        Reclaimed,
+        /// Fewer, because another job goes first.
+        GaveWay,
+        /// A process or a server was lost.
+        Lost,
+        /// It waits, is suspended or has ended.
+        Nothing,
+    }
+    /// What a job waits for.
+    WaitKind {
+        /// Slots that others have.
+        Slots,
+        /// An earlier or more important job.
+        Job,
+        /// Its user.
+        Resume,
+        /// Any slot to be lent.
+        Offers,
+        /// A pause after repeated failures.
+        Backoff,
+    }
+    /// What the members of a job that makes no progress wait for.
+    StallCause {
+        /// Each other.
+        Peers,
+        /// One that does not end a unit of computing.
+        Unit,
+        /// Bytes that do not arrive, or far too slowly.
+        Bytes,
+        /// The object store.
+        Store,
+    }
+    /// What is done about a job that makes no progress.
+    StallRemedy {
+        /// Its members come together anew.
+        Round,
+        /// The blamed are replaced.
+        WithoutBlamed,
+        /// It goes back to its last checkpoint, on other slots.
+        Restart,
+        /// It is suspended until its user resumes it.
+        Suspend,
+        /// It fails: the same computation hung on two slots.
+        Fail,
+        /// Nothing: it goes on by itself when the store answers.
+        Wait,
+    }
+    /// Why a job does not use a slot.
+    AvoidCause {
+        /// The process there could not be linked with the others.
+        Unreachable,
+        /// The process there hung, or moved no bytes.
+        Hung,
+    }
+    /// Why a newcomer did not come in.
+    GrowthFailure {
+        /// It was lost, or its slot went back, before it held the replica.
+        Lost,
+        /// It was not ready in time.
+        Late,
+        /// Its copy of the replica stood still, or was far slower than the link allows.
+        Slow,
+    }
+    /// Why a process has to leave.
+    LeaveCause {
+        /// Its slot goes back to its fleet.
+        Reclaim,
+        /// The plan gives the slot to another job, or to none.
+        Plan,
+        /// Its job ended or is suspended.
+        JobEnd,
+        /// It was never part of a membership that goes on.
+        Useless,
+    }
+    /// How a process ended.
+    Exit {
+        /// As asked.
+        Left,
+        /// With an exit status of its own.
+        Status,
+        /// By a signal that nobody here sent.
+        Signal,
+        /// Killed at a deadline or on an order.
+        Killed,
+        /// It could not be started.
+        NotStarted,
+        /// It said nothing for seconds, and was killed.
+        Silent,
+    }
+    /// How it was noticed that a member is lost.
+    LossNotice {
+        /// Its process ended.
+        Exit,
+        /// It said nothing for seconds, and its agent killed it.
+        Silence,
+        /// Its agent was not heard for its lease.
+        Lease,
+        /// Another agent is on its server, which has reaped what the one before had started.
+        Agent,
+        /// It cannot be linked with the other members.
+        Link,
+        /// It held up the others.
+        Stall,
+    }
+    /// How the members of a generation come to one state.
+    Entry {
+        /// All begin with the initial replica.
+        Fresh,
+        /// All load a checkpoint.
+        Checkpoint,
+        /// Those who are there go on, and send newcomers the replica.
+        Switch,
+        /// Members were lost: the newest replica among the survivors counts.
+        Recover,
+    }
+    /// Why a proposed membership is given up.
+    AbandonCause {
+        /// It was not in force by its deadline.
+        Deadline,
+        /// A member was lost or has to leave.
+        MemberLost,
+        /// The plan changed first.
+        Superseded,
+        /// Some of its members cannot be linked.
+        Unlinked,
+    }
+    /// How a fleet lends.
+    Offers {
+        /// By naming slots.
+        Explicit,
+        /// By needing fewer.
+        ByDemand,
+    }
+    /// Why a slot goes back.
+    ReclaimCause {
+        /// The fleet's need rose.
+        Demand,
+        /// The fleet named it.
+        Named,
+        /// It was taken at its agent.
+        Direct,
+        /// The fleet no longer declares it.
+        Undeclared,
+    }
+    /// Why a command had no effect.
+    Refusal {
+        /// It names something that is not there.
+        Unknown,
+        /// The job is in another phase.
+        WrongPhase,
+        /// The name is taken.
+        Exists,
+        /// Something that is not finished uses it.
+        InUse,
+        /// A newer signal was taken.
+        Old,
+        /// A bound of the service is reached.
+        Limit,
+        /// A value does not fit what it refers to.
+        Unfit,
+    }
+}
