@@ -357,7 +357,8 @@ fn generation_never_goes_back(before: &State, after: &State, id: &JobId, broken:
 
 fn freed_by_its_agent(before: &State, after: &State, id: &SlotId, broken: &mut Vec<String>) {
     let free = |state: &State| state.slot(id).is_none_or(|slot| slot.state == SlotState::Unoffered);
-    if !free(before) && free(after) && is_away(after, id) {
+    // Between the two states there may be several facts: a slot that was handed back, and then its agent was given up.
+    if !free(before) && free(after) && is_away(before, id) && is_away(after, id) {
         broken.push(format!("{id} was {:?}; its server is away", before.slot(id)));
     }
 }

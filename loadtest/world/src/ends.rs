@@ -130,7 +130,12 @@ impl World {
     /// Whether a controller may rightly refuse to go on.
     #[must_use]
     pub fn is_rightly_refused(&self, failure: &CellFailure) -> bool {
-        matches!(failure, CellFailure::InputShortened { stream, .. } if self.log.is_shortened(*stream, self.now()))
+        match failure {
+            CellFailure::InputShortened { stream, .. } => self.log.is_shortened(*stream, self.now()),
+            // One that begins asks a bounded number of times, and then says what the log last said; somebody begins another.
+            CellFailure::Attempts { .. } => true,
+            _ => false,
+        }
     }
 
     /// Nobody goes on for long behind an input that ends before what was taken of it: what is asked then would be passed over.
