@@ -451,7 +451,13 @@ impl World {
             })
         };
         let granted = self.schedule.setup.grants_all();
-        let waits = |id: &JobId| !granted && truth.job(id).is_some_and(|job| job.phase == JobPhase::Queued);
+        // Where the core has no room for everybody's minimum, who waits, or has to do with slots that may never be reached, is promised nothing.
+        let core = self.schedule.setup.core_servers;
+        let outside = |slot: &SlotId| Self::place_of(&slot.server) > core;
+        let waits = |id: &JobId| {
+            !granted
+                && truth.job(id).is_some_and(|job| job.phase == JobPhase::Queued || job.slots().iter().any(outside))
+        };
         self.checks.watched.retain(|id, _| !ended(id));
         let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();
         let watched = self.checks.watched.iter_mut().filter(|(id, _)| waiting.contains(id));
