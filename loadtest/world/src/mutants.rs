@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub enum Mutant {
     /// A member's word that it has lost another counts only in the generation that the controller takes for the one in force.
     StaleLossesAreDropped,
+    /// There is no watch over progress: what executors say of themselves is not heard. It makes other defects good.
+    NobodyWatches,
     /// An order that has to leave later is started.
     LateOrdersStart,
     /// A deadline is converted by the wall clocks of two hosts.
@@ -31,8 +33,9 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 5] = [
+    pub const ALL: [Mutant; 6] = [
         Mutant::StaleLossesAreDropped,
+        Mutant::NobodyWatches,
         Mutant::LateOrdersStart,
         Mutant::DeadlinesByTheWall,
         Mutant::LogStallGivesAgentsUp,
@@ -55,6 +58,9 @@ impl Mutants {
         let truth = &log.truth;
         let stalled = log.stalled_for_ms > AGENT_LEASE_MS && now < log.stalled_until.plus_ms(2 * AGENT_LEASE_MS);
         if stalled && self.has(Mutant::LogStallGivesAgentsUp) && matches!(message, AgentMessage::Heartbeat) {
+            return None;
+        }
+        if self.has(Mutant::NobodyWatches) && matches!(message, AgentMessage::Progress { .. }) {
             return None;
         }
         if self.has(Mutant::StaleLossesAreDropped)
