@@ -5,12 +5,14 @@
 
 use crate::failure::Chain;
 use controller_cell::Committed;
-use events_log::{AppendError, EventLog, PublicMessage, PublicTopic, ReadError, Stream};
+use events_log::{EventLog, PublicMessage, PublicTopic, Stream};
 use events_public::{CloudEvent, FactPosition, PublicEvent};
 use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::{Batch, EventRecord, from_bytes};
 use events_schema::{Cell, Offset};
 use futures::future::try_join_all;
+use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,20 +33,6 @@ pub(crate) struct Projector {
     pub committed: watch::Receiver<Option<Committed>>,
 }
 
-/// Why it begins again from what stands in the topic.
-#[derive(Debug, thiserror::Error)]
-enum ProjectError {
-    /// The log or the topic cannot be read now. Retry.
-    #[error("the log cannot be read")]
-    Read(#[from] ReadError),
-    /// The topic takes nothing now. Retry.
-    #[error("the public topic takes nothing")]
-    Publish(#[from] AppendError),
-    /// A record is none. Stop: the controller has met it too.
-    #[error(transparent)]
-    Record(#[from] UnreadableEvent),
-}
-
 impl Projector {
     /// Publishes until told to end.
     pub async fn run(mut self, shutdown: CancellationToken) {
@@ -59,27 +47,21 @@ impl Projector {
         if self.committed.wait_for(Option::is_some).await.is_err() {
             return;
         }
-        loop {
-            let Err(error) = self.go_on_from_the_newest().await;
-            if let ProjectError::Record(_) = error {
-                // The loop meets it too, and says how the controller ends.
-                tracing::error!(error = %Chain(&error), "public events end here");
-                return std::future::pending().await;
-            }
-            tracing::warn!(error = %Chain(&error), "public events wait");
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
+        let Err(error) = self.go_on().await;
+        // The loop meets it too, and says how the controller ends.
+        tracing::error!(error = %Chain(&error), "public events end here");
+        std::future::pending().await
     }
 
-    /// Goes on behind the newest event that stands in the topic; ends by an error only.
-    async fn go_on_from_the_newest(&self) -> Result<std::convert::Infallible, ProjectError> {
-        let newest = self.topic.newest(self.cell).await?;
+    /// Goes on behind the newest event that stands in the topic. What does not answer is asked again; only a record that is none ends it.
+    async fn go_on(&self) -> Result<Infallible, UnreadableEvent> {
+        let newest = again(|| self.topic.newest(self.cell)).await;
         let mut after = newest.and_then(|id| id.parse().ok());
         let (mut counter, mut next, mut installation) = (Counter::new(), Offset(0), None);
         loop {
-            let records = self.log.read(Stream::Events, self.cell, next, READ_BYTES_MAX).await?;
+            let records = again(|| self.log.read(Stream::Events, self.cell, next, READ_BYTES_MAX)).await;
             if records.is_empty() {
-                self.log.wait(Stream::Events, self.cell, next).await?;
+                again(|| self.log.wait(Stream::Events, self.cell, next)).await;
                 continue;
             }
             for record in records {
@@ -91,18 +73,30 @@ impl Projector {
                 }
                 if let Verdict::Counts(batch) = counter.offer(record.offset, read_event(&record)?) {
                     let events = events_of(installation.unwrap_or(0), self.cell, record.offset, &batch, after);
-                    after = self.publish(events).await?.or(after);
+                    self.publish(&events).await;
+                    after = events.last().map(|(place, _)| *place).or(after);
                 }
             }
         }
     }
 
-    /// Publishes events in order; the place of the last one.
-    async fn publish(&self, events: Vec<(FactPosition, CloudEvent)>) -> Result<Option<FactPosition>, AppendError> {
+    /// Publishes events in order. If one of a chunk did not arrive, the whole chunk goes out again, so that each stands behind those before it.
+    async fn publish(&self, events: &[(FactPosition, CloudEvent)]) {
         for some in events.chunks(IN_FLIGHT_MAX) {
-            try_join_all(some.iter().map(|(_, event)| self.topic.publish(self.cell, message(event)))).await?;
+            let all = || try_join_all(some.iter().map(|(_, event)| self.topic.publish(self.cell, message(event))));
+            again(all).await;
         }
-        Ok(events.last().map(|(place, _)| *place))
+    }
+}
+
+/// Asks until there is an answer: whoever leads the cell has no other place to publish to, and its own patience with the log ends it if need be.
+async fn again<T, E: Error, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> T {
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => tracing::warn!(error = %Chain(&error), "public events wait"),
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
