@@ -215,8 +215,8 @@ impl Gateway {
     }
 
     /// Stops it: `/readyz` says so while everything is still answered, then there are no new connections, open requests end
-    /// within the grace, event streams at once.
-    pub async fn shutdown(mut self) {
+    /// within the grace, event streams at once. An error if a part of it had failed, before or meanwhile.
+    pub async fn shutdown(mut self) -> Result<(), GatewayError> {
         self.leaving.cancel();
         tokio::time::sleep(self.leave_time).await;
         self.stop.cancel();
@@ -225,6 +225,7 @@ impl Gateway {
                 tracing::error!(%error, "a task of the gateway failed while stopping");
             }
         }
+        self.failure.borrow().clone().map_or(Ok(()), Err)
     }
 }
 

@@ -183,7 +183,7 @@ async fn streams_are_bounded_and_end_with_a_word_when_the_service_stops() {
     assert_eq!((third.status.as_u16(), third.slug()), (503, "overloaded"));
     drop(second);
     let Rig { gateway, .. } = rig;
-    gateway.shutdown().await;
+    gateway.shutdown().await.unwrap();
     assert_eq!(first.next().await, None);
     assert!(first.comments.iter().any(|comment| comment.contains("the service stops")), "{:?}", first.comments);
 }

@@ -162,7 +162,7 @@ async fn a_gateway_whose_log_was_emptied_is_not_ready() {
     assert!(answer.slug() == "not-ready" && answer.text.contains("emptied"), "{}", answer.text);
     log.emptied.store(false, Ordering::SeqCst);
     assert_eq!(ready().await.status, StatusCode::OK, "its copy was behind");
-    gateway.shutdown().await;
+    gateway.shutdown().await.unwrap();
 }
 
 #[tokio::test]
@@ -197,7 +197,8 @@ async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gatew
     log.over.store(true, Ordering::SeqCst);
     let stopped = tokio::time::timeout(Duration::from_secs(60), gateway.stopped()).await.expect("it says so");
     assert!(matches!(stopped, GatewayError::Follow(_)), "{stopped}");
-    gateway.shutdown().await;
+    // Whoever stops it then, without having looked, is told as well.
+    assert!(matches!(gateway.shutdown().await, Err(GatewayError::Follow(_))));
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ impl Rig {
     /// A new gateway on the same log and store; the old one is gone.
     pub async fn restart_gateway(&mut self) {
         let gateway = gateway_on(&self.log, &self.store, self.limits, &self.telemetry).await;
-        std::mem::replace(&mut self.gateway, gateway).shutdown().await;
+        std::mem::replace(&mut self.gateway, gateway).shutdown().await.unwrap();
         self.client = reqwest::Client::new();
     }
 

@@ -14,7 +14,7 @@ use crate::signals::{Signals, input_ended};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::LogUrl;
 use events_schema::{Cell, JobId, Offset, ServerId, TenantId};
-use gateway::{Gateway, GatewayConfig, Limits};
+use gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use object_store::ObjectStore;
 use serde_json::json;
 use std::ffi::OsString;
@@ -49,9 +49,10 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     }
     let mut signals = Signals::listen()?;
     let (failed, signalled) = tokio::select! {
+        biased;
+        what = service.failed() => (Some(what), false),
         () = signals.next() => (None, true),
         ended = input_ended(), if args.until_input_ends => (ended.err().map(|failure| failure.to_string()), false),
-        what = service.failed() => (Some(what), false),
     };
     // Owned by this function: it ends with the process, which is what it is for.
     let second = tokio::spawn(async move {
@@ -67,10 +68,7 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     }
     let stopped = service.stop().await;
     second.abort();
-    match failed {
-        Some(what) => Err(Failure::plain(what)),
-        None => stopped,
-    }
+    failed.map_or(stopped, |what| Err(Failure::plain(what)))
 }
 
 /// Refuses to serve other machines unless that is said: whoever reaches the API may do everything.
@@ -213,12 +211,8 @@ impl Running {
     /// Waits until a part ends by itself; what it said.
     async fn failed(&self) -> String {
         tokio::select! {
-            end = self.gateway.stopped() => format!("the gateway ended: {}", chain(&end)),
-            end = self.controller.stopped() => match end {
-                ControllerEnd::Failed(reason) => format!("the controller ended: {reason}"),
-                ControllerEnd::Superseded { by, epoch } => format!("the controller stood down: `{by}` took over at epoch {epoch}"),
-                ControllerEnd::Shutdown => "the controller ended".to_owned(),
-            },
+            end = self.gateway.stopped() => gateway_ended(&end),
+            end = self.controller.stopped() => controller_ended(&end).unwrap_or_else(|| "the controller ended".to_owned()),
             end = self.agent.stopped() => match end {
                 AgentEnd::Failed(reason) => format!("the agent ended: {reason}"),
                 AgentEnd::Shutdown => "the agent ended".to_owned(),
@@ -226,15 +220,32 @@ impl Running {
         }
     }
 
-    /// No new requests, then no executors (their last reports still reach the log), then no controller.
+    /// No new requests, then no executors (their last reports still reach the log), then no controller. An error if a part
+    /// failed while nobody looked, as a log does whose file meets an error just when it is asked to stop.
     async fn stop(self) -> Result<(), Failure> {
-        self.gateway.shutdown().await;
-        let agent = self.agent.shutdown().await;
-        self.controller.shutdown().await;
-        match agent {
-            AgentEnd::Failed(reason) => Err(Failure::plain(format!("the agent did not stop cleanly: {reason}"))),
-            AgentEnd::Shutdown => Ok(()),
+        let gateway = self.gateway.shutdown().await.err().map(|end| gateway_ended(&end));
+        let agent = match self.agent.shutdown().await {
+            AgentEnd::Failed(reason) => Some(format!("the agent did not stop cleanly: {reason}")),
+            AgentEnd::Shutdown => None,
+        };
+        let controller = controller_ended(&self.controller.shutdown().await);
+        // The controller's says most: it is what holds the log.
+        controller.or(gateway).or(agent).map_or(Ok(()), |what| Err(Failure::plain(what)))
+    }
+}
+
+fn gateway_ended(end: &GatewayError) -> String {
+    format!("the gateway ended: {}", chain(end))
+}
+
+/// What to say of a controller's end; nothing of one that was asked for.
+fn controller_ended(end: &ControllerEnd) -> Option<String> {
+    match end {
+        ControllerEnd::Failed(reason) => Some(format!("the controller ended: {reason}")),
+        ControllerEnd::Superseded { by, epoch } => {
+            Some(format!("the controller stood down: `{by}` took over at epoch {epoch}"))
         }
+        ControllerEnd::Shutdown => None,
     }
 }
 
