@@ -200,11 +200,22 @@ pub fn facts() -> Vec<Fact> {
         JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
         ExecutorAssigned { executor: executor(), slot: slot(1) },
         ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
-        ExecutorLeaving { executor: executor(), deadline: TimeMs(1_770_000_000_000), cause: LeaveCause::Reclaim },
-        ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::Signal(9) },
+        ExecutorLeaving {
+            executor: executor(),
+            deadline: TimeMs(1_770_000_000_000),
+            cause: LeaveCause::Reclaim,
+            verdict: None,
+        },
+        ExecutorGone {
+            executor: executor(),
+            slot: slot(1),
+            exit: ExitCause::Signal(9),
+            verdict: None,
+            awaited_until: None,
+        },
         GenerationProposed { job: job(), proposal: proposal() },
         GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
-        GenerationAbandoned { job: job(), generation: Generation(5), cause: AbandonCause::MemberLost },
+        GenerationAbandoned { job: job(), generation: Generation(5), cause: AbandonCause::MemberLost, verdict: None },
         MemberDeparted {
             job: job(),
             generation: Generation(4),
@@ -333,6 +344,33 @@ fn commands() -> Vec<Command> {
 
 fn reports() -> Vec<Report> {
     use Report::*;
+fn failure(wave: Option<Wave>) -> Verdict {
+    Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
+}
+
+/// Facts that say what they were judged to be.
+fn judged_facts() -> Vec<Fact> {
+    use Fact::*;
+    let (deadline, cause) = (TimeMs(1_770_000_000_000), LeaveCause::Useless);
+    let wave = Wave { in_a_row: 2, pause_until: TimeMs(1_770_000_002_000) };
+    vec![
+        ExecutorLeaving { executor: executor(), deadline, cause, verdict: Some(failure(Some(wave))) },
+        ExecutorGone {
+            executor: executor(),
+            slot: slot(1),
+            exit: ExitCause::Left,
+            verdict: Some(Verdict::Well),
+            awaited_until: Some(TimeMs(1_770_000_005_000)),
+        },
+        GenerationAbandoned {
+            job: job(),
+            generation: Generation(5),
+            cause: AbandonCause::Deadline,
+            verdict: Some(failure(None)),
+        },
+    ]
+}
+
     vec![
         AgentJoined { slots: 4, class: Digest([0x66; 32]), address: "http://127.0.0.1:7002".to_owned() },
         AgentGone,
@@ -499,6 +537,7 @@ pub fn all() -> Vec<Sample> {
         "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
         "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
         "Refusal", refusal_kind: [
+        "Fact(judged)", fact_kind: judged_facts();
             Refusal::Unknown { kind: text(), name: text(), nearest: Some(text()) }, Refusal::WrongPhase { phase: text(), expected: text() },
             Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }
@@ -515,6 +554,8 @@ pub fn all() -> Vec<Sample> {
         ];
         "LossNotice", loss_notice_kind: [
             LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
+        "Verdict", verdict_kind: [Verdict::Well, failure(Some(Wave { in_a_row: 3, pause_until: TimeMs(9) }))];
+        "Fault", fault_kind: [Fault::Program, Fault::Infrastructure];
         ];
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
