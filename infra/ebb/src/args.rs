@@ -158,10 +158,6 @@ pub struct UpArgs {
     /// per place [default: the folder in which this is started].
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::DirPath)]
     pub dataset_root: Vec<String>,
-    /// Go on without this record of `events` if it cannot be read; once per record. Facts in it are lost, so this is for records that no
-    /// ebb wrote. The failure that needs it names it.
-    #[arg(long, value_name = "OFFSET", hide = true)]
-    pub pass_over_event: Vec<u64>,
     /// Stop when standard input, a pipe, ends: with the program that started this one, however that ends.
     #[arg(long)]
     pub until_input_ends: bool,

@@ -13,7 +13,7 @@ use crate::output::{Output, mention};
 use crate::signals::{Signals, input_ended};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::LogUrl;
-use events_schema::{Cell, JobId, Offset, ServerId, TenantId};
+use events_schema::{Cell, JobId, ServerId, TenantId};
 use gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use object_store::ObjectStore;
 use serde_json::json;
@@ -135,7 +135,6 @@ impl Running {
             None => LogUrl::file(home.log_file()),
         };
         let log = events_log::open(&log_url).await.map_err(|e| Failure::local("the log cannot be opened", e))?;
-        let log = events_log::passing_over(log, args.pass_over_event.iter().copied().map(Offset).collect());
         let store_url = args.store.clone().map_or_else(|| home.store_url(), Ok)?;
         let store = usable_store(&store_url).await?;
         let agent_token_file = home.secret("agent.token");

@@ -39,7 +39,7 @@ kinds! {
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
         MemberStraggles, MemberKeepsUp,
     }
-    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
+    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
     DEMANDS = demand_kind of Demand { Needed, Utilization }
     OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }

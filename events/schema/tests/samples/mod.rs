@@ -7,7 +7,7 @@
 
 mod kinds;
 
-use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
+use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
@@ -449,6 +449,11 @@ fn claim() -> EventRecord {
 
 pub fn batch() -> Batch {
     let taken = |stream, from, to| Taken { stream, from: Offset(from), to: Offset(to) };
+fn pass_over() -> PassOver {
+    let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+    PassOver { offset: Offset(40), by, at: TimeMs(1_770_000_000_000), reason }
+}
+
     let taken = vec![
         taken(InputStream::Demand, 1, 2),
         taken(InputStream::Reports, 10, 300),
@@ -532,7 +537,7 @@ pub fn all() -> Vec<Sample> {
         "Fact(fuller)", fact_kind: fuller_facts();
         "Command", command_kind: commands();
         "Report", report_kind: reports();
-        "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch())];
+        "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch()), EventRecord::PassOver(pass_over())];
         "InputStream", input_stream_kind: [InputStream::Commands, InputStream::Demand, InputStream::Reports];
         "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
         "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
