@@ -205,3 +205,8 @@ pub struct Telemetry {
     #[n(8)]
     pub members: u16,
 }
+    /// For how long the leader waited for the samples of a step, in microseconds, averaged like `samples_per_second`: input that comes more
+    /// slowly than it is trained on. Not said by earlier builds.
+    #[n(9)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_wait_us: Option<u64>,

@@ -166,6 +166,7 @@ fn telemetry() -> Telemetry {
         step_us: 9_876,
         members: 3,
     }
+        data_wait_us: None,
 }
 
 /// One fact of every kind.
@@ -613,6 +614,7 @@ pub fn all() -> Vec<Sample> {
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("JobSpec", &spec()));
+    samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
     samples.push(sample("JobSpec with limits", &spec_with_limits()));
     let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
     samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
