@@ -151,6 +151,7 @@ fn order() -> JobOrder {
         proposal: Some(proposal()),
         park: true,
         link_keys: Vec::new(),
+        writer: None,
     }
 }
 
@@ -165,8 +166,8 @@ fn telemetry() -> Telemetry {
         samples_per_second: 1234.5,
         step_us: 9_876,
         members: 3,
-    }
         data_wait_us: None,
+    }
 }
 
 /// One fact of every kind.
@@ -343,8 +344,6 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-fn reports() -> Vec<Report> {
-    use Report::*;
 fn failure(wave: Option<Wave>) -> Verdict {
     Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
 }
@@ -372,6 +371,8 @@ fn judged_facts() -> Vec<Fact> {
     ]
 }
 
+fn reports() -> Vec<Report> {
+    use Report::*;
     vec![
         AgentJoined { slots: 4, class: Digest([0x66; 32]), address: "http://127.0.0.1:7002".to_owned() },
         AgentGone,
@@ -448,13 +449,13 @@ fn claim() -> EventRecord {
     EventRecord::Claim { controller: "host-1".to_owned(), incarnation: 0xDEAD_BEEF }
 }
 
-pub fn batch() -> Batch {
-    let taken = |stream, from, to| Taken { stream, from: Offset(from), to: Offset(to) };
 fn pass_over() -> PassOver {
     let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
     PassOver { offset: Offset(40), by, at: TimeMs(1_770_000_000_000), reason }
 }
 
+pub fn batch() -> Batch {
+    let taken = |stream, from, to| Taken { stream, from: Offset(from), to: Offset(to) };
     let taken = vec![
         taken(InputStream::Demand, 1, 2),
         taken(InputStream::Reports, 10, 300),
@@ -536,6 +537,7 @@ pub fn all() -> Vec<Sample> {
     add! {
         "Fact", fact_kind: facts();
         "Fact(fuller)", fact_kind: fuller_facts();
+        "Fact(judged)", fact_kind: judged_facts();
         "Command", command_kind: commands();
         "Report", report_kind: reports();
         "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch()), EventRecord::PassOver(pass_over())];
@@ -543,7 +545,6 @@ pub fn all() -> Vec<Sample> {
         "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
         "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
         "Refusal", refusal_kind: [
-        "Fact(judged)", fact_kind: judged_facts();
             Refusal::Unknown { kind: text(), name: text(), nearest: Some(text()) }, Refusal::WrongPhase { phase: text(), expected: text() },
             Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }
@@ -553,6 +554,8 @@ pub fn all() -> Vec<Sample> {
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
+        "Verdict", verdict_kind: [Verdict::Well, failure(Some(Wave { in_a_row: 3, pause_until: TimeMs(9) }))];
+        "Fault", fault_kind: [Fault::Program, Fault::Infrastructure];
         "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text(), earlier: Vec::new() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
         "StallCause", stall_cause_kind: [StallCause::Peers, StallCause::Unit, StallCause::Bytes, StallCause::Store];
         "StallRemedy", stall_remedy_kind: [
@@ -560,8 +563,6 @@ pub fn all() -> Vec<Sample> {
         ];
         "LossNotice", loss_notice_kind: [
             LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
-        "Verdict", verdict_kind: [Verdict::Well, failure(Some(Wave { in_a_row: 3, pause_until: TimeMs(9) }))];
-        "Fault", fault_kind: [Fault::Program, Fault::Infrastructure];
         ];
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
@@ -613,13 +614,16 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("ReportRecord", &report));
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
-    samples.push(sample("JobSpec", &spec()));
     samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
+    samples.push(sample("JobSpec", &spec()));
     samples.push(sample("JobSpec with limits", &spec_with_limits()));
     let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
     samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples.push(sample("Orders with link keys", &orders_with_link_keys()));
+    let mut issued = orders_with_link_keys();
+    issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
+    samples.push(sample("Orders with writer", &issued));
     samples
 }
