@@ -225,6 +225,7 @@ pub fn facts() -> Vec<Fact> {
             reclaim_deadline_ms: 20_000,
         },
         DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
+        SignalsRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
         SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
         SlotBorrowed { slot: slot(2), fleet: None, job: None },
         SlotReclaimed {
@@ -328,6 +329,7 @@ fn commands() -> Vec<Command> {
         },
         OfferSlots { fleet: fleet(), slots: vec![slot(0)] },
         ReclaimSlots { fleet: fleet(), slots: vec![] },
+        TellRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
     ]
 }
 
