@@ -3,12 +3,12 @@
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
 
-use crate::failure::Chain;
 use controller_cell::{In, LinkEnd, LinkId};
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
 use events_schema::fact::Proposal;
 use events_schema::orders::{ControllerMessage, ExecutorOrder, LinkKey, Orders};
 use events_schema::{ExecutorId, JobId};
+use shell::Chain;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
