@@ -14,7 +14,7 @@ A first job, in three commands (each in its own terminal or one after the other)
   ebb model get ID -o model.safetensors
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused by the service,
-5 the job that was waited for ended or was suspended without a model.";
+5 the job that was waited for ended or was suspended without a model, 6 a threshold of `ebb load` does not hold.";
 
 /// Elastic training on slots that inference does not need right now.
 #[derive(Debug, Parser)]
@@ -111,6 +111,9 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure this machine against its own baselines
     Bench(BenchArgs),
+    /// Play fleets and users against a running service, measure it and judge it
+    #[command(after_help = crate::load::HELP)]
+    Load(crate::load::LoadArgs),
     /// Run all of Ebb on virtual time among faults
     Simulate {
         /// What to run.

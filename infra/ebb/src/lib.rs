@@ -19,6 +19,7 @@ mod first_start;
 mod fleets;
 pub mod home;
 mod jobs;
+mod load;
 pub mod log;
 pub mod output;
 mod release;
@@ -144,6 +145,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Slots => fleets::slots(&client, output).await,
         Command::Checkpoints(job) => jobs::checkpoints(&client, output, &job.id).await,
         Command::Events(args) => event_list::events(&client, output, args).await,
+        Command::Load(args) => load::load(&client, output, args).await,
         Command::Up(_)
         | Command::Agent(_)
         | Command::TakeBack(_)

@@ -71,6 +71,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-engine",
             "workers-executor",
             "workers-agent",
+            "loadtest",
             "loadtest-world",
         ],
     ),

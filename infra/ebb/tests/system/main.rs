@@ -16,6 +16,7 @@ mod damaged_disk;
 mod demo;
 mod exactly_once;
 mod hangs;
+mod load;
 mod one_directory;
 mod schedules;
 mod subscribers;
