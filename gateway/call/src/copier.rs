@@ -376,7 +376,10 @@ mod tests {
     fn of_what_stood_there_only_the_newest_is_published_and_then_the_place_is_kept() {
         let mut copier = Copier::default();
         opened(&mut copier, 0, 0, None, 3);
-        assert_eq!(copier.handle(TimeMs(1), &fleet(), record(0, 700, None, 4)), [CopyOut::WakeAt(TimeMs(BACKLOG_WAIT_MS))]);
+        assert_eq!(
+            copier.handle(TimeMs(1), &fleet(), record(0, 700, None, 4)),
+            [CopyOut::WakeAt(TimeMs(BACKLOG_WAIT_MS))]
+        );
         copier.handle(TimeMs(1), &fleet(), record(1, 700, None, 0));
         assert_eq!(copier.handle(TimeMs(1), &fleet(), record(2, 650, None, 2)), [publish(702, 2)]);
         let done = copier.handle(TimeMs(5), &fleet(), CopyIn::Published(Published::Done));
@@ -419,7 +422,10 @@ mod tests {
         assert_eq!(copier.handle(TimeMs(2), &fleet(), wrong(1)), [CopyOut::WakeAt(again)]);
         copier.handle(TimeMs(3), &fleet(), wrong(2));
         assert_eq!(copier.handle(again, &fleet(), CopyIn::Wake), [tell(2, 2)]);
-        assert_eq!(copier.handle(again, &fleet(), CopyIn::Told(false)), [CopyOut::WakeAt(again.plus_ms(RETRY_PAUSE_MS_MAX))]);
+        assert_eq!(
+            copier.handle(again, &fleet(), CopyIn::Told(false)),
+            [CopyOut::WakeAt(again.plus_ms(RETRY_PAUSE_MS_MAX))]
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use events_log::TopicPrefix;
 use events_schema::{DatasetName, FleetId, ServerId, SlotId};
 use gateway::HostName;
 use std::net::SocketAddr;
@@ -154,6 +155,9 @@ pub struct UpArgs {
     /// and needs ?plaintext=allow to reach another machine.
     #[arg(long, value_name = "URL")]
     pub log: Option<String>,
+    /// With a log on Kafka: read what fleets need from their own topics PREFIX.FLEET, too.
+    #[arg(long, value_name = "PREFIX")]
+    pub demand_topics: Option<TopicPrefix>,
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
     #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: Option<String>,
@@ -403,12 +407,25 @@ pub struct SlotsArgs {
     pub slots: Vec<SlotId>,
 }
 
+/// `ebb demand …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum DemandCommand {
+    /// Keep saying it, from the metrics that Prometheus has of the fleet's servers
+    #[command(after_help = crate::demand_follow::HELP)]
+    Follow(crate::demand_follow::FollowArgs),
+}
+
 /// Arguments of `ebb demand`.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct DemandArgs {
+    /// What to do instead of saying it once.
+    #[command(subcommand)]
+    pub command: Option<DemandCommand>,
     /// The fleet.
-    pub fleet: FleetId,
+    #[arg(required = true)]
+    pub fleet: Option<FleetId>,
     /// So many slots.
     #[arg(
         long,
@@ -560,7 +577,8 @@ Example job.yaml:
 const DEMAND_HELP: &str = "\
 Examples:
   ebb demand local --needed 3              the fleet takes 3 of its slots, lends the rest
-  ebb demand local --utilization 1.7       1.7 slots' worth of work at 0.8 each: 3 slots";
+  ebb demand local --utilization 1.7       1.7 slots' worth of work at 0.8 each: 3 slots
+  ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16";
 
 const TAKE_BACK_HELP: &str = "\
 Examples:

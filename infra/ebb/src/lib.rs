@@ -10,6 +10,7 @@ pub mod bench;
 pub mod brokers;
 pub mod client;
 mod datasets;
+mod demand_follow;
 pub mod demo;
 mod descriptors;
 pub mod event_list;

@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::output::{Output, mention};
 use crate::signals::{Signals, input_ended};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
-use events_log::LogUrl;
+use events_log::{EventLog, FleetTopics, LogUrl, TopicPrefix};
 use events_schema::{Cell, JobId, Offset, ServerId, TenantId};
 use gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use object_store::ObjectStore;
@@ -115,6 +115,16 @@ pub async fn usable_store(store_url: &str) -> Result<Arc<dyn ObjectStore>, Failu
     Ok(store)
 }
 
+/// Where fleets publish their demand themselves. Only a log on Kafka has such topics.
+fn fleet_topics(log: &dyn EventLog, prefix: &TopicPrefix) -> Result<Arc<dyn FleetTopics>, Failure> {
+    log.fleet_topics(prefix.as_str(), CELL).ok_or_else(|| {
+        Failure::Usage(format!(
+            "--demand-topics {0} asks for the topics {0}.FLEET, but this log is not on Kafka and has no topics; give --log kafka+ssl://HOST:PORT, or let fleets say their demand over HTTP (`ebb demand`)",
+            prefix.as_str()
+        ))
+    })
+}
+
 /// The parts, running.
 struct Running {
     gateway: Gateway,
@@ -136,6 +146,7 @@ impl Running {
         };
         let log = events_log::open(&log_url).await.map_err(|e| Failure::local("the log cannot be opened", e))?;
         let log = events_log::passing_over(log, args.pass_over_event.iter().copied().map(Offset).collect());
+        let fleet_topics = args.demand_topics.as_ref().map(|prefix| fleet_topics(log.as_ref(), prefix)).transpose()?;
         let store_url = args.store.clone().map_or_else(|| home.store_url(), Ok)?;
         let store = usable_store(&store_url).await?;
         let agent_token_file = home.secret("agent.token");
@@ -171,6 +182,7 @@ impl Running {
             dataset_roots: dataset_roots(&args.dataset_root)?,
             telemetry: Arc::new(move |job: &JobId| telemetry.get(job)),
             tenant: name(TenantId::parse(LOCAL_TENANT))?,
+            fleet_topics,
         };
         let gateway = gateway::start_with(config, Limits::STANDARD.within(shares.api)).await.map_err(|e| {
             Failure::local(format!("the gateway did not start on {}", args.listen), e)

@@ -32,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("gateway-call", &["events-schema", "controller-core"]),
+    ("gateway-demand", &["events-schema"]),
     (
         "gateway",
         &[
@@ -65,6 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "controller-link",
             "controller-server",
             "gateway",
+            "gateway-demand",
             "shell",
             "storage",
             "workers-session",
@@ -105,6 +107,7 @@ const PURE: &[&str] = &[
     "controller-fold",
     "controller-cell",
     "gateway-call",
+    "gateway-demand",
     "workers-session",
     "workers-member",
     "workers-agent-core",
