@@ -11,6 +11,19 @@ fn main() {
         .client_streaming()
         .server_streaming()
         .build();
-    let service = tonic_build::manual::Service::builder().name("AgentLink").package("ebb.link.v1").method(open).build();
+    let progress = tonic_build::manual::Method::builder()
+        .name("progress")
+        .route_name("Progress")
+        .input_type("events_schema::orders::WatchProgress")
+        .output_type("events_schema::orders::Telemetry")
+        .codec_path("crate::codec::RecordCodec")
+        .server_streaming()
+        .build();
+    let service = tonic_build::manual::Service::builder()
+        .name("AgentLink")
+        .package("ebb.link.v1")
+        .method(open)
+        .method(progress)
+        .build();
     tonic_build::manual::Builder::new().compile(&[service]);
 }

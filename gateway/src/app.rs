@@ -5,11 +5,11 @@ use crate::problem::{ApiError, Kind};
 use crate::read_model::{Model, Progress, ReadModel};
 use events_log::{EventLog, Stream};
 use events_schema::orders::Telemetry;
-use events_schema::{Cell, FleetId, JobId, TenantId, TimeMs};
+use events_schema::{Cell, FleetId, JobId, TenantId};
 use object_store::ObjectStore;
+use shell::wall_clock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 use storage::dataset::DatasetRoots;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ impl App {
     pub fn mint_sequence(&self, fleet: &FleetId, taken: Option<u64>) -> u64 {
         let mut minted = self.minted.lock().unwrap_or_else(PoisonError::into_inner);
         let above = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
-        let sequence = now().0.max(above(taken)).max(above(minted.get(fleet).copied()));
+        let sequence = wall_clock().0.max(above(taken)).max(above(minted.get(fleet).copied()));
         minted.insert(fleet.clone(), sequence);
         sequence
     }
@@ -88,11 +88,4 @@ impl App {
             }
         }
     }
-}
-
-/// This moment.
-#[must_use]
-pub fn now() -> TimeMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -7,12 +7,13 @@ use crate::feed::{FeedError, READ_BYTES_MAX};
 use crate::read_model::{Progress, ReadModel};
 use events_log::{Advice, EventLog, ReadError, Stream, passed_over};
 use events_schema::{Cell, Offset};
+use shell::Pauses;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Pauses between attempts to read a log that is away: short at first, then so that its return is noticed within seconds.
-const RETRY_PAUSE_MS_MIN: u64 = 50;
-const RETRY_PAUSE_MS_MAX: u64 = 2_000;
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Follows until the log says that it is over; cancel by dropping.
 pub async fn follow(log: Arc<dyn EventLog>, cell: Cell, model: Arc<ReadModel>) -> FeedError {
@@ -33,17 +34,17 @@ struct Follower {
 
 impl Follower {
     async fn run(mut self) -> FeedError {
-        let mut pause_ms = RETRY_PAUSE_MS_MIN;
+        let mut pauses = Pauses::between(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
         loop {
             match self.round().await {
-                Ok(()) => pause_ms = RETRY_PAUSE_MS_MIN,
+                Ok(()) => pauses.succeeded(),
                 Err(FeedError::Log(error)) if error.advice() == Advice::Retry => {
-                    tracing::warn!(%error, pause_ms, "events cannot be read; trying again");
+                    let pause = pauses.after_failure();
+                    tracing::warn!(%error, ?pause, "events cannot be read; trying again");
                     if self.goal.is_some_and(|goal| self.next >= goal) {
                         self.model.set_progress(Progress::Disturbed(self.next));
                     }
-                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-                    pause_ms = (pause_ms * 2).min(RETRY_PAUSE_MS_MAX);
+                    tokio::time::sleep(pause).await;
                 }
                 Err(error) => return error,
             }

@@ -3,7 +3,7 @@
 //! What may be answered is decided in `gateway/call/src/lib.rs`, which is the next file on a job's path; nothing here waits
 //! for anything by itself.
 
-use crate::app::{App, now};
+use crate::app::App;
 use crate::identity::{self, IdempotencyKey};
 use crate::problem::{ApiError, Kind, Repeat, Target, outcome_unknown, passed_over, refused};
 use events_log::AppendError;
@@ -13,6 +13,7 @@ use events_schema::fact::Refusal;
 use events_schema::job::JobSpec;
 use events_schema::{CommandId, Digest, FleetId, JobId, Offset, TimeMs};
 use gateway_call::{Answer, Call, In, Out, Outcome, Question};
+use shell::wall_clock;
 use std::time::{Duration, Instant};
 
 /// How many submits of one key may be refused before it is used up. A refusal does not bind the key, so that a submit can be
@@ -107,7 +108,7 @@ fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Resul
 
 /// Makes a command durable and waits for what becomes of it.
 async fn send(app: &App, id: CommandId, command: Command, repeat: Repeat) -> Result<Decision, ApiError> {
-    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: now(), command };
+    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: wall_clock(), command };
     match call(app, Question::Command(id.clone()), to_bytes(&record), repeat).await? {
         Some(Answer::Taken) => Ok(Decision::Done),
         Some(Answer::Unremarked) => Err(passed_over()),
@@ -137,7 +138,7 @@ pub async fn demand(
     demand: Demand,
     needed: u32,
 ) -> Result<SignalDecision, ApiError> {
-    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: now(), demand };
+    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: wall_clock(), demand };
     let question = Question::Signal { fleet: fleet.clone(), sequence, needed };
     match call(app, question, to_bytes(&signal), Repeat::Freely).await? {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),

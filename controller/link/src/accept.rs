@@ -5,12 +5,14 @@ use crate::incoming::{GREETING_TIME, Incoming};
 use crate::wire::agent_link_server::{AgentLink, AgentLinkServer};
 use crate::{AgentToken, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, MESSAGE_BYTES_MAX, SEND_QUEUE_LEN, SERVER_KEY};
 use events_schema::ServerId;
-use events_schema::orders::{AgentMessage, ControllerMessage};
+use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry, WatchProgress};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 /// A peer that does not take a message within this time is not alive.
@@ -103,6 +105,12 @@ impl AgentSender {
     }
 }
 
+/// What arrived after a mark about how far jobs are, each job once, and the mark to ask with next; 0 asks for everything.
+pub type ProgressSince = Arc<dyn Fn(u64) -> (u64, Vec<Telemetry>) + Send + Sync>;
+
+/// How often a gateway is told what changed: leaders speak twice a second.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Accepts agents, on so many connections at once, until `shutdown`; every stream goes to `accepted`.
 ///
 /// Returns when shut down, or with the listener's error.
@@ -111,9 +119,10 @@ pub async fn serve(
     connections_max: usize,
     token: AgentToken,
     accepted: mpsc::Sender<AgentConnection>,
+    progress: ProgressSince,
     shutdown: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let service = AgentLinkServer::new(Acceptor { token, accepted })
+    let service = AgentLinkServer::new(Acceptor { token, accepted, progress, shutdown: shutdown.clone() })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     tonic::transport::Server::builder()
@@ -131,6 +140,21 @@ pub async fn serve(
 struct Acceptor {
     token: AgentToken,
     accepted: mpsc::Sender<AgentConnection>,
+    progress: ProgressSince,
+    shutdown: CancellationToken,
+}
+
+impl Acceptor {
+    fn ensure_known(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        if self.token.accepts(text(metadata, "authorization")) {
+            return Ok(());
+        }
+        Err(Status::unauthenticated("the token is not this cell's"))
+    }
+}
+
+fn text<'m>(metadata: &'m MetadataMap, key: &str) -> Option<&'m str> {
+    metadata.get(key).and_then(|value| value.to_str().ok())
 }
 
 #[tonic::async_trait]
@@ -138,16 +162,50 @@ impl AgentLink for Acceptor {
     type OpenStream = ReceiverStream<Result<ControllerMessage, Status>>;
 
     async fn open(&self, request: Request<Streaming<AgentMessage>>) -> Result<Response<Self::OpenStream>, Status> {
-        let text = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
-        if !self.token.accepts(text("authorization")) {
-            return Err(Status::unauthenticated("the token is not this cell's"));
-        }
-        let server = text(SERVER_KEY)
+        self.ensure_known(request.metadata())?;
+        let server = text(request.metadata(), SERVER_KEY)
             .and_then(|name| ServerId::parse(name).ok())
             .ok_or_else(|| Status::invalid_argument("the metadata name no server"))?;
         let (outbound, messages) = mpsc::channel(SEND_QUEUE_LEN);
         let connection = AgentConnection { server, inbound: request.into_inner(), outbound };
         self.accepted.try_send(connection).map_err(|_| Status::unavailable("the controller takes no agents now"))?;
         Ok(Response::new(ReceiverStream::new(messages)))
+    }
+
+    type ProgressStream = ReceiverStream<Result<Telemetry, Status>>;
+
+    async fn progress(&self, request: Request<WatchProgress>) -> Result<Response<Self::ProgressStream>, Status> {
+        self.ensure_known(request.metadata())?;
+        let (outbound, messages) = mpsc::channel(SEND_QUEUE_LEN);
+        // Owned by the stream: it ends with its reader, or with this controller.
+        tokio::spawn(tell_progress(self.progress.clone(), outbound, self.shutdown.clone()));
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+}
+
+/// Sends what changes until nobody reads it any more. A slow reader gets less, never late news.
+async fn tell_progress(
+    since: ProgressSince,
+    outbound: mpsc::Sender<Result<Telemetry, Status>>,
+    shutdown: CancellationToken,
+) {
+    let mut mark = 0;
+    loop {
+        let (next, changed) = since(mark);
+        mark = next;
+        for telemetry in changed {
+            let sent = tokio::select! {
+                () = shutdown.cancelled() => return,
+                sent = outbound.send(Ok(telemetry)) => sent,
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = outbound.closed() => return,
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
+        }
     }
 }

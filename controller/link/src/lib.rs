@@ -1,4 +1,5 @@
-//! The stream between a controller and the node agents: one bidirectional HTTP/2 stream per server, opened by the agent.
+//! The stream between a controller and the node agents: one bidirectional HTTP/2 stream per server, opened by the agent. A second
+//! method tells gateways in other processes how far jobs are ([`events_schema::orders::Telemetry`]), for whoever has the token.
 //!
 //! It carries [`events_schema::orders::AgentMessage`] up and [`events_schema::orders::ControllerMessage`] down, in the bytes
 //! of [`events_schema::batch::to_bytes`]. It only carries: what a message means is decided by `controller-server` and
@@ -18,13 +19,13 @@ mod connect;
 mod incoming;
 mod token;
 
-pub use accept::{AgentConnection, AgentReceiver, AgentSender, EndCause, SendError, serve};
-pub use connect::{ConnectError, ControllerConnection, LinkError, connect};
+pub use accept::{AgentConnection, AgentReceiver, AgentSender, EndCause, ProgressSince, SendError, serve};
+pub use connect::{ConnectError, ControllerConnection, LinkError, Progress, connect, progress};
 pub use token::{AgentToken, Secret, SecretError, read_private};
 
 use std::time::Duration;
 
-/// The generated service: client and server of the one method `Open`.
+/// The generated service: client and server of `Open`, the stream of an agent, and `Progress`, that of a gateway.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 mod wire {
     include!(concat!(env!("OUT_DIR"), "/ebb.link.v1.AgentLink.rs"));

@@ -1,9 +1,12 @@
 //! Both ends over a real connection: what goes in comes out, and who may not speak is told so.
 #![allow(clippy::unwrap_used)]
 
-use controller_link::{AgentConnection, AgentToken, ConnectError, EndCause, LinkError, connect, serve};
-use events_schema::orders::{AgentMessage, ControllerMessage, Orders};
-use events_schema::{Epoch, Offset, ServerId};
+use controller_link::{
+    AgentConnection, AgentToken, ConnectError, EndCause, LinkError, ProgressSince, connect, progress, serve,
+};
+use events_schema::orders::{AgentMessage, ControllerMessage, Orders, Telemetry};
+use events_schema::{Epoch, Generation, JobId, Offset, ServerId, Step};
+use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +17,8 @@ struct Served {
     accepted: mpsc::Receiver<AgentConnection>,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
+    /// How far one job is.
+    step: Arc<Mutex<u64>>,
 }
 
 async fn served() -> Served {
@@ -23,8 +28,43 @@ async fn served() -> Served {
     let (sender, accepted) = mpsc::channel(4);
     let shutdown = CancellationToken::new();
     let (serve_token, serve_shutdown) = (token.clone(), shutdown.clone());
-    let task = tokio::spawn(async move { serve(listener, 16, serve_token, sender, serve_shutdown).await.unwrap() });
-    Served { url, token, accepted, shutdown, task }
+    let step = Arc::new(Mutex::new(1));
+    let known = step.clone();
+    let progress: ProgressSince = Arc::new(move |mark| {
+        let step = *known.lock().unwrap();
+        (step, (step > mark).then(|| telemetry(step)).into_iter().collect())
+    });
+    let task =
+        tokio::spawn(async move { serve(listener, 16, serve_token, sender, progress, serve_shutdown).await.unwrap() });
+    Served { url, token, accepted, shutdown, task, step }
+}
+
+fn telemetry(step: u64) -> Telemetry {
+    Telemetry {
+        job: JobId::parse("job-a").unwrap(),
+        generation: Generation(1),
+        step: Step(step),
+        steps_total: 100,
+        epoch: 0,
+        loss: 1.0,
+        samples_per_second: 1.0,
+        step_us: 1,
+        members: 1,
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_is_told_how_far_jobs_are_and_what_changes() {
+    let served = served().await;
+    let wrong = AgentToken::generate().unwrap();
+    let refused = progress(&served.url, &wrong).await.unwrap_err();
+    assert!(matches!(refused, ConnectError::Refused { .. }), "{refused:?}");
+    let mut told = progress(&served.url, &served.token).await.unwrap();
+    assert_eq!(told.next().await.unwrap(), telemetry(1));
+    *served.step.lock().unwrap() = 2;
+    assert_eq!(told.next().await.unwrap(), telemetry(2));
+    served.shutdown.cancel();
+    assert!(matches!(told.next().await, Err(LinkError::Ended(_))));
 }
 
 fn server() -> ServerId {

@@ -3,13 +3,13 @@
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
 
-use crate::failure::Chain;
 use controller_cell::{In, LinkEnd, LinkId};
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
 use events_schema::fact::Proposal;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, LinkKey, Orders};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, Generation, JobId, WriterToken};
+use shell::Chain;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What ends a controller, and how an error reads with its causes. Next file: `hands.rs`.
+//! What ends a controller. Next file: `hands.rs`.
 
 use events_schema::Epoch;
 use std::fmt;
@@ -26,20 +26,5 @@ impl fmt::Display for ControllerEnd {
             Self::Superseded { by, epoch } => write!(f, "`{by}` took the cell over at epoch {epoch}"),
             Self::Failed(reason) => f.write_str(reason),
         }
-    }
-}
-
-/// An error with its causes, in one line.
-pub(crate) struct Chain<'a>(pub &'a dyn std::error::Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! What a cell's machine wants of the log and the object store, done: each request is a task that ends in one answer. Nothing
 //! here judges an answer; it only says what an error means. Next file: `agents.rs`.
 
-use crate::failure::Chain;
 use controller_cell::{AppendFailure, In, ReadFailure, Ticket};
 use events_log::{Advice, AppendError, EventLog, ReadError, Record, Stream};
 use events_schema::{Cell, Offset};
 use object_store::ObjectStore;
+use shell::Chain;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

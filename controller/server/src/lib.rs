@@ -23,13 +23,13 @@ pub use telemetry::TelemetryBoard;
 use agents::ACCEPTED_QUEUE_LEN;
 use controller_cell::{CellConfig, CellMachine, Committed};
 use controller_core::{Policy, State};
-use controller_link::HEARTBEAT_INTERVAL;
+use controller_link::{HEARTBEAT_INTERVAL, ProgressSince};
 use events_log::EventLog;
 use events_schema::{Cell, Epoch, Offset};
-use failure::Chain;
 use object_store::ObjectStore;
 use projector::Projector;
 use run::Parts;
+use shell::Chain;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -204,6 +204,8 @@ fn spawn(
     let project =
         |topic| Projector { topic, log: Arc::clone(&log), cell, committed: committed_too }.run(ending.clone());
     let projector = log.public().map(project);
+    let board = telemetry.clone();
+    let progress: ProgressSince = Arc::new(move |mark| board.since(mark));
     let parts = Parts { machine, log, store, cell, secret, accepted, committed, telemetry };
 
     let mut rest = JoinSet::new();
@@ -217,7 +219,7 @@ fn spawn(
             Ok(())
         });
     }
-    let serve = controller_link::serve(listener, connections_max, token, accepted_sender, ending.clone());
+    let serve = controller_link::serve(listener, connections_max, token, accepted_sender, progress, ending.clone());
     rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
 
     let mut main = JoinSet::new();

@@ -3,7 +3,6 @@
 //! It finds its place in the newest event that stands there, so it keeps no position of its own; after a crash some events may stand there twice, under the same id.
 //! What is said of a fact is decided in `events/public`, which batches count in `events/rule`.
 
-use crate::failure::Chain;
 use controller_cell::Committed;
 use events_log::{EventLog, PublicMessage, PublicTopic, Stream, passed_over};
 use events_public::{CloudEvent, FactPosition, PublicEvent};
@@ -11,6 +10,7 @@ use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::{Batch, EventRecord, from_bytes};
 use events_schema::{Cell, Offset};
 use futures::future::try_join_all;
+use shell::{Chain, Pauses};
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// Events on their way to the broker at once: they go out in order, and a failure repeats so many at most.
 const IN_FLIGHT_MAX: usize = 256;
 /// Between two tries after a failure: nobody waits for public events, and the log has its own patience.
-const RETRY_PAUSE: Duration = Duration::from_secs(2);
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What a projector needs.
 pub(crate) struct Projector {
@@ -98,12 +99,13 @@ impl Projector {
 
 /// Asks until there is an answer: whoever leads the cell has no other place to publish to, and its own patience with the log ends it if need be.
 async fn again<T, E: Error, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> T {
+    let mut pauses = Pauses::between(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
     loop {
         match ask().await {
             Ok(answer) => return answer,
             Err(error) => tracing::warn!(error = %Chain(&error), "public events wait"),
         }
-        tokio::time::sleep(RETRY_PAUSE).await;
+        tokio::time::sleep(pauses.after_failure()).await;
     }
 }
 

@@ -10,12 +10,13 @@ use crate::telemetry::TelemetryBoard;
 use controller_cell::{CellEnd, CellMachine, Committed, In, Note, Out, Urgency};
 use controller_link::AgentConnection;
 use events_log::EventLog;
-use events_schema::{Cell, TimeMs};
+use events_schema::Cell;
 use object_store::ObjectStore;
+use shell::wall_clock;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -131,11 +132,4 @@ fn write_down(note: &Note) {
         Urgency::Warning => tracing::warn!("{note}"),
         Urgency::Error => tracing::error!("{note}"),
     }
-}
-
-/// The wall clock. Read once per controller; what enters decisions is that and the monotonic time since. (The sweep compares it with the
-/// store's, in days.)
-pub(crate) fn wall_clock() -> TimeMs {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }

@@ -3,8 +3,6 @@
 //!
 //! Goes round the jobs by id and rests when it has seen all; a restart begins at the first. Next file: `storage/src/stored.rs`.
 
-use crate::failure::Chain;
-use crate::run::wall_clock;
 use controller_cell::Committed;
 use controller_core::Orphans;
 use events_log::{EventLog, Stream};
@@ -12,6 +10,7 @@ use events_schema::batch::to_bytes;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{Cell, JobId, ServerId};
 use object_store::ObjectStore;
+use shell::{Chain, wall_clock};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::retry::StoreFault;

@@ -26,8 +26,17 @@ impl TelemetryBoard {
         board.jobs.get(job).map(|(_, telemetry)| telemetry.clone())
     }
 
+    /// What arrived after a mark, in the order of its arrival, and the mark to ask with next; 0 asks for everything.
+    #[must_use]
+    pub fn since(&self, mark: u64) -> (u64, Vec<Telemetry>) {
+        let board = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut newer: Vec<&(u64, Telemetry)> = board.jobs.values().filter(|(arrival, _)| *arrival > mark).collect();
+        newer.sort_by_key(|(arrival, _)| *arrival);
+        (board.arrivals, newer.into_iter().map(|(_, telemetry)| telemetry.clone()).collect())
+    }
+
     /// Keeps it, unless a later generation has spoken. When full, the job that has been silent longest is forgotten.
-    pub(crate) fn put(&self, telemetry: Telemetry) {
+    pub fn put(&self, telemetry: Telemetry) {
         let mut board = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if board.jobs.get(&telemetry.job).is_some_and(|(_, known)| known.generation > telemetry.generation) {
             return;
@@ -74,5 +83,20 @@ mod tests {
         board.put(telemetry("job-a", 2, 11));
         assert_eq!(board.get(&JobId::parse("job-a").unwrap()).unwrap().step, Step(11));
         assert_eq!(board.get(&JobId::parse("job-b").unwrap()), None);
+    }
+
+    #[test]
+    fn each_job_is_told_once_until_it_speaks_again() {
+        let board = TelemetryBoard::default();
+        assert_eq!(board.since(0), (0, Vec::new()));
+        board.put(telemetry("job-b", 1, 1));
+        board.put(telemetry("job-a", 1, 5));
+        board.put(telemetry("job-b", 1, 2));
+        let (mark, all) = board.since(0);
+        let told: Vec<(&str, Step)> = all.iter().map(|one| (one.job.as_str(), one.step)).collect();
+        assert_eq!(told, [("job-a", Step(5)), ("job-b", Step(2))]);
+        assert_eq!(board.since(mark), (mark, Vec::new()));
+        board.put(telemetry("job-a", 1, 6));
+        assert_eq!(board.since(mark).1.len(), 1);
     }
 }

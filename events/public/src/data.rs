@@ -407,6 +407,30 @@ data! {
         /// How many of its slots it needs.
         needed: u32,
     }
+    /// A fleet was recalled.
+    FleetRecalled {
+        /// The fleet's name.
+        fleet: String,
+        /// How many of its slots stay with it; absent if all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slots: Option<u32>,
+    }
+    /// A fleet was released.
+    FleetReleased {
+        /// The fleet's name.
+        fleet: String,
+    }
+    /// Signals could not be used.
+    SignalsRefused {
+        /// The fleet's name.
+        fleet: String,
+        /// Where the newest of them stands in the fleet's topic.
+        offset: u64,
+        /// How many, since it was last said.
+        count: u64,
+        /// What is wrong with the newest, and what would be right.
+        reason: String,
+    }
     /// A fleet lends slots.
     SlotsOffered {
         /// The fleet's name.

@@ -2,7 +2,7 @@
 //!
 //! Numbered and append-only. The time of a fact is its batch's. Next on the path: `batch.rs`, then `controller/core/src/apply.rs`.
 
-use crate::command::OfferMode;
+use crate::command::{OfferMode, Recall};
 use crate::dataset::DatasetInfo;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
@@ -331,6 +331,23 @@ pub enum Fact {
         /// How many.
         #[n(2)]
         needed: u32,
+    },
+    /// So many of a fleet's slots stay with it until it is released, whatever its demand signals say.
+    #[n(80)]
+    FleetRecalled {
+        /// Whose.
+        #[n(0)]
+        fleet: FleetId,
+        /// How many.
+        #[n(1)]
+        slots: Recall,
+    },
+    /// The recall of a fleet is over.
+    #[n(81)]
+    FleetReleased {
+        /// Which.
+        #[n(0)]
+        fleet: FleetId,
     },
     /// These slots are drained and may be borrowed.
     #[n(27)]
@@ -679,6 +696,22 @@ pub enum Fact {
         #[n(3)]
         reason: String,
     },
+    /// Signals in a fleet's own topic could not be used, and changed nothing.
+    #[n(77)]
+    SignalsRefused {
+        /// Whose topic.
+        #[n(0)]
+        fleet: FleetId,
+        /// Where the newest of them stands in it.
+        #[n(1)]
+        offset: Offset,
+        /// How many, since it was last said.
+        #[n(2)]
+        count: u64,
+        /// What is wrong with the newest, and what would be right.
+        #[n(3)]
+        reason: String,
+    },
 }
 
 /// Why a command had no effect.
@@ -878,6 +911,9 @@ pub enum ReclaimCause {
     /// The fleet no longer declares it.
     #[n(3)]
     Undeclared,
+    /// The fleet was recalled.
+    #[n(4)]
+    Recall,
 }
 
 /// Whether something that happened to a job's executors is a failure, and what follows: judged once, when it was decided, so that every

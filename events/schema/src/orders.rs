@@ -178,6 +178,10 @@ impl std::fmt::Debug for LinkKey {
     }
 }
 
+/// A gateway in another process than the controller's asks to be told how far jobs are: all of them now, then whatever changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub struct WatchProgress {}
+
 /// How far a job is, as its leader last said.
 #[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct Telemetry {

@@ -5,7 +5,7 @@
 
 use super::jobs::ensure_known;
 use super::{Id, Shared, fleets};
-use crate::app::{self, App};
+use crate::app::App;
 use crate::feed::{BEGINNING, CountedBatch, FeedReader};
 use crate::problem::{ApiError, Kind};
 use crate::query::{Query, event_cursor, number, parse_event_cursor};
@@ -21,6 +21,7 @@ use events_log::Stream;
 use events_public::{CloudEvent, FactPosition};
 use events_schema::orders::Telemetry;
 use events_schema::{Cell, FleetId, JobId, Offset};
+use shell::wall_clock;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -314,7 +315,7 @@ impl ProgressTail {
             if let Some(now) = now {
                 let installation = self.app.read().installation();
                 let progress = convert::job_progress(&now);
-                let event = CloudEvent::progress(installation, self.app.cell, now.generation, app::now(), &progress);
+                let event = CloudEvent::progress(installation, self.app.cell, now.generation, wall_clock(), &progress);
                 self.last = Some(now);
                 return Event::default().event(event.kind).data(serde_json::to_string(&event).unwrap_or_default());
             }

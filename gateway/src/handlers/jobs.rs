@@ -3,7 +3,7 @@
 //! On a job's path the next file is `submit.rs`.
 
 use super::{Id, NoQuery, Shared, decided, undecided};
-use crate::app::{App, now};
+use crate::app::App;
 use crate::body::Document;
 use crate::identity::IdempotencyKey;
 use crate::problem::{ApiError, Kind, Target, refused, unknown};
@@ -23,6 +23,7 @@ use events_schema::fact::Refusal;
 use events_schema::fields::nearest;
 use events_schema::job::JobSpec;
 use object_store::{ObjectStoreExt, path::Path as StorePath};
+use shell::wall_clock;
 
 /// Phases as the API names them.
 const PHASES: [&str; 8] =
@@ -75,7 +76,7 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wi
     let is_wanted = |id: &JobId, job: &Job| begins(id) && phase.is_none_or(|phase| job.phase.name() == phase);
     let mut wanted = jobs.filter(|(_, id, job)| is_wanted(id, job)).peekable();
     let mut page = wire::JobPage { jobs: Vec::new(), next_cursor: None };
-    let reasons = Reasons::of(model.state(), now());
+    let reasons = Reasons::of(model.state(), wall_clock());
     while let Some((place, id, job)) = wanted.next() {
         page.jobs.push(convert::job(id, job, &reasons, (app.telemetry)(id)));
         if page.jobs.len() == limit {
@@ -188,7 +189,7 @@ fn show(app: &App, id: &JobId) -> Result<wire::Job, ApiError> {
     let telemetry = (app.telemetry)(id);
     let model = app.read();
     let job = model.state().job(id).ok_or_else(|| not_found(model.state(), id))?;
-    Ok(convert::job(id, job, &Reasons::of(model.state(), now()), telemetry))
+    Ok(convert::job(id, job, &Reasons::of(model.state(), wall_clock()), telemetry))
 }
 
 fn answer(app: &App, id: &JobId, status: StatusCode) -> Result<Response, ApiError> {

@@ -9,11 +9,11 @@ use controller_fold::{Fold, Folded};
 use events_log::{EventLog, LogUrl, ReadError, Stream, passed_over};
 use events_rule::count::{UnreadableEvent, read_event};
 use events_schema::batch::{EventRecord, PassOver, looks_like_a_record, to_bytes};
-use events_schema::{Cell, Offset, TimeMs};
+use events_schema::{Cell, Offset};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// What `ebb log` does.
 #[derive(Debug, Clone, Subcommand)]
@@ -124,7 +124,7 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
         Some(word) => word,
         None => {
             let (by, reason) = (by.to_owned(), reason.to_owned());
-            let word = PassOver { offset, by, at: now(), reason };
+            let word = PassOver { offset, by, at: shell::wall_clock(), reason };
             let record = to_bytes(&EventRecord::PassOver(word.clone()));
             let failed =
                 |error| Failure::local("it is not on record; look with `ebb log verify` before you try again", error);
@@ -137,11 +137,6 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
         Output::Table => bytes(pairs(&[("passed over", shown(&word))]).as_bytes()),
     }
     Ok(())
-}
-
-fn now() -> TimeMs {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn shown(word: &PassOver) -> String {
@@ -302,12 +297,7 @@ mod tests {
     use super::*;
 
     async fn run(command: LogCommand) -> Result<(), String> {
-        let chain = |failure: Failure| {
-            let first: &dyn std::error::Error = &failure;
-            let causes = std::iter::successors(Some(first), |error| error.source());
-            causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-        };
-        log(&command, Output::Json).await.map_err(chain)
+        log(&command, Output::Json).await.map_err(|failure| shell::Chain(&failure).to_string())
     }
 
     #[tokio::test]

@@ -4,14 +4,15 @@
 //! It decides nothing and never waits for an executor, the controller, the disk or a caller. Next files: `process.rs` (executors),
 //! `uplink.rs` (the controller), `direct.rs` (fleets), `record.rs` (the disk).
 
+use crate::AgentConfig;
 use crate::direct::SlotReport;
 use crate::process::{self, Launch, Process};
 use crate::record::{ExecutorRecord, TakenBack};
 use crate::uplink::{self, Uplink};
-use crate::{AgentConfig, wall_clock};
 use events_schema::control::ExecutorStart;
 use events_schema::orders::{AgentMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId};
+use shell::wall_clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

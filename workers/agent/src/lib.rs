@@ -27,20 +27,20 @@ pub use holder::{FleetToken, TakeBackToken};
 pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 
 use direct::Direct;
-use events_schema::{Digest, ServerId, TimeMs};
+use events_schema::{Digest, ServerId};
 use host::{Host, HostEvent};
 use record::TakenBack;
+use shell::Chain;
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use uplink::Chain;
 use workers_agent_core::{FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 
 /// How long slots stay borrowed without a word from any controller: an outage of the control plane shorter than this costs
@@ -283,10 +283,4 @@ async fn joined(name: &str, task: JoinHandle<Result<(), String>>, within: Durati
             Err(format!("{name}: did not end within {} s", within.as_secs()))
         }
     }
-}
-
-/// The wall clock, which only reports carry.
-pub(crate) fn wall_clock() -> TimeMs {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }

@@ -5,6 +5,7 @@ use crate::host::{HostEvent, of_link};
 use controller_link::{AgentToken, ConnectError, ControllerConnection, LinkError, connect};
 use events_schema::ServerId;
 use events_schema::orders::AgentMessage;
+use shell::Chain;
 use std::convert::Infallible;
 use std::future::pending;
 use tokio::sync::mpsc;
@@ -89,20 +90,5 @@ impl Uplink {
     async fn tell(&self, word: LinkWord) {
         // A host that is gone ends the agent, and this with it.
         let _ = self.host.send(of_link(self.link, word)).await;
-    }
-}
-
-/// An error with its causes, in one line.
-pub(crate) struct Chain<'a>(pub &'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }

@@ -5,8 +5,7 @@ use crate::program::Program;
 use events_schema::fact::RESTORE_CHECKPOINTS_MAX;
 use events_schema::report::Report;
 use events_schema::{Digest, Step};
-use std::error::Error;
-use std::fmt::Write;
+use shell::Chain;
 use storage::checkpoint::{RestoreError, read_manifest, read_replica};
 use storage::keys::CheckpointName;
 
@@ -79,11 +78,11 @@ pub fn restore<'a>(program: &Program, class: Digest, manifest_keys: impl Iterato
         };
         match restore_one(program, class, &name) {
             Err(RestoreProblem::Store(error)) if error.is_damage() => {
-                tracing::error!(%key, error = %chain(&error), "CHECKPOINT DAMAGED; the one before it is tried");
+                tracing::error!(%key, error = %Chain(&error), "CHECKPOINT DAMAGED; the one before it is tried");
                 reports.push(damaged(&name, &error));
             }
             Err(RestoreProblem::Store(error @ RestoreError::Format { .. })) => {
-                tracing::error!(%key, error = %chain(&error), "this build cannot read the job's checkpoint");
+                tracing::error!(%key, error = %Chain(&error), "this build cannot read the job's checkpoint");
                 reports.push(unreadable(&name, &error));
                 return Restored { reports, end: Ok(None) };
             }
@@ -101,12 +100,12 @@ pub fn restore<'a>(program: &Program, class: Digest, manifest_keys: impl Iterato
 fn damaged(name: &CheckpointName, error: &RestoreError) -> Report {
     let CheckpointName { job, generation, step, .. } = name.clone();
     let object = error.object().map_or_else(|| name.manifest(), str::to_owned);
-    Report::CheckpointDamaged { job, generation, step, object, reason: chain(error) }
+    Report::CheckpointDamaged { job, generation, step, object, reason: Chain(error).to_string() }
 }
 
 fn unreadable(name: &CheckpointName, error: &RestoreError) -> Report {
     let CheckpointName { job, generation, step, .. } = name.clone();
-    Report::CheckpointUnreadable { job, generation, step, reason: chain(error) }
+    Report::CheckpointUnreadable { job, generation, step, reason: Chain(error).to_string() }
 }
 
 fn restore_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(Vec<f32>, Step), RestoreProblem> {
@@ -114,7 +113,7 @@ fn restore_one(program: &Program, class: Digest, name: &CheckpointName) -> Resul
     loop {
         match read_one(program, class, name) {
             Err(RestoreProblem::Store(error)) if error.is_damage() && reads < READS_MAX => {
-                tracing::warn!(key = name.manifest(), error = %chain(&error), "a checkpoint looks damaged; reading it again");
+                tracing::warn!(key = name.manifest(), error = %Chain(&error), "a checkpoint looks damaged; reading it again");
                 reads += 1;
             }
             end => return end,
@@ -141,16 +140,4 @@ fn read_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(
     }
     let replica = runtime.block_on(read_replica(store, name, &manifest)).map_err(RestoreProblem::Store)?;
     Ok((replica, manifest.step))
-}
-
-/// An error with its causes, for people.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
 }

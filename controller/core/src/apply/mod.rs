@@ -77,6 +77,8 @@ impl State {
                 fleets::declared(self, at, fleet, slots, *offers, *reclaim_deadline_ms);
             }
             Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, fleet, *sequence, *needed),
+            Fact::FleetRecalled { fleet, slots } => fleets::recalled(self, fleet, Some(*slots)),
+            Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
             Fact::SlotBorrowed { slot, .. } => fleets::borrowed(self, slot),
             Fact::SlotReclaimed { slot, deadline, cause, .. } => fleets::reclaimed(self, at, slot, *deadline, *cause),
@@ -90,6 +92,8 @@ impl State {
             }
             // Nothing that is known here lies there any more.
             Fact::ObjectsSwept { .. } => {}
+            // Said to their publisher; they changed nothing.
+            Fact::SignalsRefused { .. } => {}
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
             Fact::PeersMissing { job, generation, by, peers, .. } => {
                 generations::peers_missing(self, at, job, *generation, by, peers);

@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -169,7 +170,7 @@ impl Controller {
         let token = AgentToken::generate().unwrap();
         let (sender, accepted) = mpsc::channel(4);
         let shutdown = CancellationToken::new();
-        tokio::spawn(serve(listener, 16, token.clone(), sender, shutdown.clone()));
+        tokio::spawn(serve(listener, 16, token.clone(), sender, Arc::new(|mark| (mark, Vec::new())), shutdown.clone()));
         Self { url, token, accepted, shutdown }
     }
 
