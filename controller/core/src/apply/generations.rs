@@ -45,12 +45,12 @@ pub(super) fn leaving(
     verdict: Option<&Verdict>,
 ) {
     let Some(executor) = state.executors.get_mut(id) else { return };
-    let before = executor.clone();
+    let starting_since = executor.is_starting().then_some(executor.assigned_at);
     executor.leaving = Some(Leaving { deadline, cause });
     let Some(job) = state.live.get_mut(&id.job) else { return };
     match verdict {
         Some(verdict) => note(job, at, verdict),
-        None => version_one::leaving(job, at, &before, cause),
+        None => version_one::leaving(job, at, starting_since, cause),
     }
 }
 

@@ -14,10 +14,10 @@ const BACKOFF_MS_MAX: u64 = 60_000;
 const FAULTS_FORGOTTEN_MS: u64 = 900_000;
 const STEADY_MS: u64 = 180_000;
 
-/// An executor has to leave, which was as given before: too late for it to be ready?
-pub(super) fn leaving(job: &mut Job, at: TimeMs, before: &Executor, cause: LeaveCause) {
-    let late = cause == LeaveCause::Useless && at.since_ms(before.assigned_at) >= READY_DEADLINE_MS;
-    if before.is_starting() && late {
+/// An executor has to leave; since when it was starting, if it still was.
+pub(super) fn leaving(job: &mut Job, at: TimeMs, starting_since: Option<TimeMs>, cause: LeaveCause) {
+    let late = starting_since.is_some_and(|since| at.since_ms(since) >= READY_DEADLINE_MS);
+    if late && cause == LeaveCause::Useless {
         note(&mut job.faults, at, 0, Fault::Infrastructure, "it was not ready in time".to_owned());
     }
 }
