@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Output, advise, line};
-use crate::signals::Signals;
+use crate::roles::signals::Signals;
 use clap::{Args, ValueEnum};
 use events_schema::{FleetId, TimeMs};
 use gateway_demand::{

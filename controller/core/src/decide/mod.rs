@@ -110,6 +110,8 @@ fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
         }
         Command::OfferSlots { fleet, slots } => fleets::offer(draft, fleet, slots),
         Command::ReclaimSlots { fleet, slots } => fleets::reclaim(draft, fleet, slots),
+        Command::RecallFleet { fleet, slots } => fleets::recall(draft, fleet, *slots),
+        Command::ReleaseFleet { fleet } => fleets::release(draft, fleet),
         Command::TellRefused { fleet, offset, count, reason } => {
             fleets::tell_refused(draft, fleet, *offset, *count, reason)
         }
@@ -131,6 +133,8 @@ fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {
         Command::PutFleet { fleet, .. }
         | Command::OfferSlots { fleet, .. }
         | Command::ReclaimSlots { fleet, .. }
+        | Command::RecallFleet { fleet, .. }
+        | Command::ReleaseFleet { fleet }
         | Command::TellRefused { fleet, .. } => fleet.to_string(),
     };
     Fact::CommandRefused { command: id.clone(), subject, refusal }
@@ -225,6 +229,8 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::DatasetRemoved { .. }
         | Fact::FleetDeclared { .. }
         | Fact::DemandAccepted { .. }
+        | Fact::FleetRecalled { .. }
+        | Fact::FleetReleased { .. }
         | Fact::SignalsRefused { .. }
         | Fact::SlotsOffered { .. }
         | Fact::SlotBorrowed { .. }

@@ -20,6 +20,7 @@ mod fleet_topics;
 mod hangs;
 mod load;
 mod one_directory;
+mod roles;
 mod schedules;
 mod subscribers;
 mod suspension;
