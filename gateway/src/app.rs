@@ -10,6 +10,7 @@ use object_store::ObjectStore;
 use shell::wall_clock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use storage::Links;
 use storage::dataset::DatasetRoots;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,8 @@ pub struct App {
     pub log: Arc<dyn EventLog>,
     /// Datasets and models.
     pub store: Arc<dyn ObjectStore>,
+    /// Links into the store.
+    pub links: Links,
     /// Address of the store, without credentials.
     pub store_url: String,
     /// Places from which files may be registered.

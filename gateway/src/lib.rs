@@ -45,6 +45,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use storage::Links;
 use storage::dataset::DatasetRoots;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -58,6 +59,8 @@ pub struct GatewayConfig {
     pub log: Arc<dyn EventLog>,
     /// Datasets and models.
     pub store: Arc<dyn ObjectStore>,
+    /// Links into the same store, for clients that fetch large files from it.
+    pub links: Links,
     /// Address of the store, told to clients that import datasets; a password in it is left out.
     pub store_url: String,
     /// The cell that is served.
@@ -126,6 +129,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
     let app = Arc::new(App {
         log: config.log.clone(),
         store: config.store,
+        links: config.links,
         store_url: storage::store::without_secrets(&config.store_url),
         dataset_roots: config.dataset_roots,
         cell: config.cell,

@@ -84,6 +84,8 @@ kinds! {
     UnfitValue = UNPROCESSABLE_ENTITY, "unfit-value", "A value does not fit what it refers to";
     /// The job has no model (yet).
     ModelNotReady = CONFLICT, "model-not-ready", "The job has no model to give";
+    /// The store cannot sign links.
+    NoLinks = CONFLICT, "no-links", "The object store gives no links";
     /// Events before this cursor are gone.
     CursorExpired = GONE, "cursor-expired", "Events from this cursor on are no longer kept";
     /// The files of a dataset cannot be registered.

@@ -6,7 +6,7 @@
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door::{self, Door};
-use crate::handlers::{commands, datasets, events, fleets, health, jobs, server};
+use crate::handlers::{commands, datasets, events, fleets, health, jobs, links, server};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
 use axum::Router;
@@ -62,6 +62,7 @@ fn table() -> Vec<Row> {
         at("/v1/jobs/{id}/resume").post(jobs::resume),
         at("/v1/jobs/{id}/checkpoints").get(jobs::checkpoints),
         at("/v1/jobs/{id}/model").get(jobs::model),
+        at("/v1/jobs/{id}/model/link").get(links::model),
         at("/v1/jobs/{id}/events").get(events::of_job),
         at("/v1/commands/{id}").get(commands::get),
         at("/v1/events").get(events::all),

@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod dataset;
 #[cfg(test)]
 mod faults;
+pub mod links;
 pub mod loader;
 mod object;
 pub mod order;
@@ -22,6 +23,7 @@ pub mod retry;
 pub mod store;
 pub mod stored;
 
+pub use links::Links;
 pub use loader::{Loader, LoaderLimits, LoaderMetrics};
 pub use reader::DataError;
 pub use storage_keys as keys;

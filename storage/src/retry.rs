@@ -51,6 +51,17 @@ pub enum StoreFault {
         /// Its key or address.
         key: String,
     },
+    /// The store itself is not there. Stop: somebody has to make it, or to correct its address.
+    #[error(
+        "the store has no such bucket or container (asked for object `{key}`); create it, or correct the store's address"
+    )]
+    NoStore {
+        /// What was asked for.
+        key: String,
+        /// What the server said.
+        #[source]
+        source: object_store::Error,
+    },
     /// It is not the one that was registered. Stop.
     #[error("object `{key}` has changed since it was registered; register it again under another name")]
     Changed {
@@ -60,6 +71,17 @@ pub enum StoreFault {
     /// The store will not do it: no permission, or not supported. Stop.
     #[error("the store refuses access to object `{key}`; check credentials and permissions")]
     Refused {
+        /// Its key or address.
+        key: String,
+        /// What the store said.
+        #[source]
+        source: object_store::Error,
+    },
+    /// Who asks may not any more. Stop this process: it cannot be given others, but another one may have them.
+    #[error(
+        "the credentials for the store have expired (asked for object `{key}`); give the process a role that renews them, or ones that do not expire"
+    )]
+    Expired {
         /// Its key or address.
         key: String,
         /// What the store said.
@@ -101,6 +123,30 @@ pub enum StoreFault {
     },
 }
 
+/// What S3 servers say of credentials that held once. The client takes it for a fault that passes; where it can renew them, it does so before.
+const EXPIRED: [&str; 2] = ["<Code>ExpiredToken</Code>", "<Code>TokenRefreshRequired</Code>"];
+/// What they say with status 400, or with a redirect that leads nowhere, and say again however often they are asked: a token of another
+/// key, a bucket of another region.
+const FINAL_REFUSALS: [&str; 4] = [
+    "<Code>InvalidToken</Code>",
+    "<Code>InvalidTokenId</Code>",
+    "<Code>AuthorizationHeaderMalformed</Code>",
+    "incorrectly configured region",
+];
+
+/// Whether an error or a cause of it holds one of these texts; what a server answers, the client keeps as a text only.
+fn says(error: &object_store::Error, texts: &[&str]) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if texts.iter().any(|text| told.contains(text)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 impl StoreFault {
     /// Sorts what a store said about an object.
     #[must_use]
@@ -108,6 +154,10 @@ impl StoreFault {
         use object_store::Error as E;
         let key = key.to_owned();
         match error {
+            source if says(&source, &EXPIRED) => Self::Expired { key, source },
+            source @ E::NotFound { .. } if says(&source, &["<Code>NoSuchBucket</Code>"]) => {
+                Self::NoStore { key, source }
+            }
             E::NotFound { .. } => Self::Missing { key },
             E::Precondition { .. } => Self::Changed { key },
             E::AlreadyExists { .. } => Self::Exists { key },
@@ -118,6 +168,8 @@ impl StoreFault {
             | E::InvalidPath { .. }
             | E::UnknownConfigurationKey { .. }
             | E::NotModified { .. }) => Self::Refused { key, source },
+            // The client takes these for faults that pass.
+            source if says(&source, &FINAL_REFUSALS) => Self::Refused { key, source },
             source => Self::Unreachable { key, source },
         }
     }
@@ -126,6 +178,12 @@ impl StoreFault {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Truncated { .. } | Self::Silent { .. } | Self::Unreachable { .. })
+    }
+
+    /// Whether it lies with this process (who it is, where it looks) and not with the object: another process may have more luck.
+    #[must_use]
+    pub fn is_of_the_asker(&self) -> bool {
+        matches!(self, Self::Expired { .. } | Self::NoStore { .. })
     }
 
     /// The object's key or address.
@@ -138,7 +196,9 @@ impl StoreFault {
             | Self::Exists { key }
             | Self::Truncated { key, .. }
             | Self::Silent { key, .. }
-            | Self::Unreachable { key, .. } => key,
+            | Self::Unreachable { key, .. }
+            | Self::Expired { key, .. }
+            | Self::NoStore { key, .. } => key,
         }
     }
 }

@@ -5,11 +5,14 @@
 //! answers for itself), and `PutMode::Create` lets one writer win. Credentials come from the environment, never from specs or
 //! facts. Next: `storage/keys/src/lib.rs`.
 
+use crate::retry::StoreFault;
+use futures::StreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt, ObjectStoreScheme, RetryConfig};
+use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -94,12 +97,13 @@ pub fn open_object(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), OpenSt
     Ok((Arc::new(LocalFileSystem::new()), path))
 }
 
-/// Asks the store for an object that need not exist: an error now instead of in the middle of a job.
-pub async fn probe(store: &dyn ObjectStore) -> Result<(), crate::retry::StoreFault> {
-    const KEY: &str = "probe";
-    match store.head(&Path::from(KEY)).await {
-        Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-        Err(error) => Err(crate::retry::StoreFault::of(KEY, error)),
+/// Asks the store what begins with a name that need not exist: an error now instead of in the middle of a job. A listing, because a
+/// missing bucket and a missing object are the same to other requests.
+pub async fn probe(store: &dyn ObjectStore) -> Result<(), StoreFault> {
+    const PREFIX: &str = "probe";
+    match store.list(Some(&Path::from(PREFIX))).next().await {
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => Err(StoreFault::of(PREFIX, error)),
     }
 }
 
@@ -112,7 +116,7 @@ fn parse_address(address: &str) -> Result<Url, OpenStoreError> {
     Ok(url)
 }
 
-fn environment() -> impl Iterator<Item = (String, String)> {
+pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     // `vars_os`, because a variable of others that is not UTF-8 is no reason to stop.
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -138,25 +142,39 @@ fn open_remote(
     };
     match scheme {
         ObjectStoreScheme::Memory => Ok((Arc::new(InMemory::new()), path)),
-        ObjectStoreScheme::AmazonS3 => {
-            let retry = RetryConfig {
-                max_retries: CLIENT_RETRIES_MAX,
-                retry_timeout: CLIENT_RETRY_TIME_MAX,
-                ..RetryConfig::default()
-            };
-            let mut builder = object_store::aws::AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry);
-            for (name, value) in settings {
-                if let Ok(key) = name.to_ascii_lowercase().parse() {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            Ok((Arc::new(builder.build().map_err(setup)?), path))
-        }
+        ObjectStoreScheme::AmazonS3 => Ok((Arc::new(s3(url, settings).map_err(setup)?), path)),
         _ => {
             let (store, path) = object_store::parse_url_opts(url, settings).map_err(setup)?;
             Ok((store.into(), path))
         }
     }
+}
+
+/// The S3 store at an address and the path of Ebb's keys in its bucket; nothing if it is another kind of store.
+pub(crate) fn s3_of(
+    address: &str,
+    settings: impl IntoIterator<Item = (String, String)>,
+) -> Result<Option<(AmazonS3, Path)>, OpenStoreError> {
+    let url = parse_address(address)?;
+    match ObjectStoreScheme::parse(&url) {
+        Ok((ObjectStoreScheme::AmazonS3, path)) => {
+            let store = s3(&url, settings).map_err(|source| OpenStoreError::Setup { address: shown(&url), source })?;
+            Ok(Some((store, path)))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn s3(url: &Url, settings: impl IntoIterator<Item = (String, String)>) -> object_store::Result<AmazonS3> {
+    let retry =
+        RetryConfig { max_retries: CLIENT_RETRIES_MAX, retry_timeout: CLIENT_RETRY_TIME_MAX, ..RetryConfig::default() };
+    let mut builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry);
+    for (name, value) in settings {
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    builder.build()
 }
 
 /// An address as people and other programs may see it: without a password, without a user unless it says where (`abfss`), and
@@ -186,6 +204,7 @@ fn shown(url: &Url) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use object_store::ObjectStoreExt;
 
     #[test]
     fn bad_addresses_are_named() {

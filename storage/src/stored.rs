@@ -1,8 +1,8 @@
 //! What lies in the store for a job, and its removal piece by piece: the sweep's hands. Decides nothing: what may go, the
 //! controller says (`controller/core/src/sweep.rs`).
 //!
-//! Parts of uploads that were never completed are in no listing that an object store offers here; the store's own rule for
-//! abandoned uploads has to remove those.
+//! Parts of uploads that were never completed are in no listing that an object store offers here; the bucket's own rule for
+//! abandoned uploads removes those, or `ebb store uploads` (`storage/bucket`).
 
 use crate::keys;
 use crate::object::Object;

@@ -141,27 +141,10 @@ pub async fn checkpoints(
 
 /// `GET /v1/jobs/{id}/model`: one safetensors file, streamed from the store.
 pub async fn model(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Response, ApiError> {
-    ensure_known(&app, &job).await?;
-    let shown = show(&app, &job)?;
-    let Some(outcome) = shown.outcome else {
-        let detail = format!(
-            "job `{job}` is {} and has no model; expected it to be {}",
-            shown.phase,
-            model_expected(shown.phase)
-        );
-        return Err(
-            ApiError::of_field(Kind::ModelNotReady, "phase", shown.phase, model_expected(shown.phase)).saying(detail)
-        );
-    };
+    let outcome = outcome(&app, &job).await?;
     // Not what the outcome says: whatever an earlier build took from a report, a job's model is in one place.
     let key = storage::keys::model(&job);
-    let object = app.store.get(&StorePath::from(key.as_str())).await.map_err(|error| {
-        tracing::error!(%error, key, "a finished job's model cannot be read");
-        ApiError::new(
-            Kind::StoreUnavailable,
-            "the model's file cannot be read from the store; try again, and tell the operator if that does not help",
-        )
-    })?;
+    let object = app.store.get(&StorePath::from(key.as_str())).await.map_err(|error| model_unreadable(&key, &error))?;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, object.meta.size.to_string()),
@@ -169,6 +152,26 @@ pub async fn model(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result
         (header::ETAG, format!("\"{}\"", outcome.model_digest)),
     ];
     Ok((headers, Body::from_stream(object.into_stream())).into_response())
+}
+
+/// How a job ended with a model; refused as long as it has none.
+pub(super) async fn outcome(app: &App, job: &JobId) -> Result<wire::Outcome, ApiError> {
+    ensure_known(app, job).await?;
+    let shown = show(app, job)?;
+    shown.outcome.ok_or_else(|| {
+        let expected = model_expected(shown.phase);
+        let detail = format!("job `{job}` is {} and has no model; expected it to be {expected}", shown.phase);
+        ApiError::of_field(Kind::ModelNotReady, "phase", shown.phase, expected).saying(detail)
+    })
+}
+
+/// What is told of a model that should be in the store.
+pub(super) fn model_unreadable(key: &str, error: &object_store::Error) -> ApiError {
+    tracing::error!(%error, key, "a finished job's model cannot be read");
+    ApiError::new(
+        Kind::StoreUnavailable,
+        "the model's file cannot be read from the store; try again, and tell the operator if that does not help",
+    )
 }
 
 fn model_expected(phase: &str) -> &'static str {

@@ -68,6 +68,7 @@ impl Rig {
         let config = GatewayConfig {
             log: log.clone(),
             store: Arc::new(InMemory::new()),
+            links: storage::Links::none(),
             store_url: "memory:///".into(),
             cell: CELL,
             listen: "127.0.0.1:0".parse().unwrap(),

@@ -170,6 +170,8 @@ async fn suspend_resume_and_cancel_follow_the_phases() {
     assert_eq!((late.json["problems"][0]["value"].as_str().unwrap(), late.status.as_u16()), ("cancelled", 409));
     let model = rig.get(&format!("/v1/jobs/{id}/model")).await;
     assert_eq!((model.status.as_u16(), model.slug()), (409, "model-not-ready"));
+    let link = rig.get(&format!("/v1/jobs/{id}/model/link")).await;
+    assert_eq!((link.status.as_u16(), link.slug()), (409, "model-not-ready"));
 }
 
 #[tokio::test]
@@ -318,9 +320,19 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
 
     let missing = rig.get("/v1/jobs/job-done/model").await;
     assert_eq!((missing.status.as_u16(), missing.slug()), (503, "store-unavailable"));
+    let missing = rig.get("/v1/jobs/job-done/model/link").await;
+    assert_eq!((missing.status.as_u16(), missing.slug()), (503, "store-unavailable"), "a link to nothing");
     let model: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
     rig.store.put(&"jobs/job-done/model.safetensors".into(), model.clone().into()).await.unwrap();
     let file = rig.get("/v1/jobs/job-done/model").await;
     assert_eq!((file.status, file.headers["content-length"].as_str()), (StatusCode::OK, "1200000"));
     assert!(file.bytes == model);
+
+    let link = rig.get("/v1/jobs/job-done/model/link").await;
+    assert_eq!((link.status, link.headers["cache-control"].as_str()), (StatusCode::OK, "no-store"));
+    let url = link.json["url"].as_str().unwrap();
+    assert!(url.starts_with("https://s3.example/bucket/prefix/jobs/job-done/model.safetensors?"), "{url}");
+    assert!(url.contains("X-Amz-Expires=900") && !url.contains("secret"), "{url}");
+    assert_eq!(link.json["bytes"], 1_200_000);
+    assert!(link.json["expires_at"].as_str().unwrap().ends_with('Z'), "{}", link.text);
 }

@@ -133,6 +133,7 @@ fn config(log: Arc<Removable>) -> GatewayConfig {
     GatewayConfig {
         log,
         store: Arc::new(InMemory::new()),
+        links: storage::Links::none(),
         store_url: "memory:///".into(),
         cell: Cell(0),
         listen: "127.0.0.1:0".parse().unwrap(),

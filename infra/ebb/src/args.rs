@@ -116,6 +116,12 @@ pub enum Command {
         #[command(subcommand)]
         command: crate::log::LogCommand,
     },
+    /// Look at the bucket of an S3 store: check it, set it up, end abandoned uploads
+    Store {
+        /// What to do.
+        #[command(subcommand)]
+        command: crate::store::StoreCommand,
+    },
     /// Print the completion script of a shell
     #[command(after_help = COMPLETION_HELP)]
     Completion {
@@ -178,6 +184,14 @@ pub enum ModelCommand {
         /// The file; `-` is standard output.
         #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
+        /// Take the bytes straight from the object store (S3), not through the service.
+        #[arg(long)]
+        direct: bool,
+    },
+    /// Print a link by which anybody may read the model from the object store for a quarter of an hour
+    Link {
+        /// Id of the job, or its first characters.
+        id: String,
     },
 }
 

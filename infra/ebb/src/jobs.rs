@@ -4,6 +4,7 @@ use crate::args::SubmitArgs;
 use crate::client::{Body, Client};
 use crate::failure::Failure;
 use crate::find;
+use crate::links::Source;
 use crate::output::{Output, StandardOutput, advise, json, line, pairs, table};
 use crate::watch::{self, Show};
 use crate::wire::{self, GrowthPaused, Job, LostMember, Metrics, Stall, Straggler, words};
@@ -270,17 +271,17 @@ pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<()
     Ok(())
 }
 
-/// `ebb model get ID -o FILE`.
-pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path) -> Result<(), Failure> {
+/// `ebb model get ID -o FILE`; `direct` takes the bytes from the object store.
+pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path, direct: bool) -> Result<(), Failure> {
     let target = ModelTarget::of(file)?;
     let id = find::job(client, id).await?;
-    let path = format!("/v1/jobs/{id}/model");
     let job: Job = client.get(&format!("/v1/jobs/{id}")).await?;
+    let source = Source::of_model(client, &id, direct).await?;
     let bytes = match target {
         // The model is all that may stand there.
-        ModelTarget::StandardOutput => return client.download(&path, &mut StandardOutput).await.map(drop),
-        ModelTarget::Direct => fetch(client, &path, file, OpenOptions::new().write(true)).await?,
-        ModelTarget::File => fetch_whole(client, &path, file).await?,
+        ModelTarget::StandardOutput => return source.download(client, &mut StandardOutput).await.map(drop),
+        ModelTarget::Direct => fetch(client, &source, file, OpenOptions::new().write(true)).await?,
+        ModelTarget::File => fetch_whole(client, &source, file).await?,
     };
     let digest = job.outcome.map(|o| o.model_digest).unwrap_or_default();
     match output {
@@ -320,11 +321,11 @@ impl ModelTarget {
 }
 
 /// Whole or not at all: the file appears under its name only when complete.
-async fn fetch_whole(client: &Client, path: &str, file: &Path) -> Result<u64, Failure> {
+async fn fetch_whole(client: &Client, source: &Source, file: &Path) -> Result<u64, Failure> {
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
-    let fetched = fetch(client, path, &part, OpenOptions::new().write(true).create(true).truncate(true)).await;
+    let fetched = fetch(client, source, &part, OpenOptions::new().write(true).create(true).truncate(true)).await;
     let named = fetched.and_then(|bytes| std::fs::rename(&part, file).map(|()| bytes).map_err(cannot_write(file)));
     if named.is_err() {
         // The unfinished part is of no use; if it cannot be removed, the failure is still the thing to tell.
@@ -333,9 +334,9 @@ async fn fetch_whole(client: &Client, path: &str, file: &Path) -> Result<u64, Fa
     named
 }
 
-async fn fetch(client: &Client, path: &str, file: &Path, how: &OpenOptions) -> Result<u64, Failure> {
+async fn fetch(client: &Client, source: &Source, file: &Path, how: &OpenOptions) -> Result<u64, Failure> {
     let mut sink = BufWriter::new(how.open(file).map_err(cannot_write(file))?);
-    let bytes = client.download(path, &mut sink).await?;
+    let bytes = source.download(client, &mut sink).await?;
     sink.flush().map_err(cannot_write(file))?;
     Ok(bytes)
 }

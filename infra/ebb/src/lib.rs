@@ -20,6 +20,7 @@ mod first_start;
 mod fleets;
 pub mod home;
 mod jobs;
+mod links;
 mod load;
 pub mod log;
 pub mod output;
@@ -29,6 +30,7 @@ mod scratch;
 pub mod service;
 pub mod simulate;
 pub mod sse;
+pub mod store;
 pub mod take_back;
 pub mod up;
 mod watch;
@@ -141,6 +143,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Demo(args) => return demo::demo(args, output).await,
         Command::Bench(args) => return bench::bench(args, output).await,
         Command::Log { command } => return log::log(command, output).await,
+        Command::Store { command } => return store::store(command, output).await,
         _ => {}
     }
     let client = Client::new(&cli.url)?;
@@ -152,7 +155,10 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Suspend(job) => jobs::change(&client, output, &job.id, Change::Suspend).await,
         Command::Resume(job) => jobs::change(&client, output, &job.id, Change::Resume).await,
         Command::Watch { id } => watch::watch(&client, output, id.as_deref()).await,
-        Command::Model { command: ModelCommand::Get { id, file } } => jobs::model_get(&client, output, id, file).await,
+        Command::Model { command: ModelCommand::Get { id, file, direct } } => {
+            jobs::model_get(&client, output, id, file, *direct).await
+        }
+        Command::Model { command: ModelCommand::Link { id } } => links::model_link(&client, output, id).await,
         Command::Dataset { command } => match command {
             DatasetCommand::Register(args) => datasets::register(&client, output, args).await,
             DatasetCommand::Import(args) => datasets::import(&client, output, args).await,
@@ -182,6 +188,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         | Command::Bench(_)
         | Command::Simulate { .. }
         | Command::Log { .. }
+        | Command::Store { .. }
         | Command::BenchMember(_)
         | Command::Executor
         | Command::Completion { .. } => Ok(()),

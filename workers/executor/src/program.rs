@@ -44,7 +44,7 @@ impl ProgramError {
     pub fn is_broken(&self) -> bool {
         match self {
             Self::Build(_) | Self::Engine(_) => true,
-            Self::Data(DataError::Store(fault)) => !fault.is_transient(),
+            Self::Data(DataError::Store(fault)) => !fault.is_transient() && !fault.is_of_the_asker(),
             Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) => false,
             Self::Data(_) => true,
         }

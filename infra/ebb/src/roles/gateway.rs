@@ -18,6 +18,7 @@ use shell::{Chain, Pauses};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::Links;
 use storage::dataset::{DatasetRoot, DatasetRoots};
 use storage::store::without_secrets;
 
@@ -46,6 +47,7 @@ pub async fn start(api: &ApiArgs, parts: GatewayParts) -> Result<Gateway, Failur
     let config = GatewayConfig {
         log,
         store,
+        links: Links::open(&store_url).map_err(|e| Failure::local("the object store cannot be opened", e))?,
         store_url,
         cell: CELL,
         listen: api.listen,

@@ -22,6 +22,7 @@ mod load;
 mod one_directory;
 mod roles;
 mod schedules;
+mod store;
 mod subscribers;
 mod suspension;
 mod take_back;

@@ -1,0 +1,99 @@
+//! Large files straight from the object store: a link from the service, the bytes from the store. A link is a secret while it is good, so
+//! it is printed only where it was asked for and stands in no failure.
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::find;
+use crate::output::{Output, advise, json, line};
+use futures::StreamExt;
+use serde::Deserialize;
+use serde_json::json;
+use std::io::Write;
+use std::time::Duration;
+
+/// A store that takes longer for a connection is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence in the middle of a download.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// What the service says of a file in its store.
+#[derive(Deserialize)]
+struct Link {
+    url: String,
+    expires_at: String,
+    bytes: u64,
+}
+
+/// Where a model's bytes come from.
+pub enum Source {
+    /// The service, at this path.
+    Service(String),
+    /// The store, by a link.
+    Store(StoreFile),
+}
+
+/// A file in the store. Not printable: it holds a link.
+pub struct StoreFile {
+    url: String,
+    bytes: u64,
+}
+
+impl Source {
+    /// The source of a job's model.
+    pub async fn of_model(client: &Client, job: &str, direct: bool) -> Result<Self, Failure> {
+        if !direct {
+            return Ok(Self::Service(format!("/v1/jobs/{job}/model")));
+        }
+        let Link { url, bytes, .. } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
+        Ok(Self::Store(StoreFile { url, bytes }))
+    }
+
+    /// Writes its bytes to `sink`; how many they were.
+    pub async fn download(&self, client: &Client, sink: &mut impl Write) -> Result<u64, Failure> {
+        match self {
+            Self::Service(path) => client.download(path, sink).await,
+            Self::Store(file) => file.download(sink).await,
+        }
+    }
+}
+
+impl StoreFile {
+    async fn download(&self, sink: &mut impl Write) -> Result<u64, Failure> {
+        // The error of a request names its URL, which is the secret.
+        let failed = |error: reqwest::Error| {
+            Failure::local("the model cannot be fetched from the object store", error.without_url())
+                .advise("leave --direct out to fetch it through the service, if the store cannot be reached from here")
+        };
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_MAX)
+            .build()
+            .map_err(failed)?;
+        let response =
+            http.get(&self.url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
+        let (mut pieces, mut total) = (response.bytes_stream(), 0);
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(failed)?;
+            sink.write_all(&piece).map_err(|e| Failure::local("the file cannot be written", e))?;
+            total += piece.len() as u64;
+        }
+        if total == self.bytes {
+            return Ok(total);
+        }
+        Err(Failure::plain(format!("the object store gave {total} of {} bytes; try again", self.bytes)))
+    }
+}
+
+/// `ebb model link ID`.
+pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
+    let job = find::job(client, id).await?;
+    let Link { url, expires_at, bytes } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
+    match output {
+        Output::Json => json(&json!({"job": job, "url": url, "expires_at": expires_at, "bytes": bytes})),
+        Output::Table => {
+            line(url);
+            advise(format!("{bytes} bytes; whoever has this link may read them until {expires_at}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! `ebb store …` as an operator runs it, against both S3 servers, and a model that goes from the bucket to its reader by a link.
+
+use crate::support::{EBB, System, finished, model_job, submit, text};
+use serde_json::Value;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Output;
+use tokio::process::Command;
+
+fn get(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!("{name} is not set: start servers with infra/servers/s3.sh start DIR and infra/servers/minio.sh start DIR, which print it")
+    })
+}
+
+/// What a shell exports for one of the servers.
+fn environment(server: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("AWS_ENDPOINT", get(server)),
+        ("AWS_ACCESS_KEY_ID", get(&format!("{server}_ACCESS"))),
+        ("AWS_SECRET_ACCESS_KEY", get(&format!("{server}_SECRET"))),
+        ("AWS_REGION", "us-east-1".to_owned()),
+    ]
+}
+
+/// Without any other setting of AWS, profiles and the machine's metadata included.
+async fn ebb(arguments: &[&str], environment: &[(&str, String)]) -> Output {
+    let nothing = tempfile::tempdir().unwrap();
+    let mut command = Command::new(EBB);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).env("HOME", nothing.path()).env("AWS_EC2_METADATA_DISABLED", "true");
+    command.envs(environment.iter().cloned()).output().await.unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_is_checked_over_tls_with_an_authority_of_ones_own() {
+    let url = format!("s3://{}/checked", get("EBB_TEST_MINIO_BUCKET"));
+    let arguments = ["store", "check", &url, "--output", "json"];
+    let mut environment = environment("EBB_TEST_MINIO");
+    let distrusted = ebb(&arguments, &environment).await;
+    let report: Value = serde_json::from_slice(&distrusted.stdout).unwrap();
+    assert!(distrusted.status.code() == Some(1) && report["usable"] == false, "{}", said(&distrusted));
+    let server = &report["checks"][0];
+    assert!(server["item"] == "server" && server["advice"].as_str().unwrap().contains("SSL_CERT_FILE"), "{report}");
+
+    environment.push(("SSL_CERT_FILE", get("EBB_TEST_MINIO_CA")));
+    let checked = ebb(&arguments, &environment).await;
+    let report: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert!(checked.status.success() && report["usable"] == true, "{}", said(&checked));
+    // The last one asks by the client that services use: both honour the file.
+    assert_eq!(report["checks"].as_array().unwrap().last().unwrap()["verdict"], "ok", "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_ends_with_advice_and_without_secrets() {
+    let bucket = get("EBB_TEST_S3_BUCKET");
+    let url = format!("s3://{bucket}/checked");
+    let mut environment = environment("EBB_TEST_S3");
+    environment.push(("AWS_ALLOW_HTTP", "true".to_owned()));
+    let good = ebb(&["store", "check", &url], &environment).await;
+    assert!(good.status.success() && said(&good).contains("Ebb can work with this store."), "{}", said(&good));
+    for (name, wrong, part) in [
+        ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "set AWS_SECRET_ACCESS_KEY"),
+        ("AWS_ALLOW_HTTP", "false", "AWS_ALLOW_HTTP=true"),
+        ("AWS_REGION", "mars-north-1", "set AWS_REGION"),
+    ] {
+        let changed: Vec<_> = environment
+            .iter()
+            .map(|(key, value)| (*key, if *key == name { wrong.to_owned() } else { value.clone() }))
+            .collect();
+        let output = ebb(&["store", "check", &url], &changed).await;
+        let text = said(&output);
+        assert!(output.status.code() == Some(1) && text.contains(part), "{name}: {text}");
+        assert!(
+            !text.contains("wrong-secret") && !text.contains(&get("EBB_TEST_S3_SECRET")),
+            "{name}: a secret was told"
+        );
+    }
+    let nobody: Vec<_> = environment.iter().filter(|(name, _)| !name.contains("KEY")).cloned().collect();
+    let output = ebb(&["store", "check", &url], &nobody).await;
+    assert!(output.status.code() == Some(1) && said(&output).contains("set AWS_ACCESS_KEY_ID"), "{}", said(&output));
+    let folder = ebb(&["store", "check", "file:///data"], &environment).await;
+    assert!(folder.status.code() == Some(2) && said(&folder).contains("s3://BUCKET/PREFIX"), "{}", said(&folder));
+
+    let setup = ebb(&["store", "setup", &url], &environment).await;
+    assert!(setup.status.success() && said(&setup).contains("ebb store uploads"), "{}", said(&setup));
+    let uploads = ebb(&["store", "uploads", &url, "--output", "json"], &environment).await;
+    let found: Value = serde_json::from_slice(&uploads.stdout).unwrap();
+    assert!(uploads.status.success() && found["uploads"].as_array().unwrap().is_empty(), "{}", said(&uploads));
+}
+
+/// The service holds the credentials; the reader has none and gets the same bytes from the bucket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_read_from_the_bucket_by_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ebb-on-s3");
+    let exports: String =
+        environment("EBB_TEST_S3").iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+    let prefix = folder.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.');
+    let store = format!("s3://{}/{prefix}", get("EBB_TEST_S3_BUCKET"));
+    let script = format!("#!/bin/sh\n{exports}export AWS_ALLOW_HTTP=true\nexec '{EBB}' \"$@\" --store '{store}'\n");
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(&program).unwrap();
+    std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
+    drop(file);
+    let system = System::start_program(program, 1, None).await;
+    let client = system.client();
+    let mut document = model_job("mlp");
+    document["steps"] = 20.into();
+    let id = submit(&client, &document, "linked").await;
+    finished(&client, &id).await;
+
+    let (through, direct) = (system.path("through.safetensors"), system.path("direct.safetensors"));
+    system.ebb_json(&["model", "get", &id, "-o", &text(&through)]).await;
+    let got = system.ebb_json(&["model", "get", &id, "-o", &text(&direct), "--direct"]).await;
+    assert_eq!(std::fs::read(&through).unwrap(), std::fs::read(&direct).unwrap());
+    let link = system.ebb_json(&["model", "link", &id]).await;
+    assert_eq!(link["bytes"], got["bytes"]);
+    let answer = reqwest::get(link["url"].as_str().unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["content-disposition"], format!("attachment; filename=\"{id}.safetensors\""));
+    assert_eq!(answer.bytes().await.unwrap(), std::fs::read(&through).unwrap());
+    // Good for that object only, and for reading.
+    let url = link["url"].as_str().unwrap();
+    let other = url.replace("model.safetensors", "other.safetensors");
+    assert_eq!(reqwest::get(other).await.unwrap().status(), 403);
+    assert_eq!(reqwest::Client::new().delete(url).send().await.unwrap().status(), 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_links_says_how_to_get_the_model() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let mut document = model_job("mlp");
+    document["steps"] = 20.into();
+    let id = submit(&client, &document, "unlinked").await;
+    finished(&client, &id).await;
+    let refused = system.ebb(&["model", "link", &id]).await;
+    let path = format!("/v1/jobs/{id}/model");
+    assert!(refused.status.code() == Some(4) && said(&refused).contains(&path), "{}", said(&refused));
+}
