@@ -90,11 +90,68 @@ impl EventLog for PassingOver {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::MemoryLog;
+    use crate::{Cause, FleetReader, MemoryLog, PublicMessage};
     use events_schema::batch::{EventRecord, to_bytes};
     use futures::FutureExt;
 
     const CELL: Cell = Cell(0);
+
+    /// A log with topics beside it.
+    struct WithTopics(MemoryLog);
+
+    impl EventLog for WithTopics {
+        fn append(&self, stream: Stream, cell: Cell, record: Vec<u8>) -> BoxFuture<'_, Result<Offset, AppendError>> {
+            self.0.append(stream, cell, record)
+        }
+        fn read(
+            &self,
+            stream: Stream,
+            cell: Cell,
+            from: Offset,
+            bytes_max: usize,
+        ) -> BoxFuture<'_, Result<Vec<Record>, ReadError>> {
+            self.0.read(stream, cell, from, bytes_max)
+        }
+        fn end(&self, stream: Stream, cell: Cell) -> BoxFuture<'_, Result<Offset, ReadError>> {
+            self.0.end(stream, cell)
+        }
+        fn wait(&self, stream: Stream, cell: Cell, from: Offset) -> BoxFuture<'_, Result<(), ReadError>> {
+            self.0.wait(stream, cell, from)
+        }
+        fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>> {
+            self.0.trim(stream, cell, below)
+        }
+        fn public(&self) -> Option<Arc<dyn PublicTopic>> {
+            Some(Arc::new(Topic))
+        }
+        fn fleet_topics(&self, _prefix: &str, _cell: Cell) -> Option<Arc<dyn FleetTopics>> {
+            Some(Arc::new(Topic))
+        }
+    }
+
+    struct Topic;
+
+    impl PublicTopic for Topic {
+        fn newest(&self, _cell: Cell) -> BoxFuture<'_, Result<Option<String>, ReadError>> {
+            Box::pin(async { Ok(None) })
+        }
+        fn publish(&self, _cell: Cell, _message: PublicMessage) -> BoxFuture<'_, Result<(), AppendError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    impl FleetTopics for Topic {
+        fn read(&self) -> Result<FleetReader, Cause> {
+            Err(Arc::new(ReadError::Closed))
+        }
+    }
+
+    /// Found by review: a cell that once passed over a record said nothing in `public` any more.
+    #[test]
+    fn topics_beside_the_log_stay() {
+        let log = passing_over(Arc::new(WithTopics(MemoryLog::new())), [Offset(1)].into());
+        assert!(log.public().is_some() && log.fleet_topics("ebb.demand", CELL).is_some());
+    }
 
     #[tokio::test]
     async fn only_what_cannot_be_read_is_passed_over() {
