@@ -160,7 +160,7 @@ async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {
     });
     match output {
         Output::Json => print_json(&document),
-        Output::Table => {
+        Output::Table | Output::Name => {
             let mut rows = rows(&document);
             rows.extend(summary.passed_over.iter().map(|word| ("passed over", shown(word))));
             bytes(pairs(&rows).as_bytes());
