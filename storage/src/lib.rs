@@ -15,6 +15,7 @@ pub mod dataset;
 mod faults;
 pub mod links;
 pub mod loader;
+pub mod logs;
 mod object;
 pub mod order;
 

@@ -7,6 +7,7 @@ pub mod fleets;
 pub mod health;
 pub mod jobs;
 pub mod links;
+pub mod logs;
 pub mod server;
 
 use crate::app::App;

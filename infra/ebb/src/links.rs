@@ -90,6 +90,7 @@ pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(),
     let Link { url, expires_at, bytes } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
     match output {
         Output::Json => json(&json!({"job": job, "url": url, "expires_at": expires_at, "bytes": bytes})),
+        Output::Name => line(url),
         Output::Table => {
             line(url);
             advise(format!("{bytes} bytes; whoever has this link may read them until {expires_at}"));

@@ -96,7 +96,7 @@ async fn check_store(args: &StoreArg, output: Output) -> Result<(), Failure> {
     };
     match output {
         Output::Json => json(&value(&report)),
-        Output::Table => print_report(&report),
+        Output::Table | Output::Name => print_report(&report),
     }
     if report.usable {
         return Ok(());
@@ -156,7 +156,7 @@ async fn set_up(args: &SetupArgs, output: Output) -> Result<(), Failure> {
     })?;
     match output {
         Output::Json => json(&value(&setup)),
-        Output::Table => line(told(&setup, &args.store.url)),
+        Output::Table | Output::Name => line(told(&setup, &args.store.url)),
     }
     Ok(())
 }
@@ -193,6 +193,7 @@ async fn look_at_uploads(args: &UploadsArgs, output: Output) -> Result<(), Failu
     match output {
         Output::Json => json(&value(&found)),
         Output::Table => print_uploads(&found),
+        Output::Name => found.uploads.iter().for_each(|upload| line(&upload.key)),
     }
     if found.more {
         advise(format!("there are more than the {UPLOADS_MAX} uploads looked at; run this again"));

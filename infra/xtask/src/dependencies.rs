@@ -55,7 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine", "shell"]),
     ("workers-agent-core", &["events-schema"]),
-    ("workers-agent", &["events-schema", "controller-link", "workers-agent-core", "http-listener", "shell"]),
+    ("workers-agent", &["events-schema", "controller-link", "workers-agent-core", "http-listener", "shell", "storage"]),
     (
         "ebb",
         &[
