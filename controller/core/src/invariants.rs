@@ -264,8 +264,9 @@ fn guarantee_is_kept(state: &State, id: &JobId, job: &Job, broken: &mut Vec<Stri
 }
 
 fn lends_what_it_can_spare(_: &State, id: &FleetId, fleet: &Fleet, broken: &mut Vec<String>) {
-    if fleet.sequence.is_some() && fleet.lent > fleet.lendable() {
-        broken.push(format!("{id} lends {}, needs {} of {}", fleet.lent, fleet.needed, fleet.slots.len()));
+    if fleet.lent > fleet.lendable_by_name() {
+        let (needed, held, all) = (fleet.needed, fleet.held(), fleet.slots.len());
+        broken.push(format!("{id} lends {}, needs {needed} and holds {held} of {all}", fleet.lent));
     }
 }
 

@@ -407,6 +407,19 @@ data! {
         /// How many of its slots it needs.
         needed: u32,
     }
+    /// A fleet was recalled.
+    FleetRecalled {
+        /// The fleet's name.
+        fleet: String,
+        /// How many of its slots stay with it; absent if all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slots: Option<u32>,
+    }
+    /// A fleet was released.
+    FleetReleased {
+        /// The fleet's name.
+        fleet: String,
+    }
     /// A fleet lends slots.
     SlotsOffered {
         /// The fleet's name.

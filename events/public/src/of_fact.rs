@@ -3,6 +3,7 @@
 use crate::envelope::rfc3339;
 use crate::types::PublicEvent;
 use crate::{data::*, words::*};
+use events_schema::command::Recall;
 use events_schema::fact::{self, Fact, PlanReason};
 use events_schema::report;
 use events_schema::{ExecutorId, SlotId};
@@ -283,6 +284,14 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         Fact::DemandAccepted { fleet, sequence, needed } => {
             PublicEvent::FleetDemand(FleetDemand { fleet: fleet.to_string(), sequence: *sequence, needed: *needed })
         }
+        Fact::FleetRecalled { fleet, slots } => PublicEvent::FleetRecalled(FleetRecalled {
+            fleet: fleet.to_string(),
+            slots: match slots {
+                Recall::All => None,
+                Recall::Slots(count) => Some(*count),
+            },
+        }),
+        Fact::FleetReleased { fleet } => PublicEvent::FleetReleased(FleetReleased { fleet: fleet.to_string() }),
         Fact::SlotsOffered { fleet, slots } => PublicEvent::SlotsOffered(SlotsOffered {
             fleet: fleet.to_string(),
             slots: slots.iter().map(SlotId::to_string).collect(),
@@ -302,6 +311,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
                 fact::ReclaimCause::Named => ReclaimCause::Named,
                 fact::ReclaimCause::Direct => ReclaimCause::Direct,
                 fact::ReclaimCause::Undeclared => ReclaimCause::Undeclared,
+                fact::ReclaimCause::Recall => ReclaimCause::Recall,
             },
         }),
         Fact::SlotReturned { slot, fleet, took_ms } => PublicEvent::SlotReturned(SlotReturned {

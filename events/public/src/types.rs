@@ -120,6 +120,10 @@ public_events! {
     FleetDeclared = "dev.ebb.fleet.declared.v1" about event => &event.fleet;
     /// A fleet said how many of its slots it needs.
     FleetDemand = "dev.ebb.fleet.demand.v1" about event => &event.fleet;
+    /// A fleet takes slots back and keeps them until it is released, whatever demand it signals.
+    FleetRecalled = "dev.ebb.fleet.recalled.v1" about event => &event.fleet;
+    /// A recall is over: a fleet's demand decides again what it lends.
+    FleetReleased = "dev.ebb.fleet.released.v1" about event => &event.fleet;
     /// A fleet lends slots.
     SlotsOffered = "dev.ebb.slot.offered.v1" about event => &event.fleet;
     /// A lent slot is used from now on.
@@ -153,6 +157,8 @@ impl PublicEvent {
         match self {
             Self::FleetDeclared(event) => Some(&event.fleet),
             Self::FleetDemand(event) => Some(&event.fleet),
+            Self::FleetRecalled(event) => Some(&event.fleet),
+            Self::FleetReleased(event) => Some(&event.fleet),
             Self::SlotsOffered(event) => Some(&event.fleet),
             Self::SlotBorrowed(event) => event.fleet.as_deref(),
             Self::SlotReclaimed(event) => event.fleet.as_deref(),

@@ -165,6 +165,8 @@ words! {
         Direct,
         /// The fleet no longer declares it.
         Undeclared,
+        /// The fleet was recalled.
+        Recall,
     }
     /// Why a command had no effect.
     Refusal {

@@ -112,6 +112,46 @@ pub enum Command {
         #[n(1)]
         slots: Vec<SlotId>,
     },
+    /// The red button: a fleet gets slots back at once, and they stay with it until it is released, whatever its demand signals say.
+    #[n(9)]
+    RecallFleet {
+        /// Which.
+        #[n(0)]
+        fleet: FleetId,
+        /// How many.
+        #[n(1)]
+        slots: Recall,
+    },
+    /// Ends a recall: the fleet's demand signals decide again.
+    #[n(10)]
+    ReleaseFleet {
+        /// Which.
+        #[n(0)]
+        fleet: FleetId,
+    },
+}
+
+/// How many of a fleet's slots a recall keeps with it. More are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recall {
+    /// So many.
+    #[n(0)]
+    Slots(#[n(0)] u32),
+    /// All that it has, and will have.
+    #[n(1)]
+    All,
+}
+
+impl Recall {
+    /// How many that are of so many.
+    #[must_use]
+    pub fn of(self, slots: usize) -> usize {
+        match self {
+            Recall::Slots(count) => slots.min(count as usize),
+            Recall::All => slots,
+        }
+    }
 }
 
 /// How a fleet's slots are offered.

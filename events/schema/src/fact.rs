@@ -2,7 +2,7 @@
 //!
 //! Numbered and append-only. The time of a fact is its batch's. Next on the path: `batch.rs`, then `controller/core/src/apply.rs`.
 
-use crate::command::OfferMode;
+use crate::command::{OfferMode, Recall};
 use crate::dataset::DatasetInfo;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
@@ -319,6 +319,23 @@ pub enum Fact {
         /// How many.
         #[n(2)]
         needed: u32,
+    },
+    /// So many of a fleet's slots stay with it until it is released, whatever its demand signals say.
+    #[n(80)]
+    FleetRecalled {
+        /// Whose.
+        #[n(0)]
+        fleet: FleetId,
+        /// How many.
+        #[n(1)]
+        slots: Recall,
+    },
+    /// The recall of a fleet is over.
+    #[n(81)]
+    FleetReleased {
+        /// Which.
+        #[n(0)]
+        fleet: FleetId,
     },
     /// These slots are drained and may be borrowed.
     #[n(27)]
@@ -866,6 +883,9 @@ pub enum ReclaimCause {
     /// The fleet no longer declares it.
     #[n(3)]
     Undeclared,
+    /// The fleet was recalled.
+    #[n(4)]
+    Recall,
 }
 
 /// Why a proposed generation is given up.

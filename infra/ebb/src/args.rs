@@ -1,10 +1,12 @@
 //! The command line: every command, argument and example. Parsing only; `lib.rs` says what runs.
 
+mod service;
+
+pub use service::*;
+
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use events_schema::{DatasetName, FleetId, ServerId, SlotId};
-use gateway::HostName;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
@@ -21,8 +23,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused 
 #[command(name = "ebb", version, after_help = AFTER_HELP, max_term_width = 110, arg_required_else_help = true)]
 pub struct Cli {
     /// Service to talk to.
-    #[arg(long, global = true, env = "EBB_URL", default_value = "http://127.0.0.1:7878", hide_env_values = true)]
+    #[arg(long, global = true, default_value = "http://127.0.0.1:7878")]
     pub url: String,
+    /// File with settings; `ebb config show` lists them and names the file.
+    #[arg(long, global = true, value_name = "FILE", env = "EBB_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value = "table")]
     pub output: Output,
@@ -36,8 +41,18 @@ pub struct Cli {
 pub enum Command {
     /// Run everything on this machine: gateway, controller and agent in one process
     Up(UpArgs),
+    /// Run a gateway alone, on the log of a cell
+    Gateway(GatewayArgs),
+    /// Run a controller alone, on the log of a cell
+    Controller(ControllerArgs),
     /// Run a node agent alone, connected to a controller elsewhere
     Agent(AgentArgs),
+    /// Look at the settings and where each comes from
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Train one job's ranks; started by an agent, never by hand
     #[command(hide = true)]
     Executor,
@@ -122,99 +137,11 @@ pub enum Command {
     BenchMember(BenchMemberArgs),
 }
 
-/// Arguments of `ebb up`.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = UP_HELP)]
-pub struct UpArgs {
-    /// Directory that holds log, store and secrets; made if missing.
-    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
-    /// Slots of this machine [default: one per core].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub slots: Option<u16>,
-    /// Address of the HTTP API; port 0 takes a free one. Beyond this machine only with --allow-anyone.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7878")]
-    pub listen: SocketAddr,
-    /// Let anybody who reaches --listen do anything: there are no users yet.
-    #[arg(long)]
-    pub allow_anyone: bool,
-    /// Another host name by which the API is asked for, for example behind a proxy; once per name.
-    #[arg(long, value_name = "NAME")]
-    pub allow_host: Vec<HostName>,
-    /// Address where agents of other machines, with their token, reach the controller; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub listen_agents: SocketAddr,
-    /// How slots are shared among jobs.
-    #[arg(long, value_enum, default_value = "ebb")]
-    pub policy: PolicyName,
-    /// Where the log is: kafka+ssl://HOST:PORT[,…] or file:///PATH [default: a file under --data]; kafka:// sends in plaintext
-    /// and needs ?plaintext=allow to reach another machine.
-    #[arg(long, value_name = "URL")]
-    pub log: Option<String>,
-    /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
-    #[arg(long, value_name = "URL", value_parser = shared_store)]
-    pub store: Option<String>,
-    /// Folder of this machine, or store prefix such as s3://BUCKET/DATA, from which files may be registered as datasets; once
-    /// per place [default: the folder in which this is started].
-    #[arg(long, value_name = "PLACE", value_hint = ValueHint::DirPath)]
-    pub dataset_root: Vec<String>,
-    /// Go on without this record of `events` if it cannot be read; once per record. Facts in it are lost, so this is for records that no
-    /// ebb wrote. The failure that needs it names it.
-    #[arg(long, value_name = "OFFSET", hide = true)]
-    pub pass_over_event: Vec<u64>,
-    /// Stop when standard input, a pipe, ends: with the program that started this one, however that ends.
-    #[arg(long)]
-    pub until_input_ends: bool,
-}
-
-/// Names of the scheduling policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PolicyName {
-    /// First come, first served: the earliest job gets all it can use.
-    Fifo,
-    /// Minimum first, then whoever gains most from one more slot.
-    Ebb,
-}
-
-impl PolicyName {
-    /// The name as `controller-core` knows it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Ebb => "ebb",
-        }
-    }
-}
-
-/// Arguments of `ebb agent`.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = AGENT_HELP)]
-pub struct AgentArgs {
-    /// The controller's address for agents, as `ebb up` prints it.
-    #[arg(long, value_name = "URL")]
-    pub controller: String,
-    /// Slots of this machine.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub slots: u16,
-    /// Directory for its logs and secrets; made if missing.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub data: PathBuf,
-    /// Name of this machine, the first half of its slots' names.
-    #[arg(long, value_name = "NAME")]
-    pub server: ServerId,
-    /// The object store, as the service uses it; must be reachable from here.
-    #[arg(long, value_name = "URL", value_parser = shared_store)]
-    pub store: String,
-    /// Address of this machine at which executors of other machines reach the ones here.
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
-    pub host: String,
-    /// File with the token that the controller asks of agents: DIR/secrets/agent.token of its `ebb up`.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub token_file: PathBuf,
-    /// Address where fleets take slots back directly; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
+/// `ebb config …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum ConfigCommand {
+    /// Show every setting, its value (passwords hidden) and whether file, environment or default gave it
+    Show,
 }
 
 /// Arguments of `ebb submit`.
@@ -515,34 +442,10 @@ fn finite_f32(text: &str) -> Result<f32, String> {
     number.ok_or_else(|| "expected a finite number, for example 0.0625".to_owned())
 }
 
-/// The address of a store that several processes see; whether it is one at all, opening it tells.
-fn shared_store(text: &str) -> Result<String, String> {
-    if text.starts_with("memory:") {
-        return Err("executors are other processes and would not see it; expected s3://BUCKET/PREFIX, file:///PATH, …"
-            .to_owned());
-    }
-    Ok(text.to_owned())
-}
-
 const COMPLETION_HELP: &str = "\
 Example:
   mkdir -p ~/.local/share/bash-completion/completions
   ebb completion bash > ~/.local/share/bash-completion/completions/ebb";
-
-const UP_HELP: &str = "\
-Examples:
-  ebb up
-  ebb up --data /srv/ebb --slots 8
-  ssh -NL 7878:127.0.0.1:7878 HOST         from another machine; there: ebb jobs
-  ebb up --log kafka+ssl://broker-1:9093,broker-2:9093 --store s3://bucket/ebb
-
-Ctrl-C or SIGTERM stops it cleanly, a second one at once. After any end, also kill -9, the next start on the
-same directory goes on where the log ends.";
-
-const AGENT_HELP: &str = "\
-Example:
-  ebb agent --controller http://10.0.0.1:7879 --server gpu-1 --slots 4 --data /srv/ebb-agent \\
-            --store s3://bucket/ebb --token-file agent-token";
 
 const SUBMIT_HELP: &str = "\
 Example job.yaml:

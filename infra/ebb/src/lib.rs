@@ -1,17 +1,17 @@
 //! The `ebb` program as a library: every role of the service and the client of its users.
 //!
-//! Reading order: [`args`] (what can be asked), [`up`] (the service in one process), [`home`] (its data directory), [`client`]
+//! Reading order: [`args`] (what can be asked), [`mod@configuration`] (where settings come from), [`up`] (the service in one process) and
+//! [`roles`] (its parts, each also alone), [`home`] (a data directory), [`client`]
 //! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then [`demo`]
 //! and [`mod@bench`]. Only this crate reads arguments, prints, and ends the process.
 
-mod alone;
 pub mod args;
 pub mod bench;
 pub mod brokers;
 pub mod client;
+pub mod configuration;
 mod datasets;
 pub mod demo;
-mod descriptors;
 pub mod event_list;
 pub mod failure;
 mod find;
@@ -22,9 +22,9 @@ mod jobs;
 pub mod log;
 pub mod output;
 mod release;
+pub mod roles;
 mod scratch;
 pub mod service;
-mod signals;
 pub mod simulate;
 pub mod sse;
 pub mod take_back;
@@ -32,10 +32,11 @@ pub mod up;
 mod watch;
 pub mod wire;
 
-use args::{Cli, Command, DatasetCommand, FleetCommand, ModelCommand};
+use args::{Cli, Command, ConfigCommand, DatasetCommand, FleetCommand, ModelCommand};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use client::Client;
+use configuration::Configuration;
 use failure::Failure;
 use jobs::Change;
 use std::ffi::OsString;
@@ -44,7 +45,16 @@ use tracing_subscriber::EnvFilter;
 
 /// Runs one command line; the exit code says how it went (see `ebb --help`).
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let configuration = match configuration(&arguments) {
+        Ok(configuration) => configuration,
+        Err(failure) => {
+            failure.print();
+            return ExitCode::from(failure.exit_code());
+        }
+    };
+    let parsed = configuration.command().try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(mut error) => {
             hide(&mut error);
@@ -53,13 +63,22 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::exit_code::USAGE));
         }
     };
-    match dispatch(&cli) {
+    match dispatch(&cli, &configuration) {
         Ok(code) => code,
         Err(failure) => {
             failure.print();
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// The settings of file and environment; none for what only this program starts, and for those who only ask how it is used.
+fn configuration(arguments: &[OsString]) -> Result<Configuration, Failure> {
+    let command = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    if matches!(command, "executor" | "bench-member" | "help" | "completion" | "--help" | "-h" | "--version" | "-V") {
+        return Ok(Configuration::default());
+    }
+    configuration::of_this_process(arguments)
 }
 
 /// Takes hidden commands out of the list of those that a bare `ebb` could have been.
@@ -75,7 +94,7 @@ fn hide(error: &mut clap::Error) {
     }
 }
 
-fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
+fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Executor => {
             log_to_stderr("info");
@@ -94,7 +113,11 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
             output::bytes(&script);
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Up(_) | Command::Agent(_) => log_to_stderr("warn"),
+        Command::Config { command: ConfigCommand::Show } => {
+            configuration.show(cli.output);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Up(_) | Command::Gateway(_) | Command::Controller(_) | Command::Agent(_) => log_to_stderr("warn"),
         _ => log_to_stderr("error"),
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -108,7 +131,9 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
     let output = cli.output;
     match &cli.command {
         Command::Up(args) => return up::up(args, output).await,
-        Command::Agent(args) => return alone::agent(args, output).await,
+        Command::Gateway(args) => return roles::gateway::run(args, output).await,
+        Command::Controller(args) => return roles::controller::run(args, output).await,
+        Command::Agent(args) => return roles::agent::run(args, output).await,
         Command::TakeBack(args) => return take_back::take_back(output, args).await,
         Command::Fleet { command: FleetCommand::Token(args) } => return take_back::fleet_token(output, args),
         Command::Demo(args) => return demo::demo(args, output).await,
@@ -145,7 +170,10 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Checkpoints(job) => jobs::checkpoints(&client, output, &job.id).await,
         Command::Events(args) => event_list::events(&client, output, args).await,
         Command::Up(_)
+        | Command::Gateway(_)
+        | Command::Controller(_)
         | Command::Agent(_)
+        | Command::Config { .. }
         | Command::TakeBack(_)
         | Command::Demo(_)
         | Command::Bench(_)
@@ -174,6 +202,7 @@ fn log_to_stderr(default: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn hidden_commands_stay_hidden() {

@@ -1,7 +1,7 @@
 //! Facts about fleets, slots and servers.
 
 use crate::state::{Fleet, Server, Slot, SlotState, State};
-use events_schema::command::OfferMode;
+use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::ReclaimCause;
 use events_schema::{Digest, FleetId, ServerId, SlotId, TimeMs};
 
@@ -31,9 +31,19 @@ pub(super) fn declared(
             }
         }
     }
-    let (sequence, needed) = old.map_or((None, 0), |fleet| (fleet.sequence, fleet.needed));
+    let (sequence, needed, recalled) =
+        old.map_or((None, 0, None), |fleet| (fleet.sequence, fleet.needed, fleet.recalled));
     let lent = slots.iter().filter(|slot| state.slots.get(slot).is_some_and(Slot::is_lent)).count();
-    let fleet = Fleet { slots: slots.to_vec(), offers, reclaim_deadline_ms, sequence, needed, redeclared: true, lent };
+    let fleet = Fleet {
+        slots: slots.to_vec(),
+        offers,
+        reclaim_deadline_ms,
+        sequence,
+        needed,
+        redeclared: true,
+        lent,
+        recalled,
+    };
     state.fleets.insert(id.clone(), fleet);
 }
 
@@ -42,6 +52,13 @@ pub(super) fn demand(state: &mut State, id: &FleetId, sequence: u64, needed: u32
         fleet.sequence = Some(sequence);
         fleet.needed = needed;
         fleet.redeclared = false;
+    }
+}
+
+/// A recall begins, holds more than before, or (`None`) ends.
+pub(super) fn recalled(state: &mut State, id: &FleetId, slots: Option<Recall>) {
+    if let Some(fleet) = state.fleets.get_mut(id) {
+        fleet.recalled = slots;
     }
 }
 

@@ -71,6 +71,8 @@ impl State {
                 fleets::declared(self, at, fleet, slots, *offers, *reclaim_deadline_ms);
             }
             Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, fleet, *sequence, *needed),
+            Fact::FleetRecalled { fleet, slots } => fleets::recalled(self, fleet, Some(*slots)),
+            Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
             Fact::SlotBorrowed { slot, .. } => fleets::borrowed(self, slot),
             Fact::SlotReclaimed { slot, deadline, cause, .. } => fleets::reclaimed(self, at, slot, *deadline, *cause),

@@ -4,7 +4,7 @@
 use super::{Draft, datasets::nearest, reclaim};
 use crate::limits::{FLEETS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS_MAX};
 use crate::state::{Fleet, SlotState};
-use events_schema::command::{DemandSignal, OfferMode};
+use events_schema::command::{DemandSignal, OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause, Refusal};
 use events_schema::{FleetId, SlotId};
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ pub(super) fn put(
     // Slots the fleet no longer declares go back under the deadline it gave before.
     reclaim::take_back(draft, id, &dropped, ReclaimCause::Undeclared);
     draft.emit(Fact::FleetDeclared { fleet: id.clone(), slots, offers, reclaim_deadline_ms });
-    reclaim::surplus(draft, id);
+    reclaim::surplus(draft, id, ReclaimCause::Demand);
     Ok(())
 }
 
@@ -99,10 +99,14 @@ pub(super) fn offer(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Do
     let new: Vec<SlotId> =
         named.into_iter().filter(|slot| state_of(slot) == Some(SlotState::Unoffered)).cloned().collect();
     // A fleet that said it needs n of its slots cannot lend one of those in the same breath. One that offers by demand and
-    // has not said anything yet lends what it names.
-    let lendable = if fleet.sequence.is_none() { fleet.slots.len() } else { fleet.lendable() };
+    // has not said anything yet lends what it names. One that is recalled lends nothing of what it holds.
+    let lendable = fleet.lendable_by_name();
     if fleet.lent + new.len() > lendable {
-        return Err(Refusal::Limit { what: "slots beyond the fleet's own need".to_owned(), limit: lendable as u64 });
+        let what = match fleet.recalled {
+            Some(_) => "slots beyond what the fleet holds while it is recalled",
+            None => "slots beyond the fleet's own need",
+        };
+        return Err(Refusal::Limit { what: what.to_owned(), limit: lendable as u64 });
     }
     if !new.is_empty() {
         draft.emit(Fact::SlotsOffered { fleet: id.clone(), slots: new });
@@ -113,6 +117,31 @@ pub(super) fn offer(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Do
 pub(super) fn reclaim(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Done {
     own(draft, id, slots)?;
     reclaim::take_back(draft, id, slots, ReclaimCause::Named);
+    Ok(())
+}
+
+/// The red button. Slots go back under the fleet's deadline, as for a need that rose; but no signal lowers it. A second recall can
+/// only hold more: two who press the button at once both have what they asked for.
+pub(super) fn recall(draft: &mut Draft<'_>, id: &FleetId, slots: Recall) -> Done {
+    let fleet = own(draft, id, &[])?;
+    if fleet.recalled < Some(slots) {
+        draft.emit(Fact::FleetRecalled { fleet: id.clone(), slots });
+        reclaim::surplus(draft, id, ReclaimCause::Recall);
+    }
+    Ok(())
+}
+
+/// Ends a recall. Whoever releases vouches, as whoever publishes a lower need does, that what the fleet does not need by its last
+/// signal is drained.
+pub(super) fn release(draft: &mut Draft<'_>, id: &FleetId) -> Done {
+    let fleet = own(draft, id, &[])?;
+    let offers = fleet.offers == OfferMode::ByDemand;
+    if fleet.recalled.is_some() {
+        draft.emit(Fact::FleetReleased { fleet: id.clone() });
+        if offers {
+            offer_surplus(draft, id);
+        }
+    }
     Ok(())
 }
 
@@ -130,7 +159,7 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let falls = fleet.sequence.is_none() || fleet.redeclared || needed < fleet.needed;
     let offers = falls && fleet.offers == OfferMode::ByDemand;
     draft.emit(Fact::DemandAccepted { fleet: signal.fleet.clone(), sequence: signal.sequence, needed });
-    reclaim::surplus(draft, &signal.fleet);
+    reclaim::surplus(draft, &signal.fleet, ReclaimCause::Demand);
     if offers {
         offer_surplus(draft, &signal.fleet);
     }
@@ -160,7 +189,7 @@ pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
     let fleet = known.fleet.clone();
     let took_ms = known.reclaimed_at.map(|since| draft.at.since_ms(since));
     draft.emit(Fact::SlotReturned { slot: slot.clone(), fleet: fleet.clone(), took_ms });
-    let Some(id) = fleet.filter(|_| cause == ReclaimCause::Demand) else { return };
+    let Some(id) = fleet.filter(|_| reclaim::is_of_need(cause)) else { return };
     let Some(fleet) = draft.state.fleet(&id) else { return };
     if fleet.offers == OfferMode::ByDemand && fleet.lent < fleet.lendable() {
         draft.emit(Fact::SlotsOffered { fleet: id, slots: vec![slot.clone()] });

@@ -110,6 +110,8 @@ fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
         }
         Command::OfferSlots { fleet, slots } => fleets::offer(draft, fleet, slots),
         Command::ReclaimSlots { fleet, slots } => fleets::reclaim(draft, fleet, slots),
+        Command::RecallFleet { fleet, slots } => fleets::recall(draft, fleet, *slots),
+        Command::ReleaseFleet { fleet } => fleets::release(draft, fleet),
     };
     draft.emit(match done {
         Ok(()) => Fact::CommandTaken { command: record.id.clone() },
@@ -125,9 +127,11 @@ fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {
         | Command::ResumeJob { job } => job.to_string(),
         Command::RegisterDataset { dataset } => dataset.name.to_string(),
         Command::RemoveDataset { dataset } => dataset.to_string(),
-        Command::PutFleet { fleet, .. } | Command::OfferSlots { fleet, .. } | Command::ReclaimSlots { fleet, .. } => {
-            fleet.to_string()
-        }
+        Command::PutFleet { fleet, .. }
+        | Command::OfferSlots { fleet, .. }
+        | Command::ReclaimSlots { fleet, .. }
+        | Command::RecallFleet { fleet, .. }
+        | Command::ReleaseFleet { fleet } => fleet.to_string(),
     };
     Fact::CommandRefused { command: id.clone(), subject, refusal }
 }
@@ -221,6 +225,8 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::DatasetRemoved { .. }
         | Fact::FleetDeclared { .. }
         | Fact::DemandAccepted { .. }
+        | Fact::FleetRecalled { .. }
+        | Fact::FleetReleased { .. }
         | Fact::SlotsOffered { .. }
         | Fact::SlotBorrowed { .. }
         | Fact::SlotReclaimed { .. }

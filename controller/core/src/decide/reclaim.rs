@@ -13,15 +13,21 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Reclaims what a fleet lends beyond what its need allows.
-pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
+pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId, cause: ReclaimCause) {
     let Some(fleet) = draft.state.fleet(id) else { return };
-    if fleet.sequence.is_none() {
-        return;
-    }
-    let count = fleet.lent.saturating_sub(fleet.lendable());
+    let count = fleet.lent.saturating_sub(fleet.lendable_by_name());
     if count > 0 {
         let slots = choose(&draft.state, &fleet.slots, count);
-        take_back(draft, id, &slots, ReclaimCause::Demand);
+        take_back(draft, id, &slots, cause);
+    }
+}
+
+/// Whether a slot goes back for a number of slots that its fleet needs, and not for itself: it is lent again if the number has
+/// fallen by the time it is free.
+pub(super) fn is_of_need(cause: ReclaimCause) -> bool {
+    match cause {
+        ReclaimCause::Demand | ReclaimCause::Recall => true,
+        ReclaimCause::Named | ReclaimCause::Direct | ReclaimCause::Undeclared => false,
     }
 }
 
@@ -54,12 +60,15 @@ fn reclaim(draft: &mut Draft<'_>, slot: &SlotId, deadline: TimeMs, cause: Reclai
 /// Slots that are going back because demand rose would be offered again if it fell meanwhile; not those that their fleet also
 /// asked for by name.
 fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], deadline: TimeMs, cause: ReclaimCause) {
-    if cause == ReclaimCause::Demand {
+    if is_of_need(cause) {
         return;
     }
     for slot in slots {
         let Some(known) = draft.state.slot(slot) else { continue };
-        let SlotState::Reclaimed { deadline: earlier, cause: ReclaimCause::Demand } = known.state else { continue };
+        let SlotState::Reclaimed { deadline: earlier, cause: before } = known.state else { continue };
+        if !is_of_need(before) {
+            continue;
+        }
         let job = known.executor.as_ref().map(|executor| executor.job.clone());
         reclaim(draft, slot, earlier.min(deadline), cause);
         job.iter().for_each(|job| draft.touch(job));

@@ -7,7 +7,7 @@
 //! ```
 //! A slot in no fleet is never used; a returned one not until it is offered again.
 
-use events_schema::command::OfferMode;
+use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::ReclaimCause;
 use events_schema::{Digest, ExecutorId, FleetId, JobId, SlotId, TimeMs};
 use minicbor::{Decode, Encode};
@@ -36,17 +36,32 @@ pub struct Fleet {
     /// How many of its slots it lends and does not want back: counted as slots change, because every slot that goes back asks.
     #[n(6)]
     pub lent: usize,
+    /// How many of its slots stay with it until it is released, if it is recalled.
+    #[n(7)]
+    pub recalled: Option<Recall>,
 }
 
 impl Fleet {
-    /// Most slots it lends now.
+    /// Most slots it lends now by what it said of its need.
     #[must_use]
     pub fn lendable(&self) -> usize {
         match self.sequence {
             None if self.offers == OfferMode::ByDemand => 0,
-            None => self.slots.len(),
-            Some(_) => self.slots.len().saturating_sub(self.needed as usize),
+            _ => self.lendable_by_name(),
         }
+    }
+
+    /// The same of slots that it names: one that offers by demand and has not said anything yet lends what it names.
+    #[must_use]
+    pub fn lendable_by_name(&self) -> usize {
+        let needed = self.sequence.map_or(0, |_| self.needed as usize);
+        self.slots.len().saturating_sub(needed.max(self.held()))
+    }
+
+    /// Slots that a recall keeps with it.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.recalled.map_or(0, |recall| recall.of(self.slots.len()))
     }
 }
 

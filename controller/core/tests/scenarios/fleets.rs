@@ -5,9 +5,9 @@ use crate::world::{World, dataset, slot};
 use controller_core::limits::{PLAN_PAUSE_MS, SERVER_FORGOTTEN_MS};
 use controller_core::state::SlotState;
 use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::fact::{Entry, Fact, Refusal, WaitCause};
+use events_schema::fact::{Entry, Fact, ReclaimCause, Refusal, WaitCause};
 use events_schema::report::ExitCause;
 use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, TenantId};
 use serde_json::{Value, json};
@@ -349,4 +349,45 @@ fn a_tick_without_change_decides_nothing() {
     for ms in [0, 1_000, 100_000] {
         assert!(decide(&world.state, world.at.plus_ms(ms), &Input::Tick, policy.as_ref()).is_empty());
     }
+}
+
+/// The red button: everything goes back, and no signal lends again until the fleet is released.
+#[test]
+fn a_recalled_fleet_lends_nothing_until_it_is_released() {
+    let (mut world, id) = training();
+    let fleet = FleetId::parse("local").unwrap();
+    let facts = world.command(Command::RecallFleet { fleet: fleet.clone(), slots: Recall::All });
+    let recalled = |fact: &&Fact| matches!(fact, Fact::SlotReclaimed { cause: ReclaimCause::Recall, .. });
+    assert_eq!(facts.iter().filter(recalled).count(), 4, "{facts:?}");
+    world.run();
+    world.demand("local", 2);
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(world.state.job(&id).unwrap().slots().len(), 0, "no signal lends what is held");
+    let named = world.command(Command::OfferSlots { fleet: fleet.clone(), slots: vec![slot("local", 0)] });
+    assert!(matches!(refusal(&named), Refusal::Limit { limit: 0, what } if what.contains("recalled")));
+    let less = world.command(Command::RecallFleet { fleet: fleet.clone(), slots: Recall::Slots(1) });
+    assert!(!less.iter().any(|fact| matches!(fact, Fact::FleetRecalled { .. })), "a recall never lends: {less:?}");
+    world.command(Command::ReleaseFleet { fleet: fleet.clone() });
+    world.run();
+    assert_eq!(members(&world, &id).len(), 4, "by the last signal the fleet needs none");
+    let again = world.command(Command::ReleaseFleet { fleet });
+    assert!(!again.iter().any(|fact| matches!(fact, Fact::FleetReleased { .. })), "{again:?}");
+    calm(&world);
+}
+
+/// A recall of some slots is a need that no signal lowers, and one that is released while slots are on their way lends them again.
+#[test]
+fn a_recall_of_some_slots_adds_to_no_need_and_is_over_at_once() {
+    let (mut world, id) = training();
+    let fleet = FleetId::parse("local").unwrap();
+    world.command(Command::RecallFleet { fleet: fleet.clone(), slots: Recall::Slots(3) });
+    world.demand("local", 2);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1, "three are held, two of them needed");
+    world.command(Command::RecallFleet { fleet: fleet.clone(), slots: Recall::All });
+    world.command(Command::ReleaseFleet { fleet });
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2, "what was on its way is lent again as far as the need allows");
+    calm(&world);
 }

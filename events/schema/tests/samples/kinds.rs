@@ -1,7 +1,7 @@
 //! The names of all kinds: every variant of every enum that is written anywhere.
 
 use events_schema::batch::{EventRecord, InputStream};
-use events_schema::command::{Command, Demand, OfferMode};
+use events_schema::command::{Command, Demand, OfferMode, Recall};
 use events_schema::control::{FromExecutor, Phase, ToExecutor, WaitsFor};
 use events_schema::dataset::SampleShape;
 use events_schema::fact::*;
@@ -24,14 +24,14 @@ kinds! {
         JobAccepted, CommandRefused, CommandTaken, JobSuspending, JobSuspended, JobResumed, JobCancelled, JobFailed, JobFinished,
         PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
-        DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, SlotsOffered, SlotBorrowed, SlotReclaimed,
+        DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, FleetRecalled, FleetReleased, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
         MemberLost, MemberStraggles, MemberKeepsUp,
     }
     COMMANDS = command_kind of Command {
-        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
+        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots, RecallFleet, ReleaseFleet,
     }
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
@@ -43,11 +43,12 @@ kinds! {
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
     DEMANDS = demand_kind of Demand { Needed, Utilization }
     OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }
+    RECALLS = recall_kind of Recall { Slots, All }
     REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit }
     PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing }
     WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
-    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared }
+    RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
     ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
     STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }

@@ -8,7 +8,7 @@
 mod kinds;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
@@ -225,6 +225,8 @@ pub fn facts() -> Vec<Fact> {
             reclaim_deadline_ms: 20_000,
         },
         DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
+        FleetRecalled { fleet: fleet(), slots: Recall::Slots(2) },
+        FleetReleased { fleet: fleet() },
         SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
         SlotBorrowed { slot: slot(2), fleet: None, job: None },
         SlotReclaimed {
@@ -328,6 +330,8 @@ fn commands() -> Vec<Command> {
         },
         OfferSlots { fleet: fleet(), slots: vec![slot(0)] },
         ReclaimSlots { fleet: fleet(), slots: vec![] },
+        RecallFleet { fleet: fleet(), slots: Recall::All },
+        ReleaseFleet { fleet: fleet() },
     ]
 }
 
@@ -498,6 +502,7 @@ pub fn all() -> Vec<Sample> {
         "InputStream", input_stream_kind: [InputStream::Commands, InputStream::Demand, InputStream::Reports];
         "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
         "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
+        "Recall", recall_kind: [Recall::Slots(300), Recall::All];
         "Refusal", refusal_kind: [
             Refusal::Unknown { kind: text(), name: text(), nearest: Some(text()) }, Refusal::WrongPhase { phase: text(), expected: text() },
             Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
@@ -506,7 +511,7 @@ pub fn all() -> Vec<Sample> {
         "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing];
         "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
-        "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared];
+        "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
         "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text(), earlier: Vec::new() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
         "StallCause", stall_cause_kind: [StallCause::Peers, StallCause::Unit, StallCause::Bytes, StallCause::Store];

@@ -17,6 +17,7 @@ mod demo;
 mod exactly_once;
 mod hangs;
 mod one_directory;
+mod roles;
 mod schedules;
 mod subscribers;
 mod suspension;

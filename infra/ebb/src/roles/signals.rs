@@ -1,5 +1,5 @@
-//! The signals that end a service: Ctrl-C, SIGTERM, and SIGHUP when the terminal goes. What is done about them is up to `up.rs`
-//! and `alone.rs`. Also the end of a standard input that another program holds open for as long as it lives.
+//! The signals that end a service: Ctrl-C, SIGTERM, and SIGHUP when the terminal goes. What is done about them is up to `ending.rs`.
+//! Also the end of a standard input that another program holds open for as long as it lives.
 
 use crate::failure::Failure;
 use std::os::fd::AsFd;

@@ -33,19 +33,37 @@ pub fn raise() -> u64 {
     known(if raised.is_ok() { limit.maximum } else { limit.current })
 }
 
-/// Shares a limit out.
-pub fn share(limit: u64, slots: u16) -> Result<Shares, Failure> {
-    let kept = OWN + PER_SLOT * u64::from(slots) + workers_agent::CONNECTIONS_MAX as u64;
-    let least = kept + API_MIN + AGENTS_MIN;
+/// All for the API of a gateway alone.
+pub fn for_api_alone(limit: u64) -> Result<usize, Failure> {
+    let rest = beyond(limit, OWN, API_MIN, "")?;
+    Ok(rest.min(Limits::STANDARD.connections_max as u64) as usize)
+}
+
+/// All for the agents of a controller alone.
+pub fn for_agents_alone(limit: u64) -> Result<usize, Failure> {
+    let rest = beyond(limit, OWN, AGENTS_MIN, "")?;
+    Ok(rest.min(AGENTS_MAX) as usize)
+}
+
+/// What of a limit is left for connections.
+fn beyond(limit: u64, kept: u64, connections_min: u64, why: &str) -> Result<u64, Failure> {
+    let least = kept + connections_min;
     if limit < least {
         return Err(Failure::plain(format!(
-            "this process may have {limit} file descriptors, and with {slots} slots it needs {least}"
+            "this process may have {limit} file descriptors, and{why} it needs {least}"
         ))
         .advise(format!(
-            "raise the hard limit (`ulimit -Hn {least}`, or LimitNOFILE in a systemd unit), or give fewer --slots"
+            "raise the hard limit (`ulimit -Hn {least}`, or LimitNOFILE in a systemd unit){}",
+            if why.is_empty() { "" } else { ", or give fewer --slots" }
         )));
     }
-    let rest = limit - kept;
+    Ok(limit - kept)
+}
+
+/// Shares a limit out among all that `ebb up` holds.
+pub fn share(limit: u64, slots: u16) -> Result<Shares, Failure> {
+    let kept = OWN + PER_SLOT * u64::from(slots) + workers_agent::CONNECTIONS_MAX as u64;
+    let rest = beyond(limit, kept, API_MIN + AGENTS_MIN, &format!(" with {slots} slots"))?;
     let agents = (rest / 4).clamp(AGENTS_MIN, AGENTS_MAX);
     let api = (rest - agents).min(Limits::STANDARD.connections_max as u64);
     Ok(Shares { api: api as usize, agents: agents as usize })

@@ -1,0 +1,221 @@
+//! Arguments of the commands that run Ebb: `up`, `gateway`, `controller`, `agent`. What several of them take stands once.
+//!
+//! Every flag here is also a key of the configuration file and an environment variable: `crate::configuration` has the table.
+
+use clap::{Args, ValueEnum, ValueHint};
+use events_schema::ServerId;
+use gateway::HostName;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Arguments of `ebb up`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = UP_HELP)]
+pub struct UpArgs {
+    /// Directory that holds log, store and secrets; made if missing.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Slots of this machine [default: one per core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub slots: Option<u16>,
+    /// The gateway's.
+    #[command(flatten)]
+    pub api: ApiArgs,
+    /// The controller's.
+    #[command(flatten)]
+    pub cell: CellArgs,
+    /// Where the log is: kafka+ssl://HOST:PORT[,…] or file:///PATH [default: a file under --data]; kafka:// sends in plaintext
+    /// and needs ?plaintext=allow to reach another machine.
+    #[arg(long, value_name = "URL")]
+    pub log: Option<String>,
+    /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
+    #[arg(long, value_name = "URL", value_parser = shared_store)]
+    pub store: Option<String>,
+    /// Go on without this record of `events` if it cannot be read; once per record. Facts in it are lost, so this is for records that no
+    /// ebb wrote. The failure that needs it names it.
+    #[arg(long, value_name = "OFFSET", hide = true)]
+    pub pass_over_event: Vec<u64>,
+    /// Until when.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Arguments of `ebb gateway`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = GATEWAY_HELP)]
+pub struct GatewayArgs {
+    /// The gateway's own.
+    #[command(flatten)]
+    pub api: ApiArgs,
+    /// The log of the cell, which every role of it reaches: kafka+ssl://HOST:PORT[,…].
+    #[arg(long, value_name = "URL")]
+    pub log: String,
+    /// The object store of the cell: s3://BUCKET/PREFIX, file:///PATH on a folder that all share, …
+    #[arg(long, value_name = "URL", value_parser = shared_store)]
+    pub store: String,
+    /// The controller's address, as `ebb controller` prints it, to learn how far jobs are [default: none, and nobody is told].
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    pub controller: Option<String>,
+    /// File with the token that the controller asks for: DIR/secrets/agent.token of its data directory.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// Until when.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Arguments of `ebb controller`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = CONTROLLER_HELP)]
+pub struct ControllerArgs {
+    /// Directory with the cell's secrets; made, and they with it, if missing. Every controller of a cell needs the same ones.
+    #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// The controller's own.
+    #[command(flatten)]
+    pub cell: CellArgs,
+    /// Its name in the log, for people [default: this machine's].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The log of the cell, which every role of it reaches: kafka+ssl://HOST:PORT[,…].
+    #[arg(long, value_name = "URL")]
+    pub log: String,
+    /// The object store of the cell: s3://BUCKET/PREFIX, file:///PATH on a folder that all share, …
+    #[arg(long, value_name = "URL", value_parser = shared_store)]
+    pub store: String,
+    /// Go on without this record of `events` if it cannot be read; once per record. Facts in it are lost, so this is for records that no
+    /// ebb wrote. The failure that needs it names it.
+    #[arg(long, value_name = "OFFSET", hide = true)]
+    pub pass_over_event: Vec<u64>,
+    /// Until when.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Arguments of `ebb agent`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = AGENT_HELP)]
+pub struct AgentArgs {
+    /// The controller's address for agents, as `ebb up` or `ebb controller` prints it.
+    #[arg(long, value_name = "URL")]
+    pub controller: String,
+    /// Slots of this machine.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub slots: u16,
+    /// Directory for its logs and secrets; made if missing.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: PathBuf,
+    /// Name of this machine, the first half of its slots' names.
+    #[arg(long, value_name = "NAME")]
+    pub server: ServerId,
+    /// The object store, as the service uses it; must be reachable from here.
+    #[arg(long, value_name = "URL", value_parser = shared_store)]
+    pub store: String,
+    /// Address of this machine at which executors of other machines reach the ones here.
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub host: String,
+    /// File with the token that the controller asks for: DIR/secrets/agent.token of its data directory.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: PathBuf,
+    /// Address where fleets take slots back directly; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Until when.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Where the HTTP API listens, and for whom.
+#[derive(Debug, Clone, Args)]
+pub struct ApiArgs {
+    /// Address of the HTTP API; port 0 takes a free one. Beyond this machine only with --allow-anyone.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7878")]
+    pub listen: SocketAddr,
+    /// Let anybody who reaches --listen do anything: there are no users yet.
+    #[arg(long)]
+    pub allow_anyone: bool,
+    /// Another host name by which the API is asked for, for example behind a proxy; once per name.
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<HostName>,
+    /// Folder of this machine, or store prefix such as s3://BUCKET/DATA, from which files may be registered as datasets; once
+    /// per place [default: the folder in which this is started].
+    #[arg(long, value_name = "PLACE", value_hint = ValueHint::DirPath)]
+    pub dataset_root: Vec<String>,
+}
+
+/// How a cell is led.
+#[derive(Debug, Clone, Args)]
+pub struct CellArgs {
+    /// Address where agents of other machines, with their token, reach the controller; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen_agents: SocketAddr,
+    /// How slots are shared among jobs.
+    #[arg(long, value_enum, default_value = "ebb")]
+    pub policy: PolicyName,
+}
+
+/// Until when a role runs.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Stop when standard input, a pipe, ends: with the program that started this one, however that ends.
+    #[arg(long)]
+    pub until_input_ends: bool,
+}
+
+/// Names of the scheduling policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// First come, first served: the earliest job gets all it can use.
+    Fifo,
+    /// Minimum first, then whoever gains most from one more slot.
+    Ebb,
+}
+
+impl PolicyName {
+    /// The name as `controller-core` knows it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Ebb => "ebb",
+        }
+    }
+}
+
+/// The address of a store that several processes see; whether it is one at all, opening it tells.
+fn shared_store(text: &str) -> Result<String, String> {
+    if text.starts_with("memory:") {
+        return Err("executors are other processes and would not see it; expected s3://BUCKET/PREFIX, file:///PATH, …"
+            .to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+const UP_HELP: &str = "\
+Examples:
+  ebb up
+  ebb up --data /srv/ebb --slots 8
+  ssh -NL 7878:127.0.0.1:7878 HOST         from another machine; there: ebb jobs
+  ebb up --log kafka+ssl://broker-1:9093,broker-2:9093 --store s3://bucket/ebb
+
+Ctrl-C or SIGTERM stops it cleanly, a second one at once. After any end, also kill -9, the next start on the
+same directory goes on where the log ends. `ebb config show` lists the file keys and variables of all flags.";
+
+const GATEWAY_HELP: &str = "\
+Example:
+  ebb gateway --log kafka+ssl://broker-1:9093 --store s3://bucket/ebb \\
+              --controller http://10.0.0.1:7879 --token-file agent-token
+
+Any number of gateways may answer for one cell. `ebb config show` lists the file keys and variables of all flags.";
+
+const CONTROLLER_HELP: &str = "\
+Example:
+  ebb controller --log kafka+ssl://broker-1:9093 --store s3://bucket/ebb --data /srv/ebb --listen-agents 10.0.0.1:7879
+
+One controller at a time has the cell: a second one takes it over, and the first stands down. `ebb config show`
+lists the file keys and variables of all flags.";
+
+const AGENT_HELP: &str = "\
+Example:
+  ebb agent --controller http://10.0.0.1:7879 --server gpu-1 --slots 4 --data /srv/ebb-agent \\
+            --store s3://bucket/ebb --token-file agent-token";
