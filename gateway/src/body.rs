@@ -32,9 +32,7 @@ impl<S: Send + Sync> FromRequest<S> for Document {
             StatusCode::PAYLOAD_TOO_LARGE => too_large(),
             _ => ApiError::new(Kind::MalformedBody, "the connection ended before the body did; send it again"),
         })?;
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Err(ApiError::of_field(Kind::MalformedBody, "", "empty", "a JSON or YAML object"));
-        }
+        refuse_empty(&bytes, "a JSON or YAML object")?;
         Ok(Self { value: parse(format?, &bytes)?, digest: Digest::of(&bytes) })
     }
 }
@@ -43,6 +41,17 @@ impl<S: Send + Sync> FromRequest<S> for Document {
 /// asking whether it may.
 pub fn ensure_readable(head: &HeaderMap) -> Result<(), ApiError> {
     Format::of(head).map(drop)
+}
+
+/// What a text in JSON says that is no body of a request, by the same rules.
+pub fn json(bytes: &[u8]) -> Result<Value, ApiError> {
+    refuse_empty(bytes, "a JSON object")?;
+    parse_json(bytes)
+}
+
+fn refuse_empty(bytes: &[u8], expected: &str) -> Result<(), ApiError> {
+    let empty = bytes.iter().all(u8::is_ascii_whitespace);
+    if empty { Err(ApiError::of_field(Kind::MalformedBody, "", "empty", expected)) } else { Ok(()) }
 }
 
 fn too_large() -> ApiError {

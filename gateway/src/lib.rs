@@ -4,13 +4,14 @@
 //! gateways serve one cell, and one without a controller still answers from what it knows.
 //!
 //! Reading order: `door.rs` (which requests come in), `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
-//! `submit.rs` with the crate `gateway-call` (durable, then decided), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
+//! `submit.rs` with the crate `gateway-call` (durable, then decided), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
 //! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal). Connections are `infra/listener`'s.
 //! On a job's path the first file is `routes.rs`.
 
 mod app;
 mod body;
 mod convert;
+mod copying;
 mod door;
 mod feed;
 mod follow;
@@ -36,7 +37,7 @@ pub use limits::Limits;
 
 use app::App;
 use door::Door;
-use events_log::EventLog;
+use events_log::{EventLog, FleetTopics};
 use events_schema::{Cell, TenantId};
 use object_store::ObjectStore;
 use read_model::ReadModel;
@@ -71,6 +72,8 @@ pub struct GatewayConfig {
     pub telemetry: TelemetrySource,
     /// Whose commands these are.
     pub tenant: TenantId,
+    /// Topics in which fleets publish their demand themselves; none are read without.
+    pub fleet_topics: Option<Arc<dyn FleetTopics>>,
 }
 
 /// Why a gateway does not start. All of them need a person.
@@ -148,6 +151,15 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
             }
         }
     };
+    let copying = {
+        let (app, stop, topics) = (app.clone(), stop.clone(), config.fleet_topics);
+        async move {
+            if let Some(topics) = topics {
+                stop.run_until_cancelled(copying::copy(app, topics)).await;
+            }
+            Ok(())
+        }
+    };
     let serving = http_listener::serve(
         listener,
         routes::router(app, Door::new(address.ip(), config.host_names)),
@@ -158,7 +170,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         serving.await;
         Ok(())
     };
-    let tasks = vec![watched(following, failed.clone()), watched(serving, failed)];
+    let tasks = vec![watched(following, failed.clone()), watched(copying, failed.clone()), watched(serving, failed)];
     tracing::info!(%address, "gateway listens");
     // A balancer before it stands on another address than loopback.
     let leave_time = if address.ip().is_loopback() { limits.leave_time_loopback } else { limits.leave_time };

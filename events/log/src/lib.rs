@@ -6,10 +6,11 @@
 //!
 //! Reading order: this file (the trait), `url.rs` (which log a URL names), `embedded.rs` (one redb file, the default),
 //! `kafka.rs` (a cluster), `memory.rs` (for tests), `tail.rs` (the newest records, kept in memory by all three),
-//! `contract.rs` (what every log must do), `pass_over.rs` (a log without a stray record). Which records count says `events/rule/src/count.rs`. Next on a job's path: `controller/server/src/lib.rs`.
+//! `contract.rs` (what every log must do), `pass_over.rs` (a log without a stray record), `fleet_topics.rs` (topics of others). Which records count says `events/rule/src/count.rs`. Next on a job's path: `controller/server/src/lib.rs`.
 
 mod embedded;
 mod error;
+mod fleet_topics;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod memory;
@@ -24,11 +25,12 @@ pub mod faults;
 
 pub use embedded::{EmbeddedLog, EmbeddedOptions};
 pub use error::{Advice, AppendError, Cause, OpenError, ReadError};
+pub use fleet_topics::{FLEET_RECORD_LEN_MAX, FleetReader, FleetReading, FleetTopic, FleetTopics};
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaLog;
 pub use memory::MemoryLog;
 pub use pass_over::passing_over;
-pub use url::{KafkaUrl, LogUrl, LogUrlError, Sasl};
+pub use url::{KafkaUrl, LogUrl, LogUrlError, Sasl, TopicPrefix};
 
 pub use events_rule::{Bytes, RECORD_LEN_MAX, Record, Stream};
 pub use futures::future::BoxFuture;
@@ -66,6 +68,11 @@ pub trait EventLog: Send + Sync + 'static {
 
     /// Where public events are written for subscribers with clients of their own; none where nobody but us reads the log.
     fn public(&self) -> Option<Arc<dyn PublicTopic>> {
+        None
+    }
+
+    /// Topics `PREFIX.FLEET` in which fleets publish what they need; none where there are no topics of others.
+    fn fleet_topics(&self, _prefix: &str, _cell: Cell) -> Option<Arc<dyn FleetTopics>> {
         None
     }
 }

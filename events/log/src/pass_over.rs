@@ -1,7 +1,7 @@
 //! A log without some records of `events` that cannot be read: for a person who knows that no ebb wrote them, so that one stray record
 //! does not end a cell for good. Nothing is removed, and what can be read is never passed over, whatever number is given.
 
-use crate::{AppendError, BoxFuture, EventLog, ReadError, Record, Stream};
+use crate::{AppendError, BoxFuture, EventLog, FleetTopics, PublicTopic, ReadError, Record, Stream};
 use events_rule::count::read_event;
 use events_schema::{Cell, Offset};
 use std::collections::BTreeSet;
@@ -71,6 +71,14 @@ impl EventLog for PassingOver {
                 }
             }
         })
+    }
+
+    fn public(&self) -> Option<Arc<dyn PublicTopic>> {
+        self.log.public()
+    }
+
+    fn fleet_topics(&self, prefix: &str, cell: Cell) -> Option<Arc<dyn FleetTopics>> {
+        self.log.fleet_topics(prefix, cell)
     }
 
     fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>> {

@@ -38,6 +38,38 @@ pub struct KafkaUrl {
     pub replicas: Option<u32>,
 }
 
+/// What names of topics begin with, before a dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicPrefix(String);
+
+impl TopicPrefix {
+    const EXPECTED: &str = "a prefix of 1 to 180 characters of a-z, A-Z, 0-9, '.', '_' and '-'";
+
+    /// Takes what Kafka does, and leaves room for a dot and a fleet's name.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let legal = (1..=180).contains(&text.len()) && text.bytes().all(in_topics);
+        if legal { Ok(Self(text.to_owned())) } else { Err(Self::EXPECTED) }
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TopicPrefix {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|expected| format!("`{text}` is not the prefix of topics: expected {expected}"))
+    }
+}
+
+/// What names of topics are made of.
+fn in_topics(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-')
+}
+
 /// How a client proves who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sasl {
@@ -148,10 +180,7 @@ fn parse_kafka(ssl: bool, rest: &str) -> Result<KafkaUrl, String> {
         }
     }
     let prefix = fields.remove("prefix").unwrap_or("ebb").to_owned();
-    if prefix.is_empty()
-        || prefix.len() > 200
-        || !prefix.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'))
-    {
+    if prefix.is_empty() || prefix.len() > 200 || !prefix.bytes().all(in_topics) {
         return Err("a prefix of 1 to 200 characters of a-z, A-Z, 0-9, '.', '_' and '-'".to_owned());
     }
     let cells = fields.remove("cells").unwrap_or("1").parse().ok().filter(|cells| (1..=CELLS_MAX).contains(cells));

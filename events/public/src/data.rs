@@ -420,6 +420,17 @@ data! {
         /// The fleet's name.
         fleet: String,
     }
+    /// Signals could not be used.
+    SignalsRefused {
+        /// The fleet's name.
+        fleet: String,
+        /// Where the newest of them stands in the fleet's topic.
+        offset: u64,
+        /// How many, since it was last said.
+        count: u64,
+        /// What is wrong with the newest, and what would be right.
+        reason: String,
+    }
     /// A fleet lends slots.
     SlotsOffered {
         /// The fleet's name.

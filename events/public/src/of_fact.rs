@@ -292,6 +292,12 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             },
         }),
         Fact::FleetReleased { fleet } => PublicEvent::FleetReleased(FleetReleased { fleet: fleet.to_string() }),
+        Fact::SignalsRefused { fleet, offset, count, reason } => PublicEvent::SignalsRefused(SignalsRefused {
+            fleet: fleet.to_string(),
+            offset: offset.0,
+            count: *count,
+            reason: reason.clone(),
+        }),
         Fact::SlotsOffered { fleet, slots } => PublicEvent::SlotsOffered(SlotsOffered {
             fleet: fleet.to_string(),
             slots: slots.iter().map(SlotId::to_string).collect(),

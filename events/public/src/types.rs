@@ -124,6 +124,8 @@ public_events! {
     FleetRecalled = "dev.ebb.fleet.recalled.v1" about event => &event.fleet;
     /// A recall is over: a fleet's demand decides again what it lends.
     FleetReleased = "dev.ebb.fleet.released.v1" about event => &event.fleet;
+    /// Signals in a fleet's own topic could not be used, and changed nothing.
+    SignalsRefused = "dev.ebb.fleet.signals_refused.v1" about event => &event.fleet;
     /// A fleet lends slots.
     SlotsOffered = "dev.ebb.slot.offered.v1" about event => &event.fleet;
     /// A lent slot is used from now on.
@@ -159,6 +161,7 @@ impl PublicEvent {
             Self::FleetDemand(event) => Some(&event.fleet),
             Self::FleetRecalled(event) => Some(&event.fleet),
             Self::FleetReleased(event) => Some(&event.fleet),
+            Self::SignalsRefused(event) => Some(&event.fleet),
             Self::SlotsOffered(event) => Some(&event.fleet),
             Self::SlotBorrowed(event) => event.fleet.as_deref(),
             Self::SlotReclaimed(event) => event.fleet.as_deref(),

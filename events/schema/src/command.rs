@@ -4,7 +4,7 @@
 
 use crate::dataset::DatasetInfo;
 use crate::job::JobSpec;
-use crate::{CommandId, DatasetName, Digest, FleetId, JobId, SlotId, TenantId, TimeMs};
+use crate::{CommandId, DatasetName, Digest, FleetId, JobId, Offset, SlotId, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 
@@ -128,6 +128,23 @@ pub enum Command {
         /// Which.
         #[n(0)]
         fleet: FleetId,
+    },
+    /// Say that a fleet's own topic holds signals that cannot be used. By the gateway that copies them; nobody else could tell its
+    /// publisher.
+    #[n(12)]
+    TellRefused {
+        /// Whose topic.
+        #[n(0)]
+        fleet: FleetId,
+        /// Where the newest of them stands in it.
+        #[n(1)]
+        offset: Offset,
+        /// How many, since it was last said.
+        #[n(2)]
+        count: u64,
+        /// What is wrong with the newest, and what would be right.
+        #[n(3)]
+        reason: String,
     },
 }
 

@@ -684,6 +684,22 @@ pub enum Fact {
         #[n(3)]
         reason: String,
     },
+    /// Signals in a fleet's own topic could not be used, and changed nothing.
+    #[n(77)]
+    SignalsRefused {
+        /// Whose topic.
+        #[n(0)]
+        fleet: FleetId,
+        /// Where the newest of them stands in it.
+        #[n(1)]
+        offset: Offset,
+        /// How many, since it was last said.
+        #[n(2)]
+        count: u64,
+        /// What is wrong with the newest, and what would be right.
+        #[n(3)]
+        reason: String,
+    },
 }
 
 /// Why a command had no effect.

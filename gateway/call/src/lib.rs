@@ -13,12 +13,14 @@
 //! | the log put it where everything is read already | [`Outcome::PassedOver`] | 503: the log was shortened |
 //!
 //! So "acknowledged" means durable, and it ends at [`Waits::total_ms`] at the latest, also while the log stalls.
-//! Reading order: this file, `answers.rs` (what facts say about inputs).
+//! Reading order: this file, `answers.rs` (what facts say about inputs), `copier.rs` (calls for signals in fleets' own topics).
 //! On a job's path the next file is `events/schema/src/command.rs`.
 
 mod answers;
+mod copier;
 
 pub use answers::{Answer, Answers};
+pub use copier::{Copier, CopyIn, CopyOut, Published, TopicPlace, TopicSignal};
 
 use events_schema::batch::InputStream;
 use events_schema::{CommandId, FleetId, Offset, TimeMs};

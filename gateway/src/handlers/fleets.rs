@@ -86,7 +86,7 @@ pub async fn demand(
 }
 
 /// A signal that is durable.
-struct Published {
+pub struct Published {
     /// Whether it counts; nobody has decided otherwise.
     accepted: bool,
     /// The need as it counts.
@@ -109,7 +109,7 @@ async fn publish_numbered(app: &App, fleet: &FleetId, demand: Demand) -> Result<
 }
 
 /// Publishes a signal unless this very one, number and need, was accepted before.
-async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<Published, ApiError> {
+pub async fn publish(app: &App, fleet: &FleetId, sequence: u64, demand: Demand) -> Result<Published, ApiError> {
     let needed = needed_of(app, fleet, demand);
     if app.read().answers.accepted_signal(fleet, sequence, needed) {
         return Ok(Published { accepted: true, needed });

@@ -75,6 +75,7 @@ impl Rig {
             host_names: Vec::new(),
             telemetry: Arc::new(|_| None),
             tenant: TenantId::parse("local").unwrap(),
+            fleet_topics: None,
         };
         // A log that keeps what it does not acknowledge is waited for until the decision shows.
         let append_ms = if keeps { 60_000 } else { 200 };

@@ -140,6 +140,7 @@ fn config(log: Arc<Removable>) -> GatewayConfig {
         host_names: vec!["ebb.example.org".parse().unwrap()],
         telemetry: Arc::new(|_| None),
         tenant: TenantId::parse("local").unwrap(),
+        fleet_topics: None,
     }
 }
 

@@ -55,6 +55,7 @@ async fn gateway_on(
         host_names: vec!["ebb.example.org".parse().unwrap()],
         telemetry: telemetry.clone(),
         tenant: TenantId::parse("local").unwrap(),
+        fleet_topics: None,
     };
     let gateway = gateway::start_with(config, limits).await.unwrap();
     let ready = async {

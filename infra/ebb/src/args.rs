@@ -16,7 +16,7 @@ A first job, in three commands (each in its own terminal or one after the other)
   ebb model get ID -o model.safetensors
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused by the service,
-5 the job that was waited for ended or was suspended without a model.";
+5 the job that was waited for ended or was suspended without a model, 6 a threshold of `ebb load` does not hold.";
 
 /// Elastic training on slots that inference does not need right now.
 #[derive(Debug, Parser)]
@@ -126,6 +126,9 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure this machine against its own baselines
     Bench(BenchArgs),
+    /// Play fleets and users against a running service, measure it and judge it
+    #[command(after_help = crate::load::HELP)]
+    Load(crate::load::LoadArgs),
     /// Run all of Ebb on virtual time among faults
     Simulate {
         /// What to run.
@@ -327,12 +330,25 @@ pub struct SlotsArgs {
     pub slots: Vec<SlotId>,
 }
 
+/// `ebb demand …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum DemandCommand {
+    /// Keep saying it, from the metrics that Prometheus has of the fleet's servers
+    #[command(after_help = crate::demand_follow::HELP)]
+    Follow(crate::demand_follow::FollowArgs),
+}
+
 /// Arguments of `ebb demand`.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct DemandArgs {
+    /// What to do instead of saying it once.
+    #[command(subcommand)]
+    pub command: Option<DemandCommand>,
     /// The fleet.
-    pub fleet: FleetId,
+    #[arg(required = true)]
+    pub fleet: Option<FleetId>,
     /// So many slots.
     #[arg(
         long,
@@ -460,7 +476,8 @@ Example job.yaml:
 const DEMAND_HELP: &str = "\
 Examples:
   ebb demand local --needed 3              the fleet takes 3 of its slots, lends the rest
-  ebb demand local --utilization 1.7       1.7 slots' worth of work at 0.8 each: 3 slots";
+  ebb demand local --utilization 1.7       1.7 slots' worth of work at 0.8 each: 3 slots
+  ebb demand follow chat --prometheus http://127.0.0.1:9090 --metrics vllm --requests-per-slot 16";
 
 const TAKE_BACK_HELP: &str = "\
 Examples:

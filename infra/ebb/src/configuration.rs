@@ -38,6 +38,7 @@ const KEYS: &[Key] = &[
     key("gateway.allow_anyone", &[("up", "allow_anyone"), ("gateway", "allow_anyone")]),
     key("gateway.allow_host", &[("up", "allow_host"), ("gateway", "allow_host")]),
     key("gateway.dataset_root", &[("up", "dataset_root"), ("gateway", "dataset_root")]),
+    key("gateway.demand_topics", &[("up", "demand_topics"), ("gateway", "demand_topics")]),
     key("controller.listen", &[("up", "listen_agents"), ("controller", "listen_agents")]),
     key("controller.policy", &[("up", "policy"), ("controller", "policy")]),
     key("controller.name", &[("controller", "name")]),

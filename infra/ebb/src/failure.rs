@@ -19,6 +19,8 @@ pub mod exit_code {
     pub const REFUSED: u8 = 4;
     /// The job that was waited for ended, or was suspended, without a model.
     pub const NO_MODEL: u8 = 5;
+    /// A load ran, and a threshold of its scenario does not hold.
+    pub const THRESHOLD: u8 = 6;
     /// Ctrl-C or its like; the shell's code for it.
     pub const INTERRUPTED: u8 = 130;
 }
@@ -144,6 +146,12 @@ pub enum Failure {
         /// Why it failed.
         reason: Option<String>,
     },
+    /// A load ran, and thresholds of its scenario do not hold. Stop.
+    #[error("what the scenario demands does not hold: {}", broken.join(", "))]
+    Thresholds {
+        /// Measure and figure of each.
+        broken: Vec<String>,
+    },
     /// Something on this machine. Stop.
     #[error("{what}")]
     Local {
@@ -191,6 +199,7 @@ impl Failure {
             Self::Refused(_) => exit_code::REFUSED,
             Self::NoModel { .. } => exit_code::NO_MODEL,
             Self::Usage(_) => exit_code::USAGE,
+            Self::Thresholds { .. } => exit_code::THRESHOLD,
             Self::Interrupted => exit_code::INTERRUPTED,
             Self::NoAnswer { .. }
             | Self::Undecided { .. }
@@ -245,7 +254,7 @@ impl Failure {
             Self::Local { next, .. } => next.clone(),
             Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
             Self::Answer { .. } => Some("check that --url or EBB_URL points to an Ebb of this version".to_owned()),
-            Self::Refused(_) | Self::Interrupted => None,
+            Self::Refused(_) | Self::Thresholds { .. } | Self::Interrupted => None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Commands about fleets and slots. A fleet speaks with its own controller here; the direct way is in `take_back.rs`.
 
-use crate::args::{DemandArgs, FleetPutArgs, OffersName, SlotsArgs};
+use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, SlotsArgs};
 use crate::client::{Body, Client};
+use crate::demand_follow;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
 use crate::wire::{self, Fleet, FleetSlot, words};
@@ -78,16 +79,19 @@ pub async fn loan(client: &Client, output: Output, args: &SlotsArgs, what: &str)
 
 /// `ebb demand`.
 pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Result<(), Failure> {
+    if let Some(DemandCommand::Follow(args)) = &args.command {
+        return demand_follow::follow(client, output, args).await;
+    }
+    let fleet = args.fleet.as_ref().ok_or_else(|| Failure::Usage("a fleet is missing".to_owned()))?;
     let body = match (args.needed, args.utilization) {
         (Some(needed), _) => json!({ "needed": needed }),
         (None, utilization) => json!({"utilization": utilization, "target": args.target}),
     };
-    let answer = client.post(&format!("/v1/fleets/{}/demand", args.fleet), &body).await?;
+    let answer = client.post(&format!("/v1/fleets/{fleet}/demand"), &body).await?;
     match output {
         Output::Json => json(&answer),
         Output::Table => line(format!(
-            "{} needs {} of its slots (signal {})",
-            args.fleet,
+            "{fleet} needs {} of its slots (signal {})",
             words(&answer["needed"]),
             words(&answer["sequence"])
         )),

@@ -11,6 +11,7 @@ pub mod brokers;
 pub mod client;
 pub mod configuration;
 mod datasets;
+mod demand_follow;
 pub mod demo;
 pub mod event_list;
 pub mod failure;
@@ -19,6 +20,7 @@ mod first_start;
 mod fleets;
 pub mod home;
 mod jobs;
+mod load;
 pub mod log;
 pub mod output;
 mod release;
@@ -169,6 +171,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Slots => fleets::slots(&client, output).await,
         Command::Checkpoints(job) => jobs::checkpoints(&client, output, &job.id).await,
         Command::Events(args) => event_list::events(&client, output, args).await,
+        Command::Load(args) => load::load(&client, output, args).await,
         Command::Up(_)
         | Command::Gateway(_)
         | Command::Controller(_)

@@ -112,6 +112,11 @@ impl Follower {
         Self { client, path: path.to_owned(), last, open: None, parser: Parser::default(), ready: VecDeque::new() }
     }
 
+    /// Opens the stream: what happens later than this returns comes with [`Self::next`].
+    pub async fn open(&mut self) -> Result<(), Failure> {
+        if self.open.is_some() { Ok(()) } else { self.connect().await }
+    }
+
     /// The next event; waits for it.
     pub async fn next(&mut self) -> Result<Event, Failure> {
         let mut attempts = 0;

@@ -63,7 +63,7 @@ fn goes_on(fact: &Fact) -> bool {
         // Asked for by somebody.
         | Fact::JobAccepted { .. } | Fact::CommandRefused { .. } | Fact::CommandTaken { .. } | Fact::JobSuspending { .. }
         | Fact::JobSuspended { .. } | Fact::JobResumed { .. } | Fact::JobCancelled { .. } | Fact::DatasetRegistered { .. }
-        | Fact::DatasetRemoved { .. } | Fact::FleetDeclared { .. } | Fact::DemandAccepted { .. } | Fact::FleetRecalled { .. } | Fact::FleetReleased { .. } | Fact::SlotsOffered { .. }
+        | Fact::DatasetRemoved { .. } | Fact::FleetDeclared { .. } | Fact::DemandAccepted { .. } | Fact::SignalsRefused { .. } | Fact::FleetRecalled { .. } | Fact::FleetReleased { .. } | Fact::SlotsOffered { .. }
         | Fact::SlotReclaimed { .. } | Fact::SlotReturned { .. }
         // Somebody comes or goes, or something is tried.
         | Fact::JobFailed { .. } | Fact::PlanAdopted { .. } | Fact::ExecutorAssigned { .. } | Fact::ExecutorReady { .. }

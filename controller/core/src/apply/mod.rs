@@ -86,6 +86,8 @@ impl State {
             }
             // Nothing that is known here lies there any more.
             Fact::ObjectsSwept { .. } => {}
+            // Said to their publisher; they changed nothing.
+            Fact::SignalsRefused { .. } => {}
             Fact::InputRefused { .. } => self.counters.inputs_refused += 1,
             Fact::PeersMissing { job, generation, by, peers, .. } => {
                 generations::peers_missing(self, at, job, *generation, by, peers);

@@ -2,11 +2,11 @@
 //! [`super::reclaim`] says.
 
 use super::{Draft, datasets::nearest, reclaim};
-use crate::limits::{FLEETS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS_MAX};
+use crate::limits::{FLEETS_MAX, REASON_CHARS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS_MAX};
 use crate::state::{Fleet, SlotState};
 use events_schema::command::{DemandSignal, OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause, Refusal};
-use events_schema::{FleetId, SlotId};
+use events_schema::{FleetId, Offset, SlotId};
 use std::collections::BTreeSet;
 
 type Done = Result<(), Refusal>;
@@ -142,6 +142,14 @@ pub(super) fn release(draft: &mut Draft<'_>, id: &FleetId) -> Done {
             offer_surplus(draft, id);
         }
     }
+    Ok(())
+}
+
+/// Signals that the gateway could not use. They change nothing; that is said where their publisher reads.
+pub(super) fn tell_refused(draft: &mut Draft<'_>, id: &FleetId, offset: Offset, count: u64, reason: &str) -> Done {
+    own(draft, id, &[])?;
+    let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+    draft.emit(Fact::SignalsRefused { fleet: id.clone(), offset, count, reason });
     Ok(())
 }
 

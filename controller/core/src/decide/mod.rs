@@ -112,6 +112,9 @@ fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
         Command::ReclaimSlots { fleet, slots } => fleets::reclaim(draft, fleet, slots),
         Command::RecallFleet { fleet, slots } => fleets::recall(draft, fleet, *slots),
         Command::ReleaseFleet { fleet } => fleets::release(draft, fleet),
+        Command::TellRefused { fleet, offset, count, reason } => {
+            fleets::tell_refused(draft, fleet, *offset, *count, reason)
+        }
     };
     draft.emit(match done {
         Ok(()) => Fact::CommandTaken { command: record.id.clone() },
@@ -131,7 +134,8 @@ fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {
         | Command::OfferSlots { fleet, .. }
         | Command::ReclaimSlots { fleet, .. }
         | Command::RecallFleet { fleet, .. }
-        | Command::ReleaseFleet { fleet } => fleet.to_string(),
+        | Command::ReleaseFleet { fleet }
+        | Command::TellRefused { fleet, .. } => fleet.to_string(),
     };
     Fact::CommandRefused { command: id.clone(), subject, refusal }
 }
@@ -227,6 +231,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::DemandAccepted { .. }
         | Fact::FleetRecalled { .. }
         | Fact::FleetReleased { .. }
+        | Fact::SignalsRefused { .. }
         | Fact::SlotsOffered { .. }
         | Fact::SlotBorrowed { .. }
         | Fact::SlotReclaimed { .. }

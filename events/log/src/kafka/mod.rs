@@ -9,6 +9,7 @@
 //! last in-sync one; not a power cut of all of them at once. Topics are created and checked in `topics.rs`, how long a client
 //! waits for what stands in `settings.rs`.
 
+mod fleet_topics;
 mod follow;
 mod mark;
 mod public;
@@ -18,7 +19,8 @@ mod topics;
 use crate::tail::Look;
 use crate::url::KafkaUrl;
 use crate::{
-    AppendError, BoxFuture, Cause, EventLog, OpenError, PublicTopic, RECORD_LEN_MAX, ReadError, Record, Stream,
+    AppendError, BoxFuture, Cause, EventLog, FleetTopics, OpenError, PublicTopic, RECORD_LEN_MAX, ReadError, Record,
+    Stream,
 };
 use events_schema::{Cell, Offset};
 use follow::{Follower, Place, Readers};
@@ -363,6 +365,11 @@ impl EventLog for KafkaLog {
 
     fn public(&self) -> Option<Arc<dyn PublicTopic>> {
         Some(Arc::new(public::KafkaPublic(Arc::clone(&self.shared))))
+    }
+
+    fn fleet_topics(&self, prefix: &str, cell: Cell) -> Option<Arc<dyn FleetTopics>> {
+        let (config, cells) = (self.shared.config.clone(), self.shared.url.cells);
+        Some(Arc::new(fleet_topics::KafkaFleetTopics { config, prefix: prefix.to_owned(), cell, cells }))
     }
 
     fn trim(&self, stream: Stream, cell: Cell, below: Offset) -> BoxFuture<'_, Result<(), AppendError>> {

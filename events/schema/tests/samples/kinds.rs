@@ -28,10 +28,11 @@ kinds! {
         SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
-        MemberLost, MemberStraggles, MemberKeepsUp,
+        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused,
     }
     COMMANDS = command_kind of Command {
-        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots, RecallFleet, ReleaseFleet,
+        SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
+        RecallFleet, ReleaseFleet, TellRefused,
     }
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,

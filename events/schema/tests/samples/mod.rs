@@ -227,6 +227,7 @@ pub fn facts() -> Vec<Fact> {
         DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
         FleetRecalled { fleet: fleet(), slots: Recall::Slots(2) },
         FleetReleased { fleet: fleet() },
+        SignalsRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
         SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
         SlotBorrowed { slot: slot(2), fleet: None, job: None },
         SlotReclaimed {
@@ -332,6 +333,7 @@ fn commands() -> Vec<Command> {
         ReclaimSlots { fleet: fleet(), slots: vec![] },
         RecallFleet { fleet: fleet(), slots: Recall::All },
         ReleaseFleet { fleet: fleet() },
+        TellRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
     ]
 }
 

@@ -3,6 +3,7 @@
 //! Every flag here is also a key of the configuration file and an environment variable: `crate::configuration` has the table.
 
 use clap::{Args, ValueEnum, ValueHint};
+use events_log::TopicPrefix;
 use events_schema::ServerId;
 use gateway::HostName;
 use std::net::SocketAddr;
@@ -141,6 +142,9 @@ pub struct ApiArgs {
     /// per place [default: the folder in which this is started].
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::DirPath)]
     pub dataset_root: Vec<String>,
+    /// With a log on Kafka: read what fleets need from their own topics PREFIX.FLEET, too.
+    #[arg(long, value_name = "PREFIX")]
+    pub demand_topics: Option<TopicPrefix>,
 }
 
 /// How a cell is led.

@@ -9,7 +9,7 @@ use crate::roles::ending::{goodbye, run_until_stopped};
 use crate::roles::{CELL, LOCAL_TENANT, descriptors, open};
 use controller_link::{AgentToken, ConnectError, progress};
 use controller_server::TelemetryBoard;
-use events_log::EventLog;
+use events_log::{EventLog, FleetTopics, TopicPrefix};
 use events_schema::{JobId, TenantId};
 use gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use object_store::ObjectStore;
@@ -42,6 +42,7 @@ pub struct GatewayParts {
 /// Starts a gateway.
 pub async fn start(api: &ApiArgs, parts: GatewayParts) -> Result<Gateway, Failure> {
     let GatewayParts { log, store, store_url, progress, connections_max } = parts;
+    let fleet_topics = api.demand_topics.as_ref().map(|prefix| fleet_topics(log.as_ref(), prefix)).transpose()?;
     let config = GatewayConfig {
         log,
         store,
@@ -52,6 +53,7 @@ pub async fn start(api: &ApiArgs, parts: GatewayParts) -> Result<Gateway, Failur
         dataset_roots: dataset_roots(&api.dataset_root)?,
         telemetry: Arc::new(move |job: &JobId| progress.get(job)),
         tenant: TenantId::parse(LOCAL_TENANT).map_err(|e| Failure::plain(e.to_string()))?,
+        fleet_topics,
     };
     gateway::start_with(config, Limits::STANDARD.within(connections_max)).await.map_err(|e| {
         Failure::local(format!("the gateway did not start on {}", api.listen), e)
@@ -127,6 +129,16 @@ fn dataset_roots(places: &[String]) -> Result<DatasetRoots, Failure> {
     }
     let here = DatasetRoot::folder(Path::new(".")).ok().filter(|here| !here.is_everything());
     Ok(DatasetRoots::new(here.into_iter().collect()))
+}
+
+/// Where fleets publish their demand themselves. Only a log on Kafka has such topics.
+fn fleet_topics(log: &dyn EventLog, prefix: &TopicPrefix) -> Result<Arc<dyn FleetTopics>, Failure> {
+    log.fleet_topics(prefix.as_str(), CELL).ok_or_else(|| {
+        Failure::Usage(format!(
+            "--demand-topics {0} asks for the topics {0}.FLEET, but this log is not on Kafka and has no topics; give --log kafka+ssl://HOST:PORT, or let fleets say their demand over HTTP (`ebb demand`)",
+            prefix.as_str()
+        ))
+    })
 }
 
 /// Keeps what the controller knows of how far jobs are, for ever; returns only with what a person has to mend. While the controller is

@@ -44,12 +44,23 @@ impl System {
         Self::start_program(EBB.into(), slots, log).await
     }
 
+    /// A fresh service with more arguments.
+    pub async fn start_with(slots: u16, arguments: &[&str]) -> Self {
+        Self::start_this(EBB.into(), slots, arguments).await
+    }
+
     /// A fresh service by another program than that under test itself.
     pub async fn start_program(program: PathBuf, slots: u16, log: Option<&str>) -> Self {
+        let arguments: Vec<&str> = log.into_iter().flat_map(|log| ["--log", log]).collect();
+        Self::start_this(program, slots, &arguments).await
+    }
+
+    async fn start_this(program: PathBuf, slots: u16, arguments: &[&str]) -> Self {
         let place = SERVICES.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let options = ServiceOptions { program, data: folder.path().join("data"), slots, arguments: Vec::new() };
-        let service = Service::start(options.with("--log", log)).await.unwrap_or_else(|e| panic!("{e}"));
+        let arguments = arguments.iter().map(Into::into).collect();
+        let options = ServiceOptions { program, data: folder.path().join("data"), slots, arguments };
+        let service = Service::start(options).await.unwrap_or_else(|e| panic!("{e}"));
         Self { service, folder, _place: place }
     }
 

@@ -1,0 +1,182 @@
+//! `ebb load`: runs a scenario of fleets and jobs against a running service. What is sent when, what is measured and what is drawn is in
+//! `loadtest`; here is only its HTTP, and what is printed.
+
+use crate::client::{Body, Client};
+use crate::failure::Failure;
+use crate::output::{Output, advise, json as print_json, line};
+use crate::roles::signals::unless_interrupted;
+use crate::sse::Follower;
+use clap::{Args, ValueHint};
+use futures::future::BoxFuture;
+use loadtest::{CallError, Happened, Loaded, Request, Service};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::mpsc;
+
+/// Events read ahead of the run: it takes them as they come.
+const EVENTS_AHEAD_MAX: usize = 4_096;
+/// What ends the type of the problem with a signal that comes after a newer one.
+const OLD_SIGNAL: &str = "old-signal";
+
+/// Examples of `ebb load`.
+pub const HELP: &str = "\
+Examples:
+  ebb load docs/examples/load/two-fleets.yaml --dry-run       what would be sent, and when
+  ebb load docs/examples/load/two-fleets.yaml --picture tide.svg
+
+Every signal and job is sent at its own moment, whatever became of those before it. Latencies are those between the service's own
+events. Its jobs are cancelled at the end unless the scenario keeps them; demand stays as it was last said.
+Exit code 6: a threshold of the scenario does not hold. docs/load.md says what a scenario is made of and what is measured.";
+
+/// Arguments of `ebb load`.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArgs {
+    /// The scenario, YAML or JSON; the files that it names lie beside it.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
+    /// Draw demand, lent slots and steps per second over time into this SVG.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub picture: Option<PathBuf>,
+    /// Another seed than the scenario's.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Only say what would be sent, and when.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The same as --output.
+    #[arg(short = 'o', value_name = "FORMAT")]
+    pub format: Option<Output>,
+}
+
+/// `ebb load SCENARIO`.
+pub async fn load(client: &Client, output: Output, args: &LoadArgs) -> Result<(), Failure> {
+    let output = args.format.unwrap_or(output);
+    let unusable = |e: loadtest::LoadError| Failure::Usage(format!("the scenario cannot be run: {e:#}"));
+    let loaded = loadtest::load(&args.scenario, args.seed).map_err(unusable)?;
+    if args.dry_run {
+        print_schedule(output, &loaded);
+        return Ok(());
+    }
+    let service = Arc::new(OverHttp(client.clone()));
+    let ran = unless_interrupted(async {
+        loadtest::run(&loaded, service).await.map_err(|e| Failure::local("the load could not be run to its end", e))
+    });
+    let ran = ran.await.unwrap_or(Err(Failure::Interrupted))?;
+    if let Some(file) = &args.picture {
+        std::fs::write(file, loadtest::svg(&ran.observer, ran.report.took_s))
+            .map_err(|e| Failure::local(format!("{} cannot be written", file.display()), e))?;
+    }
+    match output {
+        Output::Json => print_json(&serde_json::to_value(&ran.report).unwrap_or_default()),
+        Output::Table => line(ran.report.to_string().trim_end()),
+    }
+    let broken: Vec<String> =
+        ran.report.thresholds.iter().filter(|v| !v.holds).map(|v| format!("{} {}", v.measure, v.stat)).collect();
+    if broken.is_empty() { Ok(()) } else { Err(Failure::Thresholds { broken }) }
+}
+
+fn print_schedule(output: Output, loaded: &Loaded) {
+    let rows: Vec<(f64, String, Value)> = loaded
+        .actions
+        .iter()
+        .map(|action| {
+            let at_s = action.at.as_secs_f64();
+            match &action.what {
+                loadtest::What::Signal { fleet, needed } => {
+                    let fleet = &loaded.scenario.fleets[*fleet].fleet;
+                    (at_s, format!("{fleet} needs {needed}"), json!({"at_s": at_s, "fleet": fleet, "needed": needed}))
+                }
+                loadtest::What::Submit { mix, number } => {
+                    let mix = &loaded.scenario.jobs[*mix].name;
+                    (at_s, format!("job {mix}-{number}"), json!({"at_s": at_s, "mix": mix, "number": number}))
+                }
+            }
+        })
+        .collect();
+    match output {
+        Output::Json => print_json(&json!(rows.into_iter().map(|(.., row)| row).collect::<Vec<_>>())),
+        Output::Table => rows.iter().for_each(|(at_s, what, _)| line(format!("{at_s:>9.3} s  {what}"))),
+    }
+}
+
+/// A service over its HTTP API.
+struct OverHttp(Client);
+
+impl Service for OverHttp {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Value, CallError>> {
+        let client = self.0.clone();
+        Box::pin(async move { call(&client, request).await.map_err(|failure| of(&failure)) })
+    }
+
+    fn events(&self) -> BoxFuture<'static, Result<mpsc::Receiver<Happened>, CallError>> {
+        let mut follower = Follower::new(self.0.clone(), "/v1/events", None);
+        Box::pin(async move {
+            follower.open().await.map_err(|failure| of(&failure))?;
+            let (sender, receiver) = mpsc::channel(EVENTS_AHEAD_MAX);
+            // Owned by the run: it ends with the receiver.
+            tokio::spawn(async move {
+                loop {
+                    let happened = match follower.next().await {
+                        Ok(event) => Happened::Event { at_ms: time_of(&event.body), event: event.body },
+                        Err(failure) => Happened::Lost(failure.to_string()),
+                    };
+                    let lost = matches!(happened, Happened::Lost(_));
+                    if sender.send(happened).await.is_err() || lost {
+                        return;
+                    }
+                }
+            });
+            Ok(receiver)
+        })
+    }
+}
+
+async fn call(client: &Client, request: Request) -> Result<Value, Failure> {
+    match request {
+        Request::Declare { fleet, body } => {
+            client.send(Method::PUT, &format!("/v1/fleets/{fleet}"), Some(Body::json(&body)), &[]).await
+        }
+        Request::Fleet { fleet } => client.get(&format!("/v1/fleets/{fleet}")).await,
+        Request::Signal { fleet, sequence, needed } => {
+            client.post(&format!("/v1/fleets/{fleet}/demand"), &json!({"sequence": sequence, "needed": needed})).await
+        }
+        Request::Submit { spec } => client.post("/v1/jobs", &spec).await,
+        Request::Running => client.list("/v1/jobs?phase=running", "jobs").await.map(Value::Array),
+        Request::Cancel { job } => client.send(Method::DELETE, &format!("/v1/jobs/{job}"), None, &[]).await,
+    }
+}
+
+/// What a failure means for a load.
+fn of(failure: &Failure) -> CallError {
+    let error = match failure {
+        Failure::Refused(problem) if problem.kind.ends_with(OLD_SIGNAL) => CallError::Overtaken,
+        Failure::Refused(problem) if problem.status < 500 => CallError::Refused(failure.to_string()),
+        // It is durable; that it was decided late shows in its events.
+        _ => CallError::Unanswered(failure.to_string()),
+    };
+    if error != CallError::Overtaken {
+        advise(format!("ebb load: {failure}"));
+    }
+    error
+}
+
+/// An event's time in milliseconds since 1970.
+fn time_of(event: &Value) -> u64 {
+    let time = event["time"].as_str().and_then(|text| humantime::parse_rfc3339(text).ok());
+    let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok()).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_events_are_read_to_the_millisecond() {
+        assert_eq!(time_of(&json!({"time": "2026-02-02T02:40:00.123Z"})), 1_770_000_000_123);
+        assert_eq!(time_of(&json!({})), 0);
+    }
+}

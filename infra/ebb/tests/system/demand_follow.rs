@@ -1,0 +1,186 @@
+//! `ebb demand follow` with a real Prometheus that scrapes an exporter of ours: the need follows the metrics, and silence lends nothing.
+
+use crate::support::{EBB, LOOK_EVERY, PATIENCE, System};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+/// Serves the same text to whoever asks.
+struct Exporter {
+    address: std::net::SocketAddr,
+    text: Arc<Mutex<String>>,
+}
+
+impl Exporter {
+    async fn start(text: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = Arc::new(Mutex::new(text.to_owned()));
+        let served = text.clone();
+        // Ends with the test's runtime.
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let served = served.clone();
+                tokio::spawn(async move {
+                    let _ = stream.read(&mut [0; 4_096]).await;
+                    let body = served.lock().unwrap().clone();
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                        body.len()
+                    );
+                    let _ = stream.write_all((head + &body).as_bytes()).await;
+                });
+            }
+        });
+        Self { address, text }
+    }
+
+    fn says(&self, text: &str) {
+        *self.text.lock().unwrap() = text.to_owned();
+    }
+}
+
+/// A Prometheus that scrapes the exporter every second, and its address.
+async fn prometheus(folder: &Path, exporter: &Exporter) -> (Child, String) {
+    let program = std::env::var("EBB_TEST_PROMETHEUS").expect(
+        "EBB_TEST_PROMETHEUS is not set: it names a prometheus; `infra/servers/prometheus.sh programs` finds or fetches one and prints it",
+    );
+    let config = folder.join("prometheus.yml");
+    let scrape = format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: chat, static_configs: [{{targets: ['{}']}}]}}]\n",
+        exporter.address
+    );
+    std::fs::write(&config, scrape).unwrap();
+    let mut child = Command::new(program)
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
+        .arg("--web.listen-address=127.0.0.1:0")
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let url = loop {
+        let line = lines.next_line().await.unwrap().expect("it says where it listens");
+        if let Some((_, address)) = line.split_once("msg=\"Listening on\" address=") {
+            break format!("http://{address}");
+        }
+    };
+    // Read to the end, so that it never waits for a reader.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    (child, url)
+}
+
+async fn until_needed(system: &System, needed: u64) {
+    let begun = Instant::now();
+    loop {
+        let fleet: Value = system.client().get("/v1/fleets/local").await.unwrap_or_else(|e| panic!("{e}"));
+        if fleet["needed"] == needed {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited until {needed} slots are needed: {fleet}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn vllm(running: u32, waiting: u32) -> String {
+    format!(
+        "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name=\"m\"}} {running}\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{{model_name=\"m\"}} {waiting}\n# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{{model_name=\"m\"}} 0.1\n"
+    )
+}
+
+/// The first explanation that has samples: Prometheus needs two scrapes for a rate.
+async fn explained(system: &System, arguments: &[&str]) -> Value {
+    let begun = Instant::now();
+    loop {
+        let explained = system.ebb_json(&[&["demand", "follow", "local", "--explain"], arguments].concat()).await;
+        if !explained["need"].is_null() {
+            return explained;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{explained:#}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
+    let system = System::start(4).await;
+    let exporter = Exporter::start(&vllm(6, 2)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, url) = prometheus(folder.path(), &exporter).await;
+    let formula =
+        ["--prometheus", &url, "--metrics", "vllm", "--selector", "model_name=\"m\"", "--requests-per-slot", "4"];
+    let explained = explained(&system, &formula).await;
+    assert_eq!(
+        (&explained["need"], &explained["load"]),
+        (&json!(3), &json!(2.0)),
+        "8 requests ÷ 4 ÷ 0.8: {explained:#}"
+    );
+    let before: Value = system.client().get("/v1/fleets/local").await.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(before["needed"], 0, "an explanation publishes nothing");
+
+    let mut follower = Command::new(EBB)
+        .args(["demand", "follow", "local"])
+        .args(formula)
+        .args(["--every", "1s", "--fall-after", "2s", "--lifetime", "5s", "--return-every", "1s"])
+        .env("EBB_URL", &system.service.ready().url)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    until_needed(&system, 3).await;
+    exporter.says(&vllm(0, 0));
+    until_needed(&system, 0).await;
+    exporter.says(&vllm(3, 0));
+    until_needed(&system, 1).await;
+
+    // Prometheus is gone: nothing new is lent (three slots wait to be borrowed), and then nothing at all.
+    server.kill().await.unwrap();
+    until_needed(&system, 4).await;
+    follower.start_kill().unwrap();
+    let mut said = String::new();
+    follower.stdout.take().unwrap().read_to_string(&mut said).await.unwrap();
+    assert!(said.contains("local needs 3 slots") && said.contains("nothing is known of its load"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn triton_and_dcgm_are_read_from_a_real_prometheus() {
+    let system = System::start(4).await;
+    let exporter = Exporter::start("").await;
+    exporter.says("# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 70\n# TYPE nv_inference_compute_infer_duration_us counter\nnv_inference_compute_infer_duration_us{model=\"m\"} 5000000\n# TYPE nv_inference_pending_request_count gauge\nnv_inference_pending_request_count{model=\"m\"} 6\n");
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, url) = prometheus(folder.path(), &exporter).await;
+    let dcgm = explained(&system, &["--prometheus", &url, "--metrics", "dcgm"]).await;
+    assert_eq!((&dcgm["load"], &dcgm["need"]), (&json!(1.6), &json!(2)), "{dcgm:#}");
+    let triton = explained(
+        &system,
+        &["--prometheus", &url, "--metrics", "triton", "--requests-per-slot", "3", "--window", "10s"],
+    )
+    .await;
+    assert_eq!(
+        (&triton["load"], &triton["need"]),
+        (&json!(2.0), &json!(3)),
+        "a counter that stands still executes nothing: {triton:#}"
+    );
+
+    // What is not there, and what is no Prometheus, says so.
+    let output = system
+        .ebb(&[
+            "demand",
+            "follow",
+            "local",
+            "--prometheus",
+            &system.service.ready().url,
+            "--metrics",
+            "dcgm",
+            "--explain",
+        ])
+        .await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no answer of Prometheus' HTTP API"), "{said}");
+}
