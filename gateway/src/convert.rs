@@ -131,6 +131,7 @@ pub fn job_progress(telemetry: &Telemetry) -> JobProgress {
         samples_per_second: telemetry.samples_per_second,
         step_us: telemetry.step_us,
         members: telemetry.members,
+        data_wait_us: telemetry.data_wait_us,
     }
 }
 
@@ -143,6 +144,7 @@ fn progress(telemetry: Telemetry) -> wire::Progress {
         samples_per_second: telemetry.samples_per_second,
         step_us: telemetry.step_us,
         members: telemetry.members,
+        data_wait_us: telemetry.data_wait_us,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::problem::{ApiError, Kind};
 use crate::read_model::ReadModel;
-use events_log::{EventLog, ReadError, Record, Stream};
+use events_log::{EventLog, ReadError, Record, Stream, passed_over};
 use events_public::FactPosition;
 use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::Batch;
@@ -251,7 +251,16 @@ impl FeedReader {
         let (mut next, mut batches) = (from, Vec::new());
         for record in records {
             next = record.offset.next();
-            if let Verdict::Counts(batch) = count(&mut counter, &record)? {
+            let verdict = match count(&mut counter, &record) {
+                // The follower has passed it over as well.
+                Err(FeedError::Record(unreadable))
+                    if passed_over(self.log.as_ref(), self.cell, &unreadable).await?.is_some() =>
+                {
+                    continue;
+                }
+                other => other?,
+            };
+            if let Verdict::Counts(batch) = verdict {
                 let batch = counted(record.offset, batch);
                 if end_of_record(batch.offset) > self.cursor {
                     batches.push(Arc::new(batch));

@@ -1,11 +1,11 @@
 //! The task that keeps the read model up to date: reads `events` and hands the model every record.
 //!
 //! One task per gateway, owned by `lib.rs`. A log that is away for a moment is waited for; a record that cannot be decoded
-//! stops the gateway, because a model that skipped a fact would lie.
+//! stops the gateway, because a model that skipped a fact would lie, unless an operator had it passed over.
 
 use crate::feed::{FeedError, READ_BYTES_MAX};
 use crate::read_model::{Progress, ReadModel};
-use events_log::{Advice, EventLog, ReadError, Stream};
+use events_log::{Advice, EventLog, ReadError, Stream, passed_over};
 use events_schema::{Cell, Offset};
 use shell::Pauses;
 use std::sync::Arc;
@@ -60,7 +60,12 @@ impl Follower {
         let records = self.log.read(Stream::Events, self.cell, self.next, READ_BYTES_MAX).await?;
         let nothing_new = records.is_empty();
         for record in records {
-            self.model.take(&record)?;
+            if let Err(unreadable) = self.model.take(&record) {
+                if passed_over(self.log.as_ref(), self.cell, &unreadable).await?.is_none() {
+                    return Err(unreadable.into());
+                }
+                self.model.pass_over(record.offset);
+            }
             self.next = record.offset.next();
         }
         // Offsets may have gaps at the end, so an empty read is also an end reached.

@@ -4,7 +4,7 @@
 
 use crate::wire::{DatasetBody, DatasetFiles, DatasetSource, DemandBody, FleetDeclaration};
 use controller_core::limits::RECLAIM_DEADLINE_MS_MAX;
-use events_schema::command::{Demand, OfferMode};
+use events_schema::command::{Demand, NEEDED_MAX, OfferMode, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX};
 use events_schema::dataset::parse_sample_shape;
 use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown};
 use events_schema::{DatasetName, Digest, ServerId, SlotId};
@@ -129,11 +129,10 @@ fn slot_list(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {
 /// `POST /v1/fleets/{fleet}/demand`: `{needed: N, sequence?}` or `{utilization: U, target?: T, sequence?}`.
 pub fn demand(body: &Value) -> Result<DemandBody, Problems> {
     let mut f = Fields::new("", body);
-    let needed = f.integer("needed", 0..=1_000_000);
-    let utilization = f.number("utilization", 0.0..=1e6);
-    let target = f.number("target", 0.05..=1.0);
-    // Half the range: above any number given there is still one to mint.
-    let sequence = f.integer("sequence", 0..=u64::MAX / 2);
+    let needed = f.integer("needed", 0..=u64::from(NEEDED_MAX));
+    let utilization = f.number("utilization", 0.0..=UTILIZATION_MILLI_MAX as f64 / 1e3);
+    let target = f.number("target", *TARGET_MILLI.start() as f64 / 1e3..=*TARGET_MILLI.end() as f64 / 1e3);
+    let sequence = f.integer("sequence", 0..=SEQUENCE_MAX);
     let given = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     match (given("needed"), given("utilization")) {
         (true, true) => f.wrong("utilization", "either `needed` or `utilization`, not both"),

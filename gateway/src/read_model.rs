@@ -59,6 +59,12 @@ impl Model {
         Ok(())
     }
 
+    /// Goes on behind a record that cannot be read.
+    fn pass_over(&mut self, unreadable: Offset) {
+        self.fold.pass_over(unreadable);
+        self.feed.mark(unreadable.next(), &self.fold.counter);
+    }
+
     /// Notes what else is asked for of a batch that counts, whose last record stands at `offset`.
     fn counts(&mut self, offset: Offset, batch: Batch) {
         for (index, fact) in (0u32..).zip(&batch.facts) {
@@ -120,6 +126,11 @@ impl ReadModel {
     /// Takes in the next record. Only the follower calls this.
     pub fn take(&self, record: &Record) -> Result<(), UnreadableEvent> {
         self.write().take(record)
+    }
+
+    /// Goes on behind a record that an operator had passed over. Only the follower calls this.
+    pub fn pass_over(&self, unreadable: Offset) {
+        self.write().pass_over(unreadable);
     }
 
     /// Says how far it is and wakes everybody who waits. Only the follower calls this.

@@ -165,6 +165,9 @@ pub struct Progress {
     pub step_us: u64,
     /// Executors in lock-step.
     pub members: u16,
+    /// For how long the leader waited for the samples of a step, in microseconds, over the last second or two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_wait_us: Option<u64>,
 }
 
 /// A change of a job's number of slots.

@@ -28,7 +28,7 @@ enum Slot {
     Own,
     Offered,
     Borrowed,
-    /// On its way back: since when by a demand, or by something else.
+    /// On its way back: from a job since when by a demand, or otherwise.
     Returning {
         demanded_ms: Option<u64>,
     },
@@ -180,7 +180,8 @@ impl Observer {
                 fleet.slots.insert(slot, Slot::Borrowed);
             }
             "slot.reclaimed.v1" => {
-                let demanded_ms = fleet.demand_ms.filter(|_| data["cause"] == "demand");
+                let used = fleet.slots.get(&slot) == Some(&Slot::Borrowed);
+                let demanded_ms = fleet.demand_ms.filter(|_| used && data["cause"] == "demand");
                 fleet.slots.insert(slot, Slot::Returning { demanded_ms });
             }
             "slot.returned.v1" => {
@@ -319,7 +320,7 @@ mod tests {
         assert!(observer.waits());
         slot(&mut observer, 2_040, "returned", "local/0");
         assert!(!observer.waits());
-        assert_eq!(counts(&observer, "slot_return_ms"), (2, 40));
+        assert_eq!(counts(&observer, "slot_return_ms"), (1, 40), "the other was idle, which is no feat");
         assert_eq!(counts(&observer, "demand_met_ms"), (1, 40));
         observer.end(3_000);
         let (fleets, _) = observer.lines();

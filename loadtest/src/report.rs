@@ -32,7 +32,7 @@ const fn count(name: &'static str, about: &'static str) -> Measure {
 /// Everything that is measured.
 pub const MEASURES: &[Measure] = &[
     latency("signal_answer_ms", "a signal was due → the API answered it"),
-    latency("slot_return_ms", "the fleet's demand counts → one slot that it takes back is free"),
+    latency("slot_return_ms", "the fleet's demand counts → one slot that a job was on is free"),
     latency("demand_met_ms", "the fleet's demand counts → the fleet has all the slots it needs"),
     latency("submit_answer_ms", "a job was due → the API answered it"),
     latency("first_step_ms", "the job is accepted → its first step is complete"),

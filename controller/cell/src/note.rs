@@ -4,7 +4,7 @@
 
 use events_rule::Stream;
 use events_rule::count::SkipCause;
-use events_schema::batch::InputStream;
+use events_schema::batch::{InputStream, PassOver};
 use events_schema::{Epoch, Offset, ServerId};
 use std::fmt;
 
@@ -58,6 +58,8 @@ pub enum Note {
         /// Why.
         cause: SkipCause,
     },
+    /// A record of `events` that cannot be read is passed over, as an operator said.
+    PassedOver(PassOver),
     /// A batch does not fit the log.
     BatchTooLarge {
         /// Inputs in it.
@@ -164,6 +166,7 @@ impl Note {
             Note::TookOver { .. } | Note::Skipped { .. } | Note::AgentThere { .. } => Urgency::Info,
             Note::TakeOverAgain { .. }
             | Note::Recovering { .. }
+            | Note::PassedOver(_)
             | Note::Log { .. }
             | Note::ReadWaits { .. }
             | Note::BatchTooLarge { .. }
@@ -203,6 +206,9 @@ impl fmt::Display for Note {
             Note::ReadWaits { stream, reason } => write!(f, "`{stream}` cannot be read now, trying until it can: {reason}"),
             Note::Skipped { offset, cause } => {
                 write!(f, "the record at offset {offset} of `events` has no effect: {}", cause.name())
+            }
+            Note::PassedOver(PassOver { offset, by, reason, .. }) => {
+                write!(f, "the record at offset {offset} of `events` cannot be read and is passed over, as {by} said: {reason}")
             }
             Note::BatchTooLarge { inputs, reason } => {
                 write!(f, "what follows from {inputs} inputs does not fit the log; taking them one by one: {reason}")

@@ -10,6 +10,7 @@ use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use controller_fold::{Fold, Positions};
+use events_rule::count::{UnreadableEvent, passes_over};
 use events_rule::{Record, Stream};
 use events_schema::batch::{EventRecord, InputStream, to_bytes};
 use events_schema::{Cell, Epoch, Offset};
@@ -51,6 +52,8 @@ enum Stage {
     Claiming(Option<Ticket>),
     /// Reads up to the claim.
     Reading { claim: Offset, read: Option<Ticket> },
+    /// A record cannot be read: looks behind it for an operator's word that it is passed over, then goes on with the stage before.
+    Seeking { unreadable: UnreadableEvent, from: Offset, read: Option<Ticket>, before: Box<Stage> },
     /// Asks where the inputs end.
     Ending { epoch: Epoch, ends: Ends },
 }
@@ -130,6 +133,9 @@ impl TakeOver {
             Stage::Checking(read) | Stage::Reading { read, .. } => {
                 *read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
             }
+            Stage::Seeking { from, read, .. } => {
+                *read = Some(around.out.read(Stream::Events, *from, PIECE_BYTES_MAX));
+            }
             Stage::Ending { ends, .. } => {
                 let streams = InputStream::ALL.map(Stream::from);
                 *ends = streams.into_iter().map(|stream| (stream, (around.out.ask_end(stream), None))).collect();
@@ -167,6 +173,7 @@ impl TakeOver {
         let (until, read) = match &self.stage {
             Stage::Checking(read) => (None, *read),
             Stage::Reading { claim, read } => (Some(*claim), *read),
+            Stage::Seeking { read, .. } if *read == Some(ticket) => return self.sought(records, around),
             _ => return Progress::Waiting,
         };
         if read != Some(ticket) {
@@ -174,7 +181,9 @@ impl TakeOver {
         }
         for record in records.iter().take_while(|record| until.is_none_or(|claim| record.offset <= claim)) {
             if let Err(unreadable) = self.fold.take(record) {
-                return CellFailure::Unreadable(unreadable).into();
+                let (from, before) = (record.offset.next(), Box::new(self.stage.clone()));
+                self.stage = Stage::Seeking { unreadable, from, read: None, before };
+                return self.request(around);
             }
         }
         match until {
@@ -182,6 +191,20 @@ impl TakeOver {
             Some(claim) if self.fold.known > claim || records.is_empty() => self.has_read(claim, around),
             _ => self.request(around),
         }
+    }
+
+    /// Some of what stands behind a record that cannot be read.
+    fn sought(&mut self, records: &[Record], around: &mut Surroundings<'_>) -> Progress {
+        let Stage::Seeking { unreadable, from, before, .. } = &mut self.stage else { return Progress::Waiting };
+        if let Some(word) = records.iter().find_map(|record| passes_over(record, unreadable)) {
+            self.fold.pass_over(word.offset);
+            self.stage = before.as_ref().clone();
+            around.out.note(Note::PassedOver(word));
+            return self.request(around);
+        }
+        let Some(last) = records.last() else { return CellFailure::Unreadable(unreadable.clone()).into() };
+        *from = last.offset.next();
+        self.request(around)
     }
 
     /// All of `events` is known, without a claim of ours at its end.
@@ -216,7 +239,9 @@ impl TakeOver {
     }
 
     pub fn read_failed(&mut self, ticket: Ticket, failure: ReadFailure, around: &mut Surroundings<'_>) -> Progress {
-        let (Stage::Checking(read) | Stage::Reading { read, .. }) = &self.stage else { return Progress::Waiting };
+        let (Stage::Checking(read) | Stage::Reading { read, .. } | Stage::Seeking { read, .. }) = &self.stage else {
+            return Progress::Waiting;
+        };
         if *read != Some(ticket) {
             return Progress::Waiting;
         }

@@ -4,8 +4,8 @@
 mod support;
 
 use events_rule::Stream;
-use events_schema::batch::{Batch, EventRecord, to_bytes};
-use events_schema::{Epoch, Sequence};
+use events_schema::batch::{Batch, EventRecord, PassOver, to_bytes};
+use events_schema::{Epoch, Offset, Sequence};
 use support::{LEASE_MS, WALL, World, has_dataset};
 
 /// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
@@ -60,6 +60,28 @@ fn a_marker_at_the_end_of_the_events_is_looked_at_once() {
     world.log.register("digits");
     world.pass(500);
     assert!(has_dataset(world.first().state(), "digits") && world.first().end.is_none());
+}
+
+/// One stray record ended a cell for good.
+#[test]
+fn a_record_that_no_ebb_wrote_is_passed_over_once_an_operator_said_so() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(500);
+    world.log.append(Stream::Events, b"hello".to_vec());
+    let stray = Offset(world.log.end(Stream::Events).0 - 1);
+    world.log.register("d2");
+    world.pass(500);
+    world.start("b");
+    world.pass(500);
+    assert!(world.controllers[1].end.is_some(), "nobody said so yet");
+    let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+    let word = EventRecord::PassOver(PassOver { offset: stray, by, at: WALL, reason });
+    world.log.append(Stream::Events, to_bytes(&word));
+    world.start("c");
+    world.pass(2_000);
+    let state = world.controllers[2].state();
+    assert!(world.controllers[2].end.is_none() && has_dataset(state, "d1") && has_dataset(state, "d2"));
 }
 
 /// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.

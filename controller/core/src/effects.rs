@@ -17,7 +17,7 @@ pub struct RetiredObject<'a> {
 }
 
 /// Checkpoints that were retired under `from` or a higher number, as far as they are remembered
-/// ([`crate::limits::RETIRED_MAX`]). Deleting one twice does no harm. A key that is none of its job's checkpoints, which an earlier build
+/// ([`crate::state::bounds::RETIRED_MAX`]). Deleting one twice does no harm. A key that is none of its job's checkpoints, which an earlier build
 /// took from a report, is nobody's to delete.
 pub fn retired_objects(state: &State, from: u64) -> impl Iterator<Item = RetiredObject<'_>> {
     state.retired.range_from(Bound::Included(&from)).filter_map(|(number, retired)| {

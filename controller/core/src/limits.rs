@@ -1,29 +1,19 @@
-//! Every bound and every duration of the core, each with its reason. Relations between them are checked at compile time.
+//! Every bound and every duration of what is decided, each with its reason. Relations between them are checked at compile time. The fold knows none of
+//! them: what follows from one stands in a fact. How much a state keeps is in `state/bounds.rs`.
 
 /// Unfinished jobs of a cell: a plan over so many stays under a second.
 pub const JOBS_LIVE_MAX: u64 = 100_000;
-/// Ended jobs remembered; the oldest is forgotten first (its model and checkpoints stay in the store).
-pub const JOBS_ENDED_MAX: usize = 100_000;
 /// Fleets of a cell: one per inference service of a thousand servers.
 pub const FLEETS_MAX: u64 = 1_000;
 /// Declared slots of a cell.
 pub const SLOTS_MAX: u64 = 100_000;
 /// Datasets of a cell.
 pub const DATASETS_MAX: u64 = 10_000;
-/// Newest command ids remembered, so that a repeated one has no second effect. A client repeats within minutes; at 1,000
-/// commands a second this is more than one and a half.
-pub const COMMANDS_REMEMBERED: usize = 100_000;
-/// Retired checkpoints remembered until their objects are deleted; a shell that is further behind leaves garbage, not harm.
-pub const RETIRED_MAX: usize = 10_000;
 /// An object that nothing counts is swept up when it is so old: longer than the slowest upload of the largest object that is not given
 /// up (80 GiB at 1 MiB a second), so that what is on its way is spared.
 pub const ORPHAN_AGE_MS: u64 = 24 * 3_600_000;
-/// Findings of damaged checkpoints that a job remembers.
-pub const DAMAGED_MAX: usize = 16;
 /// Characters that are kept of a text that an executor gives as a reason; the longest of ours is a fraction of it.
 pub const REASON_CHARS_MAX: usize = 2_000;
-/// Abandoned generations of a job that may still report themselves active.
-pub const ABANDONED_MAX: usize = 4;
 
 /// How long a server's agent has to be gone before the server is forgotten, if no fleet declares a slot of it: longer than any repair
 /// that ends with the same machine in the same place, and joining again costs it nothing.

@@ -70,6 +70,7 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         // Not a newcomer's business: it may have to go on from what the others leave.
         park: executor.replica && state.is_parking(&number.job),
         link_keys: Vec::new(),
+        writer: None,
     };
     Some(ExecutorOrder {
         executor: number.clone(),

@@ -6,7 +6,7 @@
 use controller_core::State;
 use events_rule::Record;
 use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, read_event};
-use events_schema::batch::{Batch, EventRecord, InputStream};
+use events_schema::batch::{Batch, EventRecord, InputStream, PassOver};
 use events_schema::{Cell, Epoch, Offset, TimeMs};
 
 /// First offset of each input stream that has not counted.
@@ -82,6 +82,8 @@ pub enum Folded {
     Claimed,
     /// A part of a batch whose last part is still to come.
     Incomplete,
+    /// An operator had a record before it passed over.
+    PassesOver(PassOver),
 }
 
 impl Fold {
@@ -121,7 +123,13 @@ impl Fold {
             Verdict::Skipped(cause) => Folded::Skipped(cause),
             Verdict::Claimed { .. } => Folded::Claimed,
             Verdict::Incomplete => Folded::Incomplete,
+            Verdict::PassesOver(word) => Folded::PassesOver(word),
         })
+    }
+
+    /// Goes on behind a record that cannot be read, because an operator had it passed over further down.
+    pub fn pass_over(&mut self, unreadable: Offset) {
+        self.known = unreadable.next();
     }
 
     fn apply(&mut self, batch: &Batch) {

@@ -6,13 +6,15 @@
 use controller_cell::{In, LinkEnd, LinkId};
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
 use events_schema::fact::Proposal;
-use events_schema::orders::{ControllerMessage, ExecutorOrder, LinkKey, Orders};
-use events_schema::{ExecutorId, JobId};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, LinkKey, Orders};
+use events_schema::report::Report;
+use events_schema::{ExecutorId, Generation, JobId, WriterToken};
 use shell::Chain;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use storage::keys::CheckpointName;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -48,9 +50,41 @@ impl CellSecret {
         *blake3::keyed_hash(self.0.bytes(), format!("{job}/link/{low}/{high}").as_bytes()).as_bytes()
     }
 
+    /// What a generation's members name their objects by. Nobody can derive it from that of another generation, nor from the job's key.
+    #[must_use]
+    pub fn writer(&self, job: &JobId, generation: Generation) -> WriterToken {
+        let derived = blake3::keyed_hash(self.0.bytes(), format!("{job}/writer/{generation}").as_bytes());
+        WriterToken(std::array::from_fn(|i| derived.as_bytes()[i]))
+    }
+
+    /// Whether a generation's members can have named something by this: it was issued for that generation, now or by an earlier build.
+    fn has_issued(&self, job: &JobId, generation: Generation, writer: WriterToken) -> bool {
+        writer == self.writer(job, generation) || writer == WriterToken::of(&self.job_key(job), generation)
+    }
+
+    /// What an agent says, as it is passed on: of a checkpoint whose name its members were not given only that somebody spoke of it, as the
+    /// builds before did, which had no tokens. It has no effect and is not repeated.
+    fn checked(&self, message: AgentMessage) -> AgentMessage {
+        match message {
+            AgentMessage::Report {
+                number,
+                at,
+                report: Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes },
+            } if !self.has_issued(&job, written_in, writer) => {
+                tracing::warn!(%job, %written_in, %step, "a checkpoint is reported under a name that was not issued; it does not count");
+                let name = CheckpointName { job: job.clone(), generation: written_in, step, writer: Some(writer) };
+                let manifest_key = name.manifest();
+                let report = Report::CheckpointWritten { job, generation, step, manifest_key, replica_digest, bytes };
+                AgentMessage::Report { number, at, report }
+            }
+            other => other,
+        }
+    }
+
     fn fill_in(&self, order: &mut ExecutorOrder) {
         let job = &order.executor.job;
         order.job.key = self.job_key(job);
+        order.job.writer = order.job.proposal.as_ref().map(|proposal| self.writer(job, proposal.generation));
         order.job.link_keys = self.link_keys(&order.executor, order.job.proposal.as_ref());
     }
 
@@ -89,10 +123,10 @@ impl Streams {
         let mailbox = Arc::new(Mailbox::default());
         self.links.insert(link, Arc::clone(&mailbox));
         let (receiver, sender) = connection.split();
-        let inputs = self.inputs.clone();
+        let (inputs, secret) = (self.inputs.clone(), self.secret.clone());
         self.tasks.spawn(async move {
             let end = tokio::select! {
-                () = listen(link, receiver, &inputs) => None,
+                () = listen(link, receiver, &inputs, &secret) => None,
                 end = mailbox.tell(&sender) => end,
             };
             match end {
@@ -158,10 +192,11 @@ impl Streams {
 }
 
 /// Passes on what an agent says until its stream is over.
-async fn listen(link: LinkId, mut receiver: AgentReceiver, inputs: &mpsc::Sender<In>) {
+async fn listen(link: LinkId, mut receiver: AgentReceiver, inputs: &mpsc::Sender<In>, secret: &CellSecret) {
     loop {
         match receiver.receive().await {
             Ok(Some(message)) => {
+                let message = secret.checked(message);
                 if inputs.send(In::Said { link, message }).await.is_err() {
                     return;
                 }
@@ -247,7 +282,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::fact::{Entry, Member};
-    use events_schema::{Generation, TimeMs};
+    use events_schema::{Digest, Step, TimeMs};
 
     #[test]
     fn keys_differ_by_job_and_by_cell_and_come_again() {
@@ -256,6 +291,37 @@ mod tests {
         assert_eq!(one.job_key(&a), one.clone().job_key(&a));
         assert_ne!(one.job_key(&a), one.job_key(&b));
         assert_ne!(one.job_key(&a), other.job_key(&a));
+    }
+
+    /// With tokens that follow from the job's key, whoever was in one generation knew the names of all later ones.
+    #[test]
+    fn each_generation_has_a_token_of_its_own_and_no_other_counts_for_it() {
+        let (cell, job) = (CellSecret::generate().unwrap(), JobId::parse("job-a").unwrap());
+        let (third, fourth) = (Generation(3), Generation(4));
+        let saved = |writer| AgentMessage::Report {
+            number: 1,
+            at: TimeMs(1),
+            report: Report::CheckpointSaved {
+                job: job.clone(),
+                generation: fourth,
+                step: Step(9),
+                written_in: fourth,
+                writer,
+                replica_digest: Digest::of(b"replica"),
+                bytes: 1,
+            },
+        };
+        let counts = |writer| cell.checked(saved(writer)) == saved(writer);
+        let of_key = WriterToken::of(&cell.job_key(&job), fourth);
+        assert!(counts(cell.writer(&job, fourth)) && counts(of_key), "also what executors of an earlier build write");
+        let other = CellSecret::generate().unwrap();
+        for wrong in [cell.writer(&job, third), other.writer(&job, fourth), WriterToken([0; 16])] {
+            assert!(!counts(wrong));
+        }
+        let AgentMessage::Report { number, report, .. } = cell.checked(saved(WriterToken([0; 16]))) else {
+            unreachable!()
+        };
+        assert!(number == 1 && matches!(report, Report::CheckpointWritten { .. }), "it is taken, and has no effect");
     }
 
     /// With one key for all executors of a job each could speak for any other, also after the job had begun anew without it.

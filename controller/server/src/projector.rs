@@ -4,7 +4,7 @@
 //! What is said of a fact is decided in `events/public`, which batches count in `events/rule`.
 
 use controller_cell::Committed;
-use events_log::{EventLog, PublicMessage, PublicTopic, Stream};
+use events_log::{EventLog, PublicMessage, PublicTopic, Stream, passed_over};
 use events_public::{CloudEvent, FactPosition, PublicEvent};
 use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::{Batch, EventRecord, from_bytes};
@@ -72,7 +72,14 @@ impl Projector {
                 {
                     installation = Some(incarnation);
                 }
-                if let Verdict::Counts(batch) = counter.offer(record.offset, read_event(&record)?) {
+                let event = match read_event(&record) {
+                    Ok(event) => event,
+                    Err(unreadable) => match again(|| passed_over(self.log.as_ref(), self.cell, &unreadable)).await {
+                        Some(_) => continue,
+                        None => return Err(unreadable),
+                    },
+                };
+                if let Verdict::Counts(batch) = counter.offer(record.offset, event) {
                     let events = events_of(installation.unwrap_or(0), self.cell, record.offset, &batch, after);
                     self.publish(&events).await;
                     after = events.last().map(|(place, _)| *place).or(after);

@@ -70,6 +70,7 @@ mod tests {
             samples_per_second: 1.0,
             step_us: 1,
             members: 1,
+            data_wait_us: None,
         }
     }
 

@@ -29,6 +29,7 @@ fn telemetry() -> Telemetry {
         samples_per_second: 1.0,
         step_us: 1,
         members: 1,
+        data_wait_us: None,
     }
 }
 

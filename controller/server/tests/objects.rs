@@ -39,7 +39,7 @@ impl Cell {
 
     fn name(&self, step: u64) -> CheckpointName {
         let generation = Generation(1);
-        let writer = Some(WriterToken::of(&self.secrets.cell.job_key(&job()), generation));
+        let writer = Some(self.secrets.cell.writer(&job(), generation));
         CheckpointName { job: job(), generation, step: Step(step), writer }
     }
 
@@ -99,8 +99,11 @@ async fn what_is_retired_is_deleted_and_what_nothing_counts_is_swept_up_after_a_
     let executor = orders.executors[0].executor.clone();
     agent.report(2, Report::ExecutorReady { executor, address: "127.0.0.1:1".to_owned() }).await;
     let orders = agent.orders(|orders| orders.executors.iter().any(|order| order.job.proposal.is_some())).await;
-    let writer = WriterToken::of(&orders.executors[0].job.key, Generation(1));
-    assert_eq!(Some(writer), cell.name(0).writer, "the order says by what its executor names what it writes");
+    assert_eq!(
+        orders.executors[0].job.writer,
+        cell.name(0).writer,
+        "the order says by what its executor names what it writes"
+    );
     let active = Report::GenerationActive { job: job(), generation: Generation(1), step: Step(0), pause_us: 1 };
     agent.report(3, active).await;
     let retired = objects(&cell.name(10));

@@ -6,7 +6,7 @@
 //!
 //! Reading order: this file (the trait), `url.rs` (which log a URL names), `embedded.rs` (one redb file, the default),
 //! `kafka.rs` (a cluster), `memory.rs` (for tests), `tail.rs` (the newest records, kept in memory by all three),
-//! `contract.rs` (what every log must do), `pass_over.rs` (a log without a stray record), `fleet_topics.rs` (topics of others). Which records count says `events/rule/src/count.rs`. Next on a job's path: `controller/server/src/lib.rs`.
+//! `contract.rs` (what every log must do), `pass_over.rs` (records that cannot be read), `fleet_topics.rs` (topics of others). Which records count says `events/rule/src/count.rs`. Next on a job's path: `controller/server/src/lib.rs`.
 
 mod embedded;
 mod error;
@@ -29,7 +29,7 @@ pub use fleet_topics::{FLEET_RECORD_LEN_MAX, FleetReader, FleetReading, FleetTop
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaLog;
 pub use memory::MemoryLog;
-pub use pass_over::passing_over;
+pub use pass_over::passed_over;
 pub use url::{KafkaUrl, LogUrl, LogUrlError, Sasl, TopicPrefix};
 
 pub use events_rule::{Bytes, RECORD_LEN_MAX, Record, Stream};

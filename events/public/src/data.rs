@@ -553,6 +553,10 @@ data! {
         step_us: u64,
         /// Processes that train it.
         members: u16,
+        /// For how long the leader waited for the samples of a step, in microseconds, over the last second or two: input that comes more slowly than it
+        /// is trained on.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data_wait_us: Option<u64>,
     }
 }
 

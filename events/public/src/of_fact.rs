@@ -107,7 +107,7 @@ fn of_executor(fact: &Fact) -> Option<PublicEvent> {
             executor: executor.to_string(),
             step: step.0,
         }),
-        Fact::ExecutorLeaving { executor, deadline, cause } => PublicEvent::ExecutorLeaving(ExecutorLeaving {
+        Fact::ExecutorLeaving { executor, deadline, cause, .. } => PublicEvent::ExecutorLeaving(ExecutorLeaving {
             job: executor.job.to_string(),
             executor: executor.to_string(),
             deadline: rfc3339(*deadline),
@@ -136,7 +136,7 @@ fn of_executor(fact: &Fact) -> Option<PublicEvent> {
         Fact::MemberKeepsUp { executor } => {
             PublicEvent::MemberKeepsUp(MemberKeepsUp { job: executor.job.to_string(), executor: executor.to_string() })
         }
-        Fact::ExecutorGone { executor, slot, exit } => PublicEvent::ExecutorGone(gone(executor, slot, exit)),
+        Fact::ExecutorGone { executor, slot, exit, .. } => PublicEvent::ExecutorGone(gone(executor, slot, exit)),
         _ => return None,
     })
 }
@@ -210,16 +210,18 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
                 usual_step_us: *usual_step_us,
             })
         }
-        Fact::GenerationAbandoned { job, generation, cause } => PublicEvent::GenerationAbandoned(GenerationAbandoned {
-            job: job.to_string(),
-            generation: generation.0,
-            cause: match cause {
-                fact::AbandonCause::Deadline => AbandonCause::Deadline,
-                fact::AbandonCause::MemberLost => AbandonCause::MemberLost,
-                fact::AbandonCause::Superseded => AbandonCause::Superseded,
-                fact::AbandonCause::Unlinked => AbandonCause::Unlinked,
-            },
-        }),
+        Fact::GenerationAbandoned { job, generation, cause, .. } => {
+            PublicEvent::GenerationAbandoned(GenerationAbandoned {
+                job: job.to_string(),
+                generation: generation.0,
+                cause: match cause {
+                    fact::AbandonCause::Deadline => AbandonCause::Deadline,
+                    fact::AbandonCause::MemberLost => AbandonCause::MemberLost,
+                    fact::AbandonCause::Superseded => AbandonCause::Superseded,
+                    fact::AbandonCause::Unlinked => AbandonCause::Unlinked,
+                },
+            })
+        }
         Fact::MemberDeparted { job, generation, executor, leader, step } => {
             PublicEvent::MemberDeparted(MemberDeparted {
                 job: job.to_string(),

@@ -14,7 +14,7 @@
 //! No I/O, no clock. Next on the path: `controller/cell/src/fold.rs`, which folds what counts.
 
 use crate::Record;
-use events_schema::batch::{Batch, DecodeError, EventRecord, Part, Taken, from_bytes, to_bytes};
+use events_schema::batch::{Batch, DecodeError, EventRecord, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::fact::Fact;
 use events_schema::{Epoch, Offset, Sequence};
 use minicbor::Encode;
@@ -36,6 +36,8 @@ pub enum Verdict {
     Incomplete,
     /// It has no effect.
     Skipped(SkipCause),
+    /// An operator had a record before it passed over. It touches nothing else, not even a batch whose parts stand on both sides of it.
+    PassesOver(PassOver),
 }
 
 /// Why a record has no effect.
@@ -106,7 +108,7 @@ impl Skipped {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the record at offset {offset} of `events` cannot be read. If a newer ebb wrote it, start that one; if no ebb did, \
-     `ebb up --pass-over-event {offset}` goes on without it"
+     `ebb log skip {offset} --reason TEXT` has every reader go on without it"
 )]
 pub struct UnreadableEvent {
     /// Where it stands.
@@ -120,6 +122,18 @@ pub struct UnreadableEvent {
 pub fn read_event(record: &Record) -> Result<EventRecord, UnreadableEvent> {
     let offset = record.offset;
     from_bytes(&record.bytes).map_err(|source| UnreadableEvent { offset, source })
+}
+
+/// What an operator says, in this record, of one before it that cannot be read: that it is passed over. A reader that meets such a record
+/// looks for this behind it, and stops at it if nobody says so.
+#[must_use]
+pub fn passes_over(record: &Record, unreadable: &UnreadableEvent) -> Option<PassOver> {
+    match from_bytes(&record.bytes) {
+        Ok(EventRecord::PassOver(word)) if word.offset == unreadable.offset && word.offset < record.offset => {
+            Some(word)
+        }
+        _ => None,
+    }
 }
 
 /// Applies the rule to the records of one cell's `events` stream, in order.
@@ -162,6 +176,7 @@ impl Counter {
                 self.next = Sequence(0);
                 Verdict::Claimed { epoch }
             }
+            EventRecord::PassOver(word) => Verdict::PassesOver(word),
             EventRecord::Batch(batch) => match self.check(&batch) {
                 Ok(()) => self.take(batch),
                 Err(cause) => {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use events_schema::batch::{InputStream, from_bytes};
+use events_schema::batch::{InputStream, PassOver, from_bytes};
 use events_schema::{JobId, TimeMs};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,11 @@ fn claim() -> EventRecord {
     EventRecord::Claim { controller: "c".to_owned(), incarnation: 1 }
 }
 
+fn word(offset: u64) -> EventRecord {
+    let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+    EventRecord::PassOver(PassOver { offset: Offset(offset), by, at: TimeMs(1), reason })
+}
+
 /// What each record of a log comes to: C claimed, B counts, I incomplete, or the cause of skipping.
 fn verdicts(log: &[EventRecord]) -> (Vec<String>, Counter) {
     let mut counter = Counter::new();
@@ -39,6 +44,7 @@ fn verdicts(log: &[EventRecord]) -> (Vec<String>, Counter) {
         Verdict::Counts(batch) => format!("B{}", batch.facts.len()),
         Verdict::Incomplete => "I".to_owned(),
         Verdict::Skipped(cause) => cause.name().to_owned(),
+        Verdict::PassesOver(word) => format!("over {}", word.offset),
     };
     let verdicts = log
         .iter()
@@ -62,6 +68,11 @@ fn the_rule_case_by_case() {
             "nor one whose predecessor is missing",
             vec![claim(), simple(0, 1), simple(0, 0), simple(0, 2)],
             vec!["C", "gap", "B1", "gap"],
+        ),
+        (
+            "an operator's word touches nothing, not even parts on both sides of it",
+            vec![claim(), part(0, 0, 0, 2), word(0), part(0, 0, 1, 2), simple(0, 1)],
+            vec!["C", "I", "over 0", "B2", "B1"],
         ),
         (
             "a newer claim silences the older writer",
@@ -399,12 +410,13 @@ proptest! {
             let parts = match record {
                 EventRecord::Claim { .. } => 0,
                 EventRecord::Batch(batch) => batch.part.map_or(1, |part| u64::from(part.count)),
+                EventRecord::PassOver(_) => 0,
             };
             match counter.offer(Offset(offset as u64), record.clone()) {
                 Verdict::Claimed { .. } => claims += 1,
                 Verdict::Counts(_) if parts == 1 => whole += 1,
                 Verdict::Counts(_) => merged += parts,
-                Verdict::Incomplete | Verdict::Skipped(_) => {}
+                Verdict::Incomplete | Verdict::Skipped(_) | Verdict::PassesOver(_) => {}
             }
         }
         let waiting = counter.parts.as_ref().map_or(0, |parts| u64::from(parts.seen));

@@ -1,10 +1,11 @@
-//! How facts stand in the `events` stream: claims and batches. One append is one record, so a batch is atomic on any log.
+//! How facts stand in the `events` stream: claims, batches, and what an operator had passed over. One append is one record, so a batch is atomic on any log.
 //!
 //! Which batches count is decided by one rule in `events/rule/src/count.rs`, not here.
 
 use crate::fact::Fact;
 use crate::{Epoch, Offset, Sequence, TimeMs};
 use minicbor::{Decode, Encode};
+use serde::Serialize;
 
 /// One record of the `events` stream.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -22,6 +23,26 @@ pub enum EventRecord {
     /// Facts.
     #[n(1)]
     Batch(#[n(0)] Batch),
+    /// An operator's word: a record before this one that cannot be read is passed over by every reader.
+    #[n(2)]
+    PassOver(#[n(0)] PassOver),
+}
+
+/// A record of `events` that no ebb wrote, or that is damaged, and that an operator had passed over.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct PassOver {
+    /// Where it stands. A record that can be read is not passed over, whatever is said of it.
+    #[n(0)]
+    pub offset: Offset,
+    /// The operator.
+    #[n(1)]
+    pub by: String,
+    /// When, by the operator's clock.
+    #[n(2)]
+    pub at: TimeMs,
+    /// Why.
+    #[n(3)]
+    pub reason: String,
 }
 
 /// The facts decided from some inputs.
@@ -126,6 +147,19 @@ pub fn from_bytes<T: for<'b> Decode<'b, ()>>(bytes: &[u8]) -> Result<T, DecodeEr
         Some((version, _)) => Err(DecodeError(format!("format version {version}, this build reads {FORMAT_VERSION}"))),
         None => Err(DecodeError("empty".to_owned())),
     }
+}
+
+/// Whether bytes that this build cannot read look like a record all the same, which another build may read: a version, then one array that begins
+/// with the number of its kind.
+#[must_use]
+pub fn looks_like_a_record(bytes: &[u8]) -> bool {
+    /// Versions are counted from 1, and there will never be many.
+    const VERSION_MAX: u8 = 31;
+    let Some((version, body)) = bytes.split_first() else { return false };
+    let mut decoder = minicbor::Decoder::new(body);
+    let array = matches!(decoder.array(), Ok(Some(1..))) && decoder.u32().is_ok();
+    let mut decoder = minicbor::Decoder::new(body);
+    (1..=VERSION_MAX).contains(version) && array && decoder.skip().is_ok() && decoder.position() == body.len()
 }
 
 /// Version of the record format; old versions are converted here when there are any.

@@ -13,7 +13,7 @@ pub const DIMENSIONS_MAX: usize = 4;
 pub const SAMPLE_ELEMENTS_MAX: u64 = 16_777_216;
 
 /// What one row of a dataset holds.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SampleShape {
     /// A tensor of 32-bit floats and the number of its class.
@@ -36,6 +36,38 @@ pub enum SampleShape {
         #[n(1)]
         vocabulary: u32,
     },
+}
+
+/// A shape as it stands in a record, whether or not it could have been given.
+#[derive(Decode)]
+enum ShapeRecord {
+    #[n(0)]
+    Classified {
+        #[n(0)]
+        shape: Vec<u32>,
+        #[n(1)]
+        classes: u32,
+    },
+    #[n(1)]
+    Tokens {
+        #[n(0)]
+        length: u32,
+        #[n(1)]
+        vocabulary: u32,
+    },
+}
+
+// By the same rule as a registration, so that no record holds a shape that could not have been given.
+impl<'b, C> Decode<'b, C> for SampleShape {
+    fn decode(d: &mut minicbor::Decoder<'b>, context: &mut C) -> Result<Self, minicbor::decode::Error> {
+        let at = d.position();
+        let shape = match ShapeRecord::decode(d, context)? {
+            ShapeRecord::Classified { shape, classes } => Self::Classified { shape, classes },
+            ShapeRecord::Tokens { length, vocabulary } => Self::Tokens { length, vocabulary },
+        };
+        let document = serde_json::to_value(&shape).unwrap_or(Value::Null);
+        parse_sample_shape("sample", &document).map_err(|problems| minicbor::decode::Error::message(problems).at(at))
+    }
 }
 
 /// A registered dataset as facts carry it; immutable: registering the same name with other content is refused.
@@ -114,7 +146,9 @@ pub fn parse_sample_shape(path: &str, value: &Value) -> Result<SampleShape, Prob
         });
         let legal = dimensions.filter(|d| {
             (1..=DIMENSIONS_MAX).contains(&d.len())
-                && d.iter().map(|&n| u64::from(n)).product::<u64>() <= SAMPLE_ELEMENTS_MAX
+                && d.iter()
+                    .try_fold(1, |all: u64, &n| all.checked_mul(n.into()))
+                    .is_some_and(|all| all <= SAMPLE_ELEMENTS_MAX)
         });
         if legal.is_none() {
             f.wrong(

@@ -162,6 +162,9 @@ pub enum Fact {
         /// Why.
         #[n(2)]
         cause: LeaveCause,
+        /// What it was judged to be; none in records of before facts said so.
+        #[n(3)]
+        verdict: Option<Verdict>,
     },
     /// Its process is reaped; the slot is free.
     #[n(14)]
@@ -175,6 +178,12 @@ pub enum Fact {
         /// How it ended.
         #[n(2)]
         exit: ExitCause,
+        /// What it was judged to be; none in records of before facts said so.
+        #[n(3)]
+        verdict: Option<Verdict>,
+        /// Set when it left a generation by itself: its leader's word about that is awaited until then.
+        #[n(4)]
+        awaited_until: Option<TimeMs>,
     },
     /// A membership for a job; in force when its leader has a ready from every member.
     #[n(15)]
@@ -214,6 +223,9 @@ pub enum Fact {
         /// Why.
         #[n(2)]
         cause: AbandonCause,
+        /// What it was judged to be; none in records of before facts said so.
+        #[n(3)]
+        verdict: Option<Verdict>,
     },
     /// A member left by itself (direct take-back); the generation goes on without it.
     #[n(18)]
@@ -902,6 +914,56 @@ pub enum ReclaimCause {
     /// The fleet was recalled.
     #[n(4)]
     Recall,
+}
+
+/// Whether something that happened to a job's executors is a failure, and what follows: judged once, when it was decided, so that every
+/// later build folds it to the same state, whatever it would judge itself.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// No failure.
+    #[n(0)]
+    Well,
+    /// A failure.
+    #[n(1)]
+    Failure(#[n(0)] Failure),
+}
+
+/// A failure of a job's executors.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Failure {
+    /// Who is answerable for it.
+    #[n(0)]
+    pub fault: Fault,
+    /// What happened, for the user.
+    #[n(1)]
+    pub what: String,
+    /// The wave of failures that it begins; none if it is one more of the last wave.
+    #[n(2)]
+    pub wave: Option<Wave>,
+}
+
+/// Who is answerable for a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The job's own program, which ended by itself. Too many of these fail the job.
+    #[n(0)]
+    Program,
+    /// A machine, a link or a bound of ours. It is tried again.
+    #[n(1)]
+    Infrastructure,
+}
+
+/// Failures at about the same time, which count as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+pub struct Wave {
+    /// Waves in a row, with this one.
+    #[n(0)]
+    pub in_a_row: u32,
+    /// No new executor is started before then.
+    #[n(1)]
+    pub pause_until: TimeMs,
 }
 
 /// Why a proposed generation is given up.

@@ -275,13 +275,14 @@ impl From<Digest> for String {
 }
 
 /// What the objects of one generation's checkpoints are named by beside job, generation and step; 32 hexadecimal characters as text.
-/// It derives from the key that the controller gives to the job's executors alone, so nobody else can name what they write.
+/// The controller issues it with the generation's proposal to those whom that concerns, so nobody else can name what they write, and who is in
+/// an earlier generation alone cannot name what counts for a later one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(transparent)]
 pub struct WriterToken(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 
 impl WriterToken {
-    /// The token of a generation of the job with this key.
+    /// The token that earlier builds gave a generation of the job with this key. Whoever was in one of its generations knew those of all.
     #[must_use]
     pub fn of(job_key: &[u8; 32], generation: Generation) -> Self {
         let derived = blake3::keyed_hash(job_key, &[&b"writer"[..], &generation.0.to_le_bytes()].concat());

@@ -8,7 +8,7 @@ use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
 use crate::report::Report;
-use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs};
+use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -138,8 +138,8 @@ pub struct JobOrder {
     /// The evaluation dataset.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
-    /// Secret shared by the job's executors; derived by the controller's server, never in the log. By
-    /// [`WriterToken::of`](crate::WriterToken::of) it names what they write.
+    /// Secret shared by the job's executors; derived by the controller's server, never in the log. Earlier builds name by
+    /// [`WriterToken::of`] what they write; this one does so only if it is given no `writer`.
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub key: [u8; 32],
@@ -153,6 +153,10 @@ pub struct JobOrder {
     #[n(6)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub link_keys: Vec<LinkKey>,
+    /// What the objects are named by that are written in the generation of `proposal`; derived like `key`, for each generation anew, and
+    /// given to those alone that the proposal concerns. None of an earlier controller, and without a proposal.
+    #[n(7)]
+    pub writer: Option<WriterToken>,
 }
 
 /// What two executors of a job know each other by, and nobody else knows. Numbers of executors are used once, so it serves for one pair
@@ -208,4 +212,9 @@ pub struct Telemetry {
     /// Executors in the generation.
     #[n(8)]
     pub members: u16,
+    /// For how long the leader waited for the samples of a step, in microseconds, averaged like `samples_per_second`: input that comes more
+    /// slowly than it is trained on. Not said by earlier builds.
+    #[n(9)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_wait_us: Option<u64>,
 }

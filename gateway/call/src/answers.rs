@@ -8,7 +8,7 @@ use events_schema::{CommandId, FleetId, JobId, Offset};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Answers kept: of exactly the commands that the controller remembers, so that an id is either known to both or new to both.
-const ANSWERS_MAX: usize = controller_core::limits::COMMANDS_REMEMBERED;
+const ANSWERS_MAX: usize = controller_core::state::bounds::COMMANDS_REMEMBERED;
 /// Accepted signals kept: each is asked for within seconds.
 const SIGNALS_MAX: usize = 8_192;
 /// Refused submits kept by their job: of those that were answered before they were decided, somebody looks for the job.

@@ -257,11 +257,12 @@ async fn progress_is_shown_and_is_no_change() {
             samples_per_second: 8.0,
             step_us: 7,
             members: 2,
+            data_wait_us: Some(3),
         })
     };
     let rig = Rig::with_telemetry(log, quick(), Arc::new(telemetry)).await;
     let before = rig.get("/v1/jobs/job-a").await;
-    let expected = json!({"step": 1, "steps_total": 9, "epoch": 0, "loss": 0.5, "samples_per_second": 8.0, "step_us": 7, "members": 2});
+    let expected = json!({"step": 1, "steps_total": 9, "epoch": 0, "loss": 0.5, "samples_per_second": 8.0, "step_us": 7, "members": 2, "data_wait_us": 3});
     assert_eq!(before.json["progress"], expected);
     step.store(2, Ordering::SeqCst);
     let after = rig.get("/v1/jobs/job-a").await;

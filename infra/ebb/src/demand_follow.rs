@@ -333,18 +333,18 @@ impl Prometheus {
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("query", query);
         let mut response = self.http.get(url).send().await.map_err(away)?;
+        let status = response.status();
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(away)? {
             if body.len() + piece.len() > ANSWER_LEN_MAX {
-                return Err(Failure::plain(format!(
-                    "{} answered more than {ANSWER_LEN_MAX} bytes; is it a Prometheus?",
-                    self.shown
-                )));
+                let what = format!("{} answered more than {ANSWER_LEN_MAX} bytes; is it a Prometheus?", self.shown);
+                return Err(Failure::plain(what));
             }
             body.extend_from_slice(&piece);
         }
-        sample(&body)
-            .map_err(|e| Failure::local(format!("Prometheus at {} gave no number for `{query}`", self.shown), e))
+        // It says why it refuses a query; a proxy before it, or itself while it starts, only that it does.
+        let refused = format!("Prometheus at {} gave no number for `{query}` (status {status})", self.shown);
+        sample(&body).map_err(|e| Failure::local(refused, e))
     }
 }
 

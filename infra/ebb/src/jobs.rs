@@ -178,8 +178,15 @@ fn print_job(output: Output, job: &Value) -> Result<(), Failure> {
 fn describe(job: &Job) -> String {
     let progress = job.progress.map(|p| {
         format!(
-            "step {}/{}, epoch {}, loss {:.4}, {:.0} samples/s, {} µs a step, {} executors",
-            p.step, p.steps_total, p.epoch, p.loss, p.samples_per_second, p.step_us, p.members
+            "step {}/{}, epoch {}, loss {:.4}, {:.0} samples/s, {} µs a step ({} µs waiting for data), {} executors",
+            p.step,
+            p.steps_total,
+            p.epoch,
+            p.loss,
+            p.samples_per_second,
+            p.step_us,
+            p.data_wait_us.unwrap_or(0),
+            p.members
         )
     });
     let reason = job.reason.as_ref().map(|r| format!("{} (policy {})", words(&r["cause"]), words(&r["policy"])));

@@ -71,7 +71,7 @@ pub async fn load(client: &Client, output: Output, args: &LoadArgs) -> Result<()
     }
     match output {
         Output::Json => print_json(&serde_json::to_value(&ran.report).unwrap_or_default()),
-        Output::Table => line(ran.report.to_string().trim_end()),
+        _ => line(ran.report.to_string().trim_end()),
     }
     let broken: Vec<String> =
         ran.report.thresholds.iter().filter(|v| !v.holds).map(|v| format!("{} {}", v.measure, v.stat)).collect();
@@ -98,7 +98,7 @@ fn print_schedule(output: Output, loaded: &Loaded) {
         .collect();
     match output {
         Output::Json => print_json(&json!(rows.into_iter().map(|(.., row)| row).collect::<Vec<_>>())),
-        Output::Table => rows.iter().for_each(|(at_s, what, _)| line(format!("{at_s:>9.3} s  {what}"))),
+        _ => rows.iter().for_each(|(at_s, what, _)| line(format!("{at_s:>9.3} s  {what}"))),
     }
 }
 

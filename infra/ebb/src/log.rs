@@ -1,18 +1,19 @@
-//! `ebb log`: looks at a log while no service is needed: whether it folds, what it comes to, and what stands in it. Reads only; the fold is the one that the
-//! controller and the gateway use.
+//! `ebb log`: looks at a log while no service is needed: whether it folds, what it comes to, and what stands in it. The fold is the one that the
+//! controller and the gateway use. Writes one thing only: an operator's word that a record is passed over.
 
 use crate::failure::Failure;
 use crate::output::{Output, bytes, json as print_json, pairs};
 use clap::{Args, Subcommand, ValueHint};
 use controller_core::invariants;
 use controller_fold::{Fold, Folded};
-use events_log::{EventLog, LogUrl, ReadError, Stream, read_range};
-use events_rule::count::UnreadableEvent;
-use events_schema::batch::Batch;
+use events_log::{EventLog, LogUrl, ReadError, Stream, passed_over};
+use events_rule::count::{UnreadableEvent, read_event};
+use events_schema::batch::{EventRecord, PassOver, looks_like_a_record, to_bytes};
 use events_schema::{Cell, Offset};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// What `ebb log` does.
 #[derive(Debug, Clone, Subcommand)]
@@ -21,6 +22,27 @@ pub enum LogCommand {
     Verify(LogArgs),
     /// Print what counts, a line of JSON for each batch
     Export(LogArgs),
+    /// Have every reader go on without a record of `events` that cannot be read; this is put on record in the log
+    ///
+    /// For records that no ebb wrote, or that are damaged: facts in them are lost. What can be read is never passed over. A log in a file is
+    /// written while its service is stopped; one on Kafka at any time.
+    Skip(SkipArgs),
+}
+
+/// Which record, and why.
+#[derive(Debug, Clone, Args)]
+pub struct SkipArgs {
+    /// Where it stands, as the failure that names it says.
+    pub offset: u64,
+    /// Why; whoever reads the log later will ask.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Who decided it.
+    #[arg(long, value_name = "NAME", env = "USER", default_value = "an operator")]
+    pub by: String,
+    /// Which log.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// Which log.
@@ -36,6 +58,10 @@ pub struct LogArgs {
 
 /// The only cell there is yet.
 const CELL: Cell = Cell(0);
+/// Bytes of the log held at once.
+const PIECE_BYTES_MAX: usize = 16 << 20;
+/// Characters of a name or reason that go on record: a sentence or two.
+const WORD_CHARS_MAX: usize = 500;
 /// Broken invariants that are shown; one broken state breaks many.
 const SHOWN_MAX: usize = 20;
 
@@ -47,6 +73,7 @@ struct Summary {
     facts: u64,
     skipped: u64,
     claims: u64,
+    passed_over: Vec<PassOver>,
 }
 
 /// Why a log cannot be folded.
@@ -63,7 +90,59 @@ pub async fn log(command: &LogCommand, output: Output) -> Result<(), Failure> {
     match command {
         LogCommand::Verify(args) => verify(args, output).await,
         LogCommand::Export(args) => export(args).await,
+        LogCommand::Skip(args) => skip(args, output).await,
     }
+}
+
+/// Puts on record that a record is passed over, if it is one that cannot be read and no other build could have written.
+async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
+    let (by, reason) = (args.by.trim(), args.reason.trim());
+    let fits = |text: &str| (1..=WORD_CHARS_MAX).contains(&text.chars().count());
+    if !fits(by) || !fits(reason) {
+        return Err(Failure::Usage(format!("--reason and --by each take 1 to {WORD_CHARS_MAX} characters")));
+    }
+    let log = open(&args.log).await?;
+    let offset = Offset(args.offset);
+    let cannot = |error: ReadError| Failure::local("the log cannot be read", error);
+    let there = log.read(Stream::Events, CELL, offset, 1).await.map_err(cannot)?;
+    let Some(record) = there.first().filter(|record| record.offset == offset) else {
+        return Err(Failure::plain(format!("no record of `events` stands at offset {offset}")));
+    };
+    let Err(unreadable) = read_event(record) else {
+        return Err(Failure::plain(format!(
+            "the record at offset {offset} can be read, so it counts and is never passed over"
+        )));
+    };
+    if looks_like_a_record(&record.bytes) {
+        return Err(Failure::plain(format!(
+            "the record at offset {offset} was written by another build of ebb ({}); start the build that wrote it, whose facts would be lost",
+            unreadable.source
+        )));
+    }
+    let known = passed_over(log.as_ref(), CELL, &unreadable).await.map_err(cannot)?;
+    let word = match known {
+        Some(word) => word,
+        None => {
+            let (by, reason) = (by.to_owned(), reason.to_owned());
+            let word = PassOver { offset, by, at: shell::wall_clock(), reason };
+            let record = to_bytes(&EventRecord::PassOver(word.clone()));
+            let failed =
+                |error| Failure::local("it is not on record; look with `ebb log verify` before you try again", error);
+            log.append(Stream::Events, CELL, record).await.map_err(failed)?;
+            word
+        }
+    };
+    match output {
+        Output::Json => print_json(&json!({"passed_over": word})),
+        Output::Table => bytes(pairs(&[("passed over", shown(&word))]).as_bytes()),
+    }
+    Ok(())
+}
+
+fn shown(word: &PassOver) -> String {
+    // The last second that humantime can write is in the year 9999.
+    let at = UNIX_EPOCH + Duration::from_millis(word.at.0.min(253_402_300_799_000));
+    format!("offset {}, by {} at {}: {}", word.offset, word.by, humantime::format_rfc3339_seconds(at), word.reason)
 }
 
 async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {
@@ -73,12 +152,16 @@ async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {
         "records": summary.records, "batches": summary.batches, "facts": summary.facts, "claims": summary.claims,
         "skipped": summary.skipped, "next_offset": summary.fold.known, "jobs": summary.fold.state.jobs().count(),
         "installation": summary.fold.installation.map(|name| format!("{name:016x}")),
-        "state_digest": summary.fold.state.digest().to_string(),
+        "state_digest": summary.fold.state.digest().to_string(), "passed_over": summary.passed_over,
         "broken": broken.iter().take(SHOWN_MAX).map(|b| json!({"invariant": b.invariant, "detail": b.detail})).collect::<Vec<_>>(),
     });
     match output {
         Output::Json => print_json(&document),
-        Output::Table => bytes(pairs(&rows(&document)).as_bytes()),
+        Output::Table => {
+            let mut rows = rows(&document);
+            rows.extend(summary.passed_over.iter().map(|word| ("passed over", shown(word))));
+            bytes(pairs(&rows).as_bytes());
+        }
     }
     match broken.len() {
         0 => Ok(()),
@@ -110,10 +193,16 @@ fn rows(document: &Value) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A line of JSON for each batch that counts, with the facts as the controller wrote them.
+/// A line of JSON for each batch that counts, with the facts as the controller wrote them, and for each word of an operator.
 async fn export(args: &LogArgs) -> Result<(), Failure> {
-    fold(args, |offset, batch| {
-        let line = json!({"offset": offset, "at_ms": batch.at, "epoch": batch.epoch, "sequence": batch.sequence, "facts": batch.facts});
+    fold(args, |offset, folded| {
+        let line = match folded {
+            Folded::Counts(batch) => {
+                json!({"offset": offset, "at_ms": batch.at, "epoch": batch.epoch, "sequence": batch.sequence, "facts": batch.facts})
+            }
+            Folded::PassesOver(word) => json!({"offset": offset, "at_ms": word.at, "passes_over": word}),
+            Folded::Skipped(_) | Folded::Claimed | Folded::Incomplete => return,
+        };
         bytes(format!("{line}\n").as_bytes());
     })
     .await
@@ -121,31 +210,63 @@ async fn export(args: &LogArgs) -> Result<(), Failure> {
 }
 
 /// Folds a log from its beginning to its end now.
-async fn fold(args: &LogArgs, mut counts: impl FnMut(Offset, &Batch)) -> Result<Summary, Failure> {
+async fn fold(args: &LogArgs, show: impl FnMut(Offset, &Folded)) -> Result<Summary, Failure> {
     let log = open(args).await?;
-    let cannot = |error: FoldError| Failure::local("the log cannot be folded", error);
-    let end = log.end(Stream::Events, CELL).await.map_err(|error| cannot(error.into()))?;
-    let mut summary = Summary { fold: Fold::new(CELL), records: 0, batches: 0, facts: 0, skipped: 0, claims: 0 };
-    read_range::<FoldError>(log.as_ref(), Stream::Events, CELL, Offset(0), end, |record| {
-        summary.records += 1;
-        match summary.fold.take(&record)? {
-            Folded::Counts(batch) => {
-                summary.batches += 1;
-                summary.facts += batch.facts.len() as u64;
-                counts(record.offset, &batch);
-            }
-            Folded::Skipped(_) => summary.skipped += 1,
-            Folded::Claimed => summary.claims += 1,
-            Folded::Incomplete => {}
-        }
-        Ok(())
-    })
-    .await
-    .map_err(cannot)?;
+    let summary =
+        fold_all(log.as_ref(), show).await.map_err(|error| Failure::local("the log cannot be folded", error))?;
     if summary.records == 0 {
         return Err(Failure::plain("nothing stands in this log; check --data or --log"));
     }
     Ok(summary)
+}
+
+async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> Result<Summary, FoldError> {
+    let end = log.end(Stream::Events, CELL).await?;
+    let mut summary = Summary {
+        fold: Fold::new(CELL),
+        records: 0,
+        batches: 0,
+        facts: 0,
+        skipped: 0,
+        claims: 0,
+        passed_over: Vec::new(),
+    };
+    loop {
+        let records = log.read(Stream::Events, CELL, summary.fold.known, PIECE_BYTES_MAX).await?;
+        if records.is_empty() || summary.fold.known >= end {
+            return Ok(summary);
+        }
+        for record in records.iter().take_while(|record| record.offset < end) {
+            summary.records += 1;
+            match summary.fold.take(record) {
+                Ok(folded) => {
+                    summary.count(&folded);
+                    show(record.offset, &folded);
+                }
+                Err(unreadable) => match passed_over(log, CELL, &unreadable).await? {
+                    Some(word) => {
+                        summary.fold.pass_over(word.offset);
+                        summary.passed_over.push(word);
+                    }
+                    None => return Err(unreadable.into()),
+                },
+            }
+        }
+    }
+}
+
+impl Summary {
+    fn count(&mut self, folded: &Folded) {
+        match folded {
+            Folded::Counts(batch) => {
+                self.batches += 1;
+                self.facts += batch.facts.len() as u64;
+            }
+            Folded::Skipped(_) => self.skipped += 1,
+            Folded::Claimed => self.claims += 1,
+            Folded::Incomplete | Folded::PassesOver(_) => {}
+        }
+    }
 }
 
 async fn open(args: &LogArgs) -> Result<Arc<dyn EventLog>, Failure> {
@@ -168,4 +289,51 @@ async fn open(args: &LogArgs) -> Result<Arc<dyn EventLog>, Failure> {
             error,
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    async fn run(command: LogCommand) -> Result<(), String> {
+        log(&command, Output::Json).await.map_err(|failure| shell::Chain(&failure).to_string())
+    }
+
+    #[tokio::test]
+    async fn a_record_that_no_ebb_wrote_is_passed_over_by_a_word_that_stays_on_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = LogArgs { data: folder.path().to_owned(), log: None };
+        let file = crate::home::log_file(folder.path());
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let claim = to_bytes(&EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 });
+        // The last looks like a record with a kind that this build does not know.
+        let records = [claim.clone(), b"hello".to_vec(), claim, vec![1, 0x82, 0x18, 99, 0x80]];
+        let written = events_log::open(&LogUrl::file(file)).await.unwrap();
+        for record in &records[..3] {
+            written.append(Stream::Events, CELL, record.clone()).await.unwrap();
+        }
+        drop(written);
+        let skip = |offset: u64, reason: &str| {
+            let (reason, by) = (reason.to_owned(), "ada".to_owned());
+            run(LogCommand::Skip(SkipArgs { offset, reason, by, log: args.clone() }))
+        };
+        let said = run(LogCommand::Verify(args.clone())).await.unwrap_err();
+        assert!(said.contains("ebb log skip 1 "), "{said}");
+        assert!(skip(0, "why not").await.unwrap_err().contains("can be read"));
+        assert!(skip(9, "why not").await.unwrap_err().contains("no record"));
+        assert!(skip(1, " ").await.unwrap_err().contains("--reason"));
+        skip(1, "a stray producer").await.unwrap();
+        skip(1, "said twice, written once").await.unwrap();
+        let summary = fold(&args, |_, _| {}).await.unwrap();
+        assert_eq!((summary.records, summary.claims, summary.passed_over.len()), (4, 2, 1));
+        let word = &summary.passed_over[0];
+        assert_eq!((word.offset, word.by.as_str(), word.reason.as_str()), (Offset(1), "ada", "a stray producer"));
+        drop(summary);
+        run(LogCommand::Verify(args.clone())).await.unwrap();
+        let written = open(&args).await.unwrap();
+        let newer = written.append(Stream::Events, CELL, records[3].clone()).await.unwrap();
+        drop(written);
+        assert!(skip(newer.0, "why not").await.unwrap_err().contains("another build"), "its facts would be lost");
+    }
 }

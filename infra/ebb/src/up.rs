@@ -76,7 +76,7 @@ impl Running {
             Some(text) => LogUrl::parse(text).map_err(|e| Failure::Usage(e.to_string()))?,
             None => LogUrl::file(home.log_file()),
         };
-        let log = open::log(&log_url, &args.pass_over_event).await?;
+        let log = open::log(&log_url).await?;
         let store_url = args.store.clone().map_or_else(|| home.store_url(), Ok)?;
         let store = open::store(&store_url).await?;
         let parts = ControllerParts {

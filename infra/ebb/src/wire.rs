@@ -264,6 +264,8 @@ pub struct Progress {
     pub step_us: u64,
     /// Executors in lock-step.
     pub members: u16,
+    /// For how long the leader waited for the samples of a step.
+    pub data_wait_us: Option<u64>,
 }
 
 /// A change of a job's slots.

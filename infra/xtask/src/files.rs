@@ -10,6 +10,19 @@ const LONGER: &[(&str, &str)] =
     &[("events/schema/src/fact.rs", "one closed list: every fact with its number and documentation")];
 /// Folders that hold sources of ours.
 const SOURCES: &[&str] = &["gateway", "controller", "workers", "storage", "events", "infra", "loadtest"];
+/// Folders whose files may not name something, each with its reason.
+const APART: &[(&str, &str, &str)] = &[
+    (
+        "controller/core/src/apply/",
+        "limits::",
+        "the fold judges nothing: what follows from a limit of policy stands in a fact",
+    ),
+    (
+        "controller/core/src/state/",
+        "limits::",
+        "a state judges nothing: what follows from a limit of policy stands in a fact",
+    ),
+];
 /// Documents whose paths are checked.
 const DOCUMENTS: &[&str] = &["docs/architecture.md", "README.md", "CONTRIBUTING.md"];
 /// Folders nested deeper than this are a mistake (and a loop of links ends here).
@@ -75,6 +88,9 @@ fn file(name: &str, text: &str) -> Vec<String> {
     if lines > LINES_MAX && !LONGER.iter().any(|(listed, _)| *listed == name) {
         violations.push(format!("{name}: {lines} lines without tests, more than {LINES_MAX}; it is two things"));
     }
+    for (_, word, why) in APART.iter().filter(|(folder, word, _)| name.starts_with(folder) && text.contains(word)) {
+        violations.push(format!("{name} names `{word}`: {why}"));
+    }
     violations
 }
 
@@ -99,6 +115,9 @@ mod tests {
         assert_eq!(file("a.rs", &long).len(), 1);
         let tested = format!("//! a\n#[cfg(test)]\n{}", "\n".repeat(LINES_MAX));
         assert!(file("a.rs", &tested).is_empty());
+        let judging = "//! a\nuse crate::limits::READY_DEADLINE_MS;\n";
+        assert_eq!(file("controller/core/src/apply/jobs.rs", judging).len(), 1);
+        assert!(file("controller/core/src/decide/jobs.rs", judging).is_empty());
     }
 
     #[test]

@@ -413,7 +413,7 @@ impl World {
                 if self.reference(&job).replica(step)[..PARAMETERS] != parameters[..] {
                     self.found("a gradient is of its step's parameters", format!("{pid:?} step {step} rank {rank}"));
                 }
-                (Done::Gradient { weight: 1.0, loss: 1.0 }, unit_us)
+                (Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }, unit_us)
             }
             Unit::Update { step, from } => {
                 self.update(pid, step, from);

@@ -367,7 +367,7 @@ impl World {
         match self.log.counter.offer(record.offset, event) {
             Verdict::Claimed { .. } => self.log.claims += 1,
             Verdict::Counts(batch) => self.count(&batch),
-            Verdict::Incomplete | Verdict::Skipped(_) => {}
+            Verdict::Incomplete | Verdict::Skipped(_) | Verdict::PassesOver(_) => {}
         }
     }
 

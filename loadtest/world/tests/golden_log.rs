@@ -116,9 +116,15 @@ fn of_failures() -> Vec<Vec<u8>> {
     let ready = |number| Fact::ExecutorReady { executor: executor(number), address: format!("host-1:{number}") };
     let leaving = |number, deadline| {
         let cause = LeaveCause::Useless;
-        Fact::ExecutorLeaving { executor: executor(number), deadline: TimeMs(deadline), cause }
+        Fact::ExecutorLeaving { executor: executor(number), deadline: TimeMs(deadline), cause, verdict: None }
     };
-    let gone = |number, exit| Fact::ExecutorGone { executor: executor(number), slot: slot(number), exit };
+    let gone = |number, exit| Fact::ExecutorGone {
+        executor: executor(number),
+        slot: slot(number),
+        exit,
+        verdict: None,
+        awaited_until: None,
+    };
     let proposal = |generation, entry, members: &[u32]| {
         let members: Vec<Member> = members
             .iter()
@@ -128,8 +134,12 @@ fn of_failures() -> Vec<Vec<u8>> {
         let proposal = Proposal { generation: Generation(generation), entry, members, leader, deadline };
         Fact::GenerationProposed { job: job.clone(), proposal }
     };
-    let abandoned =
-        |generation, cause| Fact::GenerationAbandoned { job: job.clone(), generation: Generation(generation), cause };
+    let abandoned = |generation, cause| Fact::GenerationAbandoned {
+        job: job.clone(),
+        generation: Generation(generation),
+        cause,
+        verdict: None,
+    };
     let active = |generation| {
         let (job, step) = (job.clone(), Step(generation * 10));
         Fact::GenerationActive { job, generation: Generation(generation), step, pause_us: 5 }

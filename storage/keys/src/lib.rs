@@ -8,8 +8,9 @@
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |
 //!
-//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN derives from the key that
-//! the controller gives to the job's executors, so only they can name what they write; earlier builds wrote `gG-sS` alone, which is still read and deleted.
+//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is issued by the controller with the generation's proposal,
+//! so only its members can name what they write, and who is in an earlier generation cannot name what counts for a later one. Earlier builds derived
+//! it from a key of the job, and before that wrote `gG-sS` alone; both are still read and deleted.
 //! The controller deletes a checkpoint when it retires it, and sweeps up what can never count any more.
 //!
 //! Pure: nothing here reads or writes a store. No key is a folder of another key (some S3 servers keep keys as files). Generation and

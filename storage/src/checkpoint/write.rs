@@ -5,7 +5,7 @@ use crate::keys::CheckpointName;
 use crate::object::Object;
 use crate::retry::StoreFault;
 use bytes::Bytes;
-use events_schema::Digest;
+use events_schema::{Digest, Generation};
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -29,6 +29,12 @@ pub enum CheckpointWriteError {
     Taken {
         /// Key of the manifest.
         key: String,
+    },
+    /// The controller has not said yet by what the objects of this generation are named. The job goes on; it is tried again.
+    #[error("the controller has not said by what the checkpoints of generation {generation} are named")]
+    Unnamed {
+        /// Which.
+        generation: Generation,
     },
     /// The manifest that was to be written is not whole. A bug of the caller; stop.
     #[error("manifest is not whole")]

@@ -6,12 +6,14 @@
 
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
+use crate::tokens::WriterTokens;
 use events_schema::{Digest, JobId, WriterToken};
 use object_store::ObjectStore;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 use storage::checkpoint::{
     CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
     write_manifest, write_model, write_shard,
@@ -21,6 +23,9 @@ use workers_session::{CheckpointId, ShardWritten};
 
 /// Tasks waiting: a shard, and a manifest of the one before.
 const TASKS_MAX: usize = 2;
+/// For how long the order is awaited that says by what a generation's objects are named: the leader's word of it may come first.
+const TOKEN_WAIT: Duration = Duration::from_secs(5);
+
 /// What there is to write.
 pub enum Task {
     /// A part of the replica.
@@ -65,13 +70,17 @@ struct Writer {
     class: Digest,
     replica_len: u64,
     inbox: SyncSender<Event>,
-    /// The job's: what its executors write is named by it.
-    key: [u8; 32],
+    tokens: Arc<WriterTokens>,
 }
 
 impl CheckpointWriter {
     /// Starts the thread for a job.
-    pub fn start(program: &Program, class: Digest, key: [u8; 32], inbox: SyncSender<Event>) -> io::Result<Self> {
+    pub fn start(
+        program: &Program,
+        class: Digest,
+        tokens: Arc<WriterTokens>,
+        inbox: SyncSender<Event>,
+    ) -> io::Result<Self> {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
         let writer = Writer {
             runtime: Arc::clone(&program.runtime),
@@ -81,7 +90,7 @@ impl CheckpointWriter {
             class,
             replica_len: program.update.replica_len() as u64,
             inbox,
-            key,
+            tokens,
         };
         std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
         Ok(Self { tasks, backlog: VecDeque::new() })
@@ -136,10 +145,11 @@ impl Writer {
         }
     }
 
-    fn name(&self, checkpoint: CheckpointId) -> (CheckpointName, WriterToken) {
+    fn name(&self, checkpoint: CheckpointId) -> Result<(CheckpointName, WriterToken), CheckpointWriteError> {
         let (step, generation) = (checkpoint.step, checkpoint.tag.generation);
-        let writer = WriterToken::of(&self.key, generation);
-        (CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }, writer)
+        let writer = self.tokens.wait_for(generation, TOKEN_WAIT);
+        let writer = writer.ok_or(CheckpointWriteError::Unnamed { generation })?;
+        Ok((CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }, writer))
     }
 
     fn write_shard(
@@ -149,7 +159,7 @@ impl Writer {
         count: u16,
         replica: Arc<Vec<f32>>,
     ) -> Result<Event, CheckpointWriteError> {
-        let (name, _) = self.name(checkpoint);
+        let (name, _) = self.name(checkpoint)?;
         let shards = cut_shards(replica.len() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
@@ -170,7 +180,7 @@ impl Writer {
     }
 
     fn write_manifest(&self, checkpoint: CheckpointId, shards: &[ShardWritten]) -> Result<Event, CheckpointWriteError> {
-        let (name, writer) = self.name(checkpoint);
+        let (name, writer) = self.name(checkpoint)?;
         let record = |s: &ShardWritten| ShardRecord {
             key: name.shard(u32::from(s.index)),
             first_element: s.first_element,

@@ -2,6 +2,7 @@
 
 use crate::inbox::Event;
 use crate::keys::LinkKeys;
+use crate::tokens::WriterTokens;
 use events_schema::batch::{DecodeError, from_bytes, to_bytes};
 use events_schema::control::{CONTROL_FRAME_LEN_MAX, FromExecutor, ToExecutor};
 use minicbor::{Decode, Encode};
@@ -70,12 +71,13 @@ impl<W: Write> Agent<W> {
 }
 
 /// Reads the agent's frames until the pipe ends. Ends the process by itself on `Stop` and with the agent, so that neither waits for the
-/// trainer to look up from a gradient; for the same reason keys of links are learned here.
-pub(crate) fn listen(mut input: impl Read, inbox: &SyncSender<Event>, keys: &LinkKeys) {
+/// trainer to look up from a gradient; for the same reason keys of links and names of objects are learned here.
+pub(crate) fn listen(mut input: impl Read, inbox: &SyncSender<Event>, keys: &LinkKeys, tokens: &WriterTokens) {
     loop {
         let event = match read_frame(&mut input) {
             Ok(Some(ToExecutor::Order(order))) => {
                 keys.learn(&order.link_keys);
+                tokens.learn(&order);
                 Event::Order(order)
             }
             Ok(Some(ToExecutor::Leave { within_ms })) => Event::Leave { within_ms },

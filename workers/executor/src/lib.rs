@@ -4,7 +4,7 @@
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
-//! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `restore.rs`, `life.rs` (the word of life), [`program`] (what a job
+//! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), [`program`] (what a job
 //! computes) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod collective;
@@ -23,6 +23,7 @@ mod network;
 mod perform;
 mod replica;
 mod restore;
+mod tokens;
 mod trainer;
 
 pub use plain::{PlainRun, train_plain, train_plain_steps};
@@ -40,6 +41,7 @@ use life::Life;
 use network::Network;
 use std::io;
 use std::sync::Arc;
+use tokens::WriterTokens;
 use trainer::Trainer;
 use workers_session::Peer;
 
@@ -94,10 +96,11 @@ pub fn run() -> Result<(), ExecutorError> {
     }
     let (inbox, events) = inbox::inbox();
     let keys = Arc::new(LinkKeys::of(&start.order.link_keys));
-    let (listener, learning) = (inbox.clone(), Arc::clone(&keys));
+    let tokens = Arc::new(WriterTokens::of(&start.order));
+    let (listener, learning, naming) = (inbox.clone(), Arc::clone(&keys), Arc::clone(&tokens));
     std::thread::Builder::new()
         .name("ebb-agent".to_owned())
-        .spawn(move || listen(io::stdin().lock(), &listener, &learning))?;
+        .spawn(move || listen(io::stdin().lock(), &listener, &learning, &naming))?;
     let ExecutorStart { executor, store_url, listen_host, order, .. } = *start;
     let program = match Program::open(executor.job.clone(), &order, &store_url) {
         Ok(program) => program,
@@ -116,7 +119,7 @@ pub fn run() -> Result<(), ExecutorError> {
     let network = Network::listen(&listen_host, identity, inbox.clone())?;
     life.count_sent(network.bulk_counter());
     let address = network.address().to_string();
-    let checkpoints = CheckpointWriter::start(&program, found, order.key, inbox.clone())?;
+    let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;
     agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
     let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, life);
     Ok(trainer.run(&order, &events)?)

@@ -67,9 +67,11 @@ impl<W: Write> Trainer<W> {
         let computed = match unit {
             Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, parameters).map(Done::Evaluated),
             Unit::Gradient { step, rank } => {
+                let waited = program.data_waited();
                 let gradient = |buffer: &mut [f32]| program.gradient(rank, step, parameters, buffer);
                 let sums = self.sums.compute(rank, gradient);
-                sums.map(|sums| Done::Gradient { weight: sums.weight, loss: sums.loss })
+                let data_wait = program.data_waited().saturating_sub(waited);
+                sums.map(|sums| Done::Gradient { weight: sums.weight, loss: sums.loss, data_wait })
             }
             Unit::Update { step, from } => {
                 self.update(step, from);

@@ -8,6 +8,7 @@ use events_schema::{Digest, JobId, Rank, Step};
 use object_store::ObjectStore;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, Chance, Engine, EngineError, Sums, Update};
 use workers_session::RankMetrics;
@@ -161,6 +162,12 @@ impl Program {
         let samples = self.training.samples_blocking(rank, step)?;
         let chance = Chance { seed: self.spec.seed, rank, step };
         Ok(self.engine.gradient(parameters, &samples, chance, gradient)?)
+    }
+
+    /// For how long samples to train on were waited for so far.
+    #[must_use]
+    pub fn data_waited(&self) -> Duration {
+        Duration::from_micros(self.training.metrics().waited_us)
     }
 
     /// Whether the replica of this step is evaluated before it is trained on.

@@ -206,7 +206,7 @@ impl<W: Write> Trainer<W> {
     fn not_written(&mut self, WriteFailure { checkpoint, source }: WriteFailure) -> Input {
         self.checkpoints.flush();
         tracing::error!(step = ?checkpoint.map(|c| c.step), error = %source, "not in the store");
-        let later = matches!(source, CheckpointWriteError::Store(_));
+        let later = matches!(source, CheckpointWriteError::Store(_) | CheckpointWriteError::Unnamed { .. });
         self.write_failure = Some(source);
         In::NotWritten { checkpoint, later }
     }

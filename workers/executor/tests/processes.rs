@@ -71,6 +71,7 @@ fn an_executor_says_what_it_is_at() {
     driver.until_active(both);
     driver.until(|d| members.iter().all(|n| d.progress[n].bytes_done > 0 && d.progress[n].processor_ms > 0));
     driver.until_completed();
+    assert!(driver.telemetry.as_ref().is_some_and(|told| told.data_wait_us.is_some()));
     driver.until(|d| members.iter().all(|n| d.progress[n].phase == Phase::Still));
     assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.step.0 == 600));
     finish(driver);

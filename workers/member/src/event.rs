@@ -176,6 +176,8 @@ pub enum Done {
         weight: f64,
         /// Summed loss of the samples.
         loss: f64,
+        /// For how long its samples were waited for.
+        data_wait: Duration,
     },
     /// [`Unit::Update`]: the replica is at the next step.
     Updated,

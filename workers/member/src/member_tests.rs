@@ -7,6 +7,7 @@ use events_schema::JobId;
 use events_schema::fact::Member as Seated;
 use events_schema::tree::place;
 use events_schema::{Rank, TimeMs};
+use std::time::Duration;
 use workers_session::{Seat, Tag};
 
 pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
@@ -116,7 +117,7 @@ fn a_link_that_takes_the_place_of_another_is_a_loss_too() {
 fn sums_that_are_kept_belong_to_one_step() {
     let mut member = running();
     member.handle(at(10), In::Free);
-    member.handle(at(11), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0 }));
+    member.handle(at(11), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
     member.abandon();
     assert_eq!(member.out, []);
     member.position = Step(1);
@@ -168,7 +169,7 @@ fn nothing_is_handled_while_a_unit_is_computed() {
     assert_eq!(member.progress().phase, events_schema::control::Phase::Computing(Rank(0)));
     assert_eq!(member.handle(at(11), In::Lost(link(1, 7))), []);
     assert!(member.links.has(Peer(1)));
-    member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0 }));
+    member.handle(at(12), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
     assert!(!member.links.has(Peer(1)));
     assert_eq!(member.progress().units_done, 1);
     assert_eq!(member.progress().gradients, Some(Gradients { count: 1, took_us: 2_000 }), "from 10 to 12 ms");
@@ -190,7 +191,8 @@ fn saving() -> (Member<()>, CheckpointId) {
     member.handle(at(0), proposal(1, Entry::Fresh, 1, &[0]));
     member.handle(at(1), In::Loaded(Generation(1), Step(0)));
     assert!(matches!(member.handle(at(2), In::Free)[..], [Out::Compute(Unit::Gradient { .. })]));
-    let out = member.handle(at(3), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0 }));
+    let out = member
+        .handle(at(3), In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }));
     assert!(matches!(out.last(), Some(Out::Compute(Unit::Update { .. }))), "{out:?}");
     let out = member.handle(at(4), In::Done(crate::event::Done::Updated));
     let write =
@@ -394,7 +396,7 @@ mod anything {
         for out in out {
             let input = match out {
                 Out::Compute(Unit::Gradient { .. }) => {
-                    In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0 })
+                    In::Done(crate::event::Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO })
                 }
                 Out::Compute(Unit::Update { .. }) => In::Done(crate::event::Done::Updated),
                 Out::Load(generation, _) => In::Loaded(generation, Step(0)),

@@ -36,6 +36,16 @@ pub(crate) struct FirstStep {
     pub usual_step_us: Option<u64>,
 }
 
+/// What was done since a time, for averages.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    since: Duration,
+    samples: u64,
+    steps: u64,
+    /// For how long samples were waited for.
+    data_wait: Duration,
+}
+
 /// The clocks. All times are those of the machine's inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
@@ -48,8 +58,9 @@ pub(crate) struct Meter {
     lost_at: Option<Duration>,
     step_ended: Duration,
     told: Option<Duration>,
-    window: (Duration, u64),
+    window: Window,
     samples_per_second: f64,
+    data_wait_us: u64,
     step_us: u64,
     loss: f64,
 }
@@ -65,8 +76,9 @@ impl Default for Meter {
             lost_at: None,
             step_ended: zero,
             told: None,
-            window: (zero, 0),
+            window: Window { since: zero, samples: 0, steps: 0, data_wait: zero },
             samples_per_second: 0.0,
+            data_wait_us: 0,
             step_us: 0,
             loss: 0.0,
         }
@@ -112,15 +124,23 @@ impl Meter {
         }
         self.step_ended = now;
         self.loss = loss;
-        self.window.1 += samples;
-        let elapsed = now.saturating_sub(self.window.0);
-        if elapsed >= RATE_WINDOW {
-            self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64();
-            self.window = (now, 0);
-        } else if self.samples_per_second == 0.0 {
-            self.samples_per_second = self.window.1 as f64 / elapsed.as_secs_f64().max(1e-6);
+        self.window.samples += samples;
+        self.window.steps += 1;
+        let elapsed = now.saturating_sub(self.window.since);
+        let over = elapsed >= RATE_WINDOW;
+        if over || self.samples_per_second == 0.0 {
+            self.samples_per_second = self.window.samples as f64 / elapsed.as_secs_f64().max(1e-6);
+            self.data_wait_us = micros(self.window.data_wait) / self.window.steps;
+        }
+        if over {
+            self.window = Window { since: now, samples: 0, steps: 0, data_wait: Duration::ZERO };
         }
         first
+    }
+
+    /// A gradient's samples were waited for.
+    pub fn on_data_wait(&mut self, waited: Duration) {
+        self.window.data_wait += waited;
     }
 
     /// The median of the last few undisturbed steps, in microseconds.
@@ -158,6 +178,7 @@ impl Meter {
             samples_per_second: self.samples_per_second,
             step_us: self.step_us,
             members: u16::try_from(membership.seats.len()).unwrap_or(u16::MAX),
+            data_wait_us: Some(self.data_wait_us),
         })
     }
 }
@@ -184,6 +205,18 @@ mod tests {
         assert_eq!(meter.pause_us(at(61)), 21_000, "the first loss counts");
         meter.on_enter(true, at(70));
         assert_eq!(meter.pause_us(at(71)), 51_000, "the boundary before");
+    }
+
+    #[test]
+    fn waits_for_data_are_averaged_over_the_steps_of_a_window() {
+        let (mut meter, at) = (Meter::default(), Duration::from_millis);
+        let mut step = |ms, waited| {
+            meter.on_data_wait(at(waited));
+            meter.on_step(8, 1.0, at(ms));
+            meter.data_wait_us
+        };
+        assert_eq!([step(100, 90), step(500, 10), step(1_100, 20)], [90_000, 90_000, 40_000]);
+        assert_eq!([step(1_600, 0), step(2_200, 0)], [40_000, 0], "nothing is waited for any more");
     }
 
     #[test]

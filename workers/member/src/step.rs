@@ -128,7 +128,8 @@ impl<P> Member<P> {
         }
         match (unit, done) {
             (Unit::Evaluate { .. }, Done::Evaluated(metrics)) => self.on_evaluated(metrics),
-            (Unit::Gradient { .. }, Done::Gradient { weight, loss }) => {
+            (Unit::Gradient { .. }, Done::Gradient { weight, loss, data_wait }) => {
+                self.meter.on_data_wait(data_wait);
                 if let Some(work) = &mut self.flow.work {
                     work.computed(weight, loss);
                     self.follow();

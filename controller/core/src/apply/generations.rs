@@ -1,11 +1,12 @@
 //! Facts about executors and the generations they form.
 
 use super::jobs::{change_phase, requeue_if_empty};
-use crate::limits::{ABANDONED_MAX, LEFT_GRACE_MS, READY_DEADLINE_MS};
-use crate::state::job::{Pause, Whose};
+use super::version_one;
+use crate::state::bounds::ABANDONED_MAX;
+use crate::state::job::Pause;
 use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
-use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy};
+use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict};
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,14 +36,27 @@ pub(super) fn ready(state: &mut State, id: &ExecutorId, address: &str) {
     }
 }
 
-pub(super) fn leaving(state: &mut State, at: TimeMs, id: &ExecutorId, deadline: TimeMs, cause: LeaveCause) {
+pub(super) fn leaving(
+    state: &mut State,
+    at: TimeMs,
+    id: &ExecutorId,
+    deadline: TimeMs,
+    cause: LeaveCause,
+    verdict: Option<&Verdict>,
+) {
     let Some(executor) = state.executors.get_mut(id) else { return };
-    let late = executor.is_starting()
-        && cause == LeaveCause::Useless
-        && at.since_ms(executor.assigned_at) >= READY_DEADLINE_MS;
+    let starting_since = executor.is_starting().then_some(executor.assigned_at);
     executor.leaving = Some(Leaving { deadline, cause });
-    if let Some(job) = state.live.get_mut(&id.job).filter(|_| late) {
-        job.faults.note(at, 0, Whose::Infrastructure, "it was not ready in time".to_owned());
+    let Some(job) = state.live.get_mut(&id.job) else { return };
+    match verdict {
+        Some(verdict) => note(job, at, verdict),
+        None => version_one::leaving(job, at, starting_since, cause),
+    }
+}
+
+fn note(job: &mut Job, at: TimeMs, verdict: &Verdict) {
+    if let Verdict::Failure(failure) = verdict {
+        job.faults.note(at, failure);
     }
 }
 
@@ -53,7 +67,14 @@ pub(super) fn stuck(state: &mut State, id: &ExecutorId) {
     requeue_if_empty(state, &id.job);
 }
 
-pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId, exit: &ExitCause) {
+pub(super) fn gone(
+    state: &mut State,
+    at: TimeMs,
+    id: &ExecutorId,
+    slot: &SlotId,
+    exit: &ExitCause,
+    judged: Option<(&Verdict, Option<TimeMs>)>,
+) {
     let Some(executor) = state.executors.get(id).cloned() else { return };
     state.executors.remove(id);
     if let Some(slot) = state.slots.get_mut(slot).filter(|slot| slot.executor.as_ref() == Some(id)) {
@@ -61,25 +82,15 @@ pub(super) fn gone(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId
     }
     let Some(job) = state.live.get_mut(&id.job) else { return };
     job.stragglers.remove(id);
-    // What an agent killed, or lost with its server, is not the job's fault; neither is what was told to go.
-    let failure = match exit {
-        ExitCause::Killed => None,
-        ExitCause::Left if executor.replica => None,
-        ExitCause::Left => Some((Whose::Program, "it exited with status 0 before it joined".to_owned())),
-        ExitCause::Status(status) => Some((Whose::Program, format!("it exited with status {status}"))),
-        ExitCause::Signal(signal) => Some((Whose::Program, format!("it was ended by signal {signal}"))),
-        ExitCause::Silent => Some((Whose::Infrastructure, "it hung and was killed".to_owned())),
-        ExitCause::NotStarted(reason) => Some((Whose::Infrastructure, format!("it could not be started: {reason}"))),
+    let awaited_until = match judged {
+        Some((verdict, awaited_until)) => {
+            note(job, at, verdict);
+            awaited_until
+        }
+        None => version_one::gone(job, at, id, &executor, exit),
     };
-    if let Some((whose, what)) = failure.filter(|_| executor.leaving.is_none()) {
-        // One that was never ready has not lived.
-        let lived_ms = executor.address.as_ref().map_or(0, |_| at.since_ms(executor.assigned_at));
-        job.faults.note(at, lived_ms, whose, what);
-    }
-    let dismissed = executor.leaving.is_some_and(|leaving| leaving.at_once());
-    let explained_soon = *exit == ExitCause::Left && !dismissed;
-    if let Some(active) = job.active_mut().filter(|active| explained_soon && active.members.contains(id)) {
-        active.left.insert(id.clone(), at.plus_ms(LEFT_GRACE_MS));
+    if let Some((active, until)) = job.active_mut().zip(awaited_until) {
+        active.left.insert(id.clone(), until);
     }
     requeue_if_empty(state, &id.job);
 }
@@ -140,7 +151,14 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
     }
 }
 
-pub(super) fn abandoned(state: &mut State, at: TimeMs, id: &JobId, generation: Generation, cause: AbandonCause) {
+pub(super) fn abandoned(
+    state: &mut State,
+    at: TimeMs,
+    id: &JobId,
+    generation: Generation,
+    cause: AbandonCause,
+    verdict: Option<&Verdict>,
+) {
     let Some(job) = state.live.get_mut(id) else { return };
     let Some(placement) = job.placement_mut() else { return };
     let Some(proposal) = placement.proposed.take_if(|proposal| proposal.generation == generation) else { return };
@@ -150,8 +168,10 @@ pub(super) fn abandoned(state: &mut State, at: TimeMs, id: &JobId, generation: G
     }
     if cause == AbandonCause::Deadline {
         placement.attempts += 1;
-        let what = "its executors did not come together in time".to_owned();
-        job.faults.note(at, 0, Whose::Infrastructure, what);
+    }
+    match verdict {
+        Some(verdict) => note(job, at, verdict),
+        None => version_one::abandoned(job, at, cause),
     }
 }
 

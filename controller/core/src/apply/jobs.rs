@@ -1,6 +1,6 @@
 //! Facts about jobs: phases, plans, checkpoints, evaluations. Keeps the indexes over jobs in step with their phases.
 
-use crate::limits::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
+use crate::state::bounds::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
 use crate::state::job::{Evaluation, Pause};
 use crate::state::troubles::{Damage, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
@@ -117,7 +117,7 @@ pub(super) fn resumed(state: &mut State, id: &JobId) {
         other => other,
     });
     if let Some(job) = state.live.get_mut(id) {
-        (job.faults.streak, job.faults.starts) = (0, 0);
+        job.faults.forget();
         job.unreadable = None;
     }
 }

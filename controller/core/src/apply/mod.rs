@@ -1,4 +1,6 @@
-//! How a fact changes the state. Total: every fact is handled, none can fail, none is judged (that was `decide`'s part).
+//! How a fact changes the state. Total: every fact is handled, none can fail, none is judged: that was `decide`'s part, and what came of it stands in
+//! the fact. So no constant of policy is known here, and a log folds to the same state in every later build (`loadtest/world/tests/golden_log.rs`).
+//! Facts of before they said so are judged in `version_one.rs`, as they were then.
 //!
 //! A fact about something unknown changes nothing: it can only stand in a log that another build wrote, and the state's
 //! digest will say so. Next on the path: `orders.rs`.
@@ -6,6 +8,7 @@
 mod fleets;
 mod generations;
 mod jobs;
+pub(crate) mod version_one;
 
 use crate::state::State;
 use crate::state::troubles::{Damage, GivenUp, Loss, Straggler, Unreadable};
@@ -46,17 +49,20 @@ impl State {
             Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, *metrics),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
             Fact::ExecutorReady { executor, address } => generations::ready(self, executor, address),
-            Fact::ExecutorLeaving { executor, deadline, cause } => {
-                generations::leaving(self, at, executor, *deadline, *cause)
+            Fact::ExecutorLeaving { executor, deadline, cause, verdict } => {
+                generations::leaving(self, at, executor, *deadline, *cause, verdict.as_ref());
             }
             Fact::ExecutorStuck { executor, .. } => generations::stuck(self, executor),
-            Fact::ExecutorGone { executor, slot, exit } => generations::gone(self, at, executor, slot, exit),
+            Fact::ExecutorGone { executor, slot, exit, verdict, awaited_until } => {
+                let judged = verdict.as_ref().map(|verdict| (verdict, *awaited_until));
+                generations::gone(self, at, executor, slot, exit, judged);
+            }
             Fact::GenerationProposed { job, proposal } => generations::proposed(self, job, proposal),
             Fact::GenerationActive { job, generation, step, pause_us } => {
                 generations::active(self, at, job, *generation, *step, *pause_us);
             }
-            Fact::GenerationAbandoned { job, generation, cause } => {
-                generations::abandoned(self, at, job, *generation, *cause)
+            Fact::GenerationAbandoned { job, generation, cause, verdict } => {
+                generations::abandoned(self, at, job, *generation, *cause, verdict.as_ref());
             }
             Fact::MemberDeparted { job, executor, leader, step, .. } => {
                 generations::departed(self, job, executor, leader, *step)

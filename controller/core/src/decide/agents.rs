@@ -4,7 +4,7 @@
 //! process that another has replaced have none either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
-use super::{Draft, fleets::hand_back, generations, leaders, members, reclaim, stalls};
+use super::{Draft, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
 use crate::state::{Job, SlotState};
 use events_schema::fact::{Fact, GrowthFailure, LossNotice, PlanCause, ReclaimCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
@@ -94,7 +94,7 @@ fn lose_executors(draft: &mut Draft<'_>, server: &ServerId, noticed: &LossNotice
     for (slot, executor) in there {
         lost_newcomer(draft, &executor);
         members::lost(draft, &executor, noticed.clone());
-        draft.emit(Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed });
+        draft.emit(failures::gone(draft, executor, slot, ExitCause::Killed));
     }
 }
 
@@ -136,7 +136,7 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
         ExitCause::Silent => members::lost(draft, executor, LossNotice::Silence),
         _ => members::lost(draft, executor, LossNotice::Exit(exit.clone())),
     }
-    draft.emit(Fact::ExecutorGone { executor: executor.clone(), slot: slot.clone(), exit: exit.clone() });
+    draft.emit(failures::gone(draft, executor.clone(), slot.clone(), exit.clone()));
     hand_back(draft, &slot);
 }
 

@@ -7,7 +7,7 @@ use super::Draft;
 use super::leaders::{hosted, in_force};
 use crate::limits::REASON_CHARS_MAX;
 use crate::state::JobPhase;
-use events_schema::fact::{CheckpointInfo, Entry, Fact, LeaveCause};
+use events_schema::fact::{CheckpointInfo, Entry, Fact, LeaveCause, Verdict};
 use events_schema::report::{Report, ReportRecord};
 use events_schema::{ExecutorId, Generation, JobId, ServerId, Step};
 use storage_keys::CheckpointName;
@@ -59,7 +59,8 @@ fn saved(draft: &mut Draft<'_>, server: &ServerId, id: &JobId, generation: Gener
         let there = draft.state.executors_of(id).filter(|(_, executor)| executor.replica);
         let there: Vec<ExecutorId> = there.map(|(executor, _)| executor.clone()).collect();
         for executor in there {
-            draft.emit(Fact::ExecutorLeaving { executor, deadline: draft.at, cause: LeaveCause::JobEnd });
+            let (deadline, cause, verdict) = (draft.at, LeaveCause::JobEnd, Some(Verdict::Well));
+            draft.emit(Fact::ExecutorLeaving { executor, deadline, cause, verdict });
         }
     }
 }

@@ -4,11 +4,16 @@
 //! repeated or overtaken on its way is put right by the next look. [`settle`] is the list of what can be due, in order.
 //! How proposals are made is in [`super::proposals`].
 
-use super::{Draft, jobs, links, proposals, reclaim};
-use crate::limits::{ATTEMPTS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS, STUCK_MS};
+use super::{Draft, failures, jobs, links, proposals, reclaim};
+use crate::limits::{
+    ATTEMPTS_MAX, AVOID_MS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS, STUCK_MS,
+};
+use crate::state::job::Pause;
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, SlotState, State};
-use events_schema::fact::{AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal};
-use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
+use events_schema::fact::{
+    AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal, Verdict,
+};
+use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 
 /// Has every job looked at for which time alone may have made something due.
 pub(super) fn wake(draft: &mut Draft<'_>) {
@@ -73,7 +78,8 @@ pub(super) fn dismiss(draft: &mut Draft<'_>, id: &JobId, cause: LeaveCause) -> b
 
 fn leave(draft: &mut Draft<'_>, executors: &[ExecutorId], deadline: TimeMs, cause: LeaveCause) -> bool {
     for executor in executors {
-        draft.emit(Fact::ExecutorLeaving { executor: executor.clone(), deadline, cause });
+        let verdict = Some(Verdict::Well);
+        draft.emit(Fact::ExecutorLeaving { executor: executor.clone(), deadline, cause, verdict });
     }
     !executors.is_empty()
 }
@@ -165,7 +171,7 @@ fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
     let Some(proposal) = job.placement().and_then(|placement| placement.proposed.clone()) else { return false };
     let Some(cause) = why_abandon(draft, job, &proposal) else { return false };
-    draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation: proposal.generation, cause });
+    abandon(draft, id, proposal.generation, cause);
     if cause == AbandonCause::Deadline {
         let attempts = draft.state.job(id).and_then(Job::placement).map_or(0, |placement| placement.attempts);
         let switches = matches!(proposal.entry, Entry::Switch { .. });
@@ -189,7 +195,7 @@ pub(super) fn pause_growth(draft: &mut Draft<'_>, newcomer: &ExecutorId, cause: 
     if draft.at < job.growth.until {
         return;
     }
-    let until = job.growth.next_until(draft.at, GROWTH_PAUSE_MS_MIN);
+    let until = next_until(job.growth, draft.at, GROWTH_PAUSE_MS_MIN);
     draft.emit(Fact::GrowthPaused { job: newcomer.job.clone(), until, executor: newcomer.clone(), cause });
 }
 
@@ -197,16 +203,26 @@ pub(super) fn pause_growth(draft: &mut Draft<'_>, newcomer: &ExecutorId, cause: 
 pub(super) fn avoid(draft: &mut Draft<'_>, number: &ExecutorId, cause: AvoidCause) {
     let Some(slot) = draft.state.executor(number).map(|executor| executor.slot.clone()) else { return };
     let Some(job) = draft.state.job(&number.job) else { return };
-    let until = job.avoided.get(&slot).copied().unwrap_or_default().next_until(draft.at, AVOID_MS_MIN);
+    let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, AVOID_MS_MIN);
     draft.emit(Fact::SlotAvoided { job: number.job.clone(), slot, until, cause });
-    draft.emit(Fact::ExecutorLeaving { executor: number.clone(), deadline: draft.at, cause: LeaveCause::Useless });
+    leave(draft, std::slice::from_ref(number), draft.at, LeaveCause::Useless);
+}
+
+/// When something that fails now may be tried again, with so long a first pause.
+fn next_until(pause: Pause, at: TimeMs, first_ms: u64) -> TimeMs {
+    at.plus_ms((first_ms << pause.failures.min(16)).min(AVOID_MS_MAX))
+}
+
+fn abandon(draft: &mut Draft<'_>, id: &JobId, generation: Generation, cause: AbandonCause) {
+    let verdict = Some(failures::abandoned(draft, id, cause));
+    draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation, cause, verdict });
 }
 
 /// Gives up what is proposed, for a reason that is not its deadline.
 pub(super) fn give_up(draft: &mut Draft<'_>, id: &JobId, cause: AbandonCause) {
     let proposed = draft.state.job(id).and_then(Job::placement).and_then(|placement| placement.proposed.as_ref());
     if let Some(generation) = proposed.map(|proposal| proposal.generation) {
-        draft.emit(Fact::GenerationAbandoned { job: id.clone(), generation, cause });
+        abandon(draft, id, generation, cause);
     }
 }
 
@@ -259,7 +275,12 @@ fn give_up_late(draft: &mut Draft<'_>, id: &JobId) -> bool {
         |executor: &Executor| executor.is_starting() && draft.at.since_ms(executor.assigned_at) >= READY_DEADLINE_MS;
     let executors = draft.state.executors_of(id).filter(|(_, executor)| late(executor));
     let executors: Vec<ExecutorId> = executors.map(|(executor, _)| executor.clone()).collect();
-    leave(draft, &executors, draft.at, LeaveCause::Useless)
+    for executor in &executors {
+        let (deadline, cause) = (draft.at, LeaveCause::Useless);
+        let verdict = Some(failures::not_ready(draft, id));
+        draft.emit(Fact::ExecutorLeaving { executor: executor.clone(), deadline, cause, verdict });
+    }
+    !executors.is_empty()
 }
 
 /// Starts an executor on every slot of the plan that is free, after a pause if the last ones failed.

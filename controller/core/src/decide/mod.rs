@@ -11,6 +11,7 @@
 mod agents;
 mod checkpoints;
 mod datasets;
+mod failures;
 mod fleets;
 mod generations;
 mod jobs;

@@ -10,8 +10,10 @@
 //! ```
 
 use super::troubles::{Damage, GivenUp, Loss, Stall, Straggler, Unreadable};
-use crate::limits::{AVOID_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, STEADY_MS};
-use events_schema::fact::{CheckpointInfo, Entry, LeaveCause, PlanCause, PlanReason, Proposal, StallRemedy};
+use crate::apply::version_one;
+use events_schema::fact::{
+    CheckpointInfo, Entry, Failure, Fault, LeaveCause, PlanCause, PlanReason, Proposal, StallRemedy,
+};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
 use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
@@ -90,7 +92,7 @@ pub struct Job {
     /// The step it did not get past, and what was tried.
     #[n(21)]
     pub stall: Option<Stall>,
-    /// Checkpoints that were found damaged, oldest finding first; at most [`crate::limits::DAMAGED_MAX`].
+    /// Checkpoints that were found damaged, oldest finding first; at most [`super::bounds::DAMAGED_MAX`].
     #[n(40)]
     pub damaged: Vec<Damage>,
     /// The checkpoint that it waits for another build for.
@@ -119,12 +121,6 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// When it may be tried again if it fails now, with so long a first pause.
-    #[must_use]
-    pub fn next_until(&self, at: TimeMs, first_ms: u64) -> TimeMs {
-        at.plus_ms((first_ms << self.failures.min(16)).min(AVOID_MS_MAX))
-    }
-
     pub(crate) fn fail(&mut self, until: TimeMs) {
         *self = Self { failures: self.failures.saturating_add(1), until };
     }
@@ -307,7 +303,7 @@ pub struct Faults {
     /// Whether there was one since the last restart.
     #[n(1)]
     pub since_restart: bool,
-    /// Waves of failures in a row; decides the pause.
+    /// Waves of failures in a row.
     #[n(2)]
     pub streak: u32,
     /// Waves of failures of the program since members last came together; compared with `max_restarts` as long as none did.
@@ -319,38 +315,33 @@ pub struct Faults {
     /// What the last one was, for the user.
     #[n(4)]
     pub last: String,
+    /// The pause that the last wave was given; none if it is of before facts said so.
+    #[n(6)]
+    pub(crate) pause_until: Option<TimeMs>,
 }
 
 impl Faults {
     /// New executors wait until then.
     #[must_use]
     pub fn backoff_until(&self) -> TimeMs {
-        match self.streak {
-            0 => TimeMs(0),
-            n => self.at.plus_ms((BACKOFF_MS_MIN << (n - 1).min(16)).min(BACKOFF_MS_MAX)),
-        }
+        self.pause_until.unwrap_or_else(|| version_one::pause_until(self))
     }
 
-    /// Notes a failure after so long a life; several within one pause count as one wave.
-    pub(crate) fn note(&mut self, at: TimeMs, lived_ms: u64, whose: Whose, what: String) {
-        if self.streak == 0 || at >= self.backoff_until() {
-            let in_a_row = at.since_ms(self.at) < FAULTS_FORGOTTEN_MS && lived_ms < STEADY_MS;
-            self.streak = if in_a_row { self.streak.saturating_add(1) } else { 1 };
-            self.starts = self.starts.saturating_add(u32::from(whose == Whose::Program));
-            self.at = at;
+    /// Notes a failure as it was judged.
+    pub(crate) fn note(&mut self, at: TimeMs, failure: &Failure) {
+        let of_program = failure.fault == Fault::Program;
+        if let Some(wave) = failure.wave {
+            (self.streak, self.pause_until, self.at) = (wave.in_a_row, Some(wave.pause_until), at);
+            self.starts = self.starts.saturating_add(u32::from(of_program));
         }
-        self.since_restart |= whose == Whose::Program;
-        self.last = what;
+        self.since_restart |= of_program;
+        self.last = failure.what.clone();
     }
-}
 
-/// Whose failure it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// The job's own program ended it.
-    Program,
-    /// A machine, a link or a bound of ours.
-    Infrastructure,
+    /// Whoever resumes the job begins anew.
+    pub(crate) fn forget(&mut self) {
+        (self.streak, self.starts, self.pause_until) = (0, 0, None);
+    }
 }
 
 impl Placement {
@@ -528,31 +519,5 @@ mod shared {
 
     pub(super) fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Arc<JobSpec>, minicbor::decode::Error> {
         JobSpec::decode(d, ctx).map(Arc::new)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pause_doubles_per_wave_not_per_process() {
-        let mut faults = Faults::default();
-        assert_eq!(faults.backoff_until(), TimeMs(0));
-        for at in [1_000, 1_010, 1_020] {
-            faults.note(TimeMs(at), 10, Whose::Program, "exit status 1".to_owned());
-        }
-        assert_eq!((faults.streak, faults.backoff_until()), (1, TimeMs(2_000)));
-        faults.note(TimeMs(2_500), 500, Whose::Program, String::new());
-        assert_eq!((faults.streak, faults.backoff_until()), (2, TimeMs(4_500)));
-        faults.streak = 40;
-        assert_eq!(faults.backoff_until(), TimeMs(2_500 + BACKOFF_MS_MAX));
-        let later = 2_500 + FAULTS_FORGOTTEN_MS;
-        faults.note(TimeMs(later), 500, Whose::Program, String::new());
-        assert_eq!(faults.streak, 1, "long ago is forgotten");
-        faults.note(TimeMs(later + 30_000), 20_000, Whose::Program, String::new());
-        assert_eq!(faults.streak, 2);
-        faults.note(TimeMs(later + 250_000), STEADY_MS, Whose::Program, String::new());
-        assert_eq!((faults.streak, faults.starts), (1, 5), "who lived long does not fail in a row");
     }
 }

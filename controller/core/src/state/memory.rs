@@ -1,6 +1,6 @@
 //! What is remembered of commands: the ids of the newest ones, so that a repeated command has one effect. Bounded.
 
-use crate::limits::COMMANDS_REMEMBERED;
+use super::bounds::COMMANDS_REMEMBERED;
 use crate::table::Table;
 use events_schema::CommandId;
 use minicbor::{Decode, Encode};

@@ -1,8 +1,9 @@
 //! Everything the controller knows: plain, ordered, comparable data, the fold of all facts. Nothing here decides.
 //!
 //! Cloning is free until written to ([`crate::table`]). Reading order: [`job`] (jobs, executors, generations), [`fleet`]
-//! (fleets, servers, slots), [`memory`] (what is remembered of commands). Next: `apply/mod.rs`.
+//! (fleets, servers, slots), [`memory`] (what is remembered of commands), [`bounds`] (how much is kept). Next: `apply/mod.rs`.
 
+pub mod bounds;
 pub mod fleet;
 pub mod job;
 pub mod memory;

@@ -2,14 +2,14 @@
 
 use crate::stories::*;
 use crate::world::{World, dataset, slot};
-use controller_core::limits::{PLAN_PAUSE_MS, SERVER_FORGOTTEN_MS};
+use controller_core::limits::{PLAN_PAUSE_MS, REASON_CHARS_MAX, SERVER_FORGOTTEN_MS};
 use controller_core::state::SlotState;
 use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Entry, Fact, ReclaimCause, Refusal, WaitCause};
 use events_schema::report::ExitCause;
-use events_schema::{CommandId, Digest, FleetId, JobId, ServerId, TenantId};
+use events_schema::{CommandId, Digest, FleetId, JobId, Offset, ServerId, TenantId};
 use serde_json::{Value, json};
 
 #[test]
@@ -48,6 +48,27 @@ fn demand_that_falls_while_slots_are_on_their_way_is_not_forgotten() {
         demand: events_schema::command::Demand::Needed(4),
     };
     assert!(world.input(&Input::Demand(old)).is_empty(), "an older signal is refused");
+    calm(&world);
+}
+
+#[test]
+fn signals_that_cannot_be_used_are_told_and_change_nothing() {
+    let (mut world, _) = training();
+    let tell = |fleet: &str, reason: &str| Command::TellRefused {
+        fleet: FleetId::parse(fleet).unwrap(),
+        offset: Offset(7),
+        count: 3,
+        reason: reason.to_owned(),
+    };
+    let before = world.state.fleet(&FleetId::parse("local").unwrap()).cloned();
+    let facts = world.command(tell("local", &"é".repeat(REASON_CHARS_MAX + 1)));
+    let told = facts.iter().find_map(|fact| match fact {
+        Fact::SignalsRefused { offset: Offset(7), count: 3, reason, .. } => Some(reason.chars().count()),
+        _ => None,
+    });
+    assert_eq!(told, Some(REASON_CHARS_MAX), "{facts:?}");
+    assert_eq!(world.state.fleet(&FleetId::parse("local").unwrap()).cloned(), before);
+    assert!(matches!(refusal(&world.command(tell("nobody", "wrong"))), Refusal::Unknown { .. }));
     calm(&world);
 }
 

@@ -4,7 +4,9 @@
 use crate::world::{World, dataset, slot};
 use controller_core::invariants::{check, check_changes, check_step, names, overdue};
 use controller_core::policy_by_name;
-use events_schema::fact::{CheckpointInfo, Entry, Fact, Member, PlanCause, PlanReason, Proposal, ReclaimCause};
+use events_schema::fact::{
+    CheckpointInfo, Entry, Fact, Member, PlanCause, PlanReason, Proposal, ReclaimCause, Verdict,
+};
 use events_schema::job::JobSpec;
 use events_schema::{Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, Step, TimeMs};
 use serde_json::json;
@@ -99,6 +101,8 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         executor: number.clone(),
         slot: executor.slot.clone(),
         exit: events_schema::report::ExitCause::Killed,
+        verdict: Some(Verdict::Well),
+        awaited_until: None,
     };
     let again = Fact::ExecutorAssigned { executor: number.clone(), slot: executor.slot.clone() };
     let demand = Fact::DemandAccepted { fleet: FleetId::parse("a").unwrap(), sequence: 99, needed: 2 };

@@ -82,7 +82,7 @@ impl Folded {
                     folded.batches.push(batch);
                 }
                 Verdict::Claimed { .. } => folded.claims += 1,
-                Verdict::Incomplete | Verdict::Skipped(_) => {}
+                Verdict::Incomplete | Verdict::Skipped(_) | Verdict::PassesOver(_) => {}
             }
             Ok(())
         })

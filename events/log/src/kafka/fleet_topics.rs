@@ -22,8 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Records read ahead of whoever takes them; the client holds a few megabytes more.
+/// Records read ahead of whoever takes them, beside what the client holds.
 const HANDOVER_MAX: usize = 1_024;
+/// What the client holds. All fleets share it, so a signal waits behind so much of a flood at most: tens of thousands of records, which
+/// are looked at in a fraction of a second.
+const READ_AHEAD_KBYTES: u32 = 1_024;
 /// The thread looks this often whether there is anything to do but reading.
 const POLL: Duration = Duration::from_millis(50);
 /// How often topics that are not there yet are looked for: a new one is read within this.
@@ -43,6 +46,7 @@ impl FleetTopics for KafkaFleetTopics {
         let mut config = settings::consumer(&self.config, Reading::Following);
         // A place that is no longer there, because the topic was made anew or its retention went over it, is its beginning.
         config.set("group.id", &self.prefix).set("auto.offset.reset", "earliest");
+        config.set("queued.max.messages.kbytes", READ_AHEAD_KBYTES.to_string());
         let consumer: BaseConsumer<Context> = config.create_with_context(Context).map_err(cause)?;
         let (handing, records) = mpsc::channel(HANDOVER_MAX);
         let asked = Arc::new(Asked::default());

@@ -40,7 +40,7 @@ kinds! {
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
         MemberStraggles, MemberKeepsUp,
     }
-    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch }
+    EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
     DEMANDS = demand_kind of Demand { Needed, Utilization }
     OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }
@@ -51,6 +51,8 @@ kinds! {
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
     RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
+    VERDICTS = verdict_kind of Verdict { Well, Failure }
+    FAULTS = fault_kind of Fault { Program, Infrastructure }
     ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
     STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
     STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
@@ -77,7 +79,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 33] = [
+    let enums: [(&str, &[&str]); 35] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -91,6 +93,8 @@ pub fn names_wanted() -> Vec<String> {
         ("LeaveCause", LEAVE_CAUSES),
         ("ReclaimCause", RECLAIM_CAUSES),
         ("AbandonCause", ABANDON_CAUSES),
+        ("Verdict", VERDICTS),
+        ("Fault", FAULTS),
         ("Entry", ENTRIES),
         ("StallCause", STALL_CAUSES),
         ("StallRemedy", STALL_REMEDIES),

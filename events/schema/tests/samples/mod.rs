@@ -7,7 +7,7 @@
 
 mod kinds;
 
-use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken, from_bytes, to_bytes};
+use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor};
 use events_schema::dataset::{DatasetInfo, SampleShape};
@@ -151,6 +151,7 @@ fn order() -> JobOrder {
         proposal: Some(proposal()),
         park: true,
         link_keys: Vec::new(),
+        writer: None,
     }
 }
 
@@ -165,6 +166,7 @@ fn telemetry() -> Telemetry {
         samples_per_second: 1234.5,
         step_us: 9_876,
         members: 3,
+        data_wait_us: None,
     }
 }
 
@@ -200,11 +202,22 @@ pub fn facts() -> Vec<Fact> {
         JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
         ExecutorAssigned { executor: executor(), slot: slot(1) },
         ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
-        ExecutorLeaving { executor: executor(), deadline: TimeMs(1_770_000_000_000), cause: LeaveCause::Reclaim },
-        ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::Signal(9) },
+        ExecutorLeaving {
+            executor: executor(),
+            deadline: TimeMs(1_770_000_000_000),
+            cause: LeaveCause::Reclaim,
+            verdict: None,
+        },
+        ExecutorGone {
+            executor: executor(),
+            slot: slot(1),
+            exit: ExitCause::Signal(9),
+            verdict: None,
+            awaited_until: None,
+        },
         GenerationProposed { job: job(), proposal: proposal() },
         GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
-        GenerationAbandoned { job: job(), generation: Generation(5), cause: AbandonCause::MemberLost },
+        GenerationAbandoned { job: job(), generation: Generation(5), cause: AbandonCause::MemberLost, verdict: None },
         MemberDeparted {
             job: job(),
             generation: Generation(4),
@@ -337,6 +350,33 @@ fn commands() -> Vec<Command> {
     ]
 }
 
+fn failure(wave: Option<Wave>) -> Verdict {
+    Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
+}
+
+/// Facts that say what they were judged to be.
+fn judged_facts() -> Vec<Fact> {
+    use Fact::*;
+    let (deadline, cause) = (TimeMs(1_770_000_000_000), LeaveCause::Useless);
+    let wave = Wave { in_a_row: 2, pause_until: TimeMs(1_770_000_002_000) };
+    vec![
+        ExecutorLeaving { executor: executor(), deadline, cause, verdict: Some(failure(Some(wave))) },
+        ExecutorGone {
+            executor: executor(),
+            slot: slot(1),
+            exit: ExitCause::Left,
+            verdict: Some(Verdict::Well),
+            awaited_until: Some(TimeMs(1_770_000_005_000)),
+        },
+        GenerationAbandoned {
+            job: job(),
+            generation: Generation(5),
+            cause: AbandonCause::Deadline,
+            verdict: Some(failure(None)),
+        },
+    ]
+}
+
 fn reports() -> Vec<Report> {
     use Report::*;
     vec![
@@ -413,6 +453,11 @@ fn reports() -> Vec<Report> {
 
 fn claim() -> EventRecord {
     EventRecord::Claim { controller: "host-1".to_owned(), incarnation: 0xDEAD_BEEF }
+}
+
+fn pass_over() -> PassOver {
+    let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+    PassOver { offset: Offset(40), by, at: TimeMs(1_770_000_000_000), reason }
 }
 
 pub fn batch() -> Batch {
@@ -498,9 +543,10 @@ pub fn all() -> Vec<Sample> {
     add! {
         "Fact", fact_kind: facts();
         "Fact(fuller)", fact_kind: fuller_facts();
+        "Fact(judged)", fact_kind: judged_facts();
         "Command", command_kind: commands();
         "Report", report_kind: reports();
-        "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch())];
+        "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch()), EventRecord::PassOver(pass_over())];
         "InputStream", input_stream_kind: [InputStream::Commands, InputStream::Demand, InputStream::Reports];
         "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
         "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
@@ -515,6 +561,8 @@ pub fn all() -> Vec<Sample> {
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
+        "Verdict", verdict_kind: [Verdict::Well, failure(Some(Wave { in_a_row: 3, pause_until: TimeMs(9) }))];
+        "Fault", fault_kind: [Fault::Program, Fault::Infrastructure];
         "Entry", entry_kind: [Entry::Fresh, Entry::Checkpoint { manifest_key: text(), earlier: Vec::new() }, Entry::Switch { from: Generation(1) }, Entry::Recover];
         "StallCause", stall_cause_kind: [StallCause::Peers, StallCause::Unit, StallCause::Bytes, StallCause::Store];
         "StallRemedy", stall_remedy_kind: [
@@ -573,6 +621,7 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("ReportRecord", &report));
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
+    samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
     samples.push(sample("JobSpec", &spec()));
     samples.push(sample("JobSpec with limits", &spec_with_limits()));
     let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
@@ -580,5 +629,8 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
     samples.push(sample("Orders with time left", &orders_with_time_left()));
     samples.push(sample("Orders with link keys", &orders_with_link_keys()));
+    let mut issued = orders_with_link_keys();
+    issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
+    samples.push(sample("Orders with writer", &issued));
     samples
 }

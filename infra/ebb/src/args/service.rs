@@ -32,10 +32,6 @@ pub struct UpArgs {
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
     #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: Option<String>,
-    /// Go on without this record of `events` if it cannot be read; once per record. Facts in it are lost, so this is for records that no
-    /// ebb wrote. The failure that needs it names it.
-    #[arg(long, value_name = "OFFSET", hide = true)]
-    pub pass_over_event: Vec<u64>,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
@@ -84,10 +80,6 @@ pub struct ControllerArgs {
     /// The object store of the cell: s3://BUCKET/PREFIX, file:///PATH on a folder that all share, …
     #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: String,
-    /// Go on without this record of `events` if it cannot be read; once per record. Facts in it are lost, so this is for records that no
-    /// ebb wrote. The failure that needs it names it.
-    #[arg(long, value_name = "OFFSET", hide = true)]
-    pub pass_over_event: Vec<u64>,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,

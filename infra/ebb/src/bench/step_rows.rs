@@ -112,6 +112,7 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, Failure> {
         proposal: None,
         park: false,
         link_keys: Vec::new(),
+        writer: None,
     };
     let job = JobId::parse("job-bench").map_err(|e| Failure::plain(e.to_string()))?;
     let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, steps)).await;

@@ -142,6 +142,7 @@ mod tests {
             loss: 0.25,
             samples_per_second: 640.0,
             members: 1,
+            data_wait_us: None,
             ..Progress::default()
         };
         let job = Job { progress: Some(progress), ..Job::default() };

@@ -72,7 +72,7 @@ pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
     let log_url = open::shared_log(&args.log)?;
     let connections_max = descriptors::for_agents_alone(descriptors::raise())?;
     let home = Home::open(&args.data)?;
-    let log = open::log(&log_url, &args.pass_over_event).await?;
+    let log = open::log(&log_url).await?;
     let store = open::store(&args.store).await?;
     let name = args.name.clone().unwrap_or_else(host_name);
     let controller = start(&args.cell, &home, ControllerParts { log, store, name, connections_max }).await?;

@@ -73,7 +73,7 @@ pub async fn run(args: &GatewayArgs, output: Output) -> Result<(), Failure> {
         }
         _ => None,
     };
-    let log = open::log(&log_url, &[]).await?;
+    let log = open::log(&log_url).await?;
     let store = open::store(&args.store).await?;
     let progress = TelemetryBoard::default();
     let parts = GatewayParts { log, store, store_url: args.store.clone(), progress: progress.clone(), connections_max };

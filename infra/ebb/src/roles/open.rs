@@ -3,15 +3,13 @@
 
 use crate::failure::Failure;
 use events_log::{EventLog, LogUrl};
-use events_schema::Offset;
 use object_store::ObjectStore;
 use std::sync::Arc;
 use storage::store::without_secrets;
 
-/// Opens a log; records of `events` that are passed over are so for whoever reads through it.
-pub async fn log(url: &LogUrl, pass_over: &[u64]) -> Result<Arc<dyn EventLog>, Failure> {
-    let log = events_log::open(url).await.map_err(|e| Failure::local("the log cannot be opened", e))?;
-    Ok(events_log::passing_over(log, pass_over.iter().copied().map(Offset).collect()))
+/// Opens a log.
+pub async fn log(url: &LogUrl) -> Result<Arc<dyn EventLog>, Failure> {
+    events_log::open(url).await.map_err(|e| Failure::local("the log cannot be opened", e))
 }
 
 /// The log of a role that runs alone: one that several processes see.

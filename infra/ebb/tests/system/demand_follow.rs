@@ -65,12 +65,14 @@ async fn prometheus(folder: &Path, exporter: &Exporter) -> (Child, String) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let url = loop {
-        let line = lines.next_line().await.unwrap().expect("it says where it listens");
-        if let Some((_, address)) = line.split_once("msg=\"Listening on\" address=") {
-            break format!("http://{address}");
+    let mut until = async |what: &str| loop {
+        let line = lines.next_line().await.unwrap().expect("it says that it is ready");
+        if let Some((_, rest)) = line.split_once(what) {
+            break rest.to_owned();
         }
     };
+    let url = format!("http://{}", until("msg=\"Listening on\" address=").await);
+    until("ready to receive web requests").await;
     // Read to the end, so that it never waits for a reader.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (child, url)

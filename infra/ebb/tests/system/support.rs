@@ -227,6 +227,7 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         proposal: None,
         park: false,
         link_keys: Vec::new(),
+        writer: None,
     };
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
     let run =

@@ -32,8 +32,16 @@ pub fn order(executor: &str, slot: &str) -> ExecutorOrder {
         metadata_digest: Digest::of(b""),
     };
     let spec = Box::new(JobSpec::parse(&document).unwrap());
-    let job =
-        JobOrder { spec, dataset, evaluation: None, key: [7; 32], proposal: None, park: false, link_keys: Vec::new() };
+    let job = JobOrder {
+        spec,
+        dataset,
+        evaluation: None,
+        key: [7; 32],
+        proposal: None,
+        park: false,
+        link_keys: Vec::new(),
+        writer: None,
+    };
     let (executor, slot) = (executor.parse().unwrap(), slot.parse().unwrap());
     ExecutorOrder { executor, slot, leave_by: None, job, leave_in_ms: None }
 }

@@ -10,7 +10,7 @@ use events_schema::job::JobSpec;
 use events_schema::orders::{JobOrder, LinkKey, Telemetry};
 use events_schema::report::{Outcome, Report};
 use events_schema::tree::place;
-use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs};
+use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
 use proxy::Proxy;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
@@ -123,6 +123,7 @@ impl Driver {
             proposal: self.proposal.clone(),
             park: self.park,
             link_keys: Vec::new(),
+            writer: self.proposal.as_ref().map(|proposal| WriterToken([proposal.generation.0 as u8; 16])),
         }
     }
 

@@ -450,7 +450,7 @@ impl World {
                 let gradient = gradient(step, rank, &parameters);
                 let leaf = Node { first: rank.0, count: 1 };
                 assert!(shell.sums.insert(leaf, gradient).is_none(), "a gradient that was there is computed again");
-                Done::Gradient { weight: 1.0, loss: 1.0 }
+                Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }
             }
             Unit::Update { step, from } => {
                 assert_eq!(shell.step, Some(step), "a step that is skipped or taken twice");

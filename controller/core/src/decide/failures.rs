@@ -1,0 +1,105 @@
+//! What is judged a failure of a job's executors, whose fault it is, and how long nothing new is started after it. The facts carry what is
+//! said here, so that nobody judges them again.
+//!
+//! What an agent killed, or lost with its server, is not the job's fault; neither is what was told to go.
+
+use super::Draft;
+use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, STEADY_MS};
+use crate::state::{Executor, Faults};
+use events_schema::fact::{AbandonCause, Fact, Failure, Fault, Verdict, Wave};
+use events_schema::report::ExitCause;
+use events_schema::{ExecutorId, JobId, SlotId, TimeMs};
+
+/// An executor is gone.
+pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: ExitCause) -> Fact {
+    let known = draft.state.executor(&executor);
+    let failure = known.filter(|known| known.leaving.is_none()).and_then(|known| of_exit(known, &exit));
+    let verdict = failure.map_or(Verdict::Well, |(fault, what)| {
+        // One that was never ready has not lived.
+        let lived = known.filter(|known| known.address.is_some());
+        let lived_ms = lived.map_or(0, |known| draft.at.since_ms(known.assigned_at));
+        judge(draft, &executor.job, lived_ms, fault, what)
+    });
+    let dismissed = known.and_then(|known| known.leaving).is_some_and(|leaving| leaving.at_once());
+    let active = draft.state.job(&executor.job).and_then(|job| job.active());
+    let explained_soon =
+        exit == ExitCause::Left && !dismissed && active.is_some_and(|active| active.members.contains(&executor));
+    let awaited_until = explained_soon.then(|| draft.at.plus_ms(LEFT_GRACE_MS));
+    Fact::ExecutorGone { executor, slot, exit, verdict: Some(verdict), awaited_until }
+}
+
+fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
+    match exit {
+        ExitCause::Killed => None,
+        ExitCause::Left if executor.replica => None,
+        ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
+        ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
+        ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
+        ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
+        ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
+    }
+}
+
+/// An executor of a job was not built in time.
+pub(super) fn not_ready(draft: &Draft<'_>, job: &JobId) -> Verdict {
+    judge(draft, job, 0, Fault::Infrastructure, "it was not ready in time".to_owned())
+}
+
+/// A proposed generation of a job is given up.
+pub(super) fn abandoned(draft: &Draft<'_>, job: &JobId, cause: AbandonCause) -> Verdict {
+    match cause {
+        AbandonCause::Deadline => {
+            let what = "its executors did not come together in time".to_owned();
+            judge(draft, job, 0, Fault::Infrastructure, what)
+        }
+        AbandonCause::MemberLost | AbandonCause::Superseded | AbandonCause::Unlinked => Verdict::Well,
+    }
+}
+
+fn judge(draft: &Draft<'_>, job: &JobId, lived_ms: u64, fault: Fault, what: String) -> Verdict {
+    let Some(job) = draft.state.job(job) else { return Verdict::Well };
+    Verdict::Failure(Failure { fault, what, wave: wave(&job.faults, draft.at, lived_ms) })
+}
+
+/// The wave that a failure after so long a life begins; several within one pause are one wave.
+fn wave(faults: &Faults, at: TimeMs, lived_ms: u64) -> Option<Wave> {
+    if faults.streak > 0 && at < faults.backoff_until() {
+        return None;
+    }
+    let follows = at.since_ms(faults.at) < FAULTS_FORGOTTEN_MS && lived_ms < STEADY_MS;
+    let in_a_row = if follows { faults.streak.saturating_add(1) } else { 1 };
+    let pause_ms = (BACKOFF_MS_MIN << (in_a_row - 1).min(16)).min(BACKOFF_MS_MAX);
+    Some(Wave { in_a_row, pause_until: at.plus_ms(pause_ms) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail(faults: &mut Faults, at: u64, lived_ms: u64) {
+        let wave = wave(faults, TimeMs(at), lived_ms);
+        faults.note(TimeMs(at), &Failure { fault: Fault::Program, what: "exit status 1".to_owned(), wave });
+    }
+
+    #[test]
+    fn the_pause_doubles_per_wave_not_per_process() {
+        let mut faults = Faults::default();
+        assert_eq!(faults.backoff_until(), TimeMs(0));
+        for at in [1_000, 1_010, 1_020] {
+            fail(&mut faults, at, 10);
+        }
+        assert_eq!((faults.streak, faults.backoff_until()), (1, TimeMs(2_000)));
+        fail(&mut faults, 2_500, 500);
+        assert_eq!((faults.streak, faults.backoff_until()), (2, TimeMs(4_500)));
+        let mut often = Faults { streak: 40, ..faults.clone() };
+        fail(&mut often, 5_000, 500);
+        assert_eq!(often.backoff_until(), TimeMs(5_000 + BACKOFF_MS_MAX));
+        let later = 2_500 + FAULTS_FORGOTTEN_MS;
+        fail(&mut faults, later, 500);
+        assert_eq!(faults.streak, 1, "long ago is forgotten");
+        fail(&mut faults, later + 30_000, 20_000);
+        assert_eq!(faults.streak, 2);
+        fail(&mut faults, later + 250_000, STEADY_MS);
+        assert_eq!((faults.streak, faults.starts), (1, 5), "who lived long does not fail in a row");
+    }
+}
