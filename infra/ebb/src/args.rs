@@ -6,6 +6,7 @@ pub use service::*;
 
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use ebb_telemetry::LogFormat;
 use events_schema::{DatasetName, FleetId, ServerId, SlotId};
 use std::path::PathBuf;
 
@@ -31,6 +32,9 @@ pub struct Cli {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value = "table")]
     pub output: Output,
+    /// How log lines on standard error look: text or json (EBB_LOG says how much is logged)
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

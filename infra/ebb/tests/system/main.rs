@@ -25,3 +25,4 @@ mod schedules;
 mod subscribers;
 mod suspension;
 mod take_back;
+mod telemetry;
