@@ -13,7 +13,6 @@ name=s3.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 version=v1.8.0
-toolchain=go1.24.10
 module=github.com/versity/versitygw/cmd/versitygw
 cache=${EBB_CACHE:-$HOME/.cache/ebb}
 bucket=ebb-test
@@ -23,38 +22,6 @@ answer_wait_s=30
 stop_wait_s=10
 
 usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
-
-go_minor() { # the minor version of the installed Go 1, or 0
-  command -v go >/dev/null || { echo 0; return; }
-  GOTOOLCHAIN=local go version | sed -n 's/.*go1\.\([0-9]*\).*/\1/p'
-}
-
-need_go() { # prints a Go of 1.21 or newer; from there on, go fetches by itself the newer toolchain that the server asks for
-  [ "$(go_minor)" -gt 0 ] || install_packages golang-go ca-certificates
-  if [ "$(go_minor)" -ge 21 ]; then command -v go; return; fi
-  # Debian 12 has an older one, but that can fetch a newer one as a module, checked against Go's sum database.
-  local folder
-  say "fetching $toolchain, as the installed Go is 1.$(go_minor)"
-  folder=$(cd / && go mod download -json "golang.org/toolchain@v0.0.1-$toolchain.linux-$(go env GOARCH)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p') && [ -n "$folder" ] ||
-    die "Go 1.21 or newer is needed to build versitygw, here is 1.$(go_minor), and it could not fetch a newer one. Install one from https://go.dev/dl"
-  chmod -R +x "$folder/bin" "$folder/pkg/tool" # modules hold no modes
-  echo "$folder/bin/go"
-}
-
-build() { # prints the path of the server
-  local folder=$cache/versitygw-$version
-  mkdir -p "$cache"
-  ( # one at a time; a build that was cut off leaves no folder of that name
-    flock 9
-    [ -x "$folder/versitygw" ] && exit 0
-    go=$(need_go) || exit 1
-    say "building versitygw $version into $folder (about two minutes, once)"
-    rm -rf "$folder.part"
-    CGO_ENABLED=0 GOBIN="$folder.part" "$go" install "$module@$version" >&2 || die "go could not build $module@$version; see above, and set GOPROXY if there is no direct way out"
-    mv "$folder.part" "$folder"
-  ) 9>"$cache/versitygw.lock" || exit 1
-  echo "$folder/versitygw"
-}
 
 ours() { # whether $1 is a running server whose data is in $2
   [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "posix $2/data"
@@ -83,7 +50,7 @@ start() {
     return
   fi
   command -v curl >/dev/null || install_packages curl
-  server=$(build) || exit 1
+  server=$(build_go versitygw "$version" "$module") || exit 1
   [ -s "$directory/secret" ] || (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$directory/secret")
   secret=$(cat "$directory/secret")
   for try in $(seq "$start_tries"); do

@@ -50,6 +50,7 @@ fn telemetry(step: u64) -> Telemetry {
         samples_per_second: 1.0,
         step_us: 1,
         members: 1,
+        data_wait_us: None,
     }
 }
 

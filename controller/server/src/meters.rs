@@ -29,6 +29,7 @@ pub(crate) struct Meters {
     pause: Histogram<f64>,
     steps: Counter<u64>,
     samples: Counter<f64>,
+    data_wait: Counter<f64>,
     facts: Counter<u64>,
     jobs_ended: Counter<u64>,
     restarts: Counter<u64>,
@@ -65,6 +66,11 @@ impl Meters {
                 .f64_counter("ebb.samples")
                 .with_description("Samples trained on by all jobs, estimated from rates")
                 .build(),
+            data_wait: meter()
+                .f64_counter("ebb.data.wait")
+                .with_unit("s")
+                .with_description("Time that leaders waited for the samples of steps, estimated from averages")
+                .build(),
             facts: counter("ebb.facts", "Facts decided"),
             jobs_ended: counter("ebb.jobs.ended", "Jobs that ended, by outcome"),
             restarts: counter("ebb.job.restarts", "Jobs that went back to a checkpoint"),
@@ -82,6 +88,7 @@ impl Meters {
         };
         // What never happened is a zero: to Prometheus a series that begins with one has not grown.
         meters.plans_failed.add(0, &[]);
+        meters.data_wait.add(0.0, &[]);
         for counter in [&meters.restarts, &meters.stalls, &meters.steps] {
             counter.add(0, &[]);
         }
@@ -181,6 +188,8 @@ impl Meters {
             if samples.is_finite() && samples >= 0.0 {
                 self.samples.add(samples, &[]);
             }
+            let wait_us = said.data_wait_us.unwrap_or(0);
+            self.data_wait.add(steps as f64 * wait_us as f64 / 1e6, &[]);
         }
     }
 

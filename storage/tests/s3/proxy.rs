@@ -1,0 +1,136 @@
+//! A proxy between a client and a real S3 server that does to answers what busy servers and bad networks do. It speaks plain HTTP to the
+//! client and keeps the `Host` of requests, which signatures hold, so it also stands before a server with TLS. Shared by the tests of two crates.
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, Response, StatusCode, header};
+use futures::stream;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Larger than any body of these tests.
+const BODY_BYTES_MAX: usize = 256 << 20;
+/// For a real server on a busy machine.
+const SERVER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is answered with 503 `SlowDown` and not passed on.
+    SlowDown,
+    /// It is answered as Amazon answers expired credentials, and not passed on.
+    Expired,
+    /// Its answer ends in the middle of the body.
+    CutShort,
+    /// It is passed on, but the connection ends instead of an answer.
+    LostAnswer,
+}
+
+struct Shared {
+    server: String,
+    client: reqwest::Client,
+    fault: Mutex<Option<(Fault, Method, u64)>>,
+    requests: AtomicU64,
+}
+
+/// The proxy; it ends with the test's runtime.
+pub struct Proxy {
+    /// Where clients reach it.
+    pub url: String,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// Before this server; `authority` is the file of whoever signed its certificate.
+    pub async fn before(server: &str, authority: Option<&Path>) -> Self {
+        let mut client = reqwest::Client::builder().no_proxy().timeout(SERVER_TIME_MAX);
+        if let Some(file) = authority {
+            let certificate = reqwest::Certificate::from_pem(&std::fs::read(file).unwrap()).unwrap();
+            client = client.tls_certs_only([certificate]);
+        }
+        let shared = Arc::new(Shared {
+            server: server.to_owned(),
+            client: client.build().unwrap(),
+            fault: Mutex::new(None),
+            requests: AtomicU64::new(0),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(pass).with_state(Arc::clone(&shared));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, shared }
+    }
+
+    /// The next `times` requests with this method go wrong.
+    pub fn fail(&self, fault: Fault, method: Method, times: u64) {
+        *self.shared.fault.lock().unwrap() = Some((fault, method, times));
+    }
+
+    /// How often the fault has still to strike.
+    pub fn pending(&self) -> u64 {
+        self.shared.fault.lock().unwrap().as_ref().map_or(0, |(_, _, times)| *times)
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+}
+
+fn strikes(shared: &Shared, method: &Method) -> Option<Fault> {
+    let mut fault = shared.fault.lock().unwrap();
+    let (fault, of, times) = fault.as_mut()?;
+    if *times == 0 || of != method {
+        return None;
+    }
+    *times -= 1;
+    Some(*fault)
+}
+
+fn refusal(status: StatusCode, code: &str) -> Response<Body> {
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>told to</Message></Error>"
+    );
+    Response::builder().status(status).header(header::CONTENT_TYPE, "application/xml").body(Body::from(body)).unwrap()
+}
+
+fn broken() -> io::Error {
+    io::Error::other("the connection ends here")
+}
+
+async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    shared.requests.fetch_add(1, Ordering::SeqCst);
+    let fault = strikes(&shared, request.method());
+    match fault {
+        Some(Fault::SlowDown) => return refusal(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
+        Some(Fault::Expired) => return refusal(StatusCode::BAD_REQUEST, "ExpiredToken"),
+        Some(Fault::CutShort | Fault::LostAnswer) | None => {}
+    }
+    let (parts, body) = request.into_parts();
+    let target = format!("{}{}", shared.server, parts.uri.path_and_query().unwrap());
+    let mut headers = parts.headers;
+    headers.remove(header::TRANSFER_ENCODING);
+    let body = to_bytes(body, BODY_BYTES_MAX).await.unwrap();
+    let answer = shared.client.request(parts.method, target).headers(headers).body(body).send().await.unwrap();
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let bytes = answer.bytes().await.unwrap();
+    let mut response = Response::builder().status(status);
+    for (name, value) in &headers {
+        if name != header::TRANSFER_ENCODING && name != header::CONNECTION {
+            response = response.header(name, value);
+        }
+    }
+    let body = match fault {
+        Some(Fault::CutShort) => {
+            let half: Bytes = bytes.slice(..bytes.len() / 2);
+            Body::from_stream(stream::iter([Ok(half), Err(broken())]))
+        }
+        Some(Fault::LostAnswer) => Body::from_stream(stream::iter([Err::<Bytes, _>(broken())])),
+        _ => Body::from(bytes),
+    };
+    response.body(body).unwrap()
+}
