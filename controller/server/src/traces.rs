@@ -82,7 +82,9 @@ impl Traces {
         self.jobs.insert(job.clone(), (self.decisions, decision));
         if self.jobs.len() > JOBS_MAX {
             let oldest = self.jobs.iter().min_by_key(|(_, (number, _))| *number).map(|(job, _)| job.clone());
-            oldest.into_iter().for_each(|job| drop(self.jobs.remove(&job)));
+            if let Some(oldest) = oldest {
+                self.jobs.remove(&oldest);
+            }
         }
     }
 

@@ -209,8 +209,8 @@ fn repository() -> PathBuf {
 
 /// What a Prometheus says to an expression.
 async fn query(prometheus: &str, expression: &str) -> Value {
-    let asked = reqwest::Client::new().get(format!("{prometheus}/api/v1/query")).query(&[("query", expression)]);
-    asked.send().await.unwrap().json().await.unwrap()
+    let url = url::Url::parse_with_params(&format!("{prometheus}/api/v1/query"), [("query", expression)]).unwrap();
+    reqwest::get(url).await.unwrap().json().await.unwrap()
 }
 
 /// Runs promtool, which has to be content; `input` is its standard input.
