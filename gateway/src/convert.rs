@@ -177,6 +177,7 @@ pub fn fleet(state: &State, name: &FleetId, fleet: &Fleet) -> wire::Fleet {
         reclaim_deadline_ms: fleet.reclaim_deadline_ms,
         needed: fleet.sequence.map(|_| fleet.needed),
         sequence: fleet.sequence,
+        recalled: fleet.recalled.map(|_| fleet.held() as u32),
         slots: fleet.slots.iter().map(|id| slot(state, id, state.slot(id))).collect(),
     }
 }

@@ -4,7 +4,7 @@
 //! gateways serve one cell, and one without a controller still answers from what it knows.
 //!
 //! Reading order: `door.rs` (which requests come in), `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
-//! `submit.rs` with the crate `gateway-call` (durable, then decided), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
+//! `submit.rs` with the crate `gateway-call` (durable, then decided), `rehearsal.rs` (dry runs), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
 //! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal), `observe.rs` (spans and durations). Connections are `infra/listener`'s.
 //! On a job's path the first file is `routes.rs`.
 
@@ -24,6 +24,7 @@ mod parse;
 pub mod problem;
 mod query;
 mod read_model;
+mod rehearsal;
 mod routes;
 mod selection;
 mod submit;

@@ -4,7 +4,9 @@
 
 use crate::wire::{DatasetBody, DatasetFiles, DatasetSource, DemandBody, FleetDeclaration};
 use controller_core::limits::RECLAIM_DEADLINE_MS_MAX;
-use events_schema::command::{Demand, NEEDED_MAX, OfferMode, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX};
+use events_schema::command::{
+    Demand, NEEDED_MAX, OfferMode, Recall, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX,
+};
 use events_schema::dataset::parse_sample_shape;
 use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown};
 use events_schema::{DatasetName, Digest, ServerId, SlotId};
@@ -100,6 +102,13 @@ pub fn slots(body: &Value) -> Result<Vec<SlotId>, Problems> {
     let mut f = Fields::new("", body);
     let slots = f.nested_required("slots", "a list of slots such as [local/0]", slot_list);
     f.finish(slots)
+}
+
+/// `POST /v1/fleets/{fleet}/recall`: `{slots: N}`, or `{}` for all.
+pub fn recall(body: &Value) -> Result<Recall, Problems> {
+    let mut f = Fields::new("", body);
+    let slots = f.integer("slots", 1..=SLOTS_MAX as u64);
+    f.finish(Some(slots.map_or(Recall::All, |slots| Recall::Slots(slots as u32))))
 }
 
 fn slot_list(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {

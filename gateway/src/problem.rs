@@ -82,6 +82,8 @@ kinds! {
     LimitReached = TOO_MANY_REQUESTS, "limit-reached", "A limit of the service is reached";
     /// A value does not fit what it refers to.
     UnfitValue = UNPROCESSABLE_ENTITY, "unfit-value", "A value does not fit what it refers to";
+    /// Nothing is kept of what this executor said.
+    UnknownLog = NOT_FOUND, "unknown-log", "No such log";
     /// The job has no model (yet).
     ModelNotReady = CONFLICT, "model-not-ready", "The job has no model to give";
     /// Events before this cursor are gone.

@@ -6,7 +6,7 @@
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door::{self, Door};
-use crate::handlers::{commands, datasets, events, fleets, health, jobs, server};
+use crate::handlers::{commands, datasets, events, fleets, health, jobs, logs, server};
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
@@ -62,6 +62,8 @@ fn table() -> Vec<Row> {
         at("/v1/jobs/{id}/suspend").post(jobs::suspend),
         at("/v1/jobs/{id}/resume").post(jobs::resume),
         at("/v1/jobs/{id}/checkpoints").get(jobs::checkpoints),
+        at("/v1/jobs/{id}/logs").get(logs::list),
+        at("/v1/jobs/{id}/logs/{executor}").get(logs::read),
         at("/v1/jobs/{id}/model").get(jobs::model),
         at("/v1/jobs/{id}/events").get(events::of_job),
         at("/v1/commands/{id}").get(commands::get),
@@ -72,6 +74,8 @@ fn table() -> Vec<Row> {
         at("/v1/fleets/{fleet}").put(fleets::put).get(fleets::get),
         at("/v1/fleets/{fleet}/offers").post(fleets::offer),
         at("/v1/fleets/{fleet}/reclaims").post(fleets::reclaim),
+        at("/v1/fleets/{fleet}/recall").post(fleets::recall),
+        at("/v1/fleets/{fleet}/release").post(fleets::release),
         at("/v1/fleets/{fleet}/demand").post(fleets::demand),
         at("/v1/fleets/{fleet}/events").get(events::of_fleet),
         at("/v1/slots").get(fleets::slots),

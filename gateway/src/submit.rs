@@ -84,7 +84,7 @@ pub async fn job(
 }
 
 /// The job of a key, if it exists; a refusal if it was made from another body.
-fn same_job(app: &App, job: &JobId, body_digest: &Digest) -> Result<Option<JobId>, ApiError> {
+pub(crate) fn same_job(app: &App, job: &JobId, body_digest: &Digest) -> Result<Option<JobId>, ApiError> {
     match app.read().state().job(job) {
         None => Ok(None),
         Some(known) if known.body_digest == *body_digest => Ok(Some(job.clone())),

@@ -286,6 +286,8 @@ pub struct Fleet {
     pub needed: Option<u32>,
     /// Number of that signal.
     pub sequence: Option<u64>,
+    /// How many of its slots it keeps until it is released, while it is recalled.
+    pub recalled: Option<u32>,
     /// Its slots, sorted.
     pub slots: Vec<Slot>,
 }
@@ -312,6 +314,39 @@ pub struct Slot {
 pub struct Fleets {
     /// All of them.
     pub fleets: Vec<Fleet>,
+}
+
+/// Logs of a job's executors.
+#[derive(Debug, Serialize)]
+pub struct Logs {
+    /// By executor.
+    pub logs: Vec<Log>,
+}
+
+/// What is kept of what one executor said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Log {
+    /// Who.
+    pub executor: ExecutorId,
+    /// Its number within the job.
+    pub number: u32,
+    /// The place of the first byte that is kept.
+    pub from: u64,
+    /// The place behind the last.
+    pub to: u64,
+    /// When it last grew.
+    pub changed_at: String,
+}
+
+/// What a submit would come to: nothing is wrong with it.
+#[derive(Debug, Serialize)]
+pub struct DryRun {
+    /// Always true.
+    pub dry_run: bool,
+    /// The job that the same key and body made before, if they did; a submit would answer with it.
+    pub known: Option<JobId>,
+    /// The spec as it would be taken, with what it leaves out.
+    pub spec: Value,
 }
 
 /// Slots, by server and number.

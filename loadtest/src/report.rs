@@ -1,14 +1,16 @@
 //! What a run came to: percentiles of each latency, counts, and whether the scenario's thresholds hold. Pure.
 
-use hdrhistogram::Histogram;
+use histogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 /// Longest latency that is told apart: a day.
 const LATENCY_MS_MAX: u64 = 86_400_000;
-/// Digits of a percentile.
-const DIGITS: u8 = 3;
+/// Percentiles are right to a thousandth: buckets are so many powers of two finer than their values, which go up to the second power.
+const GROUPING_POWER: u8 = 10;
+const VALUE_POWER_MAX: u8 = 27;
+const _: () = assert!(LATENCY_MS_MAX < 1 << VALUE_POWER_MAX, "a day is in the last bucket or before it");
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +80,9 @@ impl Stat {
     }
 
     fn of(self, latency: &Recorded) -> u64 {
-        let quantile = |share| latency.histogram.value_at_quantile(share).min(latency.longest_ms);
+        // Nothing but what is no share is an error, and only without values there is no bucket.
+        let bucket = |share| latency.histogram.quantile_bucket(share).ok().flatten();
+        let quantile = |share| bucket(share).map_or(0, |bucket| bucket.end()).min(latency.longest_ms);
         match self {
             Self::P50 => quantile(0.5),
             Self::P90 => quantile(0.9),
@@ -103,17 +107,24 @@ pub struct Threshold {
 /// One latency, as it comes.
 #[derive(Debug)]
 struct Recorded {
-    histogram: Histogram<u64>,
+    histogram: Histogram,
     /// To the millisecond, which the histogram is not.
     longest_ms: u64,
+    count: u64,
 }
 
 impl Recorded {
     fn new() -> Self {
-        // The bounds are constants that the library takes.
-        let histogram = Histogram::new_with_bounds(1, LATENCY_MS_MAX, DIGITS)
-            .unwrap_or_else(|_| unreachable!("1 ms to a day with three digits"));
-        Self { histogram, longest_ms: 0 }
+        let histogram = Histogram::new(GROUPING_POWER, VALUE_POWER_MAX)
+            .unwrap_or_else(|_| unreachable!("the bounds are constants that the library takes"));
+        Self { histogram, longest_ms: 0, count: 0 }
+    }
+
+    fn record(&mut self, ms: u64) {
+        let ms = ms.min(LATENCY_MS_MAX);
+        self.longest_ms = self.longest_ms.max(ms);
+        // Never out of bounds: it is cut to them.
+        self.count += u64::from(self.histogram.increment(ms).is_ok());
     }
 }
 
@@ -127,10 +138,7 @@ pub struct Measured {
 impl Measured {
     /// Notes one latency.
     pub fn latency(&mut self, measure: &'static str, ms: u64) {
-        let latency = self.latencies.entry(measure).or_insert_with(Recorded::new);
-        // Never out of bounds: it is cut to them.
-        latency.histogram.saturating_record(ms.min(LATENCY_MS_MAX));
-        latency.longest_ms = latency.longest_ms.max(ms);
+        self.latencies.entry(measure).or_insert_with(Recorded::new).record(ms);
     }
 
     /// Notes that something happened so many times more.
@@ -213,7 +221,7 @@ impl Report {
             let never = Recorded::new();
             let latency = measured.latencies.get(name).unwrap_or(&never);
             let [p50, p90, p95, p99, max] = Stat::ALL.map(|stat| stat.of(latency));
-            Latency { name, count: latency.histogram.len(), p50, p90, p95, p99, max }
+            Latency { name, count: latency.count, p50, p90, p95, p99, max }
         };
         let latencies = MEASURES.iter().filter(|m| !m.counts).map(|m| of(m.name)).collect();
         let counts = MEASURES.iter().filter(|m| m.counts).map(|m| (m.name, measured.counted(m.name))).collect();

@@ -14,6 +14,7 @@ pub mod dataset;
 #[cfg(test)]
 mod faults;
 pub mod loader;
+pub mod logs;
 mod object;
 pub mod order;
 

@@ -478,12 +478,11 @@ impl CellMachine {
             else {
                 continue;
             };
+            // A job that starts has no leader, and that of one that lost it is gone: whoever is there speaks for it.
             let leader = lead.fold.state.job(job).and_then(Job::active).map(|active| active.leader.clone());
-            // A job that starts has no leader.
-            let blamed = if let Report::JobStalled { blamed, .. } = &report { blamed.first() } else { None };
-            let about = leader.or_else(|| blamed.map(|blamed| blamed.executor.clone()));
-            let slot = about.and_then(|leader| lead.fold.state.executor(&leader).map(|executor| executor.slot.clone()));
-            let Some(server) = slot.map(|slot| slot.server) else { continue };
+            let of_leader = leader.and_then(|leader| lead.fold.state.executor(&leader));
+            let any = || lead.fold.state.executors_of(job).next().map(|(_, executor)| executor);
+            let Some(server) = of_leader.or_else(any).map(|executor| executor.slot.server.clone()) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);
             seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report, trace: None }));

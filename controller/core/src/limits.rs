@@ -12,6 +12,8 @@ pub const DATASETS_MAX: u64 = 10_000;
 /// An object that nothing counts is swept up when it is so old: longer than the slowest upload of the largest object that is not given
 /// up (80 GiB at 1 MiB a second), so that what is on its way is spared.
 pub const ORPHAN_AGE_MS: u64 = 24 * 3_600_000;
+/// What executors said is kept so long after it was last written: a week, in which somebody asks why a job ended.
+pub const LOG_KEPT_MS: u64 = 7 * 24 * 3_600_000;
 /// Characters that are kept of a text that an executor gives as a reason; the longest of ours is a fraction of it.
 pub const REASON_CHARS_MAX: usize = 2_000;
 

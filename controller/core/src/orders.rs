@@ -1,8 +1,8 @@
 //! What a server has to run, derived from the state: the whole of it, every time, so that a lost order costs nothing.
 //!
 //! An executor is listed from its assignment on. It is listed with `leave_by` while it leaves at a boundary. One that is to
-//! stop at once is listed no more, except one that was not ready yet: its agent may not know of it, so it is listed as overdue
-//! (`leave_by` in the past) until the agent reports it gone, started or not. How much is left of a deadline is filled in when the
+//! stop at once is listed no more, except one that was not ready yet, and one of whose end no word came for long: its agent may not know of
+//! it, or what it said may be lost, so it is listed as overdue (`leave_by` in the past) until the agent reports it gone, started or not. How much is left of a deadline is filled in when the
 //! orders are sent.
 //! Next on the path: `controller/link`, then `workers/agent`.
 
@@ -54,7 +54,7 @@ pub fn touched(before: &State, after: &State) -> Touched {
 fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<ExecutorOrder> {
     let job = state.job(&number.job)?;
     let leave_by = match executor.leaving {
-        Some(leaving) if leaving.at_once() && executor.address.is_some() => return None,
+        Some(leaving) if leaving.at_once() && executor.address.is_some() && !executor.stuck => return None,
         leaving => leaving.map(|leaving| leaving.deadline),
     };
     let evaluation = match &job.spec.evaluation {

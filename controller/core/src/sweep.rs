@@ -2,9 +2,9 @@
 //!
 //! Said so that it stays true whatever is decided later, even by another controller while this one slept: a job that has ended never
 //! changes, and a checkpoint whose step lies before one that counts is never accepted any more. Objects of jobs that are not
-//! remembered, and keys that are made nowhere here, are somebody else's. Next: `controller/server/src/sweep.rs`.
+//! remembered, and keys that are made nowhere here, are somebody else's. What executors said goes by its age alone. Next: `controller/server/src/sweep.rs`.
 
-use crate::limits::ORPHAN_AGE_MS;
+use crate::limits::{LOG_KEPT_MS, ORPHAN_AGE_MS};
 use crate::state::{Job, JobPhase, State};
 use events_schema::{JobId, Step, TimeMs};
 use std::collections::BTreeSet;
@@ -48,6 +48,10 @@ impl<'a> Orphans<'a> {
                 // It is written before the end of its job is said.
                 let result = !self.job.phase.is_terminal() || matches!(self.job.phase, JobPhase::Finished { .. });
                 job == *self.id && !result && old
+            }
+            // A piece that still grows was written just now.
+            Some(ObjectOfJob::Log(executor, _)) => {
+                executor.job == *self.id && self.now.since_ms(written_at) >= LOG_KEPT_MS
             }
             Some(ObjectOfJob::Manifest(name) | ObjectOfJob::Shard(name, _)) => {
                 let manifest = name.manifest();

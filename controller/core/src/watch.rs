@@ -89,9 +89,11 @@ impl Watch {
             self.executors.insert(executor.clone(), heard);
             return;
         };
+        // One that waited at its last word has begun since: how long it waited for others is no unit's time.
+        let begun_ms = if matches!(kind(&known.progress), Kind::Unit(_)) { known.since_ms } else { known.at_ms };
         known.at_ms = now_ms;
         let units = progress.units_done.saturating_sub(known.progress.units_done);
-        if let Some(unit_ms) = now_ms.saturating_sub(known.since_ms).checked_div(units) {
+        if let Some(unit_ms) = now_ms.saturating_sub(begun_ms).checked_div(units) {
             let job = self.jobs.entry(executor.job.clone()).or_default();
             job.slowest_unit_ms = Some(job.slowest_unit_ms.map_or(unit_ms, |slowest| slowest.max(unit_ms)));
         }
@@ -162,14 +164,18 @@ impl Watch {
         job.active()?.members.iter().map(said).collect()
     }
 
-    /// Whether a job stalls, if all of its members were heard just now and are to stay.
+    /// Whether a job stalls. That somebody hangs in a unit is seen whatever the others do; of the rest nothing is judged unless all of its
+    /// members are there, were heard just now and are to stay.
     fn stall(&mut self, now_ms: u64, id: &JobId, job: &Job, state: &State) -> Option<Report> {
         let members = self.watched_members(id, job, state);
         let stays = |executor: &ExecutorId| state.executor(executor).is_some_and(|executor| executor.leaving.is_none());
         // One that is not heard may be doing anything.
-        let all_heard = members.iter().all(|member| {
+        let is_heard = |member: &ExecutorId| {
             self.executors.get(member).is_some_and(|heard| now_ms.saturating_sub(heard.at_ms) <= HEARD_MS)
-        });
+        };
+        let all_heard = members.iter().all(is_heard);
+        let there: Vec<ExecutorId> =
+            members.iter().filter(|member| is_heard(member) && stays(member)).cloned().collect();
         // Who is in a unit takes nothing in and gives nothing out meanwhile: a copy is judged while nobody is.
         let computes = |heard: &Heard| matches!(kind(&heard.progress), Kind::Unit(_));
         if !all_heard || members.iter().filter_map(|member| self.executors.get(member)).any(computes) {
@@ -178,23 +184,24 @@ impl Watch {
                 heard.copy = Stretch::new(now_ms, &heard.progress);
             }
         }
-        if members.is_empty() || !all_heard || !members.iter().all(stays) || state.is_parking(id) {
+        if there.is_empty() || state.is_parking(id) {
             return None;
         }
-        let step =
-            members.iter().filter_map(|member| self.executors.get(member)).map(|heard| heard.progress.step).max();
+        let step = there.iter().filter_map(|member| self.executors.get(member)).map(|heard| heard.progress.step).max();
         let step = step.unwrap_or(Step(0));
-        let (cause, blamed) = self.judge(now_ms, id, job, &members, step)?;
+        // Whoever is lost, leaves or is not heard may be whom the others wait for; who is in a unit waits for nobody.
+        let all = there.len() == members.len();
+        let (cause, blamed) = self.judge(now_ms, id, job, (&there, all), step)?;
         Some(Report::JobStalled { job: id.clone(), step, cause, blamed })
     }
 
-    /// What the members of a job wait for that does not come, if so, and who holds them up.
+    /// What the members of a job wait for that does not come, if so, and who holds them up. If these are not all, only who is in a unit is judged.
     fn judge(
         &mut self,
         now_ms: u64,
         id: &JobId,
         job: &Job,
-        members: &[ExecutorId],
+        (members, all): (&[ExecutorId], bool),
         step: Step,
     ) -> Option<(StallCause, Vec<Blamed>)> {
         let copying = |member: &&ExecutorId| {
@@ -202,10 +209,14 @@ impl Watch {
         };
         let copies = members.iter().filter(copying).count() as u64;
         let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
-        // How long the first one of a job takes nobody but its user can know.
-        let unit_limit_ms = slowest_unit_ms.map_or(job.spec.unit_timeout_ms.ms(), |slowest| {
-            UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR))
-        });
+        let limit_ms = |slowest: u64| UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR));
+        // How long the first one of a job takes nobody but its user can know; and who has just taken over knows how long a whole step took.
+        let first_ms = job.spec.unit_timeout_ms.ms();
+        let unit_limit_ms = match (slowest_unit_ms, job.step_us) {
+            (Some(slowest), _) => limit_ms(slowest),
+            (None, Some(step_us)) => limit_ms(step_us / 1_000).min(first_ms),
+            (None, None) => first_ms,
+        };
         let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
         let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
         for member in members {
@@ -218,12 +229,12 @@ impl Watch {
             linking |= matches!(kind, Kind::Linking) || heard.progress.generation < job.round;
             let judged = match kind {
                 Kind::Unit(rank) => heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank)),
-                Kind::Copying => heard.copies_slowly(now_ms, copies).then_some((StallCause::Bytes, None)),
+                Kind::Copying if all => heard.copies_slowly(now_ms, copies).then_some((StallCause::Bytes, None)),
                 Kind::Store => {
                     store_ms = store_ms.max(still_ms);
                     None
                 }
-                Kind::Linking | Kind::Idle | Kind::Waiting => None,
+                Kind::Copying | Kind::Linking | Kind::Idle | Kind::Waiting => None,
             };
             if let Some((why, rank)) = judged {
                 blamed.push(Blamed { executor: member.clone(), rank });
@@ -234,8 +245,8 @@ impl Watch {
         let all_wait = !working && now_ms.saturating_sub(still_since_ms) >= limit_ms;
         let patience_ms = if job.waits_for_store_at(step) { job.spec.store_patience_ms.ms() } else { STORE_STALL_MS };
         let cause = cause
-            .or_else(|| (store_ms >= patience_ms).then_some(StallCause::Store))
-            .or_else(|| all_wait.then_some(StallCause::Peers))?;
+            .or_else(|| (all && store_ms >= patience_ms).then_some(StallCause::Store))
+            .or_else(|| (all && all_wait).then_some(StallCause::Peers))?;
         Some((cause, blamed))
     }
 }
@@ -318,7 +329,8 @@ mod tests {
     use super::*;
     use crate::testing::{reported, training};
     use events_schema::fact::Fact;
-    use events_schema::{Generation, TimeMs};
+    use events_schema::report::ExitCause;
+    use events_schema::{Generation, SlotId, TimeMs};
     use serde_json::json;
 
     /// A job that trains on two slots, and a clock.
@@ -338,6 +350,10 @@ mod tests {
         fn with(said: serde_json::Value) -> Self {
             let job = JobId::parse("job-a").unwrap();
             Self { state: training(&job, 2, &said), job, watch: Watch::default(), now_ms: 1_000 }
+        }
+
+        fn slot(&self, number: u32) -> SlotId {
+            self.state.executor(&ExecutorId { job: self.job.clone(), number }).unwrap().slot.clone()
         }
 
         /// Both are there, and no generation is in force any more.
@@ -458,6 +474,43 @@ mod tests {
         let (after_ms, stall) = story.until_stall(700, &|_| [idle.clone(), computing(1, 50)]).unwrap();
         assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
         assert!((600_000..=601_000).contains(&after_ms), "{after_ms}");
+    }
+
+    /// Found by random schedules: a round waited for one that hung, over and over, because another was lost and nobody watched meanwhile.
+    #[test]
+    fn who_hangs_in_a_unit_is_blamed_also_while_another_is_lost() {
+        let mut story = Story::with(json!({"unit_timeout_ms": 20_000}));
+        let (executor, slot) = (ExecutorId { job: story.job.clone(), number: 0 }, story.slot(0));
+        story.state.apply(story.state.at, &Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed });
+        let waits = (7, Phase::Joining, WaitsFor::Peers(vec![0]), (4, 0, 50));
+        assert!(story.until_stall(300, &|_| [reducing(1), waits.clone()]).is_none(), "it waits for who is lost");
+        let (after_ms, stall) = story.until_stall(300, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
+        assert!((20_000..=21_000).contains(&after_ms), "{after_ms}");
+    }
+
+    #[test]
+    fn a_controller_that_takes_over_knows_by_the_steps_how_long_a_unit_may_take() {
+        let mut story = Story::new();
+        let (job, generation, step) = (story.job.clone(), Generation(1), Step(1));
+        let stepped = Fact::GenerationStepped { job, generation, step, first_step_us: 10_000_000, usual_step_us: None };
+        story.state.apply(story.state.at, &stepped);
+        let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert!((80_000..=81_000).contains(&after_ms), "eight such steps: {after_ms}");
+    }
+
+    /// Who waited for others for long and then did a unit was taken for slow, and one that hung later had eight times as long.
+    #[test]
+    fn how_long_a_member_waited_is_no_units_time() {
+        let mut story = Story::new();
+        let late = |ms: u64| {
+            let units = if ms < 30_000 { 4 } else { 5 };
+            let mine = (7, Phase::Copying, WaitsFor::Peers(vec![1]), (units, 1_000 + ms * 5_000, 50));
+            [mine, (7, Phase::Reducing, WaitsFor::Peers(vec![0]), (units, 1_000, 50))]
+        };
+        assert!(story.until_stall(31, &late).is_none());
+        let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
+        assert!((60_000..=61_000).contains(&after_ms), "{after_ms}");
     }
 
     #[test]

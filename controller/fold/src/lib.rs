@@ -6,8 +6,9 @@
 use controller_core::State;
 use events_rule::Record;
 use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, read_event};
-use events_schema::batch::{Batch, EventRecord, InputStream, PassOver};
+use events_schema::batch::{Batch, DecodeError, EventRecord, InputStream, PassOver};
 use events_schema::{Cell, Epoch, Offset, TimeMs};
+use std::collections::BTreeSet;
 
 /// First offset of each input stream that has not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Fold {
     pub at: TimeMs,
     /// Who claimed last.
     pub claimant: Option<Claimant>,
+    /// Records that could not be read and that an operator had passed over.
+    pub passed_over: BTreeSet<Offset>,
     /// Tells this log from all others: the random number in its first claim, before which nothing counts.
     pub installation: Option<u64>,
 }
@@ -97,6 +100,7 @@ impl Fold {
             positions: Positions::default(),
             at: TimeMs(0),
             claimant: None,
+            passed_over: BTreeSet::new(),
             installation: None,
         }
     }
@@ -114,6 +118,17 @@ impl Fold {
             self.installation.get_or_insert(*incarnation);
             self.claimant = Some(Claimant { controller: controller.clone(), incarnation: *incarnation });
         }
+        if let EventRecord::PassOver(word) = &event
+            && word.offset < offset
+            && !self.passed_over.contains(&word.offset)
+        {
+            // Whoever could not read it went on without its facts, so no state with them is right.
+            let passed_over = word.offset;
+            let text = format!(
+                "it has the record at offset {passed_over} passed over, which this build can read: start the one that could not"
+            );
+            return Err(UnreadableEvent { offset, source: DecodeError(text) });
+        }
         self.known = offset.next();
         Ok(match self.counter.offer(offset, event) {
             Verdict::Counts(batch) => {
@@ -130,6 +145,7 @@ impl Fold {
     /// Goes on behind a record that cannot be read, because an operator had it passed over further down.
     pub fn pass_over(&mut self, unreadable: Offset) {
         self.known = unreadable.next();
+        self.passed_over.insert(unreadable);
     }
 
     fn apply(&mut self, batch: &Batch) {
@@ -140,5 +156,31 @@ impl Fold {
             self.positions.set(taken.stream, taken.to);
         }
         self.at = self.at.max(batch.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_schema::batch::to_bytes;
+
+    fn record(offset: u64, event: &EventRecord) -> Record {
+        Record { offset: Offset(offset), bytes: to_bytes(event).into() }
+    }
+
+    #[test]
+    fn a_build_that_can_read_what_another_passed_over_does_not_go_on_with_other_facts() {
+        let claim = EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 };
+        let (by, reason) = ("ada".to_owned(), "rolled back".to_owned());
+        let word = EventRecord::PassOver(PassOver { offset: Offset(1), by, at: TimeMs(1), reason });
+        let (mut older, mut newer) = (Fold::new(Cell(0)), Fold::new(Cell(0)));
+        older.take(&record(0, &claim)).unwrap();
+        older.pass_over(Offset(1));
+        assert!(matches!(older.take(&record(2, &word)), Ok(Folded::PassesOver(_))));
+        newer.take(&record(0, &claim)).unwrap();
+        newer.take(&record(1, &claim)).unwrap();
+        let error = newer.take(&record(2, &word)).unwrap_err();
+        assert!(error.offset == Offset(2) && error.source.to_string().contains("offset 1 passed over"), "{error:?}");
     }
 }

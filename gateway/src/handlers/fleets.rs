@@ -61,6 +61,22 @@ pub async fn reclaim(
     ask(&app, &fleet, Command::ReclaimSlots { fleet: fleet.clone(), slots }).await
 }
 
+/// `POST /v1/fleets/{fleet}/recall`: the red button.
+pub async fn recall(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    body: Document,
+) -> Result<Response, ApiError> {
+    let slots = parse::recall(&body.value)?;
+    ask(&app, &fleet, Command::RecallFleet { fleet: fleet.clone(), slots }).await
+}
+
+/// `POST /v1/fleets/{fleet}/release`.
+pub async fn release(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery) -> Result<Response, ApiError> {
+    ask(&app, &fleet, Command::ReleaseFleet { fleet: fleet.clone() }).await
+}
+
 async fn ask(app: &App, fleet: &FleetId, command: Command) -> Result<Response, ApiError> {
     let decision = submit::command(app, command).await?;
     let target = Target { kind: "fleet", name: fleet.as_str() };

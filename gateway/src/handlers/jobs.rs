@@ -9,7 +9,7 @@ use crate::identity::IdempotencyKey;
 use crate::problem::{ApiError, Kind, Target, refused, unknown};
 use crate::query::{Query, job_cursor, parse_job_cursor};
 use crate::submit::{self, Submitted};
-use crate::{convert, wire};
+use crate::{convert, rehearsal, wire};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -32,10 +32,22 @@ const PHASES: [&str; 8] =
 /// Longest beginning of an id; no id is longer.
 const PREFIX_LEN_MAX: usize = 63;
 
-/// `POST /v1/jobs`.
-pub async fn submit(State(app): Shared, _: NoQuery, headers: HeaderMap, body: Document) -> Result<Response, ApiError> {
+/// `POST /v1/jobs`; with `?dry_run=true` it says what that would come to, and changes nothing.
+pub async fn submit(
+    State(app): Shared,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+    body: Document,
+) -> Result<Response, ApiError> {
+    let query = Query::parse(raw.as_deref(), &["dry_run"])?;
+    let dry_run = query.get("dry_run", "true or false", |text| text.parse::<bool>().ok())?;
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
+    if dry_run == Some(true) {
+        let document = spec.document();
+        let known = rehearsal::of_submit(&app, key.as_ref(), spec, body.digest).await?;
+        return Ok(Json(wire::DryRun { dry_run: true, known, spec: document }).into_response());
+    }
     match submit::job(&app, key.as_ref(), spec, body.digest).await? {
         Submitted::Created(job) => answer(&app, &job, StatusCode::CREATED),
         Submitted::Known(job) => answer(&app, &job, StatusCode::OK),

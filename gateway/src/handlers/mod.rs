@@ -6,6 +6,7 @@ pub mod events;
 pub mod fleets;
 pub mod health;
 pub mod jobs;
+pub mod logs;
 pub mod server;
 
 use crate::app::App;

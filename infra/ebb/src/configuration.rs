@@ -16,7 +16,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use storage::store::without_secrets;
 
-/// A setting and the flags that it stands for, as (command, name of the argument); the command `""` is every one.
+/// A setting and the flags that it stands for, as (command, name of the argument); the command `""` is every one, that of a noun
+/// is `noun verb`.
 #[derive(Debug)]
 struct Key {
     name: &'static str,
@@ -30,9 +31,12 @@ const fn key(name: &'static str, flags: &'static [(&'static str, &'static str)])
 /// Every setting.
 const KEYS: &[Key] = &[
     key("url", &[("", "url")]),
-    key("output", &[("", "output")]),
+    key("output", &[("", "output"), ("model get", "output")]),
     key("log.format", &[("", "log_format")]),
-    key("data", &[("up", "data"), ("controller", "data"), ("agent", "data"), ("take-back", "data")]),
+    key(
+        "data",
+        &[("up", "data"), ("controller", "data"), ("agent", "data"), ("take-back", "data"), ("slot take-back", "data")],
+    ),
     key("log.url", &[("up", "log"), ("gateway", "log"), ("controller", "log")]),
     key("store.url", &[("up", "store"), ("gateway", "store"), ("controller", "store"), ("agent", "store")]),
     key("gateway.listen", &[("up", "listen"), ("gateway", "listen")]),
@@ -142,7 +146,7 @@ impl Configuration {
                         }
                         continue;
                     }
-                    let line = ["ebb", command].into_iter().filter(|part| !part.is_empty());
+                    let line = ["ebb"].into_iter().chain(command.split(' ')).filter(|part| !part.is_empty());
                     let line = line.map(str::to_owned).chain([format!("--{long}={value}")]);
                     if let Err(error) = Cli::command().try_get_matches_from(line)
                         && matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation)
@@ -330,12 +334,16 @@ fn variable(name: &str) -> String {
 }
 
 fn on(command: Command, name: &str, change: impl FnOnce(Command) -> Command) -> Command {
-    if name.is_empty() { change(command) } else { command.mut_subcommand(name, change) }
+    match name.split_once(' ') {
+        Some((noun, verb)) => command.mut_subcommand(noun, |noun| noun.mut_subcommand(verb, change)),
+        None if name.is_empty() => change(command),
+        None => command.mut_subcommand(name, change),
+    }
 }
 
 fn argument(command: &str, flag: &str) -> Option<Arg> {
     let all = Cli::command();
-    let owner = if command.is_empty() { Some(&all) } else { all.find_subcommand(command) };
+    let owner = command.split_whitespace().try_fold(&all, |owner, name| owner.find_subcommand(name));
     owner?.get_arguments().find(|arg| arg.get_id() == flag).cloned()
 }
 

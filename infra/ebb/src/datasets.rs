@@ -4,7 +4,7 @@
 use crate::args::{ImportArgs, ImportFormat, RegisterArgs};
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output::{Output, json, line, table};
+use crate::output::{Output, json, line, names, table};
 use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
@@ -26,13 +26,17 @@ type Store = Arc<dyn object_store::ObjectStore>;
 /// `ebb dataset list`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
     let answer: Value = client.get("/v1/datasets").await?;
-    if output == Output::Json {
-        json(&answer);
-        return Ok(());
+    print_datasets(output, &answer["datasets"].as_array().cloned().unwrap_or_default());
+    Ok(())
+}
+
+/// `ebb dataset show NAME`.
+pub async fn show(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
+    let dataset: Value = client.get(&format!("/v1/datasets/{name}")).await?;
+    match output {
+        Output::Json => json(&dataset),
+        Output::Name | Output::Table => print_datasets(output, &[dataset]),
     }
-    let datasets = answer["datasets"].as_array().cloned().unwrap_or_default();
-    let rows: Vec<Vec<String>> = datasets.iter().map(row).collect();
-    line(table(&["NAME", "ROWS", "SAMPLE"], &rows));
     Ok(())
 }
 
@@ -50,6 +54,7 @@ pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Resu
     let answer = client.send(Method::DELETE, &format!("/v1/datasets/{name}"), None, &[]).await?;
     match output {
         Output::Json => json(&answer),
+        Output::Name => line(name.as_str()),
         Output::Table => line(format!("{name} is removed; its files stay where they are")),
     }
     Ok(())
@@ -58,7 +63,7 @@ pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Resu
 /// `ebb dataset register NAME URI...`.
 pub async fn register(client: &Client, output: Output, args: &RegisterArgs) -> Result<(), Failure> {
     let answer = client.register(&registration(args)?).await?;
-    print_registered(output, &[answer]);
+    print_datasets(output, &[answer]);
     Ok(())
 }
 
@@ -121,7 +126,7 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
     for dataset in std::iter::once(&imported.dataset).chain(imported.test.as_ref()) {
         answers.push(register_metadata(client, dataset).await?);
     }
-    print_registered(output, &answers);
+    print_datasets(output, &answers);
     Ok(())
 }
 
@@ -199,9 +204,10 @@ fn open(file: &Path) -> Result<File, Failure> {
     File::open(file).map_err(|e| Failure::local(format!("`{}` cannot be read", file.display()), e))
 }
 
-fn print_registered(output: Output, datasets: &[Value]) {
+fn print_datasets(output: Output, datasets: &[Value]) {
     match output {
         Output::Json => json(&json!({ "datasets": datasets })),
+        Output::Name => names(datasets, "name"),
         Output::Table => line(table(&["NAME", "ROWS", "SAMPLE"], &datasets.iter().map(row).collect::<Vec<_>>())),
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::EventsArgs;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output::{Output, line};
+use crate::output::{Output, line, names};
 use crate::sse::Follower;
 use crate::{find, wire};
 use serde_json::Value;
@@ -30,6 +30,11 @@ pub async fn events(client: &Client, output: Output, args: &EventsArgs) -> Resul
     page_by_page(client, &path, args.from.clone(), |event| print(output, event)).await
 }
 
+/// Gives every event of `path` up to now, oldest first.
+pub async fn each(client: &Client, path: &str, take: impl FnMut(&Value)) -> Result<(), Failure> {
+    page_by_page(client, path, None, take).await
+}
+
 /// Every event of `path` (`/v1/events` or a job's) up to now, oldest first.
 pub async fn all(client: &Client, path: &str) -> Result<Vec<Value>, Failure> {
     let mut events = Vec::new();
@@ -45,7 +50,8 @@ async fn page_by_page(
 ) -> Result<(), Failure> {
     loop {
         let after = from.as_deref().map(|c| format!("&from={c}")).unwrap_or_default();
-        let page: Value = client.get(&format!("{path}?limit={PAGE_LIMIT}{after}")).await?;
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let page: Value = client.get(&format!("{path}{joint}limit={PAGE_LIMIT}{after}")).await?;
         let events = page["events"].as_array().map(Vec::as_slice).unwrap_or_default();
         events.iter().for_each(&mut take);
         let next = page["next_cursor"].as_str().map(str::to_owned);
@@ -61,6 +67,7 @@ async fn page_by_page(
 fn print(output: Output, event: &Value) {
     match output {
         Output::Json => line(event.to_string()),
+        Output::Name => names([event], "id"),
         Output::Table => line(one_line(event)),
     }
 }

@@ -17,10 +17,16 @@ pub mod exit_code {
     pub const UNREACHABLE: u8 = 3;
     /// The service refused the request and said why.
     pub const REFUSED: u8 = 4;
-    /// The job that was waited for ended, or was suspended, without a model.
-    pub const NO_MODEL: u8 = 5;
+    /// The job that was waited for failed.
+    pub const JOB_FAILED: u8 = 5;
+    /// The job that was waited for was cancelled.
+    pub const JOB_CANCELLED: u8 = 6;
+    /// The job that was waited for is suspended, which only its user ends.
+    pub const JOB_SUSPENDED: u8 = 7;
+    /// What was waited for did not come in time.
+    pub const TIMED_OUT: u8 = 8;
     /// A load ran, and a threshold of its scenario does not hold.
-    pub const THRESHOLD: u8 = 6;
+    pub const THRESHOLD: u8 = 9;
     /// Ctrl-C or its like; the shell's code for it.
     pub const INTERRUPTED: u8 = 130;
 }
@@ -30,6 +36,8 @@ const UNAVAILABLE: u16 = 503;
 
 /// The phase of a job that waits for its user.
 const SUSPENDED: &str = "suspended";
+/// The phase of a job that its user ended.
+const CANCELLED: &str = "cancelled";
 
 /// A refusal of the service (RFC 9457).
 #[derive(Debug, Clone, Deserialize)]
@@ -152,6 +160,18 @@ pub enum Failure {
         /// Measure and figure of each.
         broken: Vec<String>,
     },
+    /// What was waited for did not come in time; the job goes on. Wait again.
+    #[error("{job} is {phase}; waited {within:?} for it to be {wanted}")]
+    TimedOut {
+        /// The first job that was not as wanted.
+        job: String,
+        /// What it is, as last heard.
+        phase: String,
+        /// What it was to be.
+        wanted: String,
+        /// How long that was waited for.
+        within: Duration,
+    },
     /// Something on this machine. Stop.
     #[error("{what}")]
     Local {
@@ -197,7 +217,12 @@ impl Failure {
         match self {
             Self::Unreachable { .. } => exit_code::UNREACHABLE,
             Self::Refused(_) => exit_code::REFUSED,
-            Self::NoModel { .. } => exit_code::NO_MODEL,
+            Self::NoModel { phase, .. } => match phase.as_str() {
+                CANCELLED => exit_code::JOB_CANCELLED,
+                SUSPENDED => exit_code::JOB_SUSPENDED,
+                _ => exit_code::JOB_FAILED,
+            },
+            Self::TimedOut { .. } => exit_code::TIMED_OUT,
             Self::Usage(_) => exit_code::USAGE,
             Self::Thresholds { .. } => exit_code::THRESHOLD,
             Self::Interrupted => exit_code::INTERRUPTED,
@@ -250,7 +275,10 @@ impl Failure {
             Self::NotFound { kind, .. } => Some(format!("`ebb {kind}s` lists what there is")),
             Self::Ambiguous { .. } => Some("type more of it".to_owned()),
             Self::NoModel { job, phase, .. } if phase == SUSPENDED => Some(format!("go on with `ebb resume {job}`")),
-            Self::NoModel { job, .. } => Some(format!("`ebb events {job}` tells its story")),
+            Self::NoModel { job, .. } => Some(format!("`ebb explain {job}` tells why")),
+            Self::TimedOut { job, .. } => {
+                Some(format!("`ebb explain {job}` tells what it waits for; wait again, or longer"))
+            }
             Self::Local { next, .. } => next.clone(),
             Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
             Self::Answer { .. } => Some("check that --url or EBB_URL points to an Ebb of this version".to_owned()),
@@ -332,10 +360,19 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_own_exit_code() {
-        let no_model = Failure::NoModel { job: "job-a".into(), phase: "failed".into(), reason: None };
+        let ended =
+            |phase: &str| Failure::NoModel { job: "job-a".into(), phase: phase.into(), reason: None }.exit_code();
+        assert_eq!([ended("failed"), ended("cancelled"), ended("suspended")], [5, 6, 7]);
+        let late = Failure::TimedOut {
+            job: "job-a".into(),
+            phase: "queued".into(),
+            wanted: "running".into(),
+            within: Duration::from_secs(3),
+        };
+        assert_eq!(late.to_string(), "job-a is queued; waited 3s for it to be running");
         assert_eq!(
-            (no_model.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()),
-            (5, 2, 1)
+            [late.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()],
+            [8, 2, 1]
         );
     }
 

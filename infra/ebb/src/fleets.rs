@@ -1,10 +1,10 @@
 //! Commands about fleets and slots. A fleet speaks with its own controller here; the direct way is in `take_back.rs`.
 
-use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, SlotsArgs};
+use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, RecallArgs, SlotsArgs};
 use crate::client::{Body, Client};
 use crate::demand_follow;
 use crate::failure::Failure;
-use crate::output::{Output, json, line, pairs, table};
+use crate::output::{Output, json, line, listed, names, pairs, table};
 use crate::wire::{self, Fleet, FleetSlot, words};
 use events_schema::FleetId;
 use reqwest::Method;
@@ -16,9 +16,16 @@ const CLASS_SHOWN: usize = 12;
 /// `ebb fleets`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
     let answer: Value = client.get("/v1/fleets").await?;
-    if output == Output::Json {
-        json(&answer);
-        return Ok(());
+    match output {
+        Output::Json => {
+            json(&answer);
+            return Ok(());
+        }
+        Output::Name => {
+            names(listed(&answer["fleets"]), "name");
+            return Ok(());
+        }
+        Output::Table => {}
     }
     let fleets: Vec<Fleet> = wire::read(&answer["fleets"])?;
     if fleets.is_empty() {
@@ -33,6 +40,7 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
                 f.name.clone(),
                 f.slots.len().to_string(),
                 f.needed.map(|n| n.to_string()).unwrap_or_default(),
+                f.recalled.map(|n| n.to_string()).unwrap_or_default(),
                 count("unoffered"),
                 count("offered"),
                 count("borrowed"),
@@ -41,7 +49,10 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
             ]
         })
         .collect();
-    line(table(&["FLEET", "SLOTS", "NEEDED", "ITS OWN", "OFFERED", "BORROWED", "RECLAIMED", "UNKNOWN"], &rows));
+    line(table(
+        &["FLEET", "SLOTS", "NEEDED", "RECALLED", "ITS OWN", "OFFERED", "BORROWED", "LEAVING", "UNKNOWN"],
+        &rows,
+    ));
     Ok(())
 }
 
@@ -77,6 +88,19 @@ pub async fn loan(client: &Client, output: Output, args: &SlotsArgs, what: &str)
     print_fleet(output, &fleet)
 }
 
+/// `ebb fleet recall`.
+pub async fn recall(client: &Client, output: Output, args: &RecallArgs) -> Result<(), Failure> {
+    let body = args.slots.map_or_else(|| json!({}), |slots| json!({ "slots": slots }));
+    let fleet = client.post(&format!("/v1/fleets/{}/recall", args.fleet), &body).await?;
+    print_fleet(output, &fleet)
+}
+
+/// `ebb fleet release`.
+pub async fn release(client: &Client, output: Output, fleet: &FleetId) -> Result<(), Failure> {
+    let fleet = client.send(Method::POST, &format!("/v1/fleets/{fleet}/release"), None, &[]).await?;
+    print_fleet(output, &fleet)
+}
+
 /// `ebb demand`.
 pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Result<(), Failure> {
     if let Some(DemandCommand::Follow(args)) = &args.command {
@@ -90,6 +114,7 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
     let answer = client.post(&format!("/v1/fleets/{fleet}/demand"), &body).await?;
     match output {
         Output::Json => json(&answer),
+        Output::Name => line(fleet.as_str()),
         Output::Table => line(format!(
             "{fleet} needs {} of its slots (signal {})",
             words(&answer["needed"]),
@@ -102,9 +127,16 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
 /// `ebb slots`.
 pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
     let answer: Value = client.get("/v1/slots").await?;
-    if output == Output::Json {
-        json(&answer);
-        return Ok(());
+    match output {
+        Output::Json => {
+            json(&answer);
+            return Ok(());
+        }
+        Output::Name => {
+            names(listed(&answer["slots"]), "slot");
+            return Ok(());
+        }
+        Output::Table => {}
     }
     let slots: Vec<FleetSlot> = wire::read(&answer["slots"])?;
     line(slot_table(&slots));
@@ -112,19 +144,31 @@ pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
 }
 
 fn print_fleet(output: Output, fleet: &Value) -> Result<(), Failure> {
-    if output == Output::Json {
-        json(fleet);
-        return Ok(());
+    match output {
+        Output::Json => {
+            json(fleet);
+            return Ok(());
+        }
+        Output::Name => {
+            names([fleet], "name");
+            return Ok(());
+        }
+        Output::Table => {}
     }
     let fleet: Fleet = wire::read(fleet)?;
     line(pairs(&[
         ("fleet", fleet.name.clone()),
         ("needs", fleet.needed.map(|n| format!("{n} of {} slots", fleet.slots.len())).unwrap_or_default()),
+        ("recalled", fleet.recalled.map(|held| recalled(&fleet.name, held, fleet.slots.len())).unwrap_or_default()),
         ("offers", words(&fleet.offers)),
         ("reclaim deadline", format!("{} ms", fleet.reclaim_deadline_ms)),
     ]));
     line(slot_table(&fleet.slots));
     Ok(())
+}
+
+fn recalled(name: &str, held: u32, slots: usize) -> String {
+    format!("keeps {held} of {slots} slots until `ebb fleet release {name}`")
 }
 
 fn slot_table(slots: &[FleetSlot]) -> String {

@@ -4,8 +4,8 @@ use crate::args::SubmitArgs;
 use crate::client::{Body, Client};
 use crate::failure::Failure;
 use crate::find;
-use crate::output::{Output, StandardOutput, advise, json, line, pairs, table};
-use crate::watch::{self, Show};
+use crate::output::{Output, StandardOutput, advise, json, line, listed, names, pairs, table};
+use crate::watch::{self, Show, Until};
 use crate::wire::{self, GrowthPaused, Job, LostMember, Metrics, Stall, Straggler, words};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -26,12 +26,16 @@ const DIGEST_SHOWN: usize = 12;
 /// `ebb submit`.
 pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Result<(), Failure> {
     let body = read_spec(&args.file)?;
+    if args.dry_run {
+        return dry_run(client, output, &body, args.idempotency_key.as_deref()).await;
+    }
     let key = args.idempotency_key.clone().map_or_else(minted_key, Ok)?;
     let job = post_job(client, &body, &key).await?;
     let id = job["id"].as_str().unwrap_or_default().to_owned();
     if !args.wait {
         match output {
             Output::Json => json(&job),
+            Output::Name => line(&id),
             Output::Table => {
                 // Alone on its line, for `ID=$(ebb submit FILE)`.
                 line(&id);
@@ -40,15 +44,29 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
         }
         return Ok(());
     }
-    if output == Output::Table {
+    if output != Output::Json {
         line(&id);
     }
     let show = if output == Output::Table { Show::Progress } else { Show::Nothing };
-    let ended = watch::until_over(client, &[id], show).await?;
+    let wanted = Until { phase: None, within: args.timeout };
+    let ended = watch::until(client, &[id], show, &wanted).await?;
     if output == Output::Json {
         ended.iter().for_each(json);
     }
-    ended.iter().try_for_each(watch::model_or_failure)
+    ended.iter().try_for_each(|record| wanted.judge(record))
+}
+
+/// What a submit would come to, as the service says; nothing changes.
+async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>) -> Result<(), Failure> {
+    let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
+    let answer = client.send(Method::POST, "/v1/jobs?dry_run=true", Some(body.clone()), &headers).await?;
+    match (output, answer["known"].as_str()) {
+        (Output::Json, _) => json(&answer),
+        (Output::Name, known) => known.into_iter().for_each(line),
+        (Output::Table, Some(known)) => line(format!("valid; this key and file made {known} before")),
+        (Output::Table, None) => line("valid; nothing was submitted"),
+    }
+    Ok(())
 }
 
 /// Submits a spec once, however often it has to be sent.
@@ -101,9 +119,16 @@ fn minted_key() -> Result<String, Failure> {
 /// `ebb jobs`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
     let jobs = client.list("/v1/jobs", "jobs").await?;
-    if output == Output::Json {
-        json(&json!({ "jobs": jobs }));
-        return Ok(());
+    match output {
+        Output::Json => {
+            json(&json!({ "jobs": jobs }));
+            return Ok(());
+        }
+        Output::Name => {
+            names(&jobs, "id");
+            return Ok(());
+        }
+        Output::Table => {}
     }
     if jobs.is_empty() {
         line("no jobs yet; next: ebb submit FILE");
@@ -170,6 +195,7 @@ pub enum Change {
 fn print_job(output: Output, job: &Value) -> Result<(), Failure> {
     match output {
         Output::Json => json(job),
+        Output::Name => names([job], "id"),
         Output::Table => line(describe(&wire::read(job)?)),
     }
     Ok(())
@@ -244,11 +270,18 @@ fn next_step(job: &Job) -> String {
 pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
     let answer: Value = client.get(&format!("/v1/jobs/{id}/checkpoints")).await?;
-    if output == Output::Json {
-        json(&answer);
-        return Ok(());
+    let list = listed(&answer["checkpoints"]);
+    match output {
+        Output::Json => {
+            json(&answer);
+            return Ok(());
+        }
+        Output::Name => {
+            list.iter().for_each(|checkpoint| line(checkpoint["step"].to_string()));
+            return Ok(());
+        }
+        Output::Table => {}
     }
-    let list = answer["checkpoints"].as_array().cloned().unwrap_or_default();
     if list.is_empty() {
         line("no checkpoints yet");
         return Ok(());
@@ -285,6 +318,7 @@ pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path) -
     let digest = job.outcome.map(|o| o.model_digest).unwrap_or_default();
     match output {
         Output::Json => json(&json!({"job": id, "file": file, "bytes": bytes, "model_digest": digest})),
+        Output::Name => line(file.display().to_string()),
         Output::Table => line(format!("{}: {bytes} bytes, parameters {digest}", file.display())),
     }
     Ok(())

@@ -14,27 +14,33 @@ mod datasets;
 mod demand_follow;
 pub mod demo;
 pub mod event_list;
+mod explain;
 pub mod failure;
 mod find;
 mod first_start;
 mod fleets;
 pub mod home;
 mod jobs;
+mod ledger;
 mod load;
 pub mod log;
+mod logs;
 pub mod output;
 mod release;
 pub mod roles;
 mod scratch;
+mod sentences;
 pub mod service;
 pub mod simulate;
 pub mod sse;
 pub mod take_back;
+mod top;
 pub mod up;
 mod watch;
 pub mod wire;
 
-use args::{Cli, Command, ConfigCommand, DatasetCommand, FleetCommand, ModelCommand};
+use args::{Cli, Command, ConfigCommand, DatasetCommand, EventCommand, FleetCommand, JobArgs, JobCommand};
+use args::{ModelCommand, SlotCommand};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use client::Client;
@@ -42,6 +48,7 @@ use configuration::Configuration;
 use ebb_telemetry::{Options, Telemetry};
 use failure::Failure;
 use jobs::Change;
+use output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use tokio::runtime::Handle;
@@ -58,7 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let parsed = configuration.command().try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+        Ok(cli) => Cli { command: cli.command.in_full(), ..cli },
         Err(mut error) => {
             hide(&mut error);
             // Help and version are errors of clap with code 0.
@@ -146,7 +153,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Gateway(args) => return roles::gateway::run(args, output).await,
         Command::Controller(args) => return roles::controller::run(args, output).await,
         Command::Agent(args) => return roles::agent::run(args, output).await,
-        Command::TakeBack(args) => return take_back::take_back(output, args).await,
+        Command::Slot { command: SlotCommand::TakeBack(args) } => return take_back::take_back(output, args).await,
         Command::Fleet { command: FleetCommand::Token(args) } => return take_back::fleet_token(output, args),
         Command::Demo(args) => return demo::demo(args, output).await,
         Command::Bench(args) => return bench::bench(args, output).await,
@@ -155,46 +162,81 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
     }
     let client = Client::new(&cli.url)?;
     match &cli.command {
-        Command::Submit(args) => jobs::submit(&client, output, args).await,
-        Command::Jobs => jobs::list(&client, output).await,
-        Command::Job(job) => jobs::show(&client, output, &job.id).await,
-        Command::Cancel(job) => jobs::change(&client, output, &job.id, Change::Cancel).await,
-        Command::Suspend(job) => jobs::change(&client, output, &job.id, Change::Suspend).await,
-        Command::Resume(job) => jobs::change(&client, output, &job.id, Change::Resume).await,
-        Command::Watch { id } => watch::watch(&client, output, id.as_deref()).await,
-        Command::Model { command: ModelCommand::Get { id, file } } => jobs::model_get(&client, output, id, file).await,
-        Command::Dataset { command } => match command {
-            DatasetCommand::Register(args) => datasets::register(&client, output, args).await,
-            DatasetCommand::Import(args) => datasets::import(&client, output, args).await,
-            DatasetCommand::List => datasets::list(&client, output).await,
-            DatasetCommand::Remove { name } => datasets::remove(&client, output, name).await,
-        },
-        Command::Fleets => fleets::list(&client, output).await,
-        Command::Fleet { command } => match command {
-            FleetCommand::Put(args) => fleets::put(&client, output, args).await,
-            FleetCommand::Show { name } => fleets::show(&client, output, name).await,
-            FleetCommand::Token(_) => Ok(()),
-        },
-        Command::Offer(args) => fleets::loan(&client, output, args, "offers").await,
-        Command::Reclaim(args) => fleets::loan(&client, output, args, "reclaims").await,
-        Command::Demand(args) => fleets::demand(&client, output, args).await,
-        Command::Slots => fleets::slots(&client, output).await,
-        Command::Checkpoints(job) => jobs::checkpoints(&client, output, &job.id).await,
-        Command::Events(args) => event_list::events(&client, output, args).await,
+        Command::Job(args) => job(&client, output, args).await,
+        Command::Model { command: ModelCommand::Get { id, file, output } } => {
+            jobs::model_get(&client, *output, id, file).await
+        }
+        Command::Dataset { command } => dataset(&client, output, command).await,
+        Command::Fleet { command } => fleet(&client, output, command).await,
+        Command::Slot { command: SlotCommand::List } => fleets::slots(&client, output).await,
+        Command::Event { command: EventCommand::List(args) } => event_list::events(&client, output, args).await,
+        Command::Top(args) => top::top(&client, output, args).await,
         Command::Load(args) => load::load(&client, output, args).await,
+        // Done before there was a client, or another name of one of these.
         Command::Up(_)
         | Command::Gateway(_)
         | Command::Controller(_)
         | Command::Agent(_)
         | Command::Config { .. }
-        | Command::TakeBack(_)
+        | Command::Slot { command: SlotCommand::TakeBack(_) }
         | Command::Demo(_)
         | Command::Bench(_)
         | Command::Simulate { .. }
         | Command::Log { .. }
         | Command::BenchMember(_)
         | Command::Executor
-        | Command::Completion { .. } => Ok(()),
+        | Command::Completion { .. }
+        | Command::Short(_) => Ok(()),
+    }
+}
+
+async fn job(client: &Client, output: Output, args: &JobArgs) -> Result<(), Failure> {
+    let command = match (&args.id, &args.command) {
+        (None, Some(command)) => command,
+        (Some(id), None) => return jobs::show(client, output, id).await,
+        (Some(id), Some(_)) => {
+            return Err(Failure::Usage(format!("`{id}` stands before the command; it goes behind it")));
+        }
+        (None, None) => return Err(Failure::Usage("which job, or which command?".to_owned())),
+    };
+    match command {
+        JobCommand::Submit(args) => jobs::submit(client, output, args).await,
+        JobCommand::List => jobs::list(client, output).await,
+        JobCommand::Show(job) => jobs::show(client, output, &job.id).await,
+        JobCommand::Watch(args) => watch::watch(client, output, args.id.as_deref()).await,
+        JobCommand::Wait(args) => watch::wait(client, output, args).await,
+        JobCommand::Explain(job) => explain::explain(client, output, &job.id).await,
+        JobCommand::Logs(args) => logs::logs(client, output, args).await,
+        JobCommand::Cancel(job) => jobs::change(client, output, &job.id, Change::Cancel).await,
+        JobCommand::Suspend(job) => jobs::change(client, output, &job.id, Change::Suspend).await,
+        JobCommand::Resume(job) => jobs::change(client, output, &job.id, Change::Resume).await,
+        JobCommand::Checkpoints(job) => jobs::checkpoints(client, output, &job.id).await,
+    }
+}
+
+async fn dataset(client: &Client, output: Output, command: &DatasetCommand) -> Result<(), Failure> {
+    match command {
+        DatasetCommand::Register(args) => datasets::register(client, output, args).await,
+        DatasetCommand::Import(args) => datasets::import(client, output, args).await,
+        DatasetCommand::List => datasets::list(client, output).await,
+        DatasetCommand::Show { name } => datasets::show(client, output, name).await,
+        DatasetCommand::Remove { name } => datasets::remove(client, output, name).await,
+    }
+}
+
+async fn fleet(client: &Client, output: Output, command: &FleetCommand) -> Result<(), Failure> {
+    match command {
+        FleetCommand::List => fleets::list(client, output).await,
+        FleetCommand::Put(args) => fleets::put(client, output, args).await,
+        FleetCommand::Show { name } => fleets::show(client, output, name).await,
+        FleetCommand::Demand(args) => fleets::demand(client, output, args).await,
+        FleetCommand::Offer(args) => fleets::loan(client, output, args, "offers").await,
+        FleetCommand::Reclaim(args) => fleets::loan(client, output, args, "reclaims").await,
+        FleetCommand::Recall(args) => fleets::recall(client, output, args).await,
+        FleetCommand::Ledger(args) => ledger::ledger(client, output, args).await,
+        FleetCommand::Release { fleet } => fleets::release(client, output, fleet).await,
+        // Needs no service.
+        FleetCommand::Token(_) => Ok(()),
     }
 }
 
@@ -220,6 +262,6 @@ mod tests {
         let Err(mut error) = Cli::try_parse_from(["ebb", "--output", "json"]) else { panic!("no command is no usage") };
         hide(&mut error);
         let text = error.to_string();
-        assert!(text.contains("submit") && !text.contains("executor") && !text.contains("bench-member"), "{text}");
+        assert!(text.contains("dataset") && !text.contains("executor") && !text.contains("bench-member"), "{text}");
     }
 }

@@ -29,7 +29,7 @@ Examples:
 
 Every signal and job is sent at its own moment, whatever became of those before it. Latencies are those between the service's own
 events. Its jobs are cancelled at the end unless the scenario keeps them; demand stays as it was last said.
-Exit code 6: a threshold of the scenario does not hold. docs/load.md says what a scenario is made of and what is measured.";
+Exit code 9: a threshold of the scenario does not hold. docs/load.md says what a scenario is made of and what is measured.";
 
 /// Arguments of `ebb load`.
 #[derive(Debug, Clone, Args)]
@@ -46,14 +46,10 @@ pub struct LoadArgs {
     /// Only say what would be sent, and when.
     #[arg(long)]
     pub dry_run: bool,
-    /// The same as --output.
-    #[arg(short = 'o', value_name = "FORMAT")]
-    pub format: Option<Output>,
 }
 
 /// `ebb load SCENARIO`.
 pub async fn load(client: &Client, output: Output, args: &LoadArgs) -> Result<(), Failure> {
-    let output = args.format.unwrap_or(output);
     let unusable = |e: loadtest::LoadError| Failure::Usage(format!("the scenario cannot be run: {e:#}"));
     let loaded = loadtest::load(&args.scenario, args.seed).map_err(unusable)?;
     if args.dry_run {

@@ -37,6 +37,9 @@ pub struct SkipArgs {
     /// Why; whoever reads the log later will ask.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+    /// Also if it looks like a record of another build of ebb: the facts in it are lost, and builds that can read it refuse this log from then on.
+    #[arg(long)]
+    pub lose_facts: bool,
     /// Who decided it.
     #[arg(long, value_name = "NAME", env = "USER", default_value = "an operator")]
     pub by: String,
@@ -94,7 +97,7 @@ pub async fn log(command: &LogCommand, output: Output) -> Result<(), Failure> {
     }
 }
 
-/// Puts on record that a record is passed over, if it is one that cannot be read and no other build could have written.
+/// Puts on record that a record is passed over, if it is one that cannot be read and that no other build seems to have written.
 async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
     let (by, reason) = (args.by.trim(), args.reason.trim());
     let fits = |text: &str| (1..=WORD_CHARS_MAX).contains(&text.chars().count());
@@ -113,9 +116,9 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
             "the record at offset {offset} can be read, so it counts and is never passed over"
         )));
     };
-    if looks_like_a_record(&record.bytes) {
+    if looks_like_a_record(&record.bytes) && !args.lose_facts {
         return Err(Failure::plain(format!(
-            "the record at offset {offset} was written by another build of ebb ({}); start the build that wrote it, whose facts would be lost",
+            "the record at offset {offset} looks like one of another build of ebb ({}); start that build, or give its facts up with --lose-facts",
             unreadable.source
         )));
     }
@@ -157,7 +160,7 @@ async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {
     });
     match output {
         Output::Json => print_json(&document),
-        Output::Table => {
+        Output::Table | Output::Name => {
             let mut rows = rows(&document);
             rows.extend(summary.passed_over.iter().map(|word| ("passed over", shown(word))));
             bytes(pairs(&rows).as_bytes());
@@ -316,7 +319,7 @@ mod tests {
         drop(written);
         let skip = |offset: u64, reason: &str| {
             let (reason, by) = (reason.to_owned(), "ada".to_owned());
-            run(LogCommand::Skip(SkipArgs { offset, reason, by, log: args.clone() }))
+            run(LogCommand::Skip(SkipArgs { offset, reason, lose_facts: false, by, log: args.clone() }))
         };
         let said = run(LogCommand::Verify(args.clone())).await.unwrap_err();
         assert!(said.contains("ebb log skip 1 "), "{said}");
@@ -334,6 +337,10 @@ mod tests {
         let written = open(&args).await.unwrap();
         let newer = written.append(Stream::Events, CELL, records[3].clone()).await.unwrap();
         drop(written);
-        assert!(skip(newer.0, "why not").await.unwrap_err().contains("another build"), "its facts would be lost");
+        assert!(skip(newer.0, "why not").await.unwrap_err().contains("--lose-facts"), "they may matter");
+        let (reason, by) = ("rolled back".to_owned(), "ada".to_owned());
+        let lost = SkipArgs { offset: newer.0, reason, lose_facts: true, by, log: args.clone() };
+        run(LogCommand::Skip(lost)).await.unwrap();
+        run(LogCommand::Verify(args)).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What commands print on standard output: a table for people, or the API's JSON for programs. Colours and bars are only for a
+//! What commands print on standard output: a table for people, the API's JSON for programs, or names for shells. Colours and bars are only for a
 //! terminal, and a closed pipe (`ebb jobs | head`) ends the program quietly; any other output that cannot be written is a failure.
 
 use crate::failure::{Failure, exit_code};
@@ -12,6 +12,19 @@ pub enum Output {
     Table,
     /// For programs: the API's answer, one JSON document (streams: one a line).
     Json,
+    /// Only ids or names, one a line, for `for ID in $(…)`; as a table where a command tells of nothing that has a name.
+    Name,
+}
+
+/// The items of a list in an answer; none if there is no list.
+#[must_use]
+pub fn listed(list: &Value) -> &[Value] {
+    list.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Writes the `field` of each item, one a line.
+pub fn names<'a>(items: impl IntoIterator<Item = &'a Value>, field: &str) {
+    items.into_iter().filter_map(|item| item[field].as_str()).for_each(line);
 }
 
 /// Writes one line to standard output; ends the program if that fails.

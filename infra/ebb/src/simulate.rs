@@ -26,9 +26,6 @@ pub struct ChaosArgs {
     /// The first seed; the ones after it follow.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
-    /// The same as --output.
-    #[arg(short = 'o', value_name = "FORMAT")]
-    pub format: Option<Output>,
 }
 
 const CHAOS_HELP: &str = "\
@@ -52,9 +49,9 @@ pub fn chaos(args: &ChaosArgs, output: Output) -> Result<ExitCode, Failure> {
     }
     std::panic::set_hook(hook);
     let seconds = begun.elapsed().as_secs_f64();
-    match args.format.unwrap_or(output) {
+    match output {
         Output::Json => print_json(&document(&tally, seconds)),
-        Output::Table => print(&tally, seconds),
+        Output::Table | Output::Name => print(&tally, seconds),
     }
     Ok(if tally.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) })
 }

@@ -164,6 +164,7 @@ pub fn fleet_token(output: Output, args: &FleetTokenArgs) -> Result<(), Failure>
         Output::Json => {
             json(&json!({"fleet": args.name, "server": access.server, "slots": args.slots, "token_file": args.to}))
         }
+        Output::Name => line(args.name.as_str()),
         Output::Table => line(format!(
             "`{}` may take back {} with --agent {} --token-file {}",
             args.name,
@@ -186,6 +187,7 @@ pub async fn take_back(output: Output, args: &TakeBackArgs) -> Result<(), Failur
         Output::Json => json(
             &json!({"slots": freed.iter().map(|f| json!({"slot": f.slot, "elapsed_ms": f.elapsed_ms, "killed": f.killed})).collect::<Vec<_>>()}),
         ),
+        Output::Name => freed.iter().for_each(|slot| line(&slot.slot)),
         Output::Table => {
             let rows: Vec<Vec<String>> = freed
                 .iter()

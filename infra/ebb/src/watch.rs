@@ -1,12 +1,13 @@
-//! `ebb watch`: how far jobs are, as bars on a terminal and as a line per change elsewhere (for programs: the job's record as
+//! `ebb watch` and `ebb wait`: how far jobs are, as bars on a terminal and as a line per change elsewhere (for programs: the job's record as
 //! one line of JSON), until they are over.
 //!
 //! Reads the job record a few times a second; events tell what happened, the record tells what is.
 
+use crate::args::{Phase, WaitArgs};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
-use crate::output::{Output, line, terminal};
+use crate::output::{Output, line, names, terminal};
 use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Stall, Straggler, UnreadableCheckpoint, words,
 };
@@ -32,6 +33,7 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
     let show = match output {
         Output::Table => Show::Progress,
         Output::Json => Show::Records,
+        Output::Name => Show::Nothing,
     };
     if ids.is_empty() {
         // A program reads a stream that has ended.
@@ -43,17 +45,41 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
     if ids.len() > BARS_MAX && show == Show::Progress {
         line(format!("{BARS_MAX} of {} unfinished jobs; `ebb watch ID` shows any other", ids.len()));
     }
-    let ended = until_over(client, &ids[..ids.len().min(BARS_MAX)], show).await?;
+    let ended = until(client, &ids[..ids.len().min(BARS_MAX)], show, &Until::default()).await?;
+    if output == Output::Name {
+        names(&ended, "id");
+    }
     ended.iter().try_for_each(model_or_failure)
 }
 
-/// An error unless the job ended with a model.
+/// An error unless the job ended with a model; its exit code says how it ended instead.
 pub fn model_or_failure(job: &Value) -> Result<(), Failure> {
     let job: Job = wire::read(job)?;
     if job.phase == "finished" {
         return Ok(());
     }
     Err(Failure::NoModel { job: job.id, phase: job.phase, reason: job.failure })
+}
+
+/// `ebb wait JOB…`.
+pub async fn wait(client: &Client, output: Output, args: &WaitArgs) -> Result<(), Failure> {
+    let mut ids = Vec::with_capacity(args.ids.len());
+    for id in &args.ids {
+        ids.push(find::job(client, id).await?);
+    }
+    let wanted = Until { phase: args.until.phase(), within: args.timeout };
+    let records = until(client, &ids, Show::Nothing, &wanted).await?;
+    match output {
+        Output::Json => records.iter().for_each(|record| line(record.to_string())),
+        Output::Name => names(&records, "id"),
+        Output::Table => {
+            for record in &records {
+                let job: Job = wire::read(record)?;
+                line(format!("{}  {}", job.id, summary(&job)));
+            }
+        }
+    }
+    records.iter().try_for_each(|record| wanted.judge(record))
 }
 
 /// What is printed while jobs are watched.
@@ -67,29 +93,75 @@ pub enum Show {
     Nothing,
 }
 
-/// Shows jobs until all are over (or suspended, which only their user ends); their last records.
-pub async fn until_over(client: &Client, ids: &[String], show: Show) -> Result<Vec<Value>, Failure> {
+/// What jobs are watched for, and how long.
+#[derive(Debug, Clone, Default)]
+pub struct Until {
+    /// Until all are over, or suspended, which only their user ends; or until all have reached this phase.
+    pub phase: Option<Phase>,
+    /// No longer than that.
+    pub within: Option<Duration>,
+}
+
+impl Until {
+    fn met(&self, job: &Job) -> bool {
+        let stands = job.is_over() || job.phase == "suspended";
+        match self.phase {
+            None => stands,
+            // Whoever is over comes to no other phase any more.
+            Some(phase) => job.is_over() || phase.is_met_by(&job.phase),
+        }
+    }
+
+    fn wanted(&self) -> &'static str {
+        self.phase.map_or("finished", Phase::as_str)
+    }
+
+    /// Whether a job that is watched no longer came to what was wanted, or how it ended instead.
+    pub fn judge(&self, record: &Value) -> Result<(), Failure> {
+        let job: Job = wire::read(record)?;
+        match self.phase {
+            Some(phase) if phase.is_met_by(&job.phase) => Ok(()),
+            Some(phase) if job.phase == "finished" => {
+                Err(Failure::plain(format!("job {} finished, and will not be {} any more", job.id, phase.as_str())))
+            }
+            _ => model_or_failure(record),
+        }
+    }
+}
+
+/// Shows jobs until all are as wanted; their last records.
+pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -> Result<Vec<Value>, Failure> {
     let bars = MultiProgress::new();
     let mut views: Vec<View> = ids.iter().map(|id| View::new(id, ids.len() > 1, &bars, show)).collect();
-    let mut failed_looks = 0;
-    loop {
-        let mut records = Vec::with_capacity(views.len());
-        for view in &mut views {
-            match client.get::<Value>(&format!("/v1/jobs/{}", view.id)).await {
-                Ok(record) => {
-                    view.update(&record, &wire::read(&record)?);
-                    records.push(record);
-                    failed_looks = 0;
+    let looked = async {
+        let mut failed_looks = 0;
+        loop {
+            // Who came to what was wanted is not looked at again: it may have left it meanwhile.
+            for view in views.iter_mut().filter(|view| !view.ended) {
+                match client.get::<Value>(&format!("/v1/jobs/{}", view.id)).await {
+                    Ok(record) => {
+                        view.update(&record, &wire::read(&record)?, until);
+                        view.record = record;
+                        failed_looks = 0;
+                    }
+                    Err(failure) if failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
+                    Err(failure) => return Err(failure),
                 }
-                Err(failure) if failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
-                Err(failure) => return Err(failure),
             }
+            if views.iter().all(|view| view.ended) {
+                return Ok(views.iter().map(|view| view.record.clone()).collect());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        if records.len() == views.len() && views.iter().all(|v| v.ended) {
-            return Ok(records);
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    let Some(within) = until.within else { return looked.await };
+    if let Ok(ended) = tokio::time::timeout(within, looked).await {
+        return ended;
     }
+    let late = views.iter().find(|view| !view.ended).or(views.first());
+    let phase = |view: &View| view.record["phase"].as_str().unwrap_or("not heard of").to_owned();
+    let (job, phase) = late.map(|view| (view.id.clone(), phase(view))).unwrap_or_default();
+    Err(Failure::TimedOut { job, phase, wanted: until.wanted().to_owned(), within })
 }
 
 /// How one job is shown.
@@ -99,6 +171,8 @@ struct View {
     bar: Option<ProgressBar>,
     show: Show,
     last_line: String,
+    /// As last heard.
+    record: Value,
     ended: bool,
 }
 
@@ -112,14 +186,14 @@ impl View {
             style.into_iter().for_each(|s| bar.set_style(s));
             bar
         });
-        Self { id: id.to_owned(), prefix, show, bar, last_line: String::new(), ended: false }
+        Self { id: id.to_owned(), prefix, show, bar, last_line: String::new(), record: Value::Null, ended: false }
     }
 
-    fn update(&mut self, record: &Value, job: &Job) {
+    fn update(&mut self, record: &Value, job: &Job, until: &Until) {
         if self.ended {
             return;
         }
-        self.ended = job.is_over() || job.phase == "suspended";
+        self.ended = until.met(job);
         if let Some(bar) = &self.bar {
             if let Some(progress) = job.progress {
                 bar.set_length(progress.steps_total);
@@ -252,6 +326,22 @@ mod tests {
             assert_ne!(change_mark(&before), change_mark(&job));
             assert!(summary(&job).ends_with(sentence), "{}", summary(&job));
         }
+    }
+
+    #[test]
+    fn who_waits_for_a_phase_is_content_with_a_later_one_but_not_with_another_end() {
+        let job = |phase: &str| json!({"id": "job-a", "phase": phase});
+        let running = Until { phase: Some(Phase::Running), within: None };
+        let met = |until: &Until, phase: &str| until.met(&wire::read(&job(phase)).unwrap());
+        assert!(!met(&running, "queued") && !met(&running, "suspended") && met(&running, "running"));
+        assert!(met(&running, "finished") && running.judge(&job("finished")).is_ok());
+        assert!(met(&running, "failed") && running.judge(&job("failed")).unwrap_err().exit_code() == 5);
+        let over = Until::default();
+        assert!(met(&over, "suspended") && over.judge(&job("suspended")).unwrap_err().exit_code() == 7);
+        let suspended = Until { phase: Some(Phase::Suspended), within: None };
+        assert!(met(&suspended, "suspended") && suspended.judge(&job("suspended")).is_ok());
+        assert_eq!(suspended.judge(&job("cancelled")).unwrap_err().exit_code(), 6);
+        assert_eq!(suspended.judge(&job("finished")).unwrap_err().exit_code(), 1, "it ended well, but not as wanted");
     }
 
     #[test]

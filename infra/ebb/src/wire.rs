@@ -326,6 +326,8 @@ pub struct Fleet {
     pub slots: Vec<FleetSlot>,
     /// Slots it needs for itself, as it last said.
     pub needed: Option<u32>,
+    /// Slots that it keeps until it is released, while it is recalled.
+    pub recalled: Option<u32>,
     /// How its slots are offered.
     pub offers: Value,
     /// From a reclaim to the kill.

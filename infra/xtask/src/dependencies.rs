@@ -59,7 +59,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-agent-core", &["events-schema"]),
     (
         "workers-agent",
-        &["events-schema", "controller-link", "workers-agent-core", "http-listener", "shell", "ebb-telemetry"],
+        &[
+            "events-schema",
+            "controller-link",
+            "workers-agent-core",
+            "http-listener",
+            "shell",
+            "storage",
+            "ebb-telemetry",
+        ],
     ),
     (
         "ebb",

@@ -1,5 +1,5 @@
-//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [MUTANT]` or `chaos FILE [facts]`. `quiet` prints
-//! findings only, `facts` what was decided when.
+//! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [facts] [MUTANT]` or `chaos FILE [facts] [MUTANT]`.
+//! `quiet` prints findings only, `facts` the schedule and what was decided when.
 
 use events_rule::Stream;
 use events_schema::Offset;
@@ -20,6 +20,9 @@ fn main() {
     match numbers[..] {
         [first, count] => (first..first + count).for_each(|seed| {
             let schedule = weather::schedule(seed);
+            if says("facts") {
+                print_facts(&schedule, &mutants);
+            }
             let outcome = run(&schedule, &mutants);
             if !quiet || outcome.finding.is_some() {
                 print(&seed.to_string(), &outcome);
@@ -53,6 +56,9 @@ fn print(name: &str, outcome: &Outcome) {
 
 /// Everything that the log comes to hold of what agents report and controllers decide, with true time.
 fn print_facts(schedule: &Schedule, mutants: &Mutants) {
+    println!("{:?}", schedule.setup);
+    schedule.entries.iter().for_each(|entry| println!("{entry:?}"));
+    println!("heals at {} ms", schedule.heal_at_ms);
     let mut world = World::new(schedule.clone(), mutants.clone());
     let (mut known, mut reports) = (Offset(0), Offset(0));
     while world.checks.findings.is_empty() && !world.checks.done && world.turn() {

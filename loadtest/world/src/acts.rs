@@ -244,8 +244,13 @@ impl World {
         let core: BTreeSet<Place> = (0..=self.schedule.setup.core_servers).collect();
         let now = self.now();
         self.healed_at = Some(now);
-        (self.log.stalled_until, self.log.stalled_for_ms) = (now, 0);
-        (self.log.refuses_until, self.log.loses_acknowledgements_until, self.log.late_until) = (now, now, now);
+        let log = &mut self.log;
+        log.stalled_for_ms = 0;
+        for until in
+            [&mut log.stalled_until, &mut log.refuses_until, &mut log.loses_acknowledgements_until, &mut log.late_until]
+        {
+            *until = now.min(*until);
+        }
         self.log_goes_on();
         InputStream::ALL.into_iter().for_each(|input| self.repair(input));
         (self.store.away_until, self.store.slow_until, self.store.lists_late_until) = (now, now, now);

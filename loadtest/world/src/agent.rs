@@ -198,6 +198,8 @@ impl World {
         let Some((agent, slot, executor)) = self.executor(child).map(|e| (e.agent, e.slot, e.id.clone())) else {
             return;
         };
+        self.note_report(child, &frame);
+        let Some(frame) = self.said_in_time(child, frame) else { return };
         if matches!(frame, FromExecutor::Alive) {
             let word = ExecutorWord::Heard;
             return self.send_in(PIPE_US, agent, Input::Agent(In::Executor { slot, executor, word }));

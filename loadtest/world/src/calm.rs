@@ -5,15 +5,15 @@
 //! goes and is tried again after pauses that double, or by the core itself, which gathers once. Causes are counted here, and no other counts.
 
 use crate::cell::AGENT_LEASE_MS;
-use crate::checks::{outside, patience_ms, patience_with_ms};
+use crate::checks::{TAKE_OVER_MS, outside, patience_ms, patience_with_ms};
 use crate::ends::FIRST_UNIT_STALL_MS;
 use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{Body, World};
-use events_schema::JobId;
 use events_schema::batch::Batch;
-use events_schema::fact::{Fact, PlanCause};
-use std::collections::BTreeMap;
+use events_schema::fact::Fact;
+use events_schema::{ExecutorId, JobId, SlotId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A run is over when nothing was decided for so long but what goes on for ever.
 const REST_MS: u64 = 60_000;
@@ -25,6 +25,26 @@ const CLAIMS_MAX: u64 = 1;
 
 /// Generations for each unit that hangs: without whoever is in it, and with another one in its place.
 const HUNG_GENERATIONS: u64 = 2;
+/// Generations for each try to grow that fails: with the newcomer, and without it.
+const FAILED_GENERATIONS: u64 = 2;
+
+/// The generations of a job since the healing, and what some of them come from.
+#[derive(Debug, Default)]
+struct Generations {
+    /// All, with their time, for whoever reads a finding.
+    proposed: Vec<String>,
+    /// Those that no change of its plan is the reason for.
+    again: u64,
+    /// The slots of its plan, and whether some were taken from it, or added, since a generation came from that: who leaves is let go at
+    /// once, and who comes in has to be built first.
+    slots: BTreeSet<SlotId>,
+    shrinks: bool,
+    grows: bool,
+    /// Batches in which a slot outside the core was given up, or the try to grow with one.
+    failed: u64,
+    /// Batches in which it became known, soon after the healing, that members were lost before.
+    lost: u64,
+}
 
 /// What happened since the healing.
 #[derive(Debug, Default)]
@@ -35,11 +55,7 @@ pub struct Calm {
     rivals: u64,
     /// Claims that were asked for since.
     asked: u64,
-    /// Generations of each job, with their time, for whoever reads a finding.
-    proposed: BTreeMap<JobId, Vec<String>>,
-    /// Batches in which fleets lent, in which they took back, in which the policy moved slots from one job to another, and
-    /// twice those in which a try to grow failed.
-    changes: u64,
+    jobs: BTreeMap<JobId, Generations>,
     /// When a job last ended: what it had is given back, and used by others.
     ended_at: At,
     /// When something was last decided that does not go on for ever, and what.
@@ -93,39 +109,64 @@ impl World {
         let controllers =
             self.processes.values().filter(|process| matches!(process.body, Body::Cell(_))).count() as u64;
         let (claims, rivals) = (self.log.claims, controllers.saturating_sub(1));
-        self.checks.calm = Calm { claims, rivals, ..Calm::default() };
+        let truth = &self.log.truth;
+        let slots = |id: &JobId| truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
+        let jobs =
+            self.people.jobs.iter().map(|id| (id.clone(), Generations { slots: slots(id), ..Generations::default() }));
+        self.checks.calm = Calm { claims, rivals, jobs: jobs.collect(), ..Calm::default() };
     }
 
     /// A batch counts.
     pub fn note_batch(&mut self, batch: &Batch) {
         let (Some(healed_at), now) = (self.healed_at, self.now()) else { return };
-        let hung = self.hung_units();
         let calm = &mut self.checks.calm;
         if let Some(what) = restless(batch) {
             calm.restless = Some((now, what));
         }
-        let any = |of: fn(&Fact) -> bool| u64::from(batch.facts.iter().any(of));
-        calm.changes += any(|fact| matches!(fact, Fact::SlotsOffered { .. }));
-        calm.changes += any(|fact| matches!(fact, Fact::SlotReclaimed { .. }));
-        // Who does not come in is tried again after a pause, longer each time: a generation with it, and one without.
-        calm.changes += 2 * any(|fact| matches!(fact, Fact::SlotAvoided { .. } | Fact::GrowthPaused { .. }));
-        calm.changes +=
-            any(|fact| matches!(fact, Fact::PlanAdopted { reason, .. } if reason.cause == PlanCause::GaveWay));
         if batch.facts.iter().any(|fact| matches!(fact, Fact::JobFinished { .. })) {
             calm.ended_at = now;
         }
         let since_ms = now.since_ms(healed_at);
-        for fact in &batch.facts {
-            if let Fact::GenerationProposed { job, proposal } = fact {
-                let text = format!("{} {:?} at {since_ms} ms", proposal.generation, proposal.entry);
-                calm.proposed.entry(job.clone()).or_default().push(text);
-            }
+        for job in self.people.jobs.clone() {
+            self.note_generations(&job, batch, since_ms);
         }
+    }
+
+    /// L4: the generations that a batch proposes for a job, and what they may come from.
+    fn note_generations(&mut self, id: &JobId, batch: &Batch, since_ms: u64) {
         let setup = &self.schedule.setup;
-        let most = outside(setup) + GENERATIONS_MAX + calm.changes + HUNG_GENERATIONS * hung;
-        let many = calm.proposed.iter().find(|(_, proposed)| proposed.len() as u64 > most);
-        if let Some((job, proposed)) = many.filter(|_| since_ms <= patience_ms(setup)) {
-            let detail = format!("{job}, more than {most}: {}", proposed.join(", "));
+        let outside_core = |slot: &SlotId| Self::place_of(&slot.server) > setup.core_servers;
+        let hung = self.hung_units(Some(id));
+        let truth = &self.log.truth;
+        let is_outside = |executor: &ExecutorId| truth.executor(executor).is_none_or(|e| outside_core(&e.slot));
+        let fails = |fact: &Fact| match fact {
+            Fact::SlotAvoided { job, slot, .. } => job == id && outside_core(slot),
+            Fact::GrowthPaused { job, executor, .. } => job == id && is_outside(executor),
+            _ => false,
+        };
+        let is_lost = |fact: &Fact| matches!(fact, Fact::MemberLost { executor, .. } if executor.job == *id);
+        let slots = truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
+        let proposed = batch.facts.iter().filter_map(|fact| match fact {
+            Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
+            _ => None,
+        });
+        let known = self.checks.calm.jobs.entry(id.clone()).or_default();
+        known.failed += u64::from(batch.facts.iter().any(fails));
+        known.lost += u64::from(since_ms <= TAKE_OVER_MS && batch.facts.iter().any(is_lost));
+        known.shrinks |= !known.slots.is_subset(&slots);
+        known.grows |= !slots.is_subset(&known.slots);
+        known.slots = slots;
+        for proposal in proposed {
+            let by_plan = std::mem::take(&mut known.shrinks) || std::mem::take(&mut known.grows);
+            known.again += u64::from(!by_plan);
+            let other = if by_plan { " on other slots" } else { "" };
+            known.proposed.push(format!("{} {:?} at {since_ms} ms{other}", proposal.generation, proposal.entry));
+        }
+        let Generations { failed, lost, again, .. } = *known;
+        let most = outside(setup) + GENERATIONS_MAX + lost + FAILED_GENERATIONS * failed + HUNG_GENERATIONS * hung;
+        if again > most && since_ms <= patience_ms(setup) {
+            let detail =
+                format!("{id}, {again} that come from no new plan, more than {most}: {}", known.proposed.join(", "));
             self.found("L4: few generations are enough", detail);
         }
     }
@@ -155,7 +196,7 @@ impl World {
         let rests = now.since_ms(restless.map_or(asked_at, |(at, _)| (*at).max(asked_at))) >= REST_MS;
         // A unit that hung holds its job up for as long as a first one may take, whatever is known of the job by now.
         let first_unit_ms = patience_with_ms(&self.schedule.setup, FIRST_UNIT_STALL_MS);
-        let patience_ms = if self.hung_units() > 0 { first_unit_ms } else { self.longest_patience_ms() };
+        let patience_ms = if self.hung_units(None) > 0 { first_unit_ms } else { self.longest_patience_ms() };
         let by = asked_at.plus_ms(patience_ms + REST_MS);
         if !rests && now > by {
             let detail = restless.map_or_else(String::new, |(_, what)| format!("what was decided last is {what}"));

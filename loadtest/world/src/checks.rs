@@ -7,6 +7,7 @@
 use crate::calm::Calm;
 use crate::cell::AGENT_LEASE_MS;
 use crate::ends::Ends;
+use crate::losses::Losses;
 use crate::numbers::{REPLICA, Reference};
 use crate::people::TAKE_BACK_GRACE_MS;
 use crate::schedule::{Schedule, Setup};
@@ -14,6 +15,7 @@ use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{CONTROL, Event, Pid, World};
 use controller_core::invariants;
+use controller_core::limits::STUCK_MS;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
@@ -119,6 +121,7 @@ pub struct Checks {
     reclaimed: BTreeMap<SlotId, At>,
     pub ends: Ends,
     pub calm: Calm,
+    pub losses: Losses,
     pub controllers_ended: u64,
     /// How often each kind of fact counted.
     pub facts: BTreeMap<Kind, u64>,
@@ -149,6 +152,7 @@ impl Checks {
             reclaimed: BTreeMap::new(),
             ends: Ends::default(),
             calm: Calm::default(),
+            losses: Losses::default(),
             controllers_ended: 0,
             facts: BTreeMap::new(),
             met: BTreeMap::new(),
@@ -295,7 +299,8 @@ impl World {
             && setup.loan_lease_ms > LONG_LEASE_MS
             && !self.people.taken.contains(&(place, slot));
         let quiet_ms = setup.reclaim_deadline_ms + 2 * AGENT_LEASE_MS;
-        let calm = [self.log.stalled_until, self.hosts[usize::from(place)].disturbed_at, self.hosts[0].disturbed_at];
+        // A deadline counts from the decision, which may have waited for the log: its fleet has waited as long.
+        let calm = [self.log.well_since(), self.hosts[usize::from(place)].disturbed_at, self.hosts[0].disturbed_at];
         let calm = calm.iter().all(|at| at.0 == 0 || now.since_ms(*at) > quiet_ms);
         let Some(at) = self.checks.reclaimed.get(&id).filter(|_| by_order && calm) else { return };
         if at.plus_ms(setup.reclaim_deadline_ms) > now.plus_ms(KILL_EARLY_MS) {
@@ -344,7 +349,7 @@ impl World {
         }
     }
 
-    fn place_of(server: &events_schema::ServerId) -> u16 {
+    pub(crate) fn place_of(server: &events_schema::ServerId) -> u16 {
         let number = server.as_str().rsplit('-').next().and_then(|number| number.parse::<u16>().ok());
         number.map_or(0, |number| number + 1)
     }
@@ -387,6 +392,7 @@ impl World {
         self.check_take_backs();
         self.check_short_inputs();
         self.check_settled();
+        self.check_losses();
         let Some(healed_at) = self.healed_at else { return };
         let since_ms = self.now().since_ms(healed_at);
         if since_ms + LOOK_MS < CORE_NEEDS_MS.0 || since_ms > CORE_NEEDS_MS.1 {
@@ -419,6 +425,8 @@ impl World {
             |slot: &SlotId| truth.slot(slot).is_some_and(|s| matches!(s.state, SlotState::Reclaimed { .. }));
         self.checks.reclaimed.retain(|slot, _| reclaimed(slot));
         let within_ms = self.schedule.setup.reclaim_deadline_ms + TAKE_BACK_GRACE_MS;
+        // An agent whose word was lost with the end of its topic is asked again when nobody waits for it any more.
+        let within_ms = within_ms + if self.log.reports_lost { STUCK_MS } else { 0 };
         let able_at = healed_at.plus_ms(TAKE_OVER_MS);
         let core = |slot: &SlotId| Self::place_of(&slot.server) <= self.schedule.setup.core_servers;
         let late =

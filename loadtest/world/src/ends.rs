@@ -164,11 +164,14 @@ impl World {
             return patience_ms(setup);
         }
         let led_since = self.checks.ends.led.map_or(At(0), |(_, since)| since);
-        // Whoever leads may have seen no unit of it.
-        if self.checks.stepped_at(job) <= led_since.plus_ms(FIRST_WORDS_MS) {
-            return patience_with_ms(setup, FIRST_UNIT_STALL_MS);
-        }
-        patience_with_ms(setup, UNIT_STALL_MS_MIN.max(UNIT_STALL_FACTOR * SLOWEST_UNIT_MS))
+        // Whoever leads may have seen no unit of it, and knows how long a step took, if one ever ended.
+        let slowest_ms = if self.checks.stepped_at(job) <= led_since.plus_ms(FIRST_WORDS_MS) {
+            let step_us = self.log.truth.job(job).and_then(|job| job.step_us);
+            step_us.map_or(FIRST_UNIT_STALL_MS, |step_us| step_us / 1_000).max(SLOWEST_UNIT_MS)
+        } else {
+            SLOWEST_UNIT_MS
+        };
+        patience_with_ms(setup, UNIT_STALL_MS_MIN.max(UNIT_STALL_FACTOR * slowest_ms).min(FIRST_UNIT_STALL_MS))
     }
 
     /// The same of the job that may stand still longest.
@@ -178,9 +181,9 @@ impl World {
         jobs.max().unwrap_or_else(|| patience_ms(&self.schedule.setup))
     }
 
-    /// Units that never ended.
+    /// Units that never ended, of a job or of all.
     #[must_use]
-    pub fn hung_units(&self) -> u64 {
-        self.checks.ends.hung.len() as u64
+    pub fn hung_units(&self, job: Option<&JobId>) -> u64 {
+        self.checks.ends.hung.iter().filter(|hung| job.is_none_or(|job| hung.job == *job)).count() as u64
     }
 }

@@ -36,6 +36,7 @@ mod ends;
 mod executor;
 mod gateway;
 mod log;
+mod losses;
 mod net;
 mod people;
 mod replay;

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Time of a commit, and of an answer, in microseconds.
 const COMMIT_US: (u64, u64) = (1_000, 8_000);
 const ANSWER_US: u64 = 700;
+/// An append that is said to be unknown is done so much later.
+const LATE_MS: (u64, u64) = (500, 6_000);
 /// Records given at once.
 const RECORDS_MAX: usize = 128;
 /// A restored topic is seen as it is after so long, whatever was asked before.
@@ -82,6 +84,10 @@ pub struct Log {
     short: BTreeMap<Stream, Short>,
     /// Until when a controller may rightly say that a topic was shortened: it takes a moment to see that it was restored.
     shortened_until: BTreeMap<Stream, At>,
+    /// When a topic was last shortened, or repaired.
+    changed_at: At,
+    /// Reports were lost with the end of their topic, untaken, and nobody misses them.
+    pub reports_lost: bool,
     /// Up to where inputs were taken by what counts.
     taken: BTreeMap<Stream, Offset>,
     /// Inputs that were put where everything is taken already.
@@ -107,6 +113,8 @@ impl Default for Log {
             streams: BTreeMap::new(),
             short: BTreeMap::new(),
             shortened_until: BTreeMap::new(),
+            changed_at: At(0),
+            reports_lost: false,
             taken: BTreeMap::new(),
             passed_over: BTreeSet::new(),
             lands_at: BTreeMap::new(),
@@ -157,6 +165,15 @@ impl Log {
     #[must_use]
     pub fn was_passed_over(&self, stream: Stream, offset: Offset) -> bool {
         self.passed_over.contains(&(stream, offset))
+    }
+
+    /// Since when it keeps its word at once; later than now while it does not.
+    #[must_use]
+    pub fn well_since(&self) -> At {
+        let late = if self.late_until == At(0) { At(0) } else { self.late_until.plus_ms(LATE_MS.1) };
+        [self.stalled_until, self.refuses_until, self.loses_acknowledgements_until, late, self.changed_at]
+            .into_iter()
+            .fold(At(0), At::max)
     }
 
     /// Whether an input was shortened so recently that a controller may say so.
@@ -223,7 +240,7 @@ impl World {
         if now < self.log.late_until {
             self.answer(append.asker, Answer::Unknown(append.ticket));
             append.word = Word::Silent;
-            lands_at = lands_at.plus_ms(self.chance.between(500, 6_000));
+            lands_at = lands_at.plus_ms(self.chance.between(LATE_MS.0, LATE_MS.1));
         } else {
             if now < self.log.loses_acknowledgements_until {
                 append.word = Word::Unknown;
@@ -278,6 +295,7 @@ impl World {
             return false;
         }
         let acknowledged = self.checks.lose(input, Offset(cut));
+        self.log.changed_at = self.bus.now();
         self.log.shortened_until.insert(stream, At(u64::MAX));
         self.log.short.insert(stream, Short { cut: Offset(cut), lost, acknowledged });
         true
@@ -288,9 +306,13 @@ impl World {
     pub fn repair(&mut self, input: InputStream) {
         let (stream, now) = (Stream::from(input), self.now());
         let is_missed = self.log.end(stream) < self.log.taken(stream);
-        let Some(Short { cut, lost, mut acknowledged }) = self.log.short.remove(&stream).filter(|_| is_missed) else {
+        let Some(Short { cut, lost, mut acknowledged }) = self.log.short.remove(&stream) else { return };
+        if !is_missed {
+            let untaken = lost.iter().any(|record| record.offset >= self.log.taken(stream));
+            self.log.reports_lost |= stream == Stream::Reports && untaken;
             return;
-        };
+        }
+        self.log.changed_at = now;
         acknowledged.retain(|offset| *offset >= self.log.taken(stream));
         self.log.shortened_until.insert(stream, now.plus_ms(SEEN_MS));
         self.log.passed_over.retain(|(of, offset)| *of != stream || *offset < cut);

@@ -2,15 +2,17 @@
 //! production holds nothing of them.
 
 use crate::cell::AGENT_LEASE_MS;
+use crate::executor::Executor;
 use crate::log::Log;
 use crate::time::At;
-use crate::world::Host;
+use crate::world::{Host, Pid, World};
 use controller_core::state::Job;
 use events_schema::batch::{EventRecord, from_bytes, to_bytes};
+use events_schema::control::FromExecutor;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::Report;
-use events_schema::{Offset, ServerId};
+use events_schema::{Generation, JobId, Offset, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// A defect.
@@ -19,6 +21,8 @@ use serde::{Deserialize, Serialize};
 pub enum Mutant {
     /// A member's word that it has lost another counts only in the generation that the controller takes for the one in force.
     StaleLossesAreDropped,
+    /// A generation that newcomers come into is said to be in force only when they hold the replica.
+    ActiveIsSaidLate,
     /// There is no watch over progress: what executors say of themselves is not heard. It makes other defects good.
     NobodyWatches,
     /// An order that has to leave later is started.
@@ -33,8 +37,9 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 6] = [
+    pub const ALL: [Mutant; 7] = [
         Mutant::StaleLossesAreDropped,
+        Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
         Mutant::LateOrdersStart,
         Mutant::DeadlinesByTheWall,
@@ -118,6 +123,47 @@ impl Mutants {
             }
         }
         ControllerMessage::Orders(orders)
+    }
+}
+
+impl World {
+    /// What an executor says, unless it is held back; what is held back no longer is said first.
+    pub fn said_in_time(&mut self, child: Pid, frame: FromExecutor) -> Option<FromExecutor> {
+        if !self.mutants.has(Mutant::ActiveIsSaidLate) {
+            return Some(frame);
+        }
+        match &frame {
+            FromExecutor::Report(Report::GenerationActive { job, generation, .. })
+                if self.somebody_is_copying(job, *generation) =>
+            {
+                self.held_back.push((child, frame));
+                return None;
+            }
+            FromExecutor::Report(Report::ReplicaHeld { executor, generation, .. })
+                if !self.somebody_is_copying(&executor.job, *generation) =>
+            {
+                let now_said = |(_, held): &mut (Pid, FromExecutor)| {
+                    matches!(held, FromExecutor::Report(Report::GenerationActive { job, generation: of, .. })
+                        if *job == executor.job && of == generation)
+                };
+                let said: Vec<(Pid, FromExecutor)> = self.held_back.extract_if(.., now_said).collect();
+                said.into_iter().for_each(|(by, active)| self.say_to_agent(by, active));
+            }
+            _ => {}
+        }
+        Some(frame)
+    }
+
+    /// Whether a member of a generation waits for a replica, which it is sent, or is about to be.
+    fn somebody_is_copying(&self, job: &JobId, generation: Generation) -> bool {
+        let of = |pid: &Pid| self.executor(*pid).filter(|executor| executor.id.job == *job);
+        let leader = self.processes.keys().filter_map(of).find_map(|executor| {
+            executor.member.session().membership().filter(|m| m.tag.generation == generation).cloned()
+        });
+        let members = leader.map(|membership| membership.peers().collect::<Vec<_>>()).unwrap_or_default();
+        let holds = |executor: &Executor| executor.member.session().holding().is_some();
+        let mut there = self.processes.keys().filter_map(of).filter(|executor| members.contains(&executor.peer()));
+        there.any(|executor| !holds(executor))
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::numbers::Element;
 use crate::schedule::Place;
 use crate::time::At;
-use crate::world::{Event, Input, Pid, World};
+use crate::world::{CONTROL, Event, Input, Pid, World};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use workers_member::{Bulk, In, LinkId};
@@ -138,7 +138,11 @@ impl World {
 
     fn disturb(&mut self, places: [Place; 2]) {
         for place in places {
-            self.hosts[usize::from(place)].disturbed_at = self.bus.now();
+            let host = &mut self.hosts[usize::from(place)];
+            host.disturbed_at = self.bus.now();
+            if places.contains(&CONTROL) && place != CONTROL {
+                host.heard_from = self.bus.now();
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use crate::time::At;
 use crate::world::{Input, Pid, World};
 use controller_core::state::SlotState;
 use events_schema::batch::{InputStream, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::job::JobSpec;
 use events_schema::{CommandId, DatasetName, Digest, FleetId, JobId, SlotId, TenantId};
@@ -192,6 +192,12 @@ impl World {
             self.demand(place, 0);
             return;
         }
+        if self.log.truth.fleet(&fleet_name(place)).is_some_and(|fleet| fleet.recalled.is_some()) {
+            // Whoever releases vouches for all that is not needed.
+            fleet.hands.clear();
+            self.command(Command::ReleaseFleet { fleet: fleet_name(place) });
+            return;
+        }
         let unoffered = |slot: &SlotId| self.log.truth.slot(slot).is_some_and(|s| s.state == SlotState::Unoffered);
         let slots: Vec<SlotId> = self.slots_at(place).into_iter().filter(unoffered).collect();
         if slots.is_empty() {
@@ -203,10 +209,13 @@ impl World {
         self.command(Command::OfferSlots { fleet: fleet_name(place), slots });
     }
 
-    /// A fleet takes all its slots back by name.
+    /// A fleet takes all its slots back: by name, or it is recalled; every other time.
     pub fn red_button(&mut self, place: Place) {
         let (fleet, slots) = (fleet_name(place), self.slots_at(place));
-        self.command(Command::ReclaimSlots { fleet, slots });
+        self.command(match self.people.commands % 2 {
+            0 => Command::ReclaimSlots { fleet, slots },
+            _ => Command::RecallFleet { fleet, slots: Recall::All },
+        });
     }
 
     /// Asks, for the first time or again.

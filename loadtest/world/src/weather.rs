@@ -22,6 +22,11 @@ const STEPS_MANY: u64 = 100_000;
 const STEPS_SOON: u64 = 12;
 /// Members that a job needs for any to come or go.
 const MEMBERS_SOME: u16 = 3;
+/// A link on which nothing comes for so long is given up.
+const SILENT_MS: (u64, u64) = (5_500, 9_000);
+/// When, in a calm world, a job has grown to all that there is, and when nothing more happens.
+const GROWN_MS: u64 = 30_000;
+const CALM_HEAL_MS: u64 = 60_000;
 /// Packets of different connections overtake each other by so much at most.
 const JITTER_US_MAX: u64 = 300_000;
 
@@ -145,6 +150,34 @@ pub fn schedule(seed: u64) -> Schedule {
     }
     entries.sort_by_key(|entry| entry.at_ms);
     Schedule { seed, setup, entries, heal_at_ms }
+}
+
+/// A schedule of a family in which little else happens: a fleet takes its slot back, and what the executor there says in its last step comes to one
+/// server in part only, so that whoever is there stands in a generation that the others have left. That one is slow, so that it lacks only
+/// what comes last. By chance alone this meets one schedule in thousands.
+#[must_use]
+pub fn half_heard(seed: u64) -> Schedule {
+    let mut chance = Chance::new(seed ^ 0x0ea_70e1_ea4e);
+    let mut setup = setup(&mut chance);
+    (setup.servers, setup.core_servers, setup.slots) = (MEMBERS_SOME, MEMBERS_SOME, 1);
+    setup.clocks.resize(usize::from(MEMBERS_SOME) + 1, ClockSetup { drift_ppm: 0, ahead_ms: 0 });
+    setup.reclaim_deadline_ms = CALM_HEAL_MS - GROWN_MS;
+    let max = chance.between(u64::from(MEMBERS_SOME), 6) as u16;
+    let (steps, checkpoint_every) = (STEPS_MANY, chance.between(3, 40));
+    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, priority: 0 }];
+    let server = server(&mut chance, &setup);
+    let other = (server + chance.between(1, 2) as u16) % setup.servers;
+    let times = chance.between(3, 8);
+    let cut = Act::Cut { from: server + 1, to: other + 1, for_ms: chance.between(SILENT_MS.0, SILENT_MS.1) };
+    // In one of the next two steps.
+    let cut_at_ms = GROWN_MS + chance.below(2 * times * setup.unit_ms);
+    let mut entries: Vec<Entry> =
+        (0..setup.servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
+    let for_ms = cut_at_ms - GROWN_MS / 2;
+    entries.push(at(GROWN_MS / 2, Act::SlowServer { server: other, times, for_ms }));
+    entries.push(at(GROWN_MS, Act::Demand { server, needed: 1 }));
+    entries.push(at(cut_at_ms, cut));
+    Schedule { seed, setup, entries, heal_at_ms: CALM_HEAL_MS }
 }
 
 /// The name of every kind of act that is drawn.

@@ -18,7 +18,7 @@ use crate::schedule::{Place, Schedule};
 use crate::store::Store;
 use crate::time::{At, Clock};
 use events_schema::batch::InputStream;
-use events_schema::control::ToExecutor;
+use events_schema::control::{FromExecutor, ToExecutor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -147,6 +147,8 @@ pub struct Host {
     pub agent: Option<Pid>,
     /// When something last began or ended here that may keep its words from being heard.
     pub disturbed_at: At,
+    /// The same of what lies between its agent and a controller: links of executors are not in it.
+    pub heard_from: At,
 }
 
 /// Everything.
@@ -166,6 +168,8 @@ pub struct World {
     pub people: People,
     pub checks: Checks,
     pub mutants: Mutants,
+    /// What executors said that a mutant holds back.
+    pub held_back: Vec<(Pid, FromExecutor)>,
     pub policy_panics: Arc<AtomicBool>,
     pub policy_panics_until: At,
     /// Set by the healing.
@@ -188,6 +192,7 @@ impl World {
             kept: BTreeSet::new(),
             agent: None,
             disturbed_at: At(0),
+            heard_from: At(0),
         };
         let mut world = Self {
             bus: Bus::new(),
@@ -203,6 +208,7 @@ impl World {
             people: People::new(&schedule),
             checks: Checks::new(&schedule),
             mutants,
+            held_back: Vec::new(),
             policy_panics: Arc::new(AtomicBool::new(false)),
             policy_panics_until: At(0),
             healed_at: None,
@@ -272,7 +278,8 @@ impl World {
         let pid = Pid(self.pids);
         self.pids += 1;
         if !matches!(body, Body::Executor(_)) {
-            self.hosts[usize::from(place)].disturbed_at = self.bus.now();
+            let host = &mut self.hosts[usize::from(place)];
+            (host.disturbed_at, host.heard_from) = (self.bus.now(), self.bus.now());
         }
         let process = Process { place, stopped: false, held: VecDeque::new(), wake: 0, missed_wake: false, body };
         self.processes.insert(pid, process);
@@ -337,20 +344,29 @@ impl World {
         self.bus.put(at, Event::Wake(pid, number));
     }
 
+    /// A process stops, or goes on.
+    fn disturb_process(&mut self, pid: Pid) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let (host, now) = (&mut self.hosts[usize::from(process.place)], self.bus.now());
+        host.disturbed_at = now;
+        if !matches!(process.body, Body::Executor(_)) {
+            host.heard_from = now;
+        }
+    }
+
     /// SIGSTOP.
     pub fn stop(&mut self, pid: Pid) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.stopped = true;
-            self.hosts[usize::from(process.place)].disturbed_at = self.bus.now();
-        }
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.stopped = true;
+        self.disturb_process(pid);
     }
 
     /// SIGCONT: what came meanwhile is taken, in order.
     pub fn go_on(&mut self, pid: Pid) {
         let Some(process) = self.processes.get_mut(&pid).filter(|process| process.stopped) else { return };
         process.stopped = false;
-        self.hosts[usize::from(process.place)].disturbed_at = self.bus.now();
         let (held, missed) = (std::mem::take(&mut process.held), std::mem::take(&mut process.missed_wake));
+        self.disturb_process(pid);
         for input in held {
             self.send_in(0, pid, input);
         }

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 /// How long fresh seeds are run.
 const FRESH: Duration = Duration::from_secs(60);
 
+/// Made by hand: in its last step a leaver is heard by one of two, and the other stands in a generation that is over.
+const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
+
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 12] = [
+const FOUND: [(&str, &str); 22] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -37,6 +40,19 @@ const FOUND: [(&str, &str); 12] = [
     ),
     ("a-park-is-taken-back", include_str!("found/a-park-is-taken-back.json")),
     ("a-policy-panics-at-a-take-back", include_str!("found/a-policy-panics-at-a-take-back.json")),
+    ("a-leaver-is-half-heard", HALF_HEARD),
+    (
+        "a-decision-waits-for-the-log-beyond-its-deadline",
+        include_str!("found/a-decision-waits-for-the-log-beyond-its-deadline.json"),
+    ),
+    ("a-member-is-lost-while-another-hangs", include_str!("found/a-member-is-lost-while-another-hangs.json")),
+    ("a-leaver-is-lost-while-another-hangs", include_str!("found/a-leaver-is-lost-while-another-hangs.json")),
+    ("a-job-shrinks-while-a-member-hangs", include_str!("found/a-job-shrinks-while-a-member-hangs.json")),
+    ("losses-become-known-one-after-the-other", include_str!("found/losses-become-known-one-after-the-other.json")),
+    ("words-about-a-loss-wait-for-the-log", include_str!("found/words-about-a-loss-wait-for-the-log.json")),
+    ("a-job-grows-with-what-another-left", include_str!("found/a-job-grows-with-what-another-left.json")),
+    ("the-log-loses-the-end-of-an-executor", include_str!("found/the-log-loses-the-end-of-an-executor.json")),
+    ("who-leads-is-lost-and-who-is-left-hangs", include_str!("found/who-leads-is-lost-and-who-is-left-hangs.json")),
 ];
 
 /// A machine's panic is caught and is a finding; its own words would only stand between the lines.
@@ -101,19 +117,47 @@ fn agents_given_up_for_a_stall_of_the_log_are_found() {
     println!("{found:?}");
 }
 
-/// As it was when it was found: nobody watched over progress then. A seed at which the watch alone is missed says nothing.
+/// What a word about a loss that has no effect breaks.
+const UNANSWERED: &str = "a loss that a member reports is answered";
+
+/// Whether, in a schedule, words about losses have no effect while these mutants are on, and have one without the first of them.
+fn is_unanswered(schedule: &Schedule, mutants: &[Mutant]) -> bool {
+    let unanswered = |mutants: &[Mutant]| {
+        let finding = run(schedule, &Mutants(mutants.to_vec())).finding;
+        finding.is_some_and(|finding| finding.property == UNANSWERED)
+    };
+    unanswered(mutants) && !unanswered(&mutants[1..])
+}
+
+/// A member that lost a peer at a boundary, and stands in a generation that the others have left. As it was when it was found: nobody watched
+/// over progress then.
 #[test]
-#[ignore = "not found within 2,000 seeds, with the watch over progress or without: other rules make it good by now"]
 fn losses_that_count_in_the_generation_in_force_only_are_found() {
     quiet();
-    let unwatched = |mut defects: Vec<Mutant>, seed| {
-        defects.push(Mutant::NobodyWatches);
-        run(&weather::schedule(seed), &Mutants(defects)).finding
-    };
-    let found = (0..2_000).find_map(|seed| {
-        let found = unwatched(vec![Mutant::StaleLossesAreDropped], seed)?;
-        unwatched(vec![], seed).is_none().then_some((seed, found.property))
-    });
+    let defects = [Mutant::StaleLossesAreDropped, Mutant::NobodyWatches];
+    assert!(is_unanswered(&serde_json::from_str(HALF_HEARD).unwrap(), &defects));
+    let found = (0..100).find(|seed| is_unanswered(&weather::half_heard(*seed), &defects));
+    assert!(found.is_some(), "nobody noticed");
+    println!("{found:?}");
+}
+
+/// What the mutant above is looked for in holds without it.
+#[test]
+fn who_is_half_heard_by_a_leaver_goes_on() {
+    quiet();
+    for seed in 0..100 {
+        let finding = run(&weather::half_heard(seed), &Mutants::default()).finding;
+        assert!(finding.is_none(), "seed {seed}: {finding:?}");
+    }
+}
+
+/// A newcomer that is lost after the boundary: the others are in a generation that the controller does not take for the one in force, because
+/// its leader said so only when the newcomers held the replica.
+#[test]
+fn a_generation_that_is_said_to_be_in_force_too_late_is_found() {
+    quiet();
+    let defects = [Mutant::StaleLossesAreDropped, Mutant::ActiveIsSaidLate];
+    let found = (0..300).find(|seed| is_unanswered(&weather::schedule(*seed), &defects));
     assert!(found.is_some(), "nobody noticed");
     println!("{found:?}");
 }
@@ -159,8 +203,8 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
     assert!(unmet.is_empty(), "never met: {unmet:?}");
 }
 
-/// A minute of seeds that nobody has run. What they find is printed, replays from a file, and fails where `EBB_FRESH_SEEDS` is `strict`: a change is not held up
-/// for what was there before it.
+/// A minute of seeds that nobody has run. What they find fails, and replays from the file that is named: it is mended, here or in the check that asks more than
+/// is true, and kept among `FOUND`.
 #[test]
 fn a_minute_of_fresh_seeds() {
     quiet();
@@ -168,8 +212,7 @@ fn a_minute_of_fresh_seeds() {
     let first = now.as_secs() << 20;
     println!("first seed: {first}");
     let (begun, mut tally, mut seed) = (Instant::now(), Tally::default(), first);
-    let strict = std::env::var("EBB_FRESH_SEEDS").is_ok_and(|how| how == "strict");
-    while begun.elapsed() < FRESH && (!strict || tally.findings.is_empty()) {
+    while begun.elapsed() < FRESH && tally.findings.is_empty() {
         tally.add(seed);
         seed += 1;
     }
@@ -180,10 +223,9 @@ fn a_minute_of_fresh_seeds() {
         entries / schedules
     );
     println!("the longest took {longest_ms} ms of virtual time; all of them {:?}", begun.elapsed());
-    for found in &tally.findings {
-        println!("FOUND: {}", replay(found));
+    if let Some(found) = tally.findings.first() {
+        panic!("{}", replay(found));
     }
-    assert!(!strict || tally.findings.is_empty(), "a fresh seed found something; see above");
 }
 
 /// What was found, and where it is kept, as small as it goes: into `tests/found` with it, once it is mended.

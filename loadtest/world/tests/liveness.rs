@@ -114,6 +114,8 @@ fn the_seeds_reach_everything() {
         "ReplicaHeld",
         "FleetDeclared",
         "DemandAccepted",
+        "FleetRecalled",
+        "FleetReleased",
         "GenerationAbandoned deadline",
         "GenerationAbandoned lost",
         "GenerationAbandoned superseded",

@@ -6,6 +6,7 @@
 //! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | their owner; nothing here does |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
+//! | `jobs/JOB/logs/eNUMBER/CHUNK.log` | the agent of executor NUMBER of the job | grows until it is full, the next chunk then begins | the agent, beyond its bound; controller, a week after the last change |
 //! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |
 //!
 //! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is issued by the controller with the generation's proposal,
@@ -16,7 +17,7 @@
 //! Pure: nothing here reads or writes a store. No key is a folder of another key (some S3 servers keep keys as files). Generation and
 //! step are padded, so that a listing is in order. Next: `storage/src/checkpoint/mod.rs`.
 
-use events_schema::{DatasetName, Digest, Generation, JobId, Step, WriterToken};
+use events_schema::{DatasetName, Digest, ExecutorId, Generation, JobId, Step, WriterToken};
 
 /// Digits of generation and step in keys, enough for any `u64`.
 const NUMBER_WIDTH: usize = 20;
@@ -45,6 +46,18 @@ pub fn job(job: &JobId) -> String {
 #[must_use]
 pub fn model(job: &JobId) -> String {
     format!("jobs/{job}/model.safetensors")
+}
+
+/// All that executors of a job said begins with this and a slash.
+#[must_use]
+pub fn logs(job: &JobId) -> String {
+    format!("jobs/{job}/logs")
+}
+
+/// A piece of what an executor said on its standard error.
+#[must_use]
+pub fn log_chunk(executor: &ExecutorId, chunk: u64) -> String {
+    format!("{}/e{:010}/{chunk:0width$}.log", logs(&executor.job), executor.number, width = NUMBER_WIDTH)
 }
 
 /// What a checkpoint's objects are named by.
@@ -118,6 +131,8 @@ pub enum ObjectOfJob {
     Shard(CheckpointName, u32),
     /// The finished model.
     Model(JobId),
+    /// A piece of what an executor said.
+    Log(ExecutorId, u64),
 }
 
 impl ObjectOfJob {
@@ -127,6 +142,12 @@ impl ObjectOfJob {
         let (job, rest) = key.strip_prefix("jobs/")?.split_once('/')?;
         if rest == "model.safetensors" {
             return Some(Self::Model(JobId::parse(job).ok()?));
+        }
+        if let Some(log) = rest.strip_prefix("logs/e") {
+            let (number, chunk) = log.strip_suffix(".log")?.split_once('/')?;
+            let executor = ExecutorId { job: JobId::parse(job).ok()?, number: number.parse().ok()? };
+            let chunk = chunk.parse().ok()?;
+            return (log_chunk(&executor, chunk) == key).then_some(Self::Log(executor, chunk));
         }
         let (folder, file) = rest.strip_prefix("checkpoints/")?.split_once('/')?;
         let name = CheckpointName::of_folder(job, folder)?;
@@ -225,6 +246,19 @@ mod tests {
             "/datasets/d/x",
         ] {
             assert!(!is_dataset_object(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_logs_key_reads_back_and_no_other_text_of_it_does() {
+        let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 7 };
+        let key = log_chunk(&executor, 3);
+        assert_eq!(key, "jobs/job-a/logs/e0000000007/00000000000000000003.log");
+        assert_eq!(ObjectOfJob::parse(&key), Some(ObjectOfJob::Log(executor, 3)));
+        for other in
+            ["jobs/job-a/logs/e7/00000000000000000003.log", "jobs/job-a/logs/e0000000007/3.log", "jobs/job-a/logs/x"]
+        {
+            assert_eq!(ObjectOfJob::parse(other), None, "{other}");
         }
     }
 }

@@ -9,12 +9,13 @@
 //!
 //! Reading order: `words.rs` (what comes in and goes out), `machine.rs` (the whole), `slot.rs` (what is known of a slot), `orders.rs` (from
 //! wanted to done), `executors.rs` (what executors say and how they end), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
-//! controller's way). Next: `workers/agent/src/lib.rs`.
+//! controller's way), `log_chunks.rs` (what executors say, into the store). Next: `workers/agent/src/lib.rs`.
 
 mod executors;
 #[cfg(test)]
 mod fixtures;
 mod link;
+mod log_chunks;
 mod machine;
 mod orders;
 mod outbox;
@@ -24,6 +25,7 @@ mod words;
 
 pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
 pub use link::{HEARTBEAT_INTERVAL_MS, SILENCE_MAX_MS};
+pub use log_chunks::{CHUNK_BYTES, LogChunks, LogWrite};
 pub use machine::{Agent, Config, FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 pub use slot::{EXIT_STATUS_PROTOCOL, SlotState, SlotView};
 pub use take_back::{KEEP_AGAIN_AFTER_MS, LEASE_END_DEADLINE_MS, REAP_TIMEOUT_MS, REQUESTS_MAX};

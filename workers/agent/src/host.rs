@@ -9,14 +9,17 @@ use crate::direct::SlotReport;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
 use crate::record::{ExecutorRecord, TakenBack};
+use crate::ship;
 use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};
+use object_store::ObjectStore;
 use shell::wall_clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -26,6 +29,9 @@ use workers_agent_core::{Agent, Answer, Config, ExecutorWord, In, KillCause, Lin
 
 /// Events taken before the clock is looked at again. What was said in time must not come after the silence it ended.
 const EVENTS_PER_LOOK_MAX: usize = 256;
+
+/// Longest wait for the store to take what the last executors said.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Everything that can wake the host.
 #[derive(Debug)]
@@ -83,6 +89,10 @@ pub(crate) struct Host {
     events_sender: mpsc::Sender<HostEvent>,
     events: mpsc::Receiver<HostEvent>,
     tasks: JoinSet<()>,
+    /// Where what executors say is kept, if it can be opened here.
+    store: Option<Arc<dyn ObjectStore>>,
+    /// What brings it there, one for each executor. Apart from the other tasks, because it is not waited for as they are.
+    shippers: JoinSet<()>,
 }
 
 struct OpenLink {
@@ -109,6 +119,11 @@ impl Host {
             lease_ms: milliseconds(config.lease),
         };
         let begun = Instant::now();
+        let store = storage::open_store(&config.store_url);
+        let store = store.inspect_err(|error| {
+            tracing::warn!(%error, "what executors say is kept on this machine only: the store cannot be opened here");
+        });
+        let store = store.ok();
         Self {
             config,
             agent: Agent::new(moment(begun), decided, seed, fleets),
@@ -126,6 +141,8 @@ impl Host {
             events_sender,
             events,
             tasks: JoinSet::new(),
+            store,
+            shippers: JoinSet::new(),
         }
     }
 
@@ -140,12 +157,18 @@ impl Host {
                     self.tell(In::Shutdown);
                 }
                 Some(ended) = self.tasks.join_next() => panicked(ended)?,
+                Some(ended) = self.shippers.join_next() => panicked(ended)?,
                 Some(event) = self.events.recv() => self.take_waiting(event)?,
                 () = sleep_until(self.wake_at.unwrap_or(self.begun)), if self.wake_at.is_some() => {}
             }
             if self.wake_at.is_some_and(|at| at <= Instant::now()) {
                 self.wake();
             }
+        }
+        // The last words of those that were just ended; what the store does not take in time is in the log files.
+        let shipped = async { while self.shippers.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_WORDS_TIMEOUT, shipped).await.is_err() {
+            tracing::warn!("the store does not take what the last executors said");
         }
         Ok(())
     }
@@ -303,11 +326,13 @@ impl Host {
             listen_host: self.config.executor_host.clone(),
             order,
         };
+        let shipped = self.ship(&executor);
         let launch = Launch {
             command: &self.config.executor_command,
             trace: self.traces.tell(&executor),
             start,
             log: log_path(&self.config.data_dir, &executor),
+            shipped,
             record: ExecutorRecord::path(&executors_folder(&self.config.data_dir), slot),
         };
         match process::launch(launch, self.events_sender.clone(), &mut self.tasks) {
@@ -321,6 +346,14 @@ impl Host {
                 self.happened.push_back(In::Executor { slot, executor, word });
             }
         }
+    }
+
+    /// A way into the store for what an executor says.
+    fn ship(&mut self, executor: &ExecutorId) -> Option<mpsc::Sender<Vec<u8>>> {
+        let store = self.store.clone()?;
+        let (sender, said) = mpsc::channel(ship::PIECES_WAITING_MAX);
+        self.shippers.spawn(ship::ship(store, executor.clone(), said));
+        Some(sender)
     }
 
     fn kill(&mut self, slot: u16, executor: &ExecutorId, cause: KillCause) {

@@ -2,10 +2,10 @@
 //! fleets at once, also with no controller at all.
 //!
 //! What it does is decided in `workers/agent-core`, which also says what it promises; here are sockets, processes, files and clocks. A slot
-//! is called free only when nothing of its executor's process group lives. It never touches the log or the object store, and knows
-//! nothing of training.
+//! is called free only when nothing of its executor's process group lives. It never touches the log, knows nothing of training, and
+//! puts nothing into the object store but what executors say.
 //!
-//! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs` (executors),
+//! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs`, `ship.rs` (executors),
 //! `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see). Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
@@ -19,6 +19,7 @@ mod meters;
 mod private;
 mod process;
 mod record;
+mod ship;
 mod traces;
 mod uplink;
 

@@ -45,6 +45,8 @@ pub(crate) struct Launch<'a> {
     pub start: ExecutorStart,
     /// Where its standard error goes.
     pub log: PathBuf,
+    /// The way of the same into the store, if there is one.
+    pub shipped: Option<mpsc::Sender<Vec<u8>>>,
     /// Where it is recorded while it runs.
     pub record: PathBuf,
 }
@@ -119,9 +121,11 @@ pub(crate) fn launch(
     let who = Who { slot: launch.start.slot.index, executor: executor.clone() };
     let trace = launch.trace.map(ToExecutor::Trace);
     let first = trace.into_iter().chain([ToExecutor::Start(Box::new(launch.start))]).collect();
+    let shipped = launch.shipped;
     supervisors.spawn(async move {
         let listen = listen(stdout, who.clone(), events.clone(), &hears);
-        let status = supervise(child, pid, feed(stdin, first, frames_waiting), listen, keep_log(stderr, log)).await;
+        let status =
+            supervise(child, pid, feed(stdin, first, frames_waiting), listen, keep_log(stderr, log, shipped)).await;
         if let Err(error) = std::fs::remove_file(&launch.record) {
             tracing::error!(path = %launch.record.display(), %error, "cannot remove an executor record");
         }
@@ -233,13 +237,19 @@ async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Send
     }
 }
 
-async fn keep_log(mut stderr: ChildStderr, mut log: LogFile) {
+async fn keep_log(mut stderr: ChildStderr, mut log: LogFile, shipped: Option<mpsc::Sender<Vec<u8>>>) {
     let mut buffer = vec![0; 8 << 10];
     loop {
         match stderr.read(&mut buffer).await {
             Ok(0) => return,
             // A log that cannot be written must not stop training; the pipe is drained all the same.
-            Ok(count) => log.append(&buffer[..count]).await,
+            Ok(count) => {
+                log.append(&buffer[..count]).await;
+                if let Some(shipped) = &shipped {
+                    // It never waits for the store; one that is gone takes nothing, and the file has it.
+                    let _ = shipped.send(buffer[..count].to_vec()).await;
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot read an executor's standard error");
                 return;

@@ -3,6 +3,7 @@
 use super::Draft;
 use crate::limits::{RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS, SWITCH_STEPS};
 use crate::state::{Active, Executor, Job, JobPhase, Placement};
+use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX};
 use events_schema::{ExecutorId, JobId, SlotId, tree};
 use std::collections::BTreeSet;
@@ -92,16 +93,19 @@ pub(super) fn recover(draft: &mut Draft<'_>, id: &JobId) {
 }
 
 /// How long a generation may take until it is in force: by what has to be read, and by how long a step takes. Not by how often it
-/// failed before: what was too short once is too short again.
-fn time_to_begin_ms(job: &Job, entry: &Entry) -> u64 {
+/// failed before: what was too short once is too short again. Where nobody new has to come in, only one that hangs can hold it up, and the
+/// watch says who: the same proposed again would not help before.
+fn time_to_begin_ms(job: &Job, entry: &Entry, members: &BTreeSet<ExecutorId>) -> u64 {
+    let step_ms = job.step_us.unwrap_or(0) / 1_000;
+    let grows = job.active().is_some_and(|active| !members.is_subset(&active.members));
     match entry {
         Entry::Fresh => START_DEADLINE_MS,
         Entry::Checkpoint { .. } => {
             START_DEADLINE_MS + job.last_checkpoint().map_or(0, |last| last.bytes / RESTORE_BYTES_PER_MS_MIN)
         }
+        Entry::Switch { .. } if grows => SWITCH_DEADLINE_MS.saturating_add(step_ms.saturating_mul(SWITCH_STEPS)),
         Entry::Switch { .. } | Entry::Recover => {
-            let step_ms = job.step_us.unwrap_or(0) / 1_000;
-            SWITCH_DEADLINE_MS.saturating_add(step_ms.saturating_mul(SWITCH_STEPS))
+            SWITCH_DEADLINE_MS.saturating_add(UNIT_STALL_MS_MIN.max(step_ms.saturating_mul(UNIT_STALL_FACTOR)))
         }
     }
 }
@@ -110,7 +114,7 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let Some(job) = draft.state.job(id) else { return };
     let workers = job.spec.workers.max;
     let generation = job.generation.next();
-    let wait_ms = time_to_begin_ms(job, &entry);
+    let wait_ms = time_to_begin_ms(job, &entry, &members);
     let address = |number: &ExecutorId| draft.state.executor(number).and_then(|executor| executor.address.clone());
     let hosts: Vec<(ExecutorId, String)> = members
         .into_iter()

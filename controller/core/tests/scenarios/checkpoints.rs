@@ -2,11 +2,11 @@
 
 use crate::stories::*;
 use crate::world::World;
-use controller_core::limits::{ORPHAN_AGE_MS, REASON_CHARS_MAX};
+use controller_core::limits::{LOG_KEPT_MS, ORPHAN_AGE_MS, REASON_CHARS_MAX};
 use controller_core::{Input, Orphans, next_retirement, retired_objects};
 use events_schema::fact::{CheckpointInfo, Entry, Fact};
 use events_schema::report::{ExitCause, Outcome, Report, ReportRecord};
-use events_schema::{Digest, Generation, JobId, ServerId, Step, TimeMs, WriterToken};
+use events_schema::{Digest, ExecutorId, Generation, JobId, ServerId, Step, TimeMs, WriterToken};
 use storage_keys::CheckpointName;
 
 /// An agent says something; what is decided.
@@ -259,6 +259,15 @@ fn what_nothing_counts_is_rubbish_once_it_is_old_and_nothing_else_ever_is() {
         "it has ended"
     );
     calm(&world);
+}
+
+#[test]
+fn what_executors_said_is_rubbish_after_a_week_whether_the_job_has_ended_or_not() {
+    let (world, id) = trained();
+    let log = |job: &JobId| storage_keys::log_chunk(&ExecutorId { job: job.clone(), number: 2 }, 0);
+    let orphans = Orphans::of(&world.state, &id, TimeMs(LOG_KEPT_MS + 1)).unwrap();
+    assert!(orphans.has(&log(&id), TimeMs(1)) && !orphans.has(&log(&id), TimeMs(2)));
+    assert!(!orphans.has(&log(&JobId::parse("job-b").unwrap()), TimeMs(1)), "of another job");
 }
 
 #[test]

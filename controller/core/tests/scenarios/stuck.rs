@@ -3,7 +3,7 @@
 use crate::stories::{proposed, spec_with};
 use crate::world::{dataset, slot};
 use controller_core::limits::{READY_DEADLINE_MS, STUCK_MS};
-use controller_core::{Input, State, decide, invariants, policy_by_name};
+use controller_core::{Input, State, decide, invariants, orders, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::fact::{Entry, Fact};
 use events_schema::report::{ExitCause, Report, ReportRecord};
@@ -129,6 +129,29 @@ fn a_start_goes_on_elsewhere_without_an_executor_that_does_not_end() {
     assert!(!brain.pass(STUCK_MS).iter().any(|fact| matches!(fact, Fact::ExecutorStuck { .. })), "said once");
     brain.gone((stuck, slot_of_it.clone()));
     assert!(brain.state.slot(&slot_of_it).unwrap().is_idle(), "of use again when it is gone after all");
+}
+
+/// Found by a random schedule: the log lost an agent's word that an executor was gone, and its slot never went back to its fleet.
+#[test]
+fn who_is_not_heard_of_any_more_is_asked_for_until_its_agent_says_that_it_is_gone() {
+    let mut brain = Brain::new(2);
+    let job = brain.submit("job-a", 2);
+    let both = brain.staying(&job);
+    for (executor, _) in &both {
+        let (executor, address) = (executor.clone(), "h:1".to_owned());
+        brain.report(Report::ExecutorReady { executor, address });
+    }
+    brain.command(Command::CancelJob { job });
+    let listed = |brain: &Brain| {
+        let orders = orders(&brain.state, &both[0].1.server);
+        orders.iter().filter(|order| order.executor == both[0].0).map(|order| order.leave_by).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&brain), [], "it is told to stop by not being wanted");
+    let told_at = brain.at;
+    brain.pass(STUCK_MS);
+    assert_eq!(listed(&brain), [Some(told_at)], "its agent kills it, or says that it does not run it");
+    brain.gone(both[0].clone());
+    assert_eq!(listed(&brain), []);
 }
 
 /// A more important job was given the slot of another, to wait beside one that never came free.

@@ -84,7 +84,7 @@ pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
             let rows: Vec<Value> = rows.iter().map(Row::json).collect();
             line(json!({"rows": rows, "processor_stolen_ratio": stolen}).to_string());
         }
-        Output::Table => {
+        Output::Table | Output::Name => {
             line(row::table(&rows));
             if let Some(stolen) = stolen.filter(|stolen| *stolen >= STOLEN_WORTH_TELLING) {
                 line(format!(

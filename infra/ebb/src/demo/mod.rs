@@ -34,7 +34,7 @@ pub async fn demo(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     };
     match output {
         Output::Json => line(result.json().to_string()),
-        Output::Table => line(result.table()),
+        Output::Table | Output::Name => line(result.table()),
     }
     if args.keep {
         line(format!("kept: {}", folder.path().display()));

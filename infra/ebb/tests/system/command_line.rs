@@ -119,7 +119,7 @@ async fn streams_for_programs_are_a_document_a_line() {
     assert!(nothing.status.success() && nothing.stdout.is_empty(), "{nothing:?}");
     std::fs::write(system.path("job.yaml"), format!("{JOB}suspend: true\n")).unwrap();
     let waited = system.ebb(&["submit", "job.yaml", "--wait"]).await;
-    assert!(waited.status.code() == Some(5) && said(&waited).contains("ebb resume job-"), "{}", said(&waited));
+    assert!(waited.status.code() == Some(7) && said(&waited).contains("ebb resume job-"), "{}", said(&waited));
     // A script reads the id, and nothing else.
     let submitted = system.ebb(&["submit", "job.yaml"]).await;
     let id = String::from_utf8(submitted.stdout.clone()).unwrap();
@@ -128,7 +128,7 @@ async fn streams_for_programs_are_a_document_a_line() {
     let shown = system.ebb_json(&["job", &id.trim()[4..12]]).await;
     assert_eq!(shown["id"], id.trim());
     let watched = system.ebb(&["watch", "--output", "json"]).await;
-    assert!(watched.status.code() == Some(5), "it ended without a model: {}", said(&watched));
+    assert!(watched.status.code() == Some(7), "it is suspended: {}", said(&watched));
     let records: Vec<Value> = watched
         .stdout
         .split(|b| *b == b'\n')

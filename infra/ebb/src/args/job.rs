@@ -1,0 +1,230 @@
+//! `ebb job …` and `ebb model …`.
+
+use super::duration;
+use crate::output::Output;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// `ebb job …`
+#[derive(Debug, Clone, Args)]
+#[command(arg_required_else_help = true, override_usage = "ebb job COMMAND …\n       ebb job ID")]
+pub struct JobArgs {
+    /// Show this job: the same as `ebb job show ID`.
+    pub id: Option<String>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<JobCommand>,
+}
+
+/// What can be done with jobs.
+#[derive(Debug, Clone, Subcommand)]
+pub enum JobCommand {
+    /// Submit a job from a YAML or JSON file
+    Submit(SubmitArgs),
+    /// List jobs, newest first
+    List,
+    /// Show one job
+    Show(JobArg),
+    /// Watch a job, or all unfinished ones
+    Watch(WatchArgs),
+    /// Wait until jobs are over, or have come to a phase; the exit code says how they ended
+    Wait(WaitArgs),
+    /// Tell every decision about a job, its reason, and what else was decided at that moment
+    Explain(JobArg),
+    /// Show what a job's executors said, also of those that are gone
+    Logs(LogsArgs),
+    /// End a job; its last checkpoint stays
+    Cancel(JobArg),
+    /// Checkpoint a job and give its slots back
+    Suspend(JobArg),
+    /// Let a suspended job run again
+    Resume(JobArg),
+    /// List a job's checkpoints
+    Checkpoints(JobArg),
+}
+
+/// Arguments of `ebb job submit`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = SUBMIT_HELP)]
+pub struct SubmitArgs {
+    /// The job, YAML or JSON; `-` reads standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Watch it to its end; the exit code says how it ended (see `ebb help`).
+    #[arg(long)]
+    pub wait: bool,
+    /// With --wait: no longer than that, for example 90s, 15m, 2h.
+    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// Only say whether it would be taken: everything is checked as for a real submit, and nothing changes.
+    #[arg(long, conflicts_with = "wait")]
+    pub dry_run: bool,
+    /// Submitting again with the same key gives the same job.
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+}
+
+/// A job.
+#[derive(Debug, Clone, Args)]
+pub struct JobArg {
+    /// Id of the job, or its first characters.
+    pub id: String,
+}
+
+/// Arguments of `ebb job watch`.
+#[derive(Debug, Clone, Args)]
+pub struct WatchArgs {
+    /// Id of the job, or its first characters.
+    pub id: Option<String>,
+}
+
+/// Arguments of `ebb job logs`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = LOGS_HELP)]
+pub struct LogsArgs {
+    /// Id of the job, or its first characters.
+    pub id: String,
+    /// Go on as they say more, until the job is over.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only of this executor: its number within the job.
+    #[arg(long, value_name = "NUMBER")]
+    pub executor: Option<u32>,
+}
+
+/// Arguments of `ebb job wait`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = WAIT_HELP)]
+pub struct WaitArgs {
+    /// Ids of jobs, or their first characters.
+    #[arg(required = true, value_name = "JOB")]
+    pub ids: Vec<String>,
+    /// Until they are `finished` (or have ended otherwise, or are suspended), or have come to a phase: `state=running`.
+    #[arg(long = "for", value_name = "finished|state=PHASE", default_value = "finished")]
+    pub until: WaitFor,
+    /// No longer than that, for example 90s, 15m, 2h.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitFor {
+    /// The end.
+    Finished,
+    /// A phase.
+    State(Phase),
+}
+
+impl WaitFor {
+    /// The phase, if it is one.
+    #[must_use]
+    pub fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Finished => None,
+            Self::State(phase) => Some(phase),
+        }
+    }
+}
+
+impl FromStr for WaitFor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "finished" {
+            return Ok(Self::Finished);
+        }
+        let phase = text.strip_prefix("state=").and_then(|phase| Phase::from_str(phase, false).ok());
+        let names: Vec<&str> = Phase::value_variants().iter().map(|phase| phase.as_str()).collect();
+        phase
+            .map(Self::State)
+            .ok_or_else(|| format!("expected `finished` or `state=` with one of {}", names.join(", ")))
+    }
+}
+
+/// Phases of a job, as the API names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Phase {
+    /// It waits for slots.
+    Queued,
+    /// It has slots; its executors start.
+    Starting,
+    /// It trains.
+    Running,
+    /// It writes a checkpoint before it gives back its slots.
+    Suspending,
+    /// It waits for its user.
+    Suspended,
+    /// It ended with a model.
+    Finished,
+    /// It ended without one.
+    Failed,
+    /// Its user ended it.
+    Cancelled,
+}
+
+impl Phase {
+    /// The phase's name in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Suspending => "suspending",
+            Self::Suspended => "suspended",
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether a job in a phase has come to this one: it is in it, or has finished, which leads through queue, start and training.
+    #[must_use]
+    pub fn is_met_by(self, phase: &str) -> bool {
+        let on_the_way = matches!(self, Self::Queued | Self::Starting | Self::Running);
+        phase == self.as_str() || (on_the_way && phase == "finished")
+    }
+}
+
+/// `ebb model …`
+#[derive(Debug, Clone, Subcommand)]
+pub enum ModelCommand {
+    /// Write the final model to a safetensors file
+    Get {
+        /// Id of the job, or its first characters.
+        id: String,
+        /// How the result is printed. (`-o` is the file here.)
+        #[arg(long, value_enum, default_value = "table")]
+        output: Output,
+        /// The file; `-` is standard output.
+        #[arg(short = 'o', long = "to", value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+}
+
+const SUBMIT_HELP: &str = "\
+Example job.yaml:
+  name: digits
+  model: {kind: cnn, channels: [8, 16]}
+  dataset: digits
+  workers: {min: 1, max: 4}
+  batch_size: 16
+  epochs: 10
+  evaluation: {dataset: digits-test, every_steps: 100}";
+
+const LOGS_HELP: &str = "\
+A line begins with the number of its executor (`e3 | …`). Of each the newest 8 MiB are kept in the
+object store, for a week. They come within three seconds, by way of the store: of an executor that
+was killed, what its agent had read of it is there.";
+
+const WAIT_HELP: &str = "\
+Examples:
+  ebb wait $ID && ebb model get $ID -o model.safetensors
+  ebb wait $ID --for state=running --timeout 2m
+
+Exit codes: 0 as wanted, 5 failed, 6 cancelled, 7 suspended, 8 not within --timeout (the job goes
+on); of several jobs that of the first which is not as wanted. A job that has finished also meets
+`state=running`. With `state=…`, a suspended job is waited for: somebody may resume it.";

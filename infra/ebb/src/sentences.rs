@@ -1,0 +1,171 @@
+//! A public event as a sentence, for people. Pure; what is not known here is told by its fields, so a newer service is understood as far as
+//! its words are.
+
+use crate::wire::words;
+use serde_json::Value;
+
+/// What all types begin with.
+const PREFIX: &str = "dev.ebb.";
+
+/// The type of an event without what all of them begin and end with: `job.planned`.
+#[must_use]
+pub fn kind(event: &Value) -> &str {
+    event["type"].as_str().unwrap_or_default().trim_start_matches(PREFIX).trim_end_matches(".v1")
+}
+
+/// What an event says.
+#[must_use]
+pub fn sentence(event: &Value) -> String {
+    let data = &event["data"];
+    let word = |name: &str| plain(&data[name]);
+    let cause = |name: &str| words(&data[name]);
+    match kind(event) {
+        "job.accepted" => format!("accepted as `{}`", word("name")),
+        "job.planned" => planned(data),
+        "job.scaled" => format!(
+            "trains on {} instead of {} slots, {} ms after that was decided",
+            word("to"),
+            word("from"),
+            word("took_ms")
+        ),
+        "job.suspending" => "has to write a checkpoint and give back its slots".to_owned(),
+        "job.suspended" => "is suspended".to_owned(),
+        "job.resumed" => "was resumed by its user".to_owned(),
+        "job.cancelled" => "was cancelled by its user".to_owned(),
+        "job.failed" => format!("failed: {}", word("reason")),
+        "job.finished" => format!("finished at step {} with model {}", word("step"), word("model_digest")),
+        "job.restarted" => format!("went back to step {}: no member held the replica any more", word("from_step")),
+        "job.stalled" => format!(
+            "made no progress at step {}: it waited for {}; done about it: {}",
+            word("step"),
+            cause("cause"),
+            cause("remedy")
+        ),
+        "job.slot_avoided" => format!("does not use {} until {}: {}", word("slot"), word("until"), cause("cause")),
+        "job.growth_paused" => {
+            format!("does not grow until {}: newcomer {} was {}", word("until"), word("executor"), cause("cause"))
+        }
+        "executor.assigned" => format!("{} starts on {}", word("executor"), word("slot")),
+        "executor.leaving" => format!("{} has to leave by {}: {}", word("executor"), word("deadline"), cause("cause")),
+        "executor.gone" => format!("{} on {} ended: {}", word("executor"), word("slot"), ended(data)),
+        "executor.stuck" => format!("{} on {} was killed and does not end", word("executor"), word("slot")),
+        "generation.member_lost" => {
+            format!("lost {} on {}: noticed by {}", word("executor"), word("slot"), cause("noticed"))
+        }
+        "generation.abandoned" => format!("membership {} is given up: {}", word("generation"), cause("cause")),
+        "generation.peers_missing" => format!("{} cannot reach {}", word("by"), word("peers")),
+        "generation.member_straggles" => format!(
+            "{} on {} straggles: {} µs for what takes the others {} µs",
+            word("executor"),
+            word("slot"),
+            word("unit_us"),
+            word("peers_unit_us")
+        ),
+        "checkpoint.damaged" => format!(
+            "the checkpoint of step {} is damaged ({}); step {} is used instead",
+            word("step"),
+            word("reason"),
+            word("instead_step")
+        ),
+        "checkpoint.unreadable" => {
+            format!("the checkpoint of step {} needs another build: {}", word("step"), word("reason"))
+        }
+        "fleet.demand" => format!(
+            "fleet {} said that it needs {} of its slots (signal {})",
+            word("fleet"),
+            word("needed"),
+            word("sequence")
+        ),
+        "fleet.recalled" if data["slots"].is_null() => {
+            format!("fleet {} was recalled: all its slots stay with it", word("fleet"))
+        }
+        "fleet.recalled" => {
+            format!("fleet {} was recalled: {} of its slots stay with it", word("fleet"), word("slots"))
+        }
+        "fleet.released" => format!("fleet {} was released: its demand decides again", word("fleet")),
+        "fleet.declared" => format!("fleet {} declares {}", word("fleet"), word("slots")),
+        "slot.offered" => format!("fleet {} lends {}", word("fleet"), word("slots")),
+        "slot.borrowed" => format!("{} is used from now on", word("slot")),
+        "slot.reclaimed" => format!("{} has to be free by {}: {}", word("slot"), word("deadline"), cause("cause")),
+        "slot.returned" if data["took_ms"].is_null() => format!("{} is free", word("slot")),
+        "slot.returned" => format!("{} is free, {} ms after it was asked back", word("slot"), word("took_ms")),
+        "agent.joined" => format!("server {} is there with {} slots", word("server"), word("slots")),
+        "agent.gone" => format!("server {} is not heard of any more", word("server")),
+        other => {
+            let fields = data.as_object().into_iter().flatten();
+            let told: Vec<String> = fields.map(|(name, value)| format!("{name}: {}", words(value))).collect();
+            format!("{other}  {}", told.join("  "))
+        }
+    }
+}
+
+/// As it stands: names may hold what a word's `_` stands for.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => words(other),
+    }
+}
+
+fn planned(data: &Value) -> String {
+    let (from, to) = (data["from"].as_u64(), data["to"].as_u64().unwrap_or_default());
+    let size = match from {
+        Some(from) => format!("{from} → {to} slots"),
+        None => format!("{to} slots"),
+    };
+    let why = match data["cause"].as_str().unwrap_or_default() {
+        "guarantee" => "its guaranteed minimum",
+        "gain" => "slots were there, and it gained most from them",
+        "reclaimed" => "a fleet takes slots back",
+        "gave_way" => "another job goes first",
+        "lost" => "a process or a server was lost",
+        "nothing" => "it waits, is suspended or has ended",
+        other => other,
+    };
+    let waits = &data["waits"];
+    let missing = waits["missing"].as_u64();
+    let waits = match waits["what"].as_str() {
+        None => String::new(),
+        Some("slots") => format!("; waits for {} more that others have", missing.unwrap_or_default()),
+        Some("job") => format!("; waits behind {}", plain(&waits["job"])),
+        Some("resume") => "; waits for its user".to_owned(),
+        Some("offers") => "; waits for any slot to be lent".to_owned(),
+        Some("backoff") => format!("; tried again after {}", plain(&waits["until"])),
+        Some(other) => format!("; waits for {other}"),
+    };
+    let slots = if to == 0 { String::new() } else { format!(" ({})", plain(&data["slots"])) };
+    format!("{size}{slots}: {why}{waits} (policy {})", plain(&data["policy"]))
+}
+
+fn ended(data: &Value) -> String {
+    let how = words(&data["exit"]);
+    match (data["status"].as_i64(), data["signal"].as_i64(), data["reason"].as_str()) {
+        (Some(status), ..) => format!("{how} {status}"),
+        (_, Some(signal), _) => format!("{how} {signal}"),
+        (.., Some(reason)) => format!("{how}: {reason}"),
+        _ => how,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_plan_says_its_size_its_cause_and_what_is_waited_for() {
+        let event = json!({"type": "dev.ebb.job.planned.v1", "data": {"job": "job-a", "from": 4, "to": 2, "slots": ["local/0", "local/1"],
+            "cause": "reclaimed", "waits": {"what": "slots", "missing": 2}, "policy": "ebb"}});
+        assert_eq!(
+            sentence(&event),
+            "4 → 2 slots (local/0, local/1): a fleet takes slots back; waits for 2 more that others have (policy ebb)"
+        );
+    }
+
+    #[test]
+    fn an_unknown_event_is_told_by_its_fields() {
+        let event = json!({"type": "dev.ebb.job.sang.v1", "data": {"song": "sea_shanty"}});
+        assert_eq!(sentence(&event), "job.sang  song: sea shanty");
+    }
+}
