@@ -5,7 +5,7 @@
 //!
 //! Reading order: `door.rs` (which requests come in), `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
 //! `submit.rs` with the crate `gateway-call` (durable, then decided), `rehearsal.rs` (dry runs), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
-//! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal). Connections are `infra/listener`'s.
+//! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal), `observe.rs` (spans and durations). Connections are `infra/listener`'s.
 //! On a job's path the first file is `routes.rs`.
 
 mod app;
@@ -19,6 +19,7 @@ mod handlers;
 mod identity;
 mod job_index;
 mod limits;
+mod observe;
 mod parse;
 pub mod problem;
 mod query;

@@ -1,12 +1,13 @@
 //! Every path once, with its methods and its time limit; around them the limits that hold for all.
 //!
-//! A request passes, from the outside in: connection limits (`infra/listener`), the door (`door.rs`), panic guard, admission and
-//! time limit, body limit, handler. On a job's path the next file is `handlers/jobs.rs`.
+//! A request passes, from the outside in: connection limits (`infra/listener`), the door (`door.rs`), panic guard, observation
+//! (`observe.rs`), admission and time limit, body limit, handler. On a job's path the next file is `handlers/jobs.rs`.
 
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door::{self, Door};
 use crate::handlers::{commands, datasets, events, fleets, health, jobs, links, logs, server};
+use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
 use axum::Router;
@@ -82,6 +83,7 @@ fn table() -> Vec<Row> {
         at("/v1/server").get(server::get),
         at("/healthz").get(health::alive),
         at("/readyz").get(health::ready),
+        at("/metrics").get(health::metrics),
     ]
 }
 
@@ -98,7 +100,9 @@ pub fn router(app: Arc<App>, door: Door) -> Router {
         let allowed: Arc<str> = methods.join(", ").into();
         let handlers = handlers
             .fallback(move |method: Method, uri: Uri| async move { wrong_method(&method, uri.path(), &allowed) });
-        router = router.route(path, handlers.layer(from_fn_with_state(guard, admit)));
+        let observer = Observer::new(path, guard.api);
+        let handlers = handlers.layer(from_fn_with_state(guard, admit));
+        router = router.route(path, handlers.layer(from_fn_with_state(observer, observe)));
         paths.push(path);
     }
     let paths: Arc<[&'static str]> = paths.into();

@@ -6,12 +6,13 @@
 use crate::app::App;
 use crate::identity::{self, IdempotencyKey};
 use crate::problem::{ApiError, Kind, Repeat, Target, outcome_unknown, passed_over, refused};
+use ebb_telemetry::{Hop, HopKind, NewHop};
 use events_log::AppendError;
-use events_schema::batch::to_bytes;
+use events_schema::batch::{InputStream, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal};
 use events_schema::fact::Refusal;
 use events_schema::job::JobSpec;
-use events_schema::{CommandId, Digest, FleetId, JobId, Offset, TimeMs};
+use events_schema::{CommandId, Digest, FleetId, JobId, Offset, TimeMs, TraceContext};
 use gateway_call::{Answer, Call, In, Out, Outcome, Question};
 use shell::wall_clock;
 use std::time::{Duration, Instant};
@@ -108,8 +109,9 @@ fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Resul
 
 /// Makes a command durable and waits for what becomes of it.
 async fn send(app: &App, id: CommandId, command: Command, repeat: Repeat) -> Result<Decision, ApiError> {
-    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: wall_clock(), command };
-    match call(app, Question::Command(id.clone()), to_bytes(&record), repeat).await? {
+    let (writing, trace) = writing(InputStream::Commands);
+    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: wall_clock(), command, trace };
+    match call(app, Question::Command(id.clone()), to_bytes(&record), writing, repeat).await? {
         Some(Answer::Taken) => Ok(Decision::Done),
         Some(Answer::Unremarked) => Err(passed_over()),
         Some(Answer::Refused(refusal)) => Ok(Decision::Refused(refusal)),
@@ -138,9 +140,10 @@ pub async fn demand(
     demand: Demand,
     needed: u32,
 ) -> Result<SignalDecision, ApiError> {
-    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: wall_clock(), demand };
+    let (writing, trace) = writing(InputStream::Demand);
+    let signal = DemandSignal { fleet: fleet.clone(), sequence, at: wall_clock(), demand, trace };
     let question = Question::Signal { fleet: fleet.clone(), sequence, needed };
-    match call(app, question, to_bytes(&signal), Repeat::Freely).await? {
+    match call(app, question, to_bytes(&signal), writing, Repeat::Freely).await? {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),
         Some(Answer::Refused(_) | Answer::Unremarked) => Ok(SignalDecision::PassedOver),
         Some(Answer::SetAside(reason)) => Err(set_aside("signal", &reason)),
@@ -148,8 +151,29 @@ pub async fn demand(
     }
 }
 
+/// The span of a record that is about to be written, and what the record carries of it.
+fn writing(stream: InputStream) -> (Option<Hop>, Option<TraceContext>) {
+    if !ebb_telemetry::is_on() {
+        return (None, None);
+    }
+    let name = format!("append {}", stream.name());
+    let hop = NewHop::new(name, HopKind::Producer).after(ebb_telemetry::current()).begin();
+    if let Some(hop) = &hop {
+        hop.set("messaging.operation.type", "send");
+        hop.set("messaging.destination.name", stream.name());
+    }
+    let trace = hop.as_ref().and_then(Hop::context);
+    (hop, trace)
+}
+
 /// Runs a call to its end: what was decided, or `None` if it is durable and undecided.
-async fn call(app: &App, question: Question, record: Vec<u8>, repeat: Repeat) -> Result<Option<Answer>, ApiError> {
+async fn call(
+    app: &App,
+    question: Question,
+    record: Vec<u8>,
+    mut writing: Option<Hop>,
+    repeat: Repeat,
+) -> Result<Option<Answer>, ApiError> {
     let begun = Instant::now();
     let clock = || TimeMs(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     let mut bell = app.model.subscribe();
@@ -186,6 +210,7 @@ async fn call(app: &App, question: Question, record: Vec<u8>, repeat: Repeat) ->
             biased;
             appended = appended => {
                 append = None;
+                writing.take().into_iter().for_each(Hop::end);
                 told(appended, &mut refusal)
             }
             // The app holds the sender, so this ends only with a change.

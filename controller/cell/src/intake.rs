@@ -14,7 +14,8 @@ use events_rule::{Record, Stream};
 use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use events_schema::trace::CausedFacts;
+use events_schema::{Epoch, Offset, Sequence, TimeMs, TraceContext};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -202,6 +203,7 @@ pub(crate) struct Prepared {
     pub taken: Vec<Taken>,
     at: TimeMs,
     facts: Vec<Fact>,
+    causes: Vec<CausedFacts>,
 }
 
 impl Prepared {
@@ -211,7 +213,7 @@ impl Prepared {
     }
 
     pub fn batch(self, epoch: Epoch, sequence: Sequence) -> Batch {
-        Batch { epoch, sequence, part: None, taken: self.taken, at: self.at, facts: self.facts }
+        Batch { epoch, sequence, part: None, taken: self.taken, at: self.at, facts: self.facts, causes: self.causes }
     }
 }
 
@@ -228,8 +230,16 @@ pub(crate) struct Due {
 pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, around: &mut Around<'_>) -> Prepared {
     let (policy, links, at) = (around.policy, around.links, around.at.max(fold.at));
     let state = fold.state.clone();
-    let mut draft =
-        Draft { committed: &fold.state, state, at, policy, links, facts: Vec::new(), out: &mut *around.out };
+    let mut draft = Draft {
+        committed: &fold.state,
+        state,
+        at,
+        policy,
+        links,
+        facts: Vec::new(),
+        causes: Vec::new(),
+        out: &mut *around.out,
+    };
     let counts = intake.counts(limits.inputs_max, limits.first);
     let mut taken = Vec::new();
     for (waiting, count) in intake.0.iter().zip(counts) {
@@ -252,7 +262,7 @@ pub(crate) fn prepare(fold: &Fold, intake: &Intake, limits: &Limits, due: &Due, 
     if due.tick {
         draft.note_time(&Input::Tick);
     }
-    Prepared { counts, taken, at, facts: draft.facts }
+    Prepared { counts, taken, at, facts: draft.facts, causes: draft.causes }
 }
 
 /// Facts decided so far, and the state with them.
@@ -263,6 +273,8 @@ struct Draft<'a> {
     policy: &'a dyn Policy,
     links: &'a Links,
     facts: Vec<Fact>,
+    /// Which of them follow from an input that carried a trace: carried on, never looked at.
+    causes: Vec<CausedFacts>,
     out: &'a mut Outbox,
 }
 
@@ -279,12 +291,25 @@ impl Draft<'_> {
             {
                 return;
             }
-            Ok(input) => self.decide(&input),
+            Ok(input) => self.decide_for(&input),
             Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = decided {
             self.refuse(stream, record, reason);
         }
+    }
+
+    /// Decides about an input; what follows keeps the trace that the input carried.
+    fn decide_for(&mut self, input: &Input) -> Result<(), String> {
+        let first = self.facts.len();
+        let decided = self.decide(input);
+        if let Some(trace) = trace_of(input)
+            && let (Ok(from), Ok(to)) = (u32::try_from(first), u32::try_from(self.facts.len()))
+            && from < to
+        {
+            self.causes.push(CausedFacts { from, to, trace });
+        }
+        decided
     }
 
     /// An input that cannot be read or breaks the state must not stop the cell: it is put on record, and operators are paged.
@@ -353,6 +378,15 @@ fn decode(stream: InputStream, bytes: &[u8]) -> Result<Input, DecodeError> {
         InputStream::Commands => from_bytes(bytes).map(Input::Command),
         InputStream::Demand => from_bytes(bytes).map(Input::Demand),
         InputStream::Reports => from_bytes(bytes).map(Input::Report),
+    }
+}
+
+fn trace_of(input: &Input) -> Option<TraceContext> {
+    match input {
+        Input::Command(command) => command.trace,
+        Input::Demand(signal) => signal.trace,
+        Input::Report(report) => report.trace,
+        Input::Tick => None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::end::{CellEnd, CellFailure};
 use crate::health::Health;
 use crate::intake::{Counts, Due, Intake, Limits, Prepared, prepare};
 use crate::links::Links;
-use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
+use crate::message::{AppendFailure, CellConfig, Out, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
@@ -323,8 +323,10 @@ impl Lead {
     }
 
     fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), CellFailure> {
-        if let Folded::Skipped(cause) = self.fold.take(record).map_err(CellFailure::Unreadable)? {
-            around.out.note(Note::Skipped { offset: record.offset, cause });
+        match self.fold.take(record).map_err(CellFailure::Unreadable)? {
+            Folded::Counts(batch) => around.out.push(Out::Counted(Box::new(batch))),
+            Folded::Skipped(cause) => around.out.note(Note::Skipped { offset: record.offset, cause }),
+            Folded::Claimed | Folded::Incomplete | Folded::PassesOver(_) => {}
         }
         Ok(())
     }

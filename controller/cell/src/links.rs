@@ -112,10 +112,10 @@ impl Links {
             (Some(_), AgentMessage::Progress { executor, progress }) => {
                 Some(Word::Progress(server.clone(), executor, progress))
             }
-            (Some(incarnation), AgentMessage::Report { number, at, report })
+            (Some(incarnation), AgentMessage::Report { number, at, report, trace })
                 if number > 0 && !report.is_the_controllers() =>
             {
-                Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report }))
+                Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report, trace }))
             }
             // Nothing before hello, one hello, and nobody speaks for another server or for the controller.
             _ => {

@@ -390,7 +390,8 @@ impl CellMachine {
     /// Makes known what counts. `before` is what counted until now, if the change is to be looked at.
     fn publish(&mut self, before: Option<State>) {
         let Phase::Leading(lead) = &self.phase else { return };
-        let committed = Committed { state: lead.fold.state.clone(), epoch: lead.epoch, position: lead.fold.known };
+        let (state, inputs) = (lead.fold.state.clone(), lead.fold.positions);
+        let committed = Committed { state, epoch: lead.epoch, position: lead.fold.known, inputs };
         let touched = before.as_ref().map_or(Touched::All, |before| touched(before, &committed.state));
         self.out.push(Out::Committed(Box::new(committed.clone())));
         self.links.publish(&committed, &touched, self.clock.at(self.now_ms), &mut self.out);
@@ -467,7 +468,7 @@ impl CellMachine {
                 self.out.note(Note::AgentSilent { server: server.clone(), silent_ms });
                 let (server, incarnation, at) = (server.clone(), known.incarnation, self.clock.at(self.now_ms));
                 let report = Report::AgentGone;
-                seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
+                seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report, trace: None }));
             }
         }
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
@@ -484,7 +485,7 @@ impl CellMachine {
             let Some(server) = of_leader.or_else(any).map(|executor| executor.slot.server.clone()) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);
-            seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report }));
+            seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report, trace: None }));
         }
         Due { tick: true, seen }
     }

@@ -6,7 +6,9 @@
 use crate::end::CellEnd;
 use crate::note::Note;
 use controller_core::State;
+use controller_fold::Positions;
 use events_rule::{Record, Stream};
+use events_schema::batch::Batch;
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
 use events_schema::{Cell, Epoch, Offset, ServerId, TimeMs};
 use storage_keys::CheckpointName;
@@ -212,6 +214,9 @@ pub enum Out {
         /// What they are named by.
         name: CheckpointName,
     },
+    /// This batch counts: ours, or one that another wrote before it was superseded. For whoever measures; of what is read back at a take-over
+    /// nothing is said.
+    Counted(Box<Batch>),
     /// This counts from now on. The first one says that the cell is taken over: the controller is ready.
     Committed(Box<Committed>),
     /// The controller does nothing any more. The last output.
@@ -244,4 +249,6 @@ pub struct Committed {
     pub epoch: Epoch,
     /// First offset of `events` that is not in it.
     pub position: Offset,
+    /// First offset of each input stream that is not in it.
+    pub inputs: Positions,
 }

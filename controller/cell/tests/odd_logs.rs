@@ -90,7 +90,15 @@ fn time_goes_on_from_a_log_that_is_ahead() {
     let mut world = World::new();
     let ahead = WALL.plus_ms(3_600_000);
     world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "fast".to_owned(), incarnation: 1 }));
-    let batch = Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: ahead, facts: vec![] };
+    let batch = Batch {
+        epoch: Epoch(0),
+        sequence: Sequence(0),
+        part: None,
+        taken: vec![],
+        at: ahead,
+        facts: vec![],
+        causes: Vec::new(),
+    };
     world.log.append(Stream::Events, to_bytes(&EventRecord::Batch(batch)));
     world.start("a");
     world.pass(1_000);

@@ -39,18 +39,32 @@ impl Cluster {
         self.commands += 1;
         let id = CommandId::parse(&format!("c{}", self.commands)).unwrap();
         let tenant = TenantId::parse("local").unwrap();
-        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command })).1
+        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None })).1
     }
 
     fn report(&mut self, server: u16, report: Report) -> Duration {
         self.reports[usize::from(server)] += 1;
         let number = self.reports[usize::from(server)];
-        self.input(&Input::Report(ReportRecord { server: name(server), incarnation: 1, number, at: self.at, report })).1
+        self.input(&Input::Report(ReportRecord {
+            server: name(server),
+            incarnation: 1,
+            number,
+            at: self.at,
+            report,
+            trace: None,
+        }))
+        .1
     }
 
     fn demand(&mut self, fleet: u16, sequence: u64, needed: u32) -> (Vec<Fact>, Duration) {
         let fleet = FleetId::parse(&format!("f{fleet}")).unwrap();
-        self.input(&Input::Demand(DemandSignal { fleet, sequence, at: self.at, demand: Demand::Needed(needed) }))
+        self.input(&Input::Demand(DemandSignal {
+            fleet,
+            sequence,
+            at: self.at,
+            demand: Demand::Needed(needed),
+            trace: None,
+        }))
     }
 }
 

@@ -78,6 +78,7 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         leave_by,
         job: order,
         leave_in_ms: None,
+        trace: None,
     })
 }
 

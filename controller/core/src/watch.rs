@@ -481,7 +481,10 @@ mod tests {
     fn who_hangs_in_a_unit_is_blamed_also_while_another_is_lost() {
         let mut story = Story::with(json!({"unit_timeout_ms": 20_000}));
         let (executor, slot) = (ExecutorId { job: story.job.clone(), number: 0 }, story.slot(0));
-        story.state.apply(story.state.at, &Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed });
+        story.state.apply(
+            story.state.at,
+            &Fact::ExecutorGone { executor, slot, exit: ExitCause::Killed, awaited_until: None, verdict: None },
+        );
         let waits = (7, Phase::Joining, WaitsFor::Peers(vec![0]), (4, 0, 50));
         assert!(story.until_stall(300, &|_| [reducing(1), waits.clone()]).is_none(), "it waits for who is lost");
         let (after_ms, stall) = story.until_stall(300, &|_| [reducing(1), computing(1, 50)]).unwrap();

@@ -3,6 +3,7 @@
 //!
 //! Next on a job's path: `workers/agent/src/lib.rs`.
 
+use crate::traces::Traces;
 use controller_cell::{In, LinkEnd, LinkId};
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, EndCause, Secret, SecretError, SendError};
 use events_schema::fact::Proposal;
@@ -70,12 +71,13 @@ impl CellSecret {
                 number,
                 at,
                 report: Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes },
+                trace,
             } if !self.has_issued(&job, written_in, writer) => {
                 tracing::warn!(%job, %written_in, %step, "a checkpoint is reported under a name that was not issued; it does not count");
                 let name = CheckpointName { job: job.clone(), generation: written_in, step, writer: Some(writer) };
                 let manifest_key = name.manifest();
                 let report = Report::CheckpointWritten { job, generation, step, manifest_key, replica_digest, bytes };
-                AgentMessage::Report { number, at, report }
+                AgentMessage::Report { number, at, report, trace }
             }
             other => other,
         }
@@ -141,11 +143,14 @@ impl Streams {
     }
 
     /// Puts a message where the stream's task finds it.
-    pub fn tell(&self, link: LinkId, message: ControllerMessage) {
+    pub fn tell(&self, link: LinkId, message: ControllerMessage, traces: &Traces) {
         let Some(mailbox) = self.links.get(&link) else { return };
         match message {
             ControllerMessage::Orders(mut orders) => {
-                orders.executors.iter_mut().for_each(|order| self.secret.fill_in(order));
+                for order in &mut orders.executors {
+                    self.secret.fill_in(order);
+                    traces.fill_in(order);
+                }
                 mailbox.put(|letters| letters.orders = Some((orders, Instant::now())));
             }
             // Orders that stand there do not know of these reports; those that do follow at once.
@@ -282,7 +287,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::fact::{Entry, Member};
-    use events_schema::{Digest, Step, TimeMs};
+    use events_schema::{Digest, Step, TimeMs, TraceContext};
 
     #[test]
     fn keys_differ_by_job_and_by_cell_and_come_again() {
@@ -310,6 +315,8 @@ mod tests {
                 replica_digest: Digest::of(b"replica"),
                 bytes: 1,
             },
+            // Whether it carries a trace changes nothing about that.
+            trace: TraceContext::new([1; 16], [1; 8], 1).ok(),
         };
         let counts = |writer| cell.checked(saved(writer)) == saved(writer);
         let of_key = WriterToken::of(&cell.job_key(&job), fourth);

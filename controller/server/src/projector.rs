@@ -8,7 +8,9 @@ use events_log::{EventLog, PublicMessage, PublicTopic, Stream, passed_over};
 use events_public::{CloudEvent, FactPosition, PublicEvent};
 use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::{Batch, EventRecord, from_bytes};
-use events_schema::{Cell, Offset};
+use events_schema::fact::Fact;
+use events_schema::trace::cause_of;
+use events_schema::{Cell, Offset, TraceContext};
 use futures::future::try_join_all;
 use shell::{Chain, Pauses};
 use std::convert::Infallible;
@@ -82,16 +84,18 @@ impl Projector {
                 if let Verdict::Counts(batch) = counter.offer(record.offset, event) {
                     let events = events_of(installation.unwrap_or(0), self.cell, record.offset, &batch, after);
                     self.publish(&events).await;
-                    after = events.last().map(|(place, _)| *place).or(after);
+                    after = events.last().map(|(place, ..)| *place).or(after);
                 }
             }
         }
     }
 
     /// Publishes events in order. If one of a chunk did not arrive, the whole chunk goes out again, so that each stands behind those before it.
-    async fn publish(&self, events: &[(FactPosition, CloudEvent)]) {
+    async fn publish(&self, events: &[Placed]) {
         for some in events.chunks(IN_FLIGHT_MAX) {
-            let all = || try_join_all(some.iter().map(|(_, event)| self.topic.publish(self.cell, message(event))));
+            let all = || {
+                try_join_all(some.iter().map(|(_, event, trace)| self.topic.publish(self.cell, message(event, *trace))))
+            };
             again(all).await;
         }
     }
@@ -110,21 +114,24 @@ async fn again<T, E: Error, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> 
 }
 
 /// The public events of a batch that are not published yet.
-fn events_of(
-    installation: u64,
-    cell: Cell,
-    offset: Offset,
-    batch: &Batch,
-    after: Option<FactPosition>,
-) -> Vec<(FactPosition, CloudEvent)> {
+fn events_of(installation: u64, cell: Cell, offset: Offset, batch: &Batch, after: Option<FactPosition>) -> Vec<Placed> {
     let places = (0..).map(|index| FactPosition { offset, index });
     let new = places.zip(&batch.facts).filter(|(place, _)| after.is_none_or(|after| *place > after));
-    let event = |(place, fact)| {
-        PublicEvent::of(fact).map(|event| (place, CloudEvent::new(installation, cell, place, batch.at, &event)))
+    let event = |(place, fact): (FactPosition, &Fact)| {
+        let event = PublicEvent::of(fact)?;
+        let trace = cause_of(&batch.causes, place.index as usize);
+        Some((place, CloudEvent::new(installation, cell, place, batch.at, &event), trace))
     };
     new.filter_map(event).collect()
 }
 
-fn message(event: &CloudEvent) -> PublicMessage {
-    PublicMessage { key: event.subject.clone(), headers: event.headers(), data: event.data.to_string().into_bytes() }
+/// An event, where its fact stands, and the span that led to it.
+type Placed = (FactPosition, CloudEvent, Option<TraceContext>);
+
+/// The span is there twice: as the header that instrumented clients of Kafka look for, and as the extension attribute of CloudEvents.
+fn message(event: &CloudEvent, trace: Option<TraceContext>) -> PublicMessage {
+    let traceparent =
+        trace.into_iter().flat_map(|trace| ["traceparent", "ce_traceparent"].map(|key| (key, trace.to_string())));
+    let headers = event.headers().into_iter().chain(traceparent).collect();
+    PublicMessage { key: event.subject.clone(), headers, data: event.data.to_string().into_bytes() }
 }

@@ -1,19 +1,20 @@
 //! The one loop of a cell: gives the machine what happens, one input at a time, and does what it says. It never waits for the
 //! log, an agent or the store itself; all of them answer by inputs.
 //!
-//! Nothing here decides. Next files: `hands.rs` (log and store), `agents.rs` (streams).
+//! Nothing here decides. Next files: `hands.rs` (log and store), `agents.rs` (streams), `meters.rs` and `traces.rs` (what others may see of it).
 
 use crate::agents::{CellSecret, Streams};
 use crate::failure::ControllerEnd;
 use crate::hands::Hands;
+use crate::meters::Meters;
 use crate::telemetry::TelemetryBoard;
+use crate::traces::Traces;
 use controller_cell::{CellEnd, CellMachine, Committed, In, Note, Out, Urgency};
 use controller_link::AgentConnection;
-use events_log::EventLog;
+use events_log::{EventLog, Stream};
 use events_schema::Cell;
 use object_store::ObjectStore;
 use shell::wall_clock;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,8 @@ pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) -> Controller
     let hands = Hands::new(log, store, cell, sender.clone());
     let streams = Streams::new(sender, secret);
     let begun = Instant::now();
-    let mut driver = Driver { machine, hands, streams, committed, telemetry, begun, wake_at: None };
+    let (meters, traces) = (Meters::new(committed.subscribe(), telemetry.clone()), Traces::default());
+    let mut driver = Driver { machine, hands, streams, committed, telemetry, meters, traces, begun, wake_at: None };
     let mut next = Some(In::Start { wall: wall_clock() });
     let end = loop {
         if let Some(input) = next.take()
@@ -83,6 +85,8 @@ struct Driver {
     streams: Streams,
     committed: watch::Sender<Option<Committed>>,
     telemetry: TelemetryBoard,
+    meters: Meters,
+    traces: Traces,
     begun: Instant,
     wake_at: Option<Instant>,
 }
@@ -92,12 +96,34 @@ impl Driver {
         if let In::LinkClosed { link } = &input {
             self.streams.forget(*link);
         }
+        self.measure(&input);
+        let (begun, asked) = (Traces::begin(), Instant::now());
         let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut outs = VecDeque::from(self.machine.handle(now_ms, input));
-        while let Some(out) = outs.pop_front() {
+        let outs = self.machine.handle(now_ms, input);
+        let took = asked.elapsed();
+        for out in outs {
+            if let Out::Append { ticket, stream, .. } = &out {
+                self.meters.asked(*ticket, *stream, took);
+                if *stream == Stream::Events {
+                    self.traces.asked(*ticket, begun);
+                }
+            }
             self.perform(out)?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// What an input says about the log, for whoever watches it.
+    fn measure(&mut self, input: &In) {
+        match input {
+            In::Appended { ticket, .. } => {
+                self.meters.answered(*ticket, true);
+                self.traces.appended(*ticket);
+            }
+            In::AppendFailed { ticket, .. } => self.meters.answered(*ticket, false),
+            In::End { ticket, end } => self.meters.ends(*ticket, *end),
+            _ => {}
+        }
     }
 
     fn perform(&mut self, out: Out) -> ControlFlow<ControllerEnd> {
@@ -105,14 +131,27 @@ impl Driver {
             Out::Append { ticket, stream, record } => self.hands.append(ticket, stream, record),
             Out::Read { ticket, stream, from, bytes_max } => self.hands.read(ticket, stream, from, bytes_max, false),
             Out::Follow { ticket, stream, from, bytes_max } => self.hands.read(ticket, stream, from, bytes_max, true),
-            Out::AskEnd { ticket, stream } => self.hands.ask_end(ticket, stream),
-            Out::Tell { link, message } => self.streams.tell(link, message),
+            Out::AskEnd { ticket, stream } => {
+                self.meters.looks(ticket, stream);
+                self.hands.ask_end(ticket, stream);
+            }
+            Out::Tell { link, message } => self.streams.tell(link, message, &self.traces),
             Out::EndLink { link, cause } => self.streams.end(link, cause),
-            Out::Telemetry(telemetry) => self.telemetry.put(telemetry),
+            Out::Telemetry(telemetry) => {
+                self.meters.progress(&telemetry);
+                self.telemetry.put(telemetry);
+            }
+            Out::Counted(batch) => {
+                self.traces.counted(&batch);
+                self.meters.counted(&batch, self.machine.violations());
+            }
             Out::Delete { number, name } => self.hands.delete(number, name),
             Out::Committed(committed) => drop(self.committed.send_replace(Some(*committed))),
             Out::StandDown(end) => return ControlFlow::Break(controller_end(end)),
-            Out::Note(note) => write_down(&note),
+            Out::Note(note) => {
+                self.meters.noted(&note);
+                write_down(&note);
+            }
             Out::WakeAt(ms) => self.wake_at = Some(self.begun + Duration::from_millis(ms)),
         }
         ControlFlow::Continue(())

@@ -138,6 +138,7 @@ async fn a_zombies_batch_has_no_effect_and_does_not_stop_the_owner() {
         taken: vec![],
         at: TimeMs(1),
         facts: vec![Fact::DatasetRegistered { dataset: dataset("zombie", "k") }],
+        causes: Vec::new(),
     };
     log.append(Stream::Events, CELL, to_bytes(&EventRecord::Batch(zombie))).await.unwrap();
     register(&log, "d1").await;

@@ -256,6 +256,7 @@ fn batch(epoch: Epoch, sequence: u64, facts: usize) -> Batch {
         part: None,
         taken: vec![],
         at: TimeMs(1),
+        causes: Vec::new(),
         facts: (0..facts).map(fact).collect(),
     }
 }

@@ -310,6 +310,8 @@ pub fn split(batch: Batch, bytes_max: usize) -> Vec<Vec<u8>> {
             taken,
             at: batch.at,
             facts,
+            // What is larger than a record goes without: facts have to come through, traces need not.
+            causes: Vec::new(),
         }))
     };
     pieces.into_iter().enumerate().map(part).collect()

@@ -14,7 +14,7 @@ fn fact(tag: u64) -> Fact {
 
 fn batch(epoch: Epoch, sequence: Sequence, facts: Vec<Fact>) -> Batch {
     let taken = vec![Taken { stream: InputStream::Demand, from: Offset(1), to: Offset(2) }];
-    Batch { epoch, sequence, part: None, taken, at: TimeMs(5), facts }
+    Batch { epoch, sequence, part: None, taken, at: TimeMs(5), facts, causes: Vec::new() }
 }
 
 fn simple(epoch: u64, sequence: u64) -> EventRecord {

@@ -3,6 +3,7 @@
 //! Which batches count is decided by one rule in `events/rule/src/count.rs`, not here.
 
 use crate::fact::Fact;
+use crate::trace::CausedFacts;
 use crate::{Epoch, Offset, Sequence, TimeMs};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
@@ -66,6 +67,10 @@ pub struct Batch {
     /// What was decided, in order.
     #[n(5)]
     pub facts: Vec<Fact>,
+    /// Which facts follow from inputs that carried a trace, in order. Nobody decides from them, and no state holds them.
+    #[n(6)]
+    #[cbor(skip_if = "Vec::is_empty")]
+    pub causes: Vec<CausedFacts>,
 }
 
 /// Which part of a batch a record holds. All parts of a batch share its sequence.

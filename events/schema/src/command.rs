@@ -4,7 +4,7 @@
 
 use crate::dataset::DatasetInfo;
 use crate::job::JobSpec;
-use crate::{CommandId, DatasetName, Digest, FleetId, JobId, Offset, SlotId, TenantId, TimeMs};
+use crate::{CommandId, DatasetName, Digest, FleetId, JobId, Offset, SlotId, TenantId, TimeMs, TraceContext};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 
@@ -23,6 +23,9 @@ pub struct CommandRecord {
     /// What is asked.
     #[n(3)]
     pub command: Command,
+    /// What led to it; decides nothing.
+    #[n(4)]
+    pub trace: Option<TraceContext>,
 }
 
 /// What a user, a fleet or an operator can ask.
@@ -199,6 +202,9 @@ pub struct DemandSignal {
     /// How much.
     #[n(3)]
     pub demand: Demand,
+    /// What led to it; decides nothing.
+    #[n(4)]
+    pub trace: Option<TraceContext>,
 }
 
 /// Highest number of a signal: half the range, so that above any that is given there is still one to mint.
@@ -221,13 +227,15 @@ struct SignalRecord {
     at: TimeMs,
     #[n(3)]
     demand: Demand,
+    #[n(4)]
+    trace: Option<TraceContext>,
 }
 
 // By the same rule as a request: a number at the end of the range would shut a fleet out for good.
 impl<'b, C> Decode<'b, C> for DemandSignal {
     fn decode(d: &mut minicbor::Decoder<'b>, context: &mut C) -> Result<Self, minicbor::decode::Error> {
         let place = d.position();
-        let SignalRecord { fleet, sequence, at, demand } = SignalRecord::decode(d, context)?;
+        let SignalRecord { fleet, sequence, at, demand, trace } = SignalRecord::decode(d, context)?;
         let wrong = |text: String| Err(minicbor::decode::Error::message(text).at(place));
         match demand {
             _ if sequence > SEQUENCE_MAX => wrong(format!("`sequence` is {sequence}; expected at most {SEQUENCE_MAX}")),
@@ -241,7 +249,7 @@ impl<'b, C> Decode<'b, C> for DemandSignal {
                 let (least, most) = (TARGET_MILLI.start(), TARGET_MILLI.end());
                 wrong(format!("`target` is {target_milli} thousandths; expected {least} to {most}"))
             }
-            _ => Ok(Self { fleet, sequence, at, demand }),
+            _ => Ok(Self { fleet, sequence, at, demand, trace }),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::orders::{JobOrder, Telemetry};
 use crate::report::Report;
-use crate::{Digest, ExecutorId, Generation, Rank, SlotId, Step};
+use crate::{Digest, ExecutorId, Generation, Rank, SlotId, Step, TimeMs, TraceContext};
 use minicbor::{Decode, Encode};
 
 /// An executor says that it lives this often, busy or not; its agent takes a silence of several for a hung process.
@@ -32,6 +32,9 @@ pub enum ToExecutor {
     /// The job has ended or the order is gone: exit 0 now.
     #[n(3)]
     Stop,
+    /// The next frame follows from this span, and somebody wants to know what becomes of it. Before any other frame, the first included.
+    #[n(4)]
+    Trace(#[n(0)] TraceContext),
 }
 
 /// What an executor is started with.
@@ -73,6 +76,44 @@ pub enum FromExecutor {
     /// hangs shows as totals that do not move.
     #[n(3)]
     Progress(#[n(0)] Progress),
+    /// Something that follows from a [`ToExecutor::Trace`] is done. The agent passes it on to whoever collects spans: an executor on its way
+    /// out waits for no collector.
+    #[n(4)]
+    Span(#[n(0)] ExecutorSpan),
+}
+
+/// What an executor did for a trace, and when, by its host's wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct ExecutorSpan {
+    /// What it did.
+    #[n(0)]
+    pub hop: ExecutorHop,
+    /// What it follows from.
+    #[n(1)]
+    pub parent: TraceContext,
+    /// When it began.
+    #[n(2)]
+    pub from: TimeMs,
+    /// Microseconds of `from` beyond its milliseconds.
+    #[n(3)]
+    pub from_us: u16,
+    /// How long it took, in microseconds.
+    #[n(4)]
+    pub took_us: u64,
+}
+
+/// What an executor can do for a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum ExecutorHop {
+    /// From the start of the process until it can join a generation: it makes its model and opens its data.
+    #[n(0)]
+    Prepare,
+    /// From an order until the membership it asks for is in force.
+    #[n(1)]
+    Join,
+    /// From the word to leave until the boundary at which it may.
+    #[n(2)]
+    Boundary,
 }
 
 /// What an executor is at. Totals run from the start of the process.

@@ -5,7 +5,7 @@
 //! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits), [`dataset`] (what it reads),
 //! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
-//! an agent tells an executor), What subscribers
+//! an agent tells an executor), [`trace`] (which trace something belongs to). What subscribers
 //! read is `events/public`. Next on a job's path: `events/log/src/lib.rs`.
 //!
 //! Glossary. *Command*: something asked; may be refused, and the refusal is a fact. *Report*: something an agent saw.
@@ -24,6 +24,8 @@ pub mod ids;
 pub mod job;
 pub mod orders;
 pub mod report;
+pub mod trace;
 pub mod tree;
 
 pub use ids::*;
+pub use trace::TraceContext;

@@ -8,7 +8,7 @@ use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
 use crate::report::Report;
-use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs, WriterToken};
+use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,9 @@ pub enum AgentMessage {
         /// What was seen.
         #[n(2)]
         report: Report,
+        /// What led to it; filled in by the agent's shell.
+        #[n(3)]
+        trace: Option<TraceContext>,
     },
     /// Progress of a job, at most a few a second; never logged.
     #[n(2)]
@@ -124,6 +127,10 @@ pub struct ExecutorOrder {
     /// What is left until `leave_by` when this is sent; the executor is killed then. Not there, nothing is left.
     #[n(4)]
     pub leave_in_ms: Option<u64>,
+    /// The decision that this order last changed by, where it belongs to a trace. Filled in when the orders are sent, like keys, and never
+    /// looked at by whoever decides.
+    #[n(5)]
+    pub trace: Option<TraceContext>,
 }
 
 /// What an executor has to know of its job.

@@ -3,7 +3,7 @@
 //! An agent numbers its reports within its incarnation and repeats them until acknowledged; a number seen before has no effect.
 
 use crate::fact::{Blamed, StallCause};
-use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, WriterToken};
+use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 
@@ -25,6 +25,9 @@ pub struct ReportRecord {
     /// What was seen.
     #[n(4)]
     pub report: Report,
+    /// What led to it; decides nothing.
+    #[n(5)]
+    pub trace: Option<TraceContext>,
 }
 
 /// What an agent or executor saw.

@@ -8,7 +8,7 @@ use events_schema::dataset::SampleShape;
 use events_schema::{FleetId, ServerId, SlotId, TimeMs};
 
 fn signal(sequence: u64, demand: Demand) -> DemandSignal {
-    DemandSignal { fleet: FleetId::parse("chat").unwrap(), sequence, at: TimeMs(1), demand }
+    DemandSignal { fleet: FleetId::parse("chat").unwrap(), sequence, at: TimeMs(1), demand, trace: None }
 }
 
 #[test]

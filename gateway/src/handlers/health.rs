@@ -1,4 +1,4 @@
-//! Whether it lives, and whether it can do its work.
+//! Whether it lives, whether it can do its work, and what it counts.
 
 use super::Shared;
 use crate::problem::{ApiError, Kind};
@@ -6,6 +6,9 @@ use crate::read_model::Progress;
 use crate::wire;
 use axum::Json;
 use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use ebb_telemetry::metrics;
 use events_log::Stream;
 use std::time::Duration;
 
@@ -15,6 +18,11 @@ const LOG_WAIT: Duration = Duration::from_millis(900);
 /// `GET /healthz`: alive.
 pub async fn alive() -> Json<wire::Health> {
     Json(wire::Health { status: "ok" })
+}
+
+/// `GET /metrics`: everything that this process counts and measures, as Prometheus reads it.
+pub async fn metrics() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text().unwrap_or_default())
 }
 
 /// `GET /readyz`: the read model has caught up, the log answers, and the gateway is to stay.

@@ -168,15 +168,22 @@ impl Rig {
     pub async fn command(&self, command: Command) {
         let end = self.log.end(Stream::Commands, CELL).await.unwrap();
         let id = CommandId::parse(&format!("test-{end}")).unwrap();
-        let record = CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command };
+        let record =
+            CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command, trace: None };
         self.log.append(Stream::Commands, CELL, to_bytes(&record)).await.unwrap();
     }
 
     /// Appends a report of the agent of server `local`.
     pub async fn report(&self, report: Report) {
         let number = self.log.end(Stream::Reports, CELL).await.unwrap().0 + 1;
-        let record =
-            ReportRecord { server: ServerId::parse("local").unwrap(), incarnation: 7, number, at: TimeMs(1), report };
+        let record = ReportRecord {
+            server: ServerId::parse("local").unwrap(),
+            incarnation: 7,
+            number,
+            at: TimeMs(1),
+            report,
+            trace: None,
+        };
         self.log.append(Stream::Reports, CELL, to_bytes(&record)).await.unwrap();
     }
 }
@@ -330,7 +337,8 @@ impl Brain {
             let [a, b, c] = InputStream::ALL.map(wait);
             return tokio::select! { ended = a => ended, ended = b => ended, ended = c => ended }.is_ok();
         }
-        let batch = Batch { epoch: self.epoch, sequence: self.sequence, part: None, taken, at, facts };
+        let batch =
+            Batch { epoch: self.epoch, sequence: self.sequence, part: None, taken, at, facts, causes: Vec::new() };
         self.sequence = self.sequence.next();
         self.log.append(Stream::Events, CELL, to_bytes(&EventRecord::Batch(batch))).await.is_ok()
     }
@@ -367,7 +375,7 @@ impl Script {
         part: Option<events_schema::batch::Part>,
         facts: Vec<Fact>,
     ) -> EventRecord {
-        EventRecord::Batch(Batch { epoch, sequence, part, taken: Vec::new(), at: self.at, facts })
+        EventRecord::Batch(Batch { epoch, sequence, part, taken: Vec::new(), at: self.at, facts, causes: Vec::new() })
     }
 
     /// A batch that counts; the offset of its record.

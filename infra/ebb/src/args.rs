@@ -20,6 +20,7 @@ pub use tools::*;
 
 use crate::output::Output;
 use clap::{Parser, Subcommand, ValueHint};
+use ebb_telemetry::LogFormat;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +52,9 @@ pub struct Cli {
     /// How results are printed.
     #[arg(short, long, global = true, value_enum, default_value = "table")]
     pub output: Output,
+    /// How log lines on standard error look: text or json (EBB_LOG says how much is logged)
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -32,6 +32,7 @@ const fn key(name: &'static str, flags: &'static [(&'static str, &'static str)])
 const KEYS: &[Key] = &[
     key("url", &[("", "url")]),
     key("output", &[("", "output"), ("model get", "output")]),
+    key("log.format", &[("", "log_format")]),
     key(
         "data",
         &[("up", "data"), ("controller", "data"), ("agent", "data"), ("take-back", "data"), ("slot take-back", "data")],
@@ -46,6 +47,7 @@ const KEYS: &[Key] = &[
     key("controller.listen", &[("up", "listen_agents"), ("controller", "listen_agents")]),
     key("controller.policy", &[("up", "policy"), ("controller", "policy")]),
     key("controller.name", &[("controller", "name")]),
+    key("controller.listen_metrics", &[("controller", "listen_metrics")]),
     key("controller.url", &[("gateway", "controller"), ("agent", "controller")]),
     key("controller.token_file", &[("gateway", "token_file"), ("agent", "token_file")]),
     key("agent.slots", &[("up", "slots"), ("agent", "slots")]),

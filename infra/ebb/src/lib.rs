@@ -47,12 +47,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use client::Client;
 use configuration::Configuration;
+use ebb_telemetry::{Options, Telemetry};
 use failure::Failure;
 use jobs::Change;
 use output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tokio::runtime::Handle;
 
 /// Runs one command line; the exit code says how it went (see `ebb --help`).
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -108,7 +109,8 @@ fn hide(error: &mut clap::Error) {
 fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Executor => {
-            log_to_stderr("info");
+            // It exports nothing: what it does for a trace its agent says, and its lines are kept beside it.
+            let _no_exports = telemetry(cli, "ebb-executor", "info", None)?;
             return workers_executor::run()
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|e| Failure::local("the executor ended before its job", e));
@@ -128,14 +130,22 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
             configuration.show(cli.output);
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Up(_) | Command::Gateway(_) | Command::Controller(_) | Command::Agent(_) => log_to_stderr("warn"),
-        _ => log_to_stderr("error"),
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|e| Failure::local("the runtime cannot be set up", e))?;
-    runtime.block_on(execute(cli)).map(|()| ExitCode::SUCCESS)
+    let telemetry = match &cli.command {
+        Command::Up(_) => telemetry(cli, "ebb", "warn", Some(runtime.handle()))?,
+        Command::Gateway(_) => telemetry(cli, "ebb-gateway", "warn", Some(runtime.handle()))?,
+        Command::Controller(_) => telemetry(cli, "ebb-controller", "warn", Some(runtime.handle()))?,
+        Command::Agent(_) => telemetry(cli, "ebb-agent", "warn", Some(runtime.handle()))?,
+        _ => telemetry(cli, "ebb-client", "error", None)?,
+    };
+    let ended = runtime.block_on(execute(cli));
+    telemetry.stop();
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 async fn execute(cli: &Cli) -> Result<(), Failure> {
@@ -235,18 +245,15 @@ async fn fleet(client: &Client, output: Output, command: &FleetCommand) -> Resul
     }
 }
 
-/// Diagnostics to standard error, as much as `EBB_LOG` asks for (`debug`, `gateway=info,warn`, …).
-fn log_to_stderr(default: &str) {
-    let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // A second call in one process (tests) finds the first one's subscriber, which does as well.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(output::terminal())
-        // By default a line that cannot be written is complained of with a panic: an executor whose agent is gone, and with it
-        // the reader of this pipe, would lose the thread that was about to end it.
-        .log_internal_errors(false)
-        .try_init();
+/// Diagnostics to standard error, as much as `EBB_LOG` asks for (`debug`, `gateway=info,warn`, …), and for a service what `OTEL_*` asks for.
+fn telemetry(
+    cli: &Cli,
+    service: &'static str,
+    log: &'static str,
+    runtime: Option<&Handle>,
+) -> Result<Telemetry, Failure> {
+    let options = Options { service, log, format: cli.log_format, ansi: output::terminal() };
+    ebb_telemetry::start(options, runtime).map_err(|error| Failure::local("telemetry cannot be set up", error))
 }
 
 #[cfg(test)]

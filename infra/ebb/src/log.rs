@@ -137,7 +137,7 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
     };
     match output {
         Output::Json => print_json(&json!({"passed_over": word})),
-        Output::Table => bytes(pairs(&[("passed over", shown(&word))]).as_bytes()),
+        Output::Table | Output::Name => bytes(pairs(&[("passed over", shown(&word))]).as_bytes()),
     }
     Ok(())
 }

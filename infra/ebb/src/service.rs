@@ -33,13 +33,15 @@ pub struct ServiceOptions {
     pub slots: u16,
     /// More arguments.
     pub arguments: Vec<OsString>,
+    /// Variables beside ours.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl ServiceOptions {
     /// A service of this very program.
     pub fn new(data: &Path, slots: u16) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
-        Ok(Self { program, data: data.to_path_buf(), slots, arguments: Vec::new() })
+        Ok(Self { program, data: data.to_path_buf(), slots, arguments: Vec::new(), environment: Vec::new() })
     }
 
     /// With `--name value`, if there is a value.
@@ -90,6 +92,7 @@ impl Service {
         let mut command = Command::new(&options.program);
         command.args(["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots"]).arg(options.slots.to_string());
         command.arg("--data").arg(&options.data).args(&options.arguments);
+        command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         // It must not outlive us, whatever ends us.
         command
             .arg("--until-input-ends")

@@ -59,6 +59,12 @@ impl AgentClient {
         Self::new(&access.url, &access.token_file)
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The agent at an address.
     pub fn new(url: &str, token_file: &Path) -> Result<Self, Failure> {
         let token =

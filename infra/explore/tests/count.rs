@@ -34,6 +34,7 @@ impl Record {
                     taken: if part != Some(1) { vec![taken] } else { vec![] },
                     at: TimeMs(0),
                     facts: if part != Some(0) { vec![fact] } else { vec![] },
+                    causes: vec![],
                 })
             }
         }

@@ -42,7 +42,7 @@ struct Generations {
     grows: bool,
     /// Batches in which a slot outside the core was given up, or the try to grow with one.
     failed: u64,
-    /// Batches in which it became known, soon after the healing, that members were lost before.
+    /// Executors of which it became known soon after the healing that they are gone.
     lost: u64,
 }
 
@@ -144,7 +144,7 @@ impl World {
             Fact::GrowthPaused { job, executor, .. } => job == id && is_outside(executor),
             _ => false,
         };
-        let is_lost = |fact: &Fact| matches!(fact, Fact::MemberLost { executor, .. } if executor.job == *id);
+        let is_lost = |fact: &&Fact| matches!(fact, Fact::ExecutorGone { executor, .. } if executor.job == *id);
         let slots = truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
         let proposed = batch.facts.iter().filter_map(|fact| match fact {
             Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
@@ -152,7 +152,9 @@ impl World {
         });
         let known = self.checks.calm.jobs.entry(id.clone()).or_default();
         known.failed += u64::from(batch.facts.iter().any(fails));
-        known.lost += u64::from(since_ms <= TAKE_OVER_MS && batch.facts.iter().any(is_lost));
+        if since_ms <= TAKE_OVER_MS {
+            known.lost += batch.facts.iter().filter(is_lost).count() as u64;
+        }
         known.shrinks |= !known.slots.is_subset(&slots);
         known.grows |= !slots.is_subset(&known.slots);
         known.slots = slots;

@@ -118,7 +118,7 @@ impl World {
                 self.note_leader(pid);
                 self.check_committed(&committed);
             }
-            Out::Telemetry(_) | Out::Note(_) => {}
+            Out::Telemetry(_) | Out::Counted(_) | Out::Note(_) => {}
         }
     }
 

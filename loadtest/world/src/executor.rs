@@ -199,6 +199,7 @@ impl World {
                 }
             }
             ToExecutor::Leave { .. } => self.feed_member(pid, In::Leave),
+            ToExecutor::Trace(_) => {}
             ToExecutor::Stop => self.end_executor(pid, ProcessEnd::Exited(0)),
         }
     }

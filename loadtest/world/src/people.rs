@@ -155,7 +155,7 @@ impl World {
         self.people.commands += 1;
         let id = name(CommandId::parse(&format!("c{}", self.people.commands)));
         let at = self.control_clock().wall(self.now());
-        let record = CommandRecord { id, tenant: name(TenantId::parse("local")), at, command };
+        let record = CommandRecord { id, tenant: name(TenantId::parse("local")), at, command, trace: None };
         self.ask(Wish::Command(Box::new(record)));
     }
 
@@ -171,8 +171,13 @@ impl World {
             fleet.hands.clear();
         }
         (fleet.needed, fleet.open) = (needed, Some(fleet.sequence));
-        let signal =
-            DemandSignal { fleet: fleet_name(place), sequence: fleet.sequence, at, demand: Demand::Needed(needed) };
+        let signal = DemandSignal {
+            fleet: fleet_name(place),
+            sequence: fleet.sequence,
+            at,
+            demand: Demand::Needed(needed),
+            trace: None,
+        };
         self.ask(Wish::Signal { place, signal });
         true
     }

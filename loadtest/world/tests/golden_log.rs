@@ -92,7 +92,15 @@ fn log(facts: Vec<(u64, Fact)>) -> Vec<Vec<u8>> {
     let claim = EventRecord::Claim { controller: "golden".to_owned(), incarnation: 7 };
     let batch = |(sequence, (at_ms, fact)): (u64, (u64, Fact))| {
         let (epoch, sequence, at) = (Epoch::of_claim(Offset(0)), Sequence(sequence), TimeMs(1_700_000_000_000 + at_ms));
-        EventRecord::Batch(Batch { epoch, sequence, part: None, taken: Vec::new(), at, facts: vec![fact] })
+        EventRecord::Batch(Batch {
+            epoch,
+            sequence,
+            part: None,
+            taken: Vec::new(),
+            at,
+            facts: vec![fact],
+            causes: Vec::new(),
+        })
     };
     std::iter::once(claim).chain((0..).zip(facts).map(batch)).map(|event| to_bytes(&event)).collect()
 }

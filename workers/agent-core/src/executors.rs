@@ -37,7 +37,8 @@ impl Agent {
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
             FromExecutor::Progress(progress) => self.keep_progress(executor, progress),
-            FromExecutor::Alive => {}
+            // The shell's: nothing is decided from them.
+            FromExecutor::Alive | FromExecutor::Span(_) => {}
         }
     }
 

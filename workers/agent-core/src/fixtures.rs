@@ -33,5 +33,6 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
         leave_by: None,
         job,
         leave_in_ms: None,
+        trace: None,
     }
 }

@@ -179,7 +179,7 @@ impl Agent {
             open.sent = next.number;
             let (number, at, report) = (next.number, next.at, next.report.clone());
             self.outbox.note_sent(number);
-            self.send(AgentMessage::Report { number, at, report });
+            self.send(AgentMessage::Report { number, at, report, trace: None });
         } else if let Some((_, telemetry)) = self.uplink.telemetry.pop_first() {
             self.send(AgentMessage::Telemetry(telemetry));
         } else if let Some((executor, progress)) = self.uplink.progress.pop_first() {

@@ -1,19 +1,20 @@
 //! The agent's own listener, with which a fleet takes slots back when controller, gateway and log are all gone.
 //!
 //! `POST /v1/take-back {slots, deadline_ms?}` answers when the slots are free; `GET /v1/slots` shows what is on them;
-//! `GET /healthz` says that the agent lives. All but the last ask for a bearer token: the one in the agent's data directory, or
+//! `GET /healthz` says that the agent lives, and `GET /metrics` what it counts. All but these two ask for a bearer token: the one in the agent's data directory, or
 //! a fleet's, which takes back that fleet's slots only. It decides nothing; requests go to `host.rs`.
 
 use crate::holder::Holder;
 use crate::host::HostEvent;
 use crate::host::TakeBack;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use controller_link::AgentToken;
+use ebb_telemetry::{Hop, HopKind, NewHop, metrics};
 use events_schema::{ServerId, SlotId};
 use http_listener::Bounds;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,12 @@ impl Direct {
             .layer(from_fn_with_state(self.clone(), guard));
         let router = guarded
             .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
+            .route(
+                "/metrics",
+                get(|| async {
+                    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text().unwrap_or_default())
+                }),
+            )
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(self);
         let bounds = Bounds {
@@ -172,6 +179,7 @@ async fn guard(State(direct): State<Direct>, mut request: Request, next: Next) -
 async fn take_back(
     State(direct): State<Direct>,
     Extension(holder): Extension<Holder>,
+    headers: HeaderMap,
     body: Result<Json<TakeBackBody>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Json<Freed>, Problem> {
     let Json(body) = body.map_err(|rejection| Problem::Body(rejection.body_text()))?;
@@ -189,8 +197,16 @@ async fn take_back(
         )));
     }
     let within = Duration::from_millis(deadline_ms);
+    let caused = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|value| value.parse().ok());
+    let hop = NewHop::new("POST /v1/take-back", HopKind::Server).after(caused).begin();
+    if let Some(hop) = &hop {
+        hop.set("http.request.method", "POST");
+        hop.set("http.route", "/v1/take-back");
+    }
+    let trace = hop.as_ref().and_then(Hop::context);
     let (reply, answer) = oneshot::channel();
-    direct.host.send(HostEvent::TakeBack(TakeBack { slots, within, reply })).await.map_err(|_| Problem::Ending)?;
+    let request = TakeBack { slots, within, trace, reply };
+    direct.host.send(HostEvent::TakeBack(request)).await.map_err(|_| Problem::Ending)?;
     match answer.await.unwrap_or(Answer::Ending) {
         Answer::Freed(slots) => Ok(Json(Freed { slots: slots.into_iter().map(SlotFreed::from).collect() })),
         Answer::NotKept => Err(Problem::NotKept),

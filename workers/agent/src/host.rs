@@ -6,13 +6,15 @@
 
 use crate::AgentConfig;
 use crate::direct::SlotReport;
+use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
 use crate::record::{ExecutorRecord, TakenBack};
 use crate::ship;
+use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
-use events_schema::control::ExecutorStart;
-use events_schema::orders::{AgentMessage, JobOrder};
-use events_schema::{ExecutorId, SlotId};
+use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
+use events_schema::{ExecutorId, SlotId, TraceContext};
 use object_store::ObjectStore;
 use shell::wall_clock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,6 +53,8 @@ pub(crate) struct TakeBack {
     pub slots: BTreeSet<u16>,
     /// Time to the kill.
     pub within: Duration,
+    /// What it follows from.
+    pub trace: Option<TraceContext>,
     /// The way back to who asked.
     pub reply: oneshot::Sender<Answer>,
 }
@@ -71,6 +75,8 @@ pub(crate) struct Host {
     agent: Agent,
     taken_back: TakenBack,
     processes: BTreeMap<u16, Process>,
+    traces: Traces,
+    meters: Meters,
     link: Option<OpenLink>,
     /// Who waits for an answer, by request.
     callers: BTreeMap<u64, oneshot::Sender<Answer>>,
@@ -123,6 +129,8 @@ impl Host {
             agent: Agent::new(moment(begun), decided, seed, fleets),
             taken_back,
             processes: BTreeMap::new(),
+            traces: Traces::default(),
+            meters: Meters::new(),
             link: None,
             callers: BTreeMap::new(),
             requests: 0,
@@ -181,9 +189,22 @@ impl Host {
                     In::Executor { slot, executor, word: ExecutorWord::Ended(end) } => {
                         tracing::info!(%executor, ?end, "executor ended");
                         self.processes.remove(slot);
+                        self.traces.ended(executor);
+                        self.meters.ended(executor, end);
                     }
                     In::Executor { executor, word: ExecutorWord::Garbage(reason), .. } => {
                         tracing::error!(%executor, reason, "an executor says what is no word of the protocol");
+                    }
+                    // For whoever collects spans; that it was heard the machine is told like of any other word.
+                    In::Executor { executor, word: ExecutorWord::Said(FromExecutor::Span(span)), .. } => {
+                        self.traces.did(executor, span);
+                        return Ok(());
+                    }
+                    In::Executor { executor, word: ExecutorWord::Said(FromExecutor::Progress(progress)), .. } => {
+                        self.meters.heard(executor, progress);
+                    }
+                    In::Link { word: LinkWord::Said(ControllerMessage::Orders(orders)), .. } => {
+                        self.traces.orders(orders)
                     }
                     _ => {}
                 }
@@ -201,13 +222,15 @@ impl Host {
         Ok(())
     }
 
-    fn take_back(&mut self, TakeBack { slots, within, reply }: TakeBack) {
+    fn take_back(&mut self, TakeBack { slots, within, trace, reply }: TakeBack) {
         // Those who went away hold no place.
         let gone: Vec<u64> =
             self.callers.extract_if(.., |_, caller| caller.is_closed()).map(|(request, _)| request).collect();
         for request in gone {
             self.tell(In::Withdrawn { request });
         }
+        let on_them = self.processes.iter().filter(|(slot, _)| slots.contains(slot));
+        self.traces.taken_back(trace, &slots, on_them.map(|(_, process)| process.executor.clone()).collect());
         self.requests += 1;
         self.callers.insert(self.requests, reply);
         self.tell(In::TakeBack { request: self.requests, slots, within_ms: milliseconds(within) });
@@ -221,6 +244,7 @@ impl Host {
             self.happened.push_back(In::Executor { slot: *slot, executor, word: ExecutorWord::Heard });
         }
         self.tell(In::Wake);
+        self.meters.slots(self.agent.slots());
     }
 
     fn tell(&mut self, happened: In) {
@@ -234,7 +258,10 @@ impl Host {
     fn does(&mut self, out: Out) {
         match out {
             Out::Connect { link } => self.connect(link),
-            Out::Send { link, message } => {
+            Out::Send { link, mut message } => {
+                if let AgentMessage::Report { report, trace, .. } = &mut *message {
+                    *trace = self.traces.of(report);
+                }
                 if let Some(open) = self.link.as_ref().filter(|open| open.number == link) {
                     // It asked for room before; a link that ends says so itself.
                     let _ = open.messages.try_send(*message);
@@ -246,15 +273,11 @@ impl Host {
                 }
             }
             Out::Start { slot, executor, order } => self.start(slot, executor, *order),
-            Out::Tell { slot, frame } => {
-                if let Some(process) = self.processes.get(&slot).filter(|process| !process.send(frame)) {
-                    let executor = process.executor.clone();
-                    self.happened.push_back(In::Executor { slot, executor, word: ExecutorWord::Deaf });
-                }
-            }
+            Out::Tell { slot, frame } => self.tell_executor(slot, frame),
             Out::Kill { slot, executor, cause } => self.kill(slot, &executor, cause),
             Out::Keep { write, slots } => self.keep(write, slots),
             Out::Reply { request, answer } => {
+                self.meters.answered(&answer);
                 if let Some(caller) = self.callers.remove(&request) {
                     // A caller that went away has its slots all the same.
                     let _ = caller.send(answer);
@@ -266,6 +289,18 @@ impl Host {
             }
             Out::Note(note) => tracing::warn!("{note}"),
             Out::Ended => self.ended = true,
+        }
+    }
+
+    fn tell_executor(&mut self, slot: u16, frame: ToExecutor) {
+        let Some(process) = self.processes.get(&slot) else { return };
+        let executor = process.executor.clone();
+        if frame == ToExecutor::Stop {
+            self.traces.ends(&executor);
+        }
+        let trace = self.traces.tell(&executor).map(ToExecutor::Trace);
+        if !trace.into_iter().chain([frame]).all(|frame| process.send(frame)) {
+            self.happened.push_back(In::Executor { slot, executor, word: ExecutorWord::Deaf });
         }
     }
 
@@ -294,6 +329,7 @@ impl Host {
         let shipped = self.ship(&executor);
         let launch = Launch {
             command: &self.config.executor_command,
+            trace: self.traces.tell(&executor),
             start,
             log: log_path(&self.config.data_dir, &executor),
             shipped,
@@ -326,6 +362,8 @@ impl Host {
             KillCause::Protocol => tracing::error!(%executor, "killing an executor that breaks the protocol"),
             KillCause::Silent => tracing::warn!(%executor, "killing an executor that says nothing any more"),
         }
+        self.traces.ends(executor);
+        self.meters.killed(cause);
         if let Some(process) = self.processes.get(&slot) {
             process.kill();
         }

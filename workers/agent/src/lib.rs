@@ -6,7 +6,7 @@
 //! puts nothing into the object store but what executors say.
 //!
 //! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs`, `ship.rs` (executors),
-//! `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way). Next on a job's path: `workers/executor/src/lib.rs`.
+//! `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see). Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
 mod direct;
@@ -15,10 +15,12 @@ mod group;
 mod holder;
 mod host;
 mod log_file;
+mod meters;
 mod private;
 mod process;
 mod record;
 mod ship;
+mod traces;
 mod uplink;
 
 pub use access::{Access, AccessError};

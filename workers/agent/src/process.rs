@@ -8,8 +8,10 @@ use crate::host::HostEvent;
 use crate::log_file::LogFile;
 use crate::record::{self, ExecutorRecord, NONCE_VARIABLE};
 use events_schema::ExecutorId;
+use events_schema::TraceContext;
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::control::{CONTROL_FRAME_LEN_MAX, ExecutorStart, FromExecutor, ToExecutor};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::pending;
@@ -37,6 +39,8 @@ const PIPES_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Launch<'a> {
     /// Program and arguments.
     pub command: &'a [OsString],
+    /// What its start follows from.
+    pub trace: Option<TraceContext>,
     /// Its first frame.
     pub start: ExecutorStart,
     /// Where its standard error goes.
@@ -115,12 +119,13 @@ pub(crate) fn launch(
     let hears = Arc::clone(&heard);
     let executor = launch.start.executor.clone();
     let who = Who { slot: launch.start.slot.index, executor: executor.clone() };
-    let start = ToExecutor::Start(Box::new(launch.start));
+    let trace = launch.trace.map(ToExecutor::Trace);
+    let first = trace.into_iter().chain([ToExecutor::Start(Box::new(launch.start))]).collect();
     let shipped = launch.shipped;
     supervisors.spawn(async move {
         let listen = listen(stdout, who.clone(), events.clone(), &hears);
         let status =
-            supervise(child, pid, feed(stdin, start, frames_waiting), listen, keep_log(stderr, log, shipped)).await;
+            supervise(child, pid, feed(stdin, first, frames_waiting), listen, keep_log(stderr, log, shipped)).await;
         if let Err(error) = std::fs::remove_file(&launch.record) {
             tracing::error!(path = %launch.record.display(), %error, "cannot remove an executor record");
         }
@@ -194,14 +199,21 @@ async fn supervise(
 }
 
 /// Writes frames until nobody sends any more or the executor takes none; then closes its standard input and rests.
-async fn feed(mut stdin: ChildStdin, start: ToExecutor, mut frames: mpsc::Receiver<ToExecutor>) -> Infallible {
-    let mut next = Some(start);
+async fn feed(
+    mut stdin: ChildStdin,
+    mut first: VecDeque<ToExecutor>,
+    mut frames: mpsc::Receiver<ToExecutor>,
+) -> Infallible {
+    let mut next = first.pop_front();
     while let Some(frame) = next {
         if let Err(error) = write_frame(&mut stdin, &frame).await {
             tracing::debug!(%error, "an executor takes no frames any more");
             break;
         }
-        next = frames.recv().await;
+        next = match first.pop_front() {
+            Some(frame) => Some(frame),
+            None => frames.recv().await,
+        };
     }
     drop(stdin);
     pending().await

@@ -81,6 +81,7 @@ pub(crate) fn listen(mut input: impl Read, inbox: &SyncSender<Event>, keys: &Lin
                 Event::Order(order)
             }
             Ok(Some(ToExecutor::Leave { within_ms })) => Event::Leave { within_ms },
+            Ok(Some(ToExecutor::Trace(trace))) => Event::Trace(trace),
             Ok(Some(ToExecutor::Start(_))) => continue,
             Ok(Some(ToExecutor::Stop)) => {
                 tracing::info!("stopped by the agent");

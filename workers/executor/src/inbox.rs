@@ -6,7 +6,7 @@
 
 use crate::network::Link;
 use events_schema::orders::JobOrder;
-use events_schema::{Digest, Generation};
+use events_schema::{Digest, Generation, TraceContext};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 pub use workers_member::Saved;
 use workers_member::{Bulk, LinkId};
@@ -18,6 +18,8 @@ const EVENTS_MAX: usize = 128;
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
+    /// What comes next from the agent follows from this.
+    Trace(TraceContext),
     /// A newer order from the agent.
     Order(Box<JobOrder>),
     /// The slot is taken back.

@@ -4,7 +4,7 @@
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
-//! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), [`program`] (what a job
+//! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
 //! computes) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod collective;
@@ -15,6 +15,7 @@ pub mod sums;
 pub mod wire;
 
 mod checkpoint;
+mod following;
 mod handshake;
 mod inbox;
 mod keys;
@@ -32,9 +33,10 @@ pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
 use control::{Agent, ControlError, listen, read_frame};
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ExecutorHop, ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
+use following::Following;
 use handshake::Identity;
 use keys::LinkKeys;
 use life::Life;
@@ -84,7 +86,14 @@ pub enum ExecutorError {
 pub fn run() -> Result<(), ExecutorError> {
     end_with_any_thread();
     let mut input = io::stdin().lock();
-    let Some(ToExecutor::Start(start)) = read_frame(&mut input)? else { return Err(ExecutorError::NotStarted) };
+    let mut following = Following::default();
+    let start = loop {
+        match read_frame(&mut input)? {
+            Some(ToExecutor::Trace(trace)) => following.begin(trace),
+            Some(ToExecutor::Start(start)) => break start,
+            _ => return Err(ExecutorError::NotStarted),
+        }
+    };
     drop(input);
     let mut agent = Agent::new(io::stdout());
     let life = Arc::new(Life::default());
@@ -121,7 +130,11 @@ pub fn run() -> Result<(), ExecutorError> {
     let address = network.address().to_string();
     let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;
     agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
-    let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, life);
+    if let Some(span) = following.done(ExecutorHop::Prepare) {
+        agent.say(&FromExecutor::Span(span))?;
+        following.begin(span.parent);
+    }
+    let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, life, following);
     Ok(trainer.run(&order, &events)?)
 }
 

@@ -6,7 +6,7 @@ use crate::program::{ProgramError, divide};
 use crate::restore::{Restored, restore};
 use crate::sums::Parcel;
 use crate::trainer::{Input, TrainError, Trainer};
-use events_schema::control::FromExecutor;
+use events_schema::control::{ExecutorHop, FromExecutor};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
 use events_schema::{Generation, Rank, Step};
@@ -30,7 +30,9 @@ impl<W: Write> Trainer<W> {
                 self.sums.reduce(action, &mut |parcel| network.send(parcel, tag, step));
             }
             Out::Begin { alone } => {
-                self.log_membership();
+                if self.log_membership() {
+                    self.followed(ExecutorHop::Join)?;
+                }
                 self.sums.begin(alone);
             }
             Out::Join(node) => self.sums.join(node),
@@ -53,10 +55,20 @@ impl<W: Write> Trainer<W> {
         Ok(None)
     }
 
-    fn log_membership(&mut self) {
-        if let Some(membership) = self.member.session().membership().filter(|m| self.logged != Some(m.tag)) {
-            self.logged = Some(membership.tag);
-            tracing::info!(tag = %membership.tag, members = membership.seats.len(), leader = %membership.leader, "in force");
+    /// Says which membership is in force; whether it is a new one.
+    fn log_membership(&mut self) -> bool {
+        let new = self.member.session().membership().filter(|m| self.logged != Some(m.tag));
+        let Some(membership) = new else { return false };
+        self.logged = Some(membership.tag);
+        tracing::info!(tag = %membership.tag, members = membership.seats.len(), leader = %membership.leader, "in force");
+        true
+    }
+
+    /// What was done for a trace goes to whoever collects spans.
+    fn followed(&mut self, hop: ExecutorHop) -> Result<(), TrainError> {
+        match self.following.done(hop) {
+            Some(span) => Ok(self.agent.say(&FromExecutor::Span(span))?),
+            None => Ok(()),
         }
     }
 
@@ -179,6 +191,7 @@ impl<W: Write> Trainer<W> {
     fn leave(&mut self, exit: Exit) -> Result<(), TrainError> {
         tracing::info!(?exit, "leaving");
         self.exit = true;
+        self.followed(ExecutorHop::Boundary)?;
         match exit {
             Exit::Left => Ok(()),
             Exit::NoReplica => Err(TrainError::NoReplica),

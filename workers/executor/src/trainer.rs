@@ -5,6 +5,7 @@
 
 use crate::checkpoint::CheckpointWriter;
 use crate::control::{Agent, ControlError};
+use crate::following::Following;
 use crate::inbox::{Event, WriteFailure};
 use crate::life::Life;
 use crate::network::Network;
@@ -74,6 +75,7 @@ pub struct Trainer<W: Write> {
     pub(crate) exit: bool,
     /// The membership that was last said to be in force, in the log.
     pub(crate) logged: Option<Tag>,
+    pub(crate) following: Following,
     /// Why the last write failed, should the machine give up for it.
     pub(crate) write_failure: Option<CheckpointWriteError>,
 }
@@ -90,6 +92,7 @@ impl<W: Write> Trainer<W> {
         checkpoints: CheckpointWriter,
         inbox: SyncSender<Event>,
         life: Arc<Life>,
+        following: Following,
     ) -> Self {
         Self {
             member: Member::new(config(Peer(executor.number), &program)),
@@ -106,6 +109,7 @@ impl<W: Write> Trainer<W> {
             wake: None,
             exit: false,
             logged: None,
+            following,
             write_failure: None,
             program,
         }
@@ -171,6 +175,10 @@ impl<W: Write> Trainer<W> {
 
     fn on_event(&mut self, event: Event) -> Result<(), TrainError> {
         let input = match event {
+            Event::Trace(trace) => {
+                self.following.begin(trace);
+                return Ok(());
+            }
             Event::Order(order) => return self.on_order(&order),
             Event::Leave { within_ms } => {
                 tracing::info!(within_ms, "asked to leave");

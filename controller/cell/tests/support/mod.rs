@@ -113,7 +113,8 @@ impl Log {
 
     pub fn command(&mut self, id: &str, command: Command) {
         let id = CommandId::parse(id).unwrap();
-        let record = CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command };
+        let record =
+            CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command, trace: None };
         self.append(Stream::Commands, to_bytes(&record));
     }
 
@@ -139,7 +140,8 @@ impl Log {
     }
 
     pub fn demand(&mut self, sequence: u64, needed: u32) {
-        let signal = DemandSignal { fleet: fleet(), sequence, at: TimeMs(1), demand: Demand::Needed(needed) };
+        let signal =
+            DemandSignal { fleet: fleet(), sequence, at: TimeMs(1), demand: Demand::Needed(needed), trace: None };
         self.append(Stream::Demand, to_bytes(&signal));
     }
 
@@ -266,7 +268,7 @@ impl Controller {
                 self.deletes.push(number);
                 return vec![In::Deleted { number }];
             }
-            Out::Telemetry(_) => {}
+            Out::Telemetry(_) | Out::Counted(_) => {}
         }
         Vec::new()
     }
@@ -412,6 +414,6 @@ impl World {
     }
 
     pub fn report(&mut self, controller: usize, link: LinkId, number: u64, report: Report) {
-        self.say(controller, link, AgentMessage::Report { number, at: TimeMs(1), report });
+        self.say(controller, link, AgentMessage::Report { number, at: TimeMs(1), report, trace: None });
     }
 }

@@ -46,6 +46,7 @@ fn demand_that_falls_while_slots_are_on_their_way_is_not_forgotten() {
         sequence: 1,
         at: world.at,
         demand: events_schema::command::Demand::Needed(4),
+        trace: None,
     };
     assert!(world.input(&Input::Demand(old)).is_empty(), "an older signal is refused");
     calm(&world);
@@ -190,6 +191,7 @@ fn equal_inputs_have_one_effect() {
             spec: Box::new(spec()),
             body_digest: Digest::of(b""),
         },
+        trace: None,
     };
     let facts = world.input(&Input::Command(record.clone()));
     assert!(has(&facts, |f| matches!(f, Fact::CommandTaken { .. })));
@@ -271,6 +273,7 @@ fn somebody_elses_job_is_unknown() {
         tenant: TenantId::parse("stranger").unwrap(),
         at: world.at,
         command: Command::CancelJob { job: id },
+        trace: None,
     };
     assert!(matches!(refusal(&world.input(&Input::Command(stranger))), Refusal::Unknown { nearest: None, .. }));
 }
@@ -300,6 +303,7 @@ fn a_repeated_need_is_not_undone_by_an_older_signal_that_comes_late() {
         sequence: 100,
         at: world.at,
         demand: Demand::Needed(0),
+        trace: None,
     };
     let repeated = DemandSignal { sequence: 101, demand: Demand::Needed(2), ..late.clone() };
     world.input(&Input::Demand(repeated));
@@ -350,8 +354,13 @@ fn what_waiting_jobs_wait_for_is_not_in_the_log() {
 #[test]
 fn what_an_input_means_and_what_is_planned_after_it_are_decided_apart() {
     let (mut world, _) = training();
-    let signal =
-        DemandSignal { fleet: FleetId::parse("local").unwrap(), sequence: 9, at: world.at, demand: Demand::Needed(2) };
+    let signal = DemandSignal {
+        fleet: FleetId::parse("local").unwrap(),
+        sequence: 9,
+        at: world.at,
+        demand: Demand::Needed(2),
+        trace: None,
+    };
     let input = Input::Demand(signal);
     let facts = decide_input(&world.state, world.at, &input, "any");
     assert!(has(&facts, |f| matches!(f, Fact::SlotReclaimed { .. })), "a reclaim needs no plan");

@@ -26,7 +26,13 @@ impl Brain {
         let (fleet, slots) = (FleetId::parse("local").unwrap(), (0..slots).map(|index| slot("local", index)).collect());
         let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, 2_000);
         brain.command(Command::PutFleet { fleet: fleet.clone(), slots, offers, reclaim_deadline_ms });
-        brain.tell(&Input::Demand(DemandSignal { fleet, sequence: 1, at: TimeMs(0), demand: Demand::Needed(0) }));
+        brain.tell(&Input::Demand(DemandSignal {
+            fleet,
+            sequence: 1,
+            at: TimeMs(0),
+            demand: Demand::Needed(0),
+            trace: None,
+        }));
         brain
     }
 
@@ -42,14 +48,21 @@ impl Brain {
     fn report(&mut self, report: Report) -> Vec<Fact> {
         self.reports += 1;
         let server = ServerId::parse("local").unwrap();
-        self.tell(&Input::Report(ReportRecord { server, incarnation: 7, number: self.reports, at: self.at, report }))
+        self.tell(&Input::Report(ReportRecord {
+            server,
+            incarnation: 7,
+            number: self.reports,
+            at: self.at,
+            report,
+            trace: None,
+        }))
     }
 
     fn command(&mut self, command: Command) -> Vec<Fact> {
         self.commands += 1;
         let (id, tenant) =
             (CommandId::parse(&format!("c{}", self.commands)).unwrap(), TenantId::parse("local").unwrap());
-        self.tell(&Input::Command(CommandRecord { id, tenant, at: self.at, command }))
+        self.tell(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None }))
     }
 
     fn submit(&mut self, job: &str, workers: u16) -> JobId {

@@ -113,6 +113,7 @@ pub async fn command(log: &Arc<dyn EventLog>, id: &str, command: Command) {
         tenant: TenantId::parse("local").unwrap(),
         at: TimeMs(1),
         command,
+        trace: None,
     };
     log.append(Stream::Commands, CELL, to_bytes(&record)).await.unwrap();
 }
@@ -158,6 +159,7 @@ pub async fn demand(log: &Arc<dyn EventLog>, sequence: u64, needed: u32) {
         sequence,
         at: TimeMs(1),
         demand: Demand::Needed(needed),
+        trace: None,
     };
     log.append(Stream::Demand, CELL, to_bytes(&signal)).await.unwrap();
 }
@@ -183,7 +185,7 @@ impl Agent {
     }
 
     pub async fn report(&self, number: u64, report: Report) {
-        self.send(AgentMessage::Report { number, at: TimeMs(1), report }).await;
+        self.send(AgentMessage::Report { number, at: TimeMs(1), report, trace: None }).await;
     }
 
     pub async fn join(&self, slots: u16) {

@@ -2,7 +2,7 @@
 
 use events_schema::batch::{EventRecord, InputStream};
 use events_schema::command::{Command, Demand, OfferMode, Recall};
-use events_schema::control::{FromExecutor, Phase, ToExecutor, WaitsFor};
+use events_schema::control::{ExecutorHop, FromExecutor, Phase, ToExecutor, WaitsFor};
 use events_schema::dataset::SampleShape;
 use events_schema::fact::*;
 use events_schema::job::{Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
@@ -69,8 +69,9 @@ kinds! {
     SCHEDULE_SHAPES = schedule_shape_kind of ScheduleShape { Constant, Step, Cosine, Linear }
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
-    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop }
-    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress }
+    TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop, Trace }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress, Span }
+    EXECUTOR_HOPS = executor_hop_kind of ExecutorHop { Prepare, Join, Boundary }
     PHASES = phase_kind of Phase {
         Building, Idle, Loading, Linking, Joining, Copying, Computing, Reducing, Updating, Evaluating, Saving, Still, Broken
     }
@@ -79,7 +80,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 35] = [
+    let enums: [(&str, &[&str]); 36] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -113,6 +114,7 @@ pub fn names_wanted() -> Vec<String> {
         ("ControllerMessage", CONTROLLER_MESSAGES),
         ("ToExecutor", TO_EXECUTOR),
         ("FromExecutor", FROM_EXECUTOR),
+        ("ExecutorHop", EXECUTOR_HOPS),
         ("Phase", PHASES),
         ("WaitsFor", WAITS_FOR),
     ];
@@ -125,6 +127,14 @@ pub fn names_wanted() -> Vec<String> {
         "Progress with gradients",
         "Batch with part",
         "Orders with time left",
+        "TraceContext",
+        "CommandRecord with trace",
+        "DemandSignal with trace",
+        "ReportRecord with trace",
+        "Batch with causes",
+        "Report message with trace",
+        "Orders with trace",
+        "ExecutorSpan",
     ];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));

@@ -6,10 +6,13 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 mod kinds;
+mod traces;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
-use events_schema::control::{ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor};
+use events_schema::control::{
+    ExecutorHop, ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor,
+};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
@@ -18,6 +21,7 @@ use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use kinds::*;
 use serde_json::{Value, json};
+use traces::{span, trace};
 
 /// A sample's name (`Type::Variant` or `Type`), its bytes, and whether bytes decode to it and encode back to themselves.
 pub struct Sample {
@@ -474,13 +478,14 @@ pub fn batch() -> Batch {
         taken,
         at: TimeMs(1_770_000_000_000),
         facts: vec![Fact::CommandTaken { command: command_id() }, Fact::JobSuspended { job: job() }],
+        causes: Vec::new(),
     }
 }
 
 fn agent_messages() -> Vec<AgentMessage> {
     vec![
         AgentMessage::Hello { server: server(), incarnation: 12 },
-        AgentMessage::Report { number: 3, at: TimeMs(5), report: Report::SlotTakenBack { slot: slot(1) } },
+        AgentMessage::Report { number: 3, at: TimeMs(5), report: Report::SlotTakenBack { slot: slot(1) }, trace: None },
         AgentMessage::Telemetry(telemetry()),
         AgentMessage::Heartbeat,
         AgentMessage::Progress { executor: executor(), progress: progress() },
@@ -489,7 +494,8 @@ fn agent_messages() -> Vec<AgentMessage> {
 
 fn orders() -> Orders {
     let leave_by = Some(TimeMs(9));
-    let executor = ExecutorOrder { executor: executor(), slot: slot(1), leave_by, job: order(), leave_in_ms: None };
+    let executor =
+        ExecutorOrder { executor: executor(), slot: slot(1), leave_by, job: order(), leave_in_ms: None, trace: None };
     Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }
 }
 
@@ -528,6 +534,7 @@ fn to_executor() -> Vec<ToExecutor> {
         ToExecutor::Order(Box::new(order())),
         ToExecutor::Leave { within_ms: 500 },
         ToExecutor::Stop,
+        ToExecutor::Trace(trace()),
     ]
 }
 
@@ -594,12 +601,14 @@ pub fn all() -> Vec<Sample> {
         "ControllerMessage", controller_message_kind: controller_messages();
         "ToExecutor", to_executor_kind: to_executor();
         "FromExecutor", from_executor_kind: [
-            FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress())
+            FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress()),
+            FromExecutor::Span(span(ExecutorHop::Prepare))
         ];
         "Phase", phase_kind: [
             Phase::Building, Phase::Idle, Phase::Loading, Phase::Linking, Phase::Joining, Phase::Copying, Phase::Computing(Rank(3)), Phase::Reducing,
             Phase::Updating, Phase::Evaluating(Rank(4)), Phase::Saving, Phase::Still, Phase::Broken
         ];
+        "ExecutorHop", executor_hop_kind: [ExecutorHop::Prepare, ExecutorHop::Join, ExecutorHop::Boundary];
         "WaitsFor", waits_for_kind: [WaitsFor::Nothing, WaitsFor::Peers(vec![1, 300]), WaitsFor::Store, WaitsFor::Controller];
     }
     let record = CommandRecord {
@@ -607,6 +616,7 @@ pub fn all() -> Vec<Sample> {
         tenant: tenant(),
         at: TimeMs(1_770_000_000_000),
         command: Command::CancelJob { job: job() },
+        trace: None,
     };
     samples.push(sample("CommandRecord", &record));
     let signal = DemandSignal {
@@ -614,10 +624,17 @@ pub fn all() -> Vec<Sample> {
         sequence: 1_770_000_000_001,
         at: TimeMs(1_770_000_000_000),
         demand: Demand::Needed(3),
+        trace: None,
     };
     samples.push(sample("DemandSignal", &signal));
-    let report =
-        ReportRecord { server: server(), incarnation: 12, number: 3, at: TimeMs(5), report: Report::AgentGone };
+    let report = ReportRecord {
+        server: server(),
+        incarnation: 12,
+        number: 3,
+        at: TimeMs(5),
+        report: Report::AgentGone,
+        trace: None,
+    };
     samples.push(sample("ReportRecord", &report));
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
@@ -632,5 +649,6 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
+    samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -74,6 +74,9 @@ pub struct ControllerArgs {
     /// Its name in the log, for people [default: this machine's].
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Where GET /metrics is answered, without a token; not at all if nobody says.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen_metrics: Option<SocketAddr>,
     /// The log of the cell, which every role of it reaches: kafka+ssl://HOST:PORT[,…].
     #[arg(long, value_name = "URL")]
     pub log: String,

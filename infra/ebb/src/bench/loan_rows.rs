@@ -3,6 +3,7 @@
 
 use super::Effort;
 use super::row::{Row, Times};
+use super::spans::{Budget, Receiver};
 use crate::client::{Body, Client};
 use crate::demo::screen::Screen;
 use crate::demo::tide::Tide;
@@ -34,20 +35,12 @@ const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
 pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Vec<Row>, Failure> {
     let data = folder.join("loan-service");
     let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let log = log.map(|url| crate::demo::fresh_topics(url, &own));
-    let service = Service::start(ServiceOptions::new(&data, SLOTS)?.with("--log", log.as_deref())).await?;
+    let fresh = |name: &str| log.map(|url| crate::demo::fresh_topics(url, name));
+    let options = ServiceOptions::new(&data, SLOTS)?.with("--log", fresh(&own).as_deref());
+    let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
     let screen = Screen::silent(SLOTS);
-    let document = json!({
-        "name": "bench",
-        "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
-        "dataset": "digits",
-        "workers": {"min": 1, "max": SLOTS},
-        "batch_size": 16,
-        "steps": 1_000_000,
-        "checkpoint": {"every_steps": 1_000_000_000u64},
-    });
-    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document), "bench-loans").await?)?;
+    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document()), "bench-loans").await?)?;
     let mut tide = Tide::follow(&client, &job.id, &screen);
     tide.until_members(SLOTS).await?;
     tide.until_steps(4 * STEPS_BETWEEN).await?;
@@ -69,15 +62,52 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
         baseline: step.median(),
         note: format!("{what}{}", times.spread()),
     };
+    let budget = budget(folder, fresh(&format!("{own}-spans")).as_deref(), effort).await?;
     let spread = format!("step {}; ", step.spread());
     Ok(vec![
-        against_step("demand accepted to slot free", &by_demand, &spread),
+        Row {
+            note: format!("{spread}{}{}", by_demand.spread(), budget.note()),
+            ..against_step("demand accepted to slot free", &by_demand, "")
+        },
         against_step("take-back to slot free", &by_take_back, ""),
         against_step("pause at scale in", &shrinking, ""),
         against_step("pause at scale out", &growing, ""),
         against_step("kill -9 to training again", &by_kill, ""),
         against_step("hung executor to training again", &by_hang, "SIGSTOP; "),
     ])
+}
+
+/// The job that is disturbed.
+fn document() -> serde_json::Value {
+    json!({
+        "name": "bench",
+        "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
+        "dataset": "digits",
+        "workers": {"min": 1, "max": SLOTS},
+        "batch_size": 16,
+        "steps": 1_000_000,
+        "checkpoint": {"every_steps": 1_000_000_000u64},
+    })
+}
+
+/// Where the time of a reclaim goes: the same again with a service that exports its spans, since that costs a little too.
+async fn budget(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Budget, Failure> {
+    let receiver = Receiver::start().await?;
+    let mut options = ServiceOptions::new(&folder.join("span-service"), SLOTS)?.with("--log", log);
+    options.environment = receiver.environment();
+    let service = Service::start(options).await?;
+    let (client, agent) = (service.client()?, service.agent()?);
+    let screen = Screen::silent(SLOTS);
+    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document()), "bench-spans").await?)?;
+    let mut tide = Tide::follow(&client, &job.id, &screen);
+    tide.until_members(SLOTS).await?;
+    tide.until_steps(STEPS_BETWEEN).await?;
+    let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(3, 10) };
+    cycles.by_demand(&mut tide).await?;
+    let budget = receiver.budget(cycles.rounds).await;
+    drop(tide);
+    service.stop().await?;
+    Ok(budget)
 }
 
 /// Times of single steps while nothing happens.

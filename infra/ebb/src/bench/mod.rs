@@ -2,7 +2,7 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `step_rows.rs`, `loan_rows.rs`, `broker_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
+//! `reduce_rows.rs`, `step_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod row;
 
@@ -11,6 +11,7 @@ mod loan_rows;
 mod log_rows;
 mod processor;
 mod reduce_rows;
+mod spans;
 mod step_rows;
 mod store_rows;
 

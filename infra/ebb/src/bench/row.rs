@@ -55,7 +55,7 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 /// Three digits that matter.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),

@@ -50,7 +50,12 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         token: parts.token,
         data_dir: parts.data_dir,
         listen: parts.listen,
-        executor_command: vec![program.into_os_string(), OsString::from("executor")],
+        executor_command: vec![
+            program.into_os_string(),
+            OsString::from("--log-format"),
+            OsString::from(ebb_telemetry::log_format().name()),
+            OsString::from("executor"),
+        ],
         executor_host: parts.host,
         store_url: parts.store_url,
         class,

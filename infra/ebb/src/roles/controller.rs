@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::home::Home;
 use crate::output::{Output, mention};
 use crate::roles::ending::{goodbye, run_until_stopped};
-use crate::roles::{CELL, descriptors, open};
+use crate::roles::{CELL, descriptors, metrics, open};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::EventLog;
 use object_store::ObjectStore;
@@ -76,6 +76,10 @@ pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
     let store = open::store(&args.store).await?;
     let name = args.name.clone().unwrap_or_else(host_name);
     let controller = start(&args.cell, &home, ControllerParts { log, store, name, connections_max }).await?;
+    let _scraped = match args.listen_metrics {
+        Some(listen) => Some(metrics::serve(listen).await?),
+        None => None,
+    };
     let (url, token_file) = (controller.agent_url(), agent_token_file(&home));
     match output {
         Output::Json => mention(json!({"controller": url, "agent_token_file": token_file}).to_string()),

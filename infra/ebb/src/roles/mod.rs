@@ -3,13 +3,14 @@
 //! they do.
 //!
 //! Reading order: `open.rs` (log and store), `gateway.rs`, `controller.rs`, `agent.rs`, `ending.rs` (until when they run),
-//! `descriptors.rs`, `signals.rs`. Next on a job's path: `gateway/src/routes.rs`.
+//! `metrics.rs`, `descriptors.rs`, `signals.rs`. Next on a job's path: `gateway/src/routes.rs`.
 
 pub mod agent;
 pub mod controller;
 pub mod descriptors;
 pub mod ending;
 pub mod gateway;
+pub mod metrics;
 pub mod open;
 pub mod signals;
 

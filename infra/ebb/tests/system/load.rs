@@ -50,7 +50,7 @@ async fn a_scenario_is_run_measured_judged_and_drawn() {
     assert_eq!(jobs["jobs"], json!([]), "its jobs are cancelled");
 
     let (code, report, said) = run("fails.json", json!({"first_step_ms": {"p99": 0}, "refused": {"max": 0}})).await;
-    assert_eq!(code, Some(6), "{said}{report:#}");
+    assert_eq!(code, Some(9), "{said}{report:#}");
     assert!(said.contains("first_step_ms p99"), "{said}");
     let holds: Vec<bool> = report["thresholds"].as_array().unwrap().iter().map(|v| v["holds"] == true).collect();
     assert_eq!(holds, [false, true]);

@@ -27,4 +27,5 @@ mod store;
 mod subscribers;
 mod suspension;
 mod take_back;
+mod telemetry;
 mod waiting;

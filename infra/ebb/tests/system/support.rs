@@ -46,29 +46,47 @@ impl System {
 
     /// A fresh service with more arguments.
     pub async fn start_with(slots: u16, arguments: &[&str]) -> Self {
-        Self::start_this(EBB.into(), slots, arguments).await
+        Self::start_this(EBB.into(), slots, arguments, &[]).await
     }
 
     /// A fresh service by another program than that under test itself.
     pub async fn start_program(program: PathBuf, slots: u16, log: Option<&str>) -> Self {
         let arguments: Vec<&str> = log.into_iter().flat_map(|log| ["--log", log]).collect();
-        Self::start_this(program, slots, &arguments).await
+        Self::start_this(program, slots, &arguments, &[]).await
     }
 
-    async fn start_this(program: PathBuf, slots: u16, arguments: &[&str]) -> Self {
+    /// A fresh service with variables of its own.
+    pub async fn start_in(slots: u16, variables: &[(&str, &str)]) -> Self {
+        Self::start_this(EBB.into(), slots, &[], variables).await
+    }
+
+    async fn start_this(program: PathBuf, slots: u16, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let place = SERVICES.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let arguments = arguments.iter().map(Into::into).collect();
-        let options = ServiceOptions { program, data: folder.path().join("data"), slots, arguments };
+        let (data, arguments) = (folder.path().join("data"), arguments.iter().map(Into::into).collect());
+        let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let options = ServiceOptions { program, data, slots, arguments, environment };
         let service = Service::start(options).await.unwrap_or_else(|e| panic!("{e}"));
         Self { service, folder, _place: place }
+    }
+
+    /// SIGTERM; what it said last is out when this returns. Its folder, for who wants to look into it.
+    pub async fn stop(self) -> tempfile::TempDir {
+        let Self { service, folder, _place } = self;
+        assert!(service.stop().await.unwrap().success());
+        folder
     }
 
     /// Waits until the service ends by itself; its exit status, and how to start the program under test on its directory.
     pub async fn ended(self) -> (std::process::ExitStatus, Dead) {
         let Self { service, folder, _place: place } = self;
-        let options =
-            ServiceOptions { program: EBB.into(), data: folder.path().join("data"), slots: 1, arguments: Vec::new() };
+        let options = ServiceOptions {
+            program: EBB.into(),
+            data: folder.path().join("data"),
+            slots: 1,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        };
         (service.ended().await.unwrap(), Dead { options, folder, place })
     }
 
@@ -135,6 +153,11 @@ impl Dead {
 
 /// An agent in a process of its own, connected to a service.
 pub async fn agent_alone(system: &System, slots: u16) -> (Child, AgentClient) {
+    agent_with(system, slots, &[]).await
+}
+
+/// The same, with variables of its own.
+pub async fn agent_with(system: &System, slots: u16, variables: &[(&str, &str)]) -> (Child, AgentClient) {
     let ready = system.service.ready();
     let data = system.path("far");
     let mut child = Command::new(EBB)
@@ -152,6 +175,7 @@ pub async fn agent_alone(system: &System, slots: u16) -> (Child, AgentClient) {
             &ready.store_url,
         ])
         .args(["--data", &text(&data), "--token-file", &text(&ready.agent_token_file)])
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()

@@ -43,7 +43,7 @@ pub fn order(executor: &str, slot: &str) -> ExecutorOrder {
         writer: None,
     };
     let (executor, slot) = (executor.parse().unwrap(), slot.parse().unwrap());
-    ExecutorOrder { executor, slot, leave_by: None, job, leave_in_ms: None }
+    ExecutorOrder { executor, slot, leave_by: None, job, leave_in_ms: None, trace: None }
 }
 
 /// The same, and it has to leave.

@@ -85,6 +85,7 @@ pub fn executor_main() {
                 step: Step(u64::from(order.park)),
                 metrics: Metrics { loss_micro: 0, correct: 0, count: 0 },
             })),
+            ToExecutor::Trace(_) => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop if behaviour == "stubborn" => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop => std::process::exit(0),
         }
@@ -136,6 +137,7 @@ pub fn order(executor: &str, slot: &str) -> ExecutorOrder {
         leave_by: None,
         job,
         leave_in_ms: None,
+        trace: None,
     }
 }
 

@@ -34,8 +34,14 @@ impl World {
         agent.outbox.clear();
         // The lease that ran out is that of the process the brain knows; a newer one may never have got a word through.
         let Some(incarnation) = self.state.server(server).map(|server| server.incarnation) else { return };
-        let record =
-            ReportRecord { server: server.clone(), incarnation, number: 0, at: self.at, report: Report::AgentGone };
+        let record = ReportRecord {
+            server: server.clone(),
+            incarnation,
+            number: 0,
+            at: self.at,
+            report: Report::AgentGone,
+            trace: None,
+        };
         self.input(&Input::Report(record));
     }
 
@@ -56,7 +62,14 @@ impl World {
         if let Some(agent) = self.agents.get_mut(server) {
             agent.reports += 1;
             let (incarnation, number) = (agent.incarnation, agent.reports);
-            agent.outbox.push_back(ReportRecord { server: server.clone(), incarnation, number, at, report });
+            agent.outbox.push_back(ReportRecord {
+                server: server.clone(),
+                incarnation,
+                number,
+                at,
+                report,
+                trace: None,
+            });
         }
     }
 

@@ -126,7 +126,13 @@ impl World {
     pub fn command(&mut self, command: Command) -> Vec<Fact> {
         self.commands += 1;
         let id = CommandId::parse(&format!("c{}", self.commands)).unwrap_or_else(|e| unreachable!("{e}"));
-        self.input(&Input::Command(CommandRecord { id, tenant: name("local", TenantId::parse), at: self.at, command }))
+        self.input(&Input::Command(CommandRecord {
+            id,
+            tenant: name("local", TenantId::parse),
+            at: self.at,
+            command,
+            trace: None,
+        }))
     }
 
     /// Registers a dataset.
@@ -160,6 +166,7 @@ impl World {
             sequence: self.sequence,
             at: self.at,
             demand: Demand::Needed(needed),
+            trace: None,
         };
         self.input(&Input::Demand(signal))
     }

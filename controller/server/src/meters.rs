@@ -1,0 +1,327 @@
+//! What a controller counts and measures, for whoever watches it. Everything follows from what passes the loop anyway: facts, progress, answers
+//! of the log; and states are counted when somebody asks. Labels are of bounded sets; no id is one.
+
+use controller_cell::{Committed, Note, Ticket};
+use ebb_telemetry::KeyValue;
+use ebb_telemetry::metrics::{Counter, Gauge, Histogram, counter, meter, seconds};
+use events_rule::Stream;
+use events_schema::batch::{Batch, InputStream};
+use events_schema::fact::{Fact, LossNotice, ReclaimCause};
+use events_schema::job::ModelSpec;
+use events_schema::orders::Telemetry;
+use events_schema::{Generation, JobId, Offset, SlotId};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Jobs whose progress is remembered for what is new about it; when there are more, all of it begins anew and one word of each is not counted.
+const JOBS_MAX: usize = 16_384;
+/// Fleets that have a label of their own; those behind them count as `other`.
+const FLEETS_MAX: usize = 100;
+
+/// The instruments, and what they need to remember.
+pub(crate) struct Meters {
+    decision: Histogram<f64>,
+    append: Histogram<f64>,
+    lag: Gauge<u64>,
+    returned: Histogram<f64>,
+    scaled: Histogram<f64>,
+    pause: Histogram<f64>,
+    steps: Counter<u64>,
+    samples: Counter<f64>,
+    data_wait: Counter<f64>,
+    facts: Counter<u64>,
+    jobs_ended: Counter<u64>,
+    restarts: Counter<u64>,
+    members_lost: Counter<u64>,
+    stalls: Counter<u64>,
+    refused: Counter<u64>,
+    plans_failed: Counter<u64>,
+    invariants: Counter<u64>,
+    committed: watch::Receiver<Option<Committed>>,
+    appends: BTreeMap<Ticket, (Stream, Instant)>,
+    looks: BTreeMap<Ticket, Stream>,
+    reclaimed: BTreeMap<SlotId, ReclaimCause>,
+    progress: BTreeMap<JobId, (Generation, u64)>,
+    broken: BTreeMap<&'static str, u64>,
+}
+
+impl Meters {
+    /// Of the controller whose state this is.
+    pub fn new(committed: watch::Receiver<Option<Committed>>, board: crate::TelemetryBoard) -> Self {
+        observe(&committed, board);
+        let meters = Self {
+            decision: seconds("ebb.decision", "Time to decide about one batch of inputs"),
+            append: seconds("ebb.append", "Time until the log acknowledged a record, by stream"),
+            lag: meter()
+                .u64_gauge("ebb.log.lag")
+                .with_unit("{record}")
+                .with_description("Records of a stream that are not taken yet")
+                .build(),
+            returned: seconds("ebb.slot.return", "Time from a reclaim to the free slot, by the way it was asked for"),
+            scaled: seconds("ebb.job.scale", "Time from a plan until its job trains at the new size"),
+            pause: seconds("ebb.job.pause", "What the first step at a new size took longer than one before"),
+            steps: counter("ebb.steps", "Steps done by all jobs, as their leaders say"),
+            samples: meter()
+                .f64_counter("ebb.samples")
+                .with_description("Samples trained on by all jobs, estimated from rates")
+                .build(),
+            data_wait: meter()
+                .f64_counter("ebb.data.wait")
+                .with_unit("s")
+                .with_description("Time that leaders waited for the samples of steps, estimated from averages")
+                .build(),
+            facts: counter("ebb.facts", "Facts decided"),
+            jobs_ended: counter("ebb.jobs.ended", "Jobs that ended, by outcome"),
+            restarts: counter("ebb.job.restarts", "Jobs that went back to a checkpoint"),
+            members_lost: counter("ebb.members.lost", "Members that nobody asked to leave, by how it was noticed"),
+            stalls: counter("ebb.job.stalls", "Times that a job made no progress"),
+            refused: counter("ebb.inputs.refused", "Inputs that could not be read or decided about; look at each"),
+            plans_failed: counter("ebb.plans.failed", "Panics of the policy"),
+            invariants: counter("ebb.invariants.broken", "What always holds and did not, by name: a defect of Ebb"),
+            committed,
+            appends: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            reclaimed: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            broken: BTreeMap::new(),
+        };
+        // What never happened is a zero: to Prometheus a series that begins with one has not grown.
+        meters.plans_failed.add(0, &[]);
+        meters.data_wait.add(0.0, &[]);
+        for counter in [&meters.restarts, &meters.stalls, &meters.steps] {
+            counter.add(0, &[]);
+        }
+        InputStream::ALL.iter().for_each(|stream| meters.refused.add(0, &[KeyValue::new("stream", stream.name())]));
+        meters
+    }
+
+    /// A record is being appended; one of `events` was decided in this time.
+    pub fn asked(&mut self, ticket: Ticket, stream: Stream, took: Duration) {
+        if stream == Stream::Events {
+            self.decision.record(took.as_secs_f64(), &[]);
+        }
+        self.appends.insert(ticket, (stream, Instant::now()));
+    }
+
+    /// An append is answered; only what was acknowledged is measured.
+    pub fn answered(&mut self, ticket: Ticket, acknowledged: bool) {
+        if let Some((stream, since)) = self.appends.remove(&ticket).filter(|_| acknowledged) {
+            self.append.record(since.elapsed().as_secs_f64(), &[KeyValue::new("stream", stream.name())]);
+        }
+    }
+
+    /// Somebody asks where a stream ends.
+    pub fn looks(&mut self, ticket: Ticket, stream: Stream) {
+        // One question of a stream replaces the one before.
+        self.looks.retain(|_, known| *known != stream);
+        self.looks.insert(ticket, stream);
+    }
+
+    /// It ends here.
+    pub fn ends(&mut self, ticket: Ticket, end: Offset) {
+        let Some(stream) = self.looks.remove(&ticket) else { return };
+        let taken = self.committed.borrow().as_ref().map(|committed| match stream {
+            Stream::Commands => committed.inputs.of(InputStream::Commands),
+            Stream::Demand => committed.inputs.of(InputStream::Demand),
+            Stream::Reports => committed.inputs.of(InputStream::Reports),
+            Stream::Events | Stream::Public => committed.position,
+        });
+        if let Some(taken) = taken {
+            self.lag.record(end.0.saturating_sub(taken.0), &[KeyValue::new("stream", stream.name())]);
+        }
+    }
+
+    /// A batch counts.
+    pub fn counted(&mut self, batch: &Batch, broken: &BTreeMap<&'static str, u64>) {
+        self.facts.add(batch.facts.len() as u64, &[]);
+        batch.facts.iter().for_each(|fact| self.fact(fact));
+        for (name, count) in broken {
+            let known = self.broken.insert(*name, *count).unwrap_or(0);
+            self.invariants.add(count.saturating_sub(known), &[KeyValue::new("invariant", *name)]);
+        }
+    }
+
+    fn fact(&mut self, fact: &Fact) {
+        let ended = |outcome: &'static str| self.jobs_ended.add(1, &[KeyValue::new("outcome", outcome)]);
+        match fact {
+            Fact::JobFinished { .. } => ended("finished"),
+            Fact::JobFailed { .. } => ended("failed"),
+            Fact::JobCancelled { .. } => ended("cancelled"),
+            Fact::JobRestarted { .. } => self.restarts.add(1, &[]),
+            Fact::JobStalled { .. } => self.stalls.add(1, &[]),
+            Fact::JobScaled { took_ms, pause_us, .. } => {
+                self.scaled.record(*took_ms as f64 / 1e3, &[]);
+                pause_us.iter().for_each(|pause| self.pause.record(*pause as f64 / 1e6, &[]));
+            }
+            Fact::MemberLost { noticed, .. } => {
+                self.members_lost.add(1, &[KeyValue::new("noticed", noticed_by(noticed))])
+            }
+            Fact::SlotReclaimed { slot, cause, .. } => {
+                self.reclaimed.insert(slot.clone(), *cause);
+            }
+            Fact::SlotReturned { slot, took_ms, .. } => {
+                let way = self.reclaimed.remove(slot).map_or("unknown", way);
+                let took = took_ms.map(|ms| ms as f64 / 1e3);
+                took.into_iter().for_each(|took| self.returned.record(took, &[KeyValue::new("way", way)]));
+            }
+            Fact::InputRefused { stream, .. } => {
+                let stream = InputStream::ALL.into_iter().map(InputStream::name).find(|known| known == stream);
+                self.refused.add(1, &[KeyValue::new("stream", stream.unwrap_or("unknown"))]);
+            }
+            Fact::PlanFailed { .. } => self.plans_failed.add(1, &[]),
+            _ => {}
+        }
+    }
+
+    /// A leader says how far its job is.
+    pub fn progress(&mut self, said: &Telemetry) {
+        if self.progress.len() >= JOBS_MAX {
+            self.progress.clear();
+        }
+        let known = self.progress.insert(said.job.clone(), (said.generation, said.step.0));
+        // After a restart steps are done again, and count again.
+        if let Some((_, before)) = known {
+            let steps = said.step.0.saturating_sub(before);
+            self.steps.add(steps, &[]);
+            let samples = steps as f64 * said.samples_per_second * said.step_us as f64 / 1e6;
+            if samples.is_finite() && samples >= 0.0 {
+                self.samples.add(samples, &[]);
+            }
+            let wait_us = said.data_wait_us.unwrap_or(0);
+            self.data_wait.add(steps as f64 * wait_us as f64 / 1e6, &[]);
+        }
+    }
+
+    /// The machine says something to people.
+    pub fn noted(&mut self, note: &Note) {
+        if let Note::ReportDropped { .. } = note {
+            self.refused.add(1, &[KeyValue::new("stream", Stream::Reports.name())]);
+        }
+    }
+}
+
+fn way(cause: ReclaimCause) -> &'static str {
+    match cause {
+        ReclaimCause::Demand => "demand",
+        ReclaimCause::Named => "named",
+        ReclaimCause::Direct => "direct",
+        ReclaimCause::Undeclared => "undeclared",
+        ReclaimCause::Recall => "recall",
+    }
+}
+
+fn noticed_by(notice: &LossNotice) -> &'static str {
+    match notice {
+        LossNotice::Exit(_) => "exit",
+        LossNotice::Silence => "silence",
+        LossNotice::Lease => "lease",
+        LossNotice::Agent => "agent",
+        LossNotice::Link => "link",
+        LossNotice::Stall(_) => "stall",
+    }
+}
+
+fn family(model: &ModelSpec) -> &'static str {
+    match model {
+        ModelSpec::Mlp { .. } => "mlp",
+        ModelSpec::Cnn { .. } => "cnn",
+        ModelSpec::Gpt { .. } => "gpt",
+    }
+}
+
+/// What is counted when somebody asks: states of jobs, slots and agents, and the loss that running jobs are at.
+fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::TelemetryBoard) {
+    let gauge = |name: &'static str, what: &'static str, count: fn(&Committed) -> Counts| {
+        let committed = committed.clone();
+        meter()
+            .u64_observable_gauge(name)
+            .with_description(what)
+            .with_callback(move |observer| {
+                let committed = committed.borrow().clone();
+                for (labels, value) in committed.iter().flat_map(count) {
+                    let labels: Vec<KeyValue> =
+                        labels.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+                    observer.observe(value, &labels);
+                }
+            })
+            .build()
+    };
+    // The provider keeps what was built.
+    let _ = gauge("ebb.jobs", "Jobs, by phase", jobs);
+    let _ = gauge("ebb.slots", "Slots, by fleet and state: offered and borrowed ones are lent to us", slots);
+    let _ = gauge("ebb.agents", "Agents, by whether they are heard", agents);
+    let _ = gauge("ebb.executors", "Executors that are to exist", executors);
+    let _ = gauge("ebb.fleet.needed", "Slots that fleets said they need for themselves", needed);
+    let committed = committed.clone();
+    let _ = meter()
+        .f64_observable_gauge("ebb.training.loss")
+        .with_description("Mean training loss of running jobs, by family of model")
+        .with_callback(move |observer| {
+            let Some(committed) = committed.borrow().clone() else { return };
+            let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
+            for (id, job) in committed.state.live_jobs().filter(|(_, job)| job.active().is_some()) {
+                if let Some(said) = board.get(id).filter(|said| said.loss.is_finite()) {
+                    let sum = sums.entry(family(&job.spec.model)).or_default();
+                    *sum = (sum.0 + said.loss, sum.1 + 1.0);
+                }
+            }
+            for (family, (sum, count)) in sums {
+                observer.observe(sum / count, &[KeyValue::new("model", family)]);
+            }
+        })
+        .build();
+}
+
+/// Values with their labels.
+type Counts = BTreeMap<Vec<(&'static str, String)>, u64>;
+
+fn jobs(committed: &Committed) -> Counts {
+    let mut counts = Counts::new();
+    // A phase without jobs is a zero, not a gap.
+    for phase in ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"] {
+        counts.insert(vec![("phase", phase.to_owned())], 0);
+    }
+    for (_, job) in committed.state.jobs() {
+        *counts.entry(vec![("phase", job.phase.name().to_owned())]).or_default() += 1;
+    }
+    counts
+}
+
+fn slots(committed: &Committed) -> Counts {
+    let mut counts = Counts::new();
+    let label = fleet_labels(committed);
+    for (_, slot) in committed.state.slots() {
+        let fleet = slot
+            .fleet
+            .as_ref()
+            .map_or("none", |fleet| if label.contains(&fleet.as_str()) { fleet.as_str() } else { "other" });
+        let state = slot.state.name();
+        *counts.entry(vec![("fleet", fleet.to_owned()), ("state", state.to_owned())]).or_default() += 1;
+    }
+    counts
+}
+
+fn fleet_labels(committed: &Committed) -> Vec<&str> {
+    committed.state.fleets().take(FLEETS_MAX).map(|(fleet, _)| fleet.as_str()).collect()
+}
+
+fn agents(committed: &Committed) -> Counts {
+    let heard = committed.state.servers().filter(|(_, server)| server.connected).count() as u64;
+    let known = committed.state.servers().count() as u64;
+    Counts::from([(vec![("state", "heard".to_owned())], heard), (vec![("state", "lost".to_owned())], known - heard)])
+}
+
+fn executors(committed: &Committed) -> Counts {
+    Counts::from([(Vec::new(), committed.state.executors().count() as u64)])
+}
+
+fn needed(committed: &Committed) -> Counts {
+    let mut counts = Counts::new();
+    let label = fleet_labels(committed);
+    for (id, fleet) in committed.state.fleets() {
+        let name = if label.contains(&id.as_str()) { id.as_str() } else { "other" };
+        *counts.entry(vec![("fleet", name.to_owned())]).or_default() += u64::from(fleet.needed);
+    }
+    counts
+}

@@ -1,0 +1,278 @@
+//! What a service lets others see, asked by those who would: a receiver of OTLP gets the trace of a submit and of a reclaim, across real
+//! processes and whole; a Prometheus reads every process, and finds whatever the dashboards and alerts ask for.
+
+use crate::support::{LOOK_EVERY, PATIENCE, System, agent_with, model_job, text, until, until_slot};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+
+/// A client's trace and span, as it sends them and as the receiver shows them.
+const SUBMIT: [&str; 3] =
+    ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "CvdlGRbNQ92ESOshHIAxnA==", "t61rcWkgMzE="];
+const RECLAIM: [&str; 3] =
+    ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "S/kvNXezTaajzpKdDg5HNg==", "APBnqgupArc="];
+
+fn set_up(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; `infra/run test tests` sets up what it names"))
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Asks a server until it answers as wanted.
+async fn answer<T>(url: &str, wanted: impl Fn(Value) -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        let asked = reqwest::Client::new().get(url).timeout(Duration::from_secs(10)).send().await;
+        let said: Option<Value> = match asked {
+            Ok(answer) => answer.json().await.ok(),
+            Err(_) => None,
+        };
+        if let Some(found) = said.clone().and_then(&wanted) {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{url} does not answer as wanted: {}", shown(&said));
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What a server said last, spans as names with their places.
+fn shown(said: &Option<Value>) -> String {
+    let mut spans = Vec::new();
+    said.iter().for_each(|said| all_of(said, "spans", &mut spans));
+    if spans.is_empty() {
+        return said.as_ref().map_or("nothing".to_owned(), |said| said.to_string().chars().take(20_000).collect());
+    }
+    let line = |span: &Value| {
+        format!("{} {} of {} in {}", span["name"], span["span_id"], span["parent_span_id"], span["trace_id"])
+    };
+    spans.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A receiver of OTLP, and its URL.
+async fn receiver() -> (Child, String) {
+    let (traces, http, grpc, page) = (free_port(), free_port(), free_port(), free_port());
+    let port = |port: u16| port.to_string();
+    let child = Command::new(set_up("EBB_TEST_OTLP"))
+        .args(["--host", "127.0.0.1", "--port", &port(traces), "--otlp-http-port", &port(http)])
+        .args(["--otlp-grpc-port", &port(grpc), "--web-ui-port", &port(page), "--disable-llmobs-data-forwarding"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let url = format!("http://127.0.0.1:{http}");
+    answer(&format!("{url}/test/session/traces"), |said| said.is_array().then_some(())).await;
+    (child, url)
+}
+
+/// Everything of one key, however deep it stands.
+fn all_of(value: &Value, key: &str, found: &mut Vec<Value>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::Array(values) if name == key => found.extend(values.iter().cloned()),
+                    value => all_of(value, key, found),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| all_of(value, key, found)),
+        _ => {}
+    }
+}
+
+/// The spans of one trace, by id.
+fn spans(received: &Value, trace: &str) -> BTreeMap<String, Value> {
+    let mut spans = Vec::new();
+    all_of(received, "spans", &mut spans);
+    let of_trace = spans.into_iter().filter(|span| span["trace_id"] == trace);
+    of_trace.map(|span| (span["span_id"].as_str().unwrap().to_owned(), span)).collect()
+}
+
+/// Whether the spans are one tree under the client's span, with all these names in it. A span is sent when it ends, so a parent may come later.
+fn is_one_tree(spans: &BTreeMap<String, Value>, client: &str, names: &[&str]) -> bool {
+    let has = |name: &&str| spans.values().any(|span| span["name"] == **name);
+    let parent = |span: &Value| span["parent_span_id"].as_str().unwrap_or("").to_owned();
+    let hangs = |span: &Value| parent(span) == client || spans.contains_key(&parent(span));
+    let roots = spans.values().filter(|span| parent(span) == client).count();
+    names.iter().all(has) && spans.values().all(hangs) && roots == 1
+}
+
+/// Waits until a trace has come in, whole, with all these names.
+async fn trace_of(receiver: &str, [_, trace, client]: [&str; 3], names: &[&str]) {
+    let url = format!("{receiver}/test/session/traces");
+    answer(&url, |received| is_one_tree(&spans(&received, trace), client, names).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_follows_a_submit_and_one_a_reclaim_through_every_process() {
+    let (_receiver, receiver) = receiver().await;
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.as_str()),
+        ("OTEL_BSP_SCHEDULE_DELAY", "100"),
+        ("OTEL_BLRP_SCHEDULE_DELAY", "100"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
+        ("EBB_LOG", "info"),
+    ];
+    let system = System::start_in(1, &variables).await;
+    let (_far, agent) = agent_with(&system, 2, &variables).await;
+    let (client, url) = (system.client(), system.service.ready().url.clone());
+    // The service's own slot is not lent; the two far away are.
+    client.post("/v1/fleets/local/demand", &json!({"needed": 1})).await.unwrap();
+    until_slot(&system, "far/1").await;
+    system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "2"]).await;
+    client.post("/v1/fleets/distant/demand", &json!({"needed": 0})).await.unwrap();
+    let http = reqwest::Client::new();
+    let asked = http.post(format!("{url}/v1/jobs")).header("traceparent", SUBMIT[0]).json(&model_job("cnn"));
+    let id = asked.send().await.unwrap().json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
+    until(&client, &id, "two executors", |j| j.progress.is_some_and(|p| p.members == 2 && p.step > 5)).await;
+    let begins = ["decide", "append events", "follow order", "prepare executor", "join generation"];
+    let submit: Vec<&str> = ["POST /v1/jobs", "append commands"].into_iter().chain(begins).collect();
+    trace_of(&receiver, SUBMIT, &submit).await;
+
+    let asked = http.post(format!("{url}/v1/fleets/distant/demand")).header("traceparent", RECLAIM[0]);
+    assert!(asked.json(&json!({"needed": 1})).send().await.unwrap().status().is_success());
+    let ends = ["POST /v1/fleets/{fleet}/demand", "append demand", "decide", "append events", "follow order"];
+    let reclaim: Vec<&str> = ends.into_iter().chain(["reach boundary", "exit", "join generation"]).collect();
+    trace_of(&receiver, RECLAIM, &reclaim).await;
+    assert_eq!(agent.slots().await.unwrap().iter().filter(|slot| slot.executor.is_some()).count(), 1);
+
+    // The end of the executor comes up as a report and is decided about within the same trace.
+    let decisions = |received: &Value| spans(received, RECLAIM[1]).values().filter(|s| s["name"] == "decide").count();
+    answer(&format!("{receiver}/test/session/traces"), |received| (decisions(&received) >= 2).then_some(())).await;
+    answer(&format!("{receiver}/test/session/metrics"), |received| {
+        let mut metrics = Vec::new();
+        all_of(&received, "metrics", &mut metrics);
+        let has = |name: &str| metrics.iter().any(|metric| metric["name"] == name);
+        ["ebb.slot.return", "ebb.jobs", "ebb.steps", "ebb.agent.slots"].into_iter().all(has).then_some(())
+    })
+    .await;
+    answer(&format!("{receiver}/test/session/logs"), |received| {
+        let mut records = Vec::new();
+        all_of(&received, "log_records", &mut records);
+        (!records.is_empty()).then_some(())
+    })
+    .await;
+    system.stop().await;
+}
+
+/// Without variables nothing is exported, and nothing of a client's trace is kept; metrics are there for whoever asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_exports_nothing_puts_no_trace_into_its_log() {
+    let system = System::start(1).await;
+    let (client, url) = (system.client(), system.service.ready().url.clone());
+    let mut document = model_job("mlp");
+    document["steps"] = 20.into();
+    let asked = reqwest::Client::new().post(format!("{url}/v1/jobs")).header("traceparent", SUBMIT[0]).json(&document);
+    let id = asked.send().await.unwrap().json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
+    until(&client, &id, "the end", |job| job.phase == "finished").await;
+    let metrics = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("ebb_jobs{phase=\"finished\"} 1"), "{metrics}");
+    let folder = system.stop().await;
+    let log = std::fs::read(folder.path().join("data/log.redb")).unwrap();
+    let needle = [0x0a, 0xf7, 0x65, 0x19, 0x16, 0xcd, 0x43, 0xdd];
+    assert!(!log.windows(needle.len()).any(|bytes| bytes == needle), "the trace stands in the log");
+}
+
+/// A Prometheus that scrapes these addresses, with the alert rules, and its URL.
+async fn prometheus(folder: &Path, targets: &[String]) -> (Child, String) {
+    let rules = repository().join("infra/telemetry/alerts.yml");
+    let config = json!({
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [text(&rules)],
+        "scrape_configs": [{"job_name": "ebb", "static_configs": [{"targets": targets}]}],
+    });
+    let path = folder.join("prometheus.yml");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let port = free_port();
+    let child = Command::new(set_up("EBB_TEST_PROMETHEUS"))
+        .arg(format!("--config.file={}", path.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    (child, format!("http://127.0.0.1:{port}"))
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What a Prometheus says to an expression.
+async fn query(prometheus: &str, expression: &str) -> Value {
+    let url = url::Url::parse_with_params(&format!("{prometheus}/api/v1/query"), [("query", expression)]).unwrap();
+    reqwest::get(url).await.unwrap().json().await.unwrap()
+}
+
+/// Runs promtool, which has to be content; `input` is its standard input.
+async fn promtool(arguments: &[&str], input: Option<PathBuf>) {
+    let input = input.map_or(Stdio::null(), |path| std::fs::File::open(path).unwrap().into());
+    let folder = repository().join("infra/telemetry");
+    let mut command = Command::new(set_up("EBB_TEST_PROMTOOL"));
+    let output = command.args(arguments).stdin(input).current_dir(folder).output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "promtool {arguments:?}: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alert_rules_say_what_their_tests_say() {
+    promtool(&["check", "rules", "alerts.yml"], None).await;
+    promtool(&["test", "rules", "alerts.test.yml"], None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prometheus_finds_whatever_the_dashboards_ask_for() {
+    let system = System::start(2).await;
+    let (client, url) = (system.client(), system.service.ready().url.clone());
+    let (_far, agent) = agent_with(&system, 1, &[]).await;
+    let id = crate::support::submit(&client, &model_job("cnn"), "watched").await;
+    until(&client, &id, "two executors", |j| j.progress.is_some_and(|p| p.members == 2 && p.step > 5)).await;
+    client.post("/v1/fleets/local/demand", &json!({"needed": 1})).await.unwrap();
+    until(&client, &id, "one executor", |j| j.progress.is_some_and(|p| p.members == 1)).await;
+    let targets = [url.as_str(), agent.url()].map(|url| url.trim_start_matches("http://").to_owned());
+    for target in &targets {
+        let metrics = reqwest::get(format!("http://{target}/metrics")).await.unwrap().text().await.unwrap();
+        assert!(!metrics.contains(&id), "the id of a job is a label: {metrics}");
+        let path = system.path("metrics.txt");
+        std::fs::write(&path, metrics).unwrap();
+        promtool(&["check", "metrics"], Some(path)).await;
+    }
+    let (_prometheus, prometheus) = prometheus(&system.path(""), &targets).await;
+    answer(&format!("{prometheus}/api/v1/query?query=sum(up)"), |said| {
+        (said["data"]["result"][0]["value"][1] == "2").then_some(())
+    })
+    .await;
+    let mut asked = 0;
+    for dashboard in std::fs::read_dir(repository().join("infra/telemetry/dashboards")).unwrap() {
+        let path = dashboard.unwrap().path();
+        let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let mut targets = Vec::new();
+        all_of(&dashboard, "targets", &mut targets);
+        for target in targets {
+            let expression = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+            let begun = Instant::now();
+            // Rates need two scrapes.
+            loop {
+                let said = query(&prometheus, &expression).await;
+                assert_eq!(said["status"], "success", "{}: {expression}: {said}", path.display());
+                if said["data"]["result"].as_array().is_some_and(|found| !found.is_empty()) {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(30), "nothing is found of {expression}");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            asked += 1;
+        }
+    }
+    assert!(asked > 15, "{asked} expressions");
+    system.stop().await;
+}
