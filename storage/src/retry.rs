@@ -125,9 +125,13 @@ pub enum StoreFault {
 
 /// What S3 servers say of credentials that held once. The client takes it for a fault that passes; where it can renew them, it does so before.
 const EXPIRED: [&str; 2] = ["<Code>ExpiredToken</Code>", "<Code>TokenRefreshRequired</Code>"];
-/// What they say with status 400, or with a redirect that leads nowhere, and say again however often they are asked: a token of another
-/// key, a bucket of another region.
-const FINAL_REFUSALS: [&str; 4] = [
+/// What they say again however often they are asked, and the client takes for a fault that passes: every refusal of a listing, and status 400
+/// or a redirect that leads nowhere for a token of another key and a bucket of another region.
+const FINAL_REFUSALS: [&str; 8] = [
+    "<Code>AccessDenied</Code>",
+    "<Code>SignatureDoesNotMatch</Code>",
+    "<Code>InvalidAccessKeyId</Code>",
+    "<Code>RequestTimeTooSkewed</Code>",
     "<Code>InvalidToken</Code>",
     "<Code>InvalidTokenId</Code>",
     "<Code>AuthorizationHeaderMalformed</Code>",
@@ -155,9 +159,7 @@ impl StoreFault {
         let key = key.to_owned();
         match error {
             source if says(&source, &EXPIRED) => Self::Expired { key, source },
-            source @ E::NotFound { .. } if says(&source, &["<Code>NoSuchBucket</Code>"]) => {
-                Self::NoStore { key, source }
-            }
+            source if says(&source, &["<Code>NoSuchBucket</Code>"]) => Self::NoStore { key, source },
             E::NotFound { .. } => Self::Missing { key },
             E::Precondition { .. } => Self::Changed { key },
             E::AlreadyExists { .. } => Self::Exists { key },
