@@ -159,7 +159,7 @@ pub fn fuller_facts() -> Vec<Fact> {
     ]
 }
 
-fn failure(wave: Option<Wave>) -> Verdict {
+pub(super) fn failure(wave: Option<Wave>) -> Verdict {
     Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
 }
 
