@@ -31,6 +31,8 @@ const fn key(name: &'static str, flags: &'static [(&'static str, &'static str)])
 /// Every setting.
 const KEYS: &[Key] = &[
     key("url", &[("", "url")]),
+    key("credential_file", &[("", "credential_file")]),
+    key("ca_file", &[("", "ca_file")]),
     key("output", &[("", "output"), ("model get", "output")]),
     key("log.format", &[("", "log_format")]),
     key(
