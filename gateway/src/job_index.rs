@@ -41,12 +41,14 @@ impl JobIndex {
         self.accepted_since_sweep += 1;
     }
 
-    /// Drops jobs that the state has forgotten, now and then.
-    pub fn sweep(&mut self, is_remembered: impl Fn(&JobId) -> bool) {
-        if self.accepted_since_sweep >= SWEEP_EVERY_JOBS {
+    /// Drops jobs that the state has forgotten, now and then; whether it did.
+    pub fn sweep(&mut self, is_remembered: impl Fn(&JobId) -> bool) -> bool {
+        let due = self.accepted_since_sweep >= SWEEP_EVERY_JOBS;
+        if due {
             self.accepted_since_sweep = 0;
             self.by_id.retain(|job, _| is_remembered(job));
             self.by_acceptance.retain(|_, job| is_remembered(job));
         }
+        due
     }
 }

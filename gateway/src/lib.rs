@@ -4,12 +4,14 @@
 //! gateways serve one cell, and one without a controller still answers from what it knows.
 //!
 //! Reading order: `door.rs` (which requests come in), `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
-//! `submit.rs` with the crate `gateway-call` (durable, then decided), `rehearsal.rs` (dry runs), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `feed.rs` (events by cursor),
-//! `convert.rs` and `wire.rs` (what goes out), `problem.rs` (every refusal), `observe.rs` (spans and durations). Connections are `infra/listener`'s.
+//! `submit.rs` with the crate `gateway-call` (durable, then decided), `rehearsal.rs` (dry runs), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `usage.rs` (what jobs have had),
+//! `feed.rs` (events by cursor), `listing.rs`, `conditions.rs` and `ranges.rs` (pages, tags and parts),
+//! `convert.rs` (what goes out, in the types of `gateway-api`), `problem.rs` (every refusal), `observe.rs` (spans and durations). Connections are `infra/listener`'s.
 //! On a job's path the first file is `routes.rs`.
 
 mod app;
 mod body;
+mod conditions;
 mod convert;
 mod copying;
 mod door;
@@ -19,16 +21,19 @@ mod handlers;
 mod identity;
 mod job_index;
 mod limits;
+mod listing;
 mod observe;
 mod parse;
-pub mod problem;
+mod problem;
 mod query;
+mod ranges;
 mod read_model;
 mod rehearsal;
+mod request_id;
 mod routes;
 mod selection;
 mod submit;
-mod wire;
+mod usage;
 
 pub use app::TelemetrySource;
 pub use body::BODY_LEN_MAX;

@@ -4,7 +4,7 @@ use gateway_call::Waits;
 use http_listener::Bounds;
 use std::time::Duration;
 
-/// The bounds of one gateway. Body and page sizes are constants of `body.rs` and `query.rs`.
+/// The bounds of one gateway. Body sizes are constants of `body.rs`, pages of `gateway-api`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// How long the acknowledgement and then the decision of a command or signal are awaited.

@@ -2,12 +2,11 @@
 //!
 //! The spec of a job is parsed by `events-schema`, whose `job.rs` is the next file on a job's path.
 
-use crate::wire::{DatasetBody, DatasetFiles, DatasetSource, DemandBody, FleetDeclaration};
 use controller_core::limits::RECLAIM_DEADLINE_MS_MAX;
 use events_schema::command::{
     Demand, NEEDED_MAX, OfferMode, Recall, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX,
 };
-use events_schema::dataset::parse_sample_shape;
+use events_schema::dataset::{SampleShape, parse_sample_shape};
 use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown};
 use events_schema::{DatasetName, Digest, ServerId, SlotId};
 use serde_json::Value;
@@ -28,6 +27,64 @@ const RECLAIM_DEADLINE_MS: std::ops::RangeInclusive<u64> = 100..=RECLAIM_DEADLIN
 const RECLAIM_DEADLINE_MS_DEFAULT: u64 = 10_000;
 /// Utilization that a fleet wants of each of its slots, if it does not say.
 const TARGET_DEFAULT: f64 = 0.8;
+
+/// A fleet as declared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetDeclaration {
+    /// Its slots, sorted, each once.
+    pub slots: Vec<SlotId>,
+    /// How they are offered.
+    pub offers: OfferMode,
+    /// Time from a reclaim to the kill of an executor.
+    pub reclaim_deadline_ms: u64,
+}
+
+/// A demand signal as sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DemandBody {
+    /// How much is needed.
+    pub demand: Demand,
+    /// Its number; minted if absent.
+    pub sequence: Option<u64>,
+}
+
+/// A dataset to be registered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetBody {
+    /// Its name.
+    pub name: DatasetName,
+    /// Where its rows or its metadata are.
+    pub source: DatasetSource,
+}
+
+/// Where a dataset comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DatasetSource {
+    /// Files to be read here: their footers now, their rows when trained on.
+    Files(DatasetFiles),
+    /// A metadata object that an import has already written to the store.
+    Metadata {
+        /// Its key.
+        key: String,
+        /// Digest of its bytes.
+        digest: Digest,
+    },
+}
+
+/// Files and how to read them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetFiles {
+    /// Addresses, in the order of the dataset.
+    pub uris: Vec<String>,
+    /// What a row holds; found out from the files if absent.
+    pub sample: Option<SampleShape>,
+    /// Which columns hold it.
+    pub columns: ColumnNames,
+    /// Type of the elements of binary columns.
+    pub element: Option<ElementType>,
+    /// Stored elements are multiplied by this.
+    pub scale: Option<f32>,
+}
 
 /// `PUT /v1/fleets/{fleet}`: `{servers: [{server, slots: N | [index…]}], offers?, reclaim_deadline_ms?}`.
 pub fn fleet(body: &Value) -> Result<FleetDeclaration, Problems> {

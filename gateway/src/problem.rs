@@ -1,139 +1,17 @@
-//! Every way a request can be refused or fail, as RFC 9457 `application/problem+json`: a status, a stable type, a title, a
-//! detail that says what to do next, and the fields at fault.
-//!
-//! The only file that knows HTTP statuses of errors. Internal causes go to the log under an incident id, never into an answer.
+//! From what went wrong to the problem that its reader gets: which kind it is (`gateway-api` has the table), a detail that says what to do next, and the fields
+//! at fault. Internal causes go to the log under an incident id, never into an answer.
 
+use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use events_log::{AppendError, ReadError};
 use events_schema::fact::Refusal;
 use events_schema::fields::{Problem, Problems};
-use serde_json::{Value, json};
+pub use gateway_api::ProblemKind as Kind;
+use gateway_api::headers::PROBLEM_JSON;
 
-/// What every `type` begins with; the rest is [`Kind::slug`].
-pub const TYPE_BASE: &str = "https://ebb.dev/problems/";
 /// Seconds after which an overloaded, starting or disturbed service is worth another try.
 const RETRY_AFTER_S: u64 = 1;
-
-/// A row of the table of problems.
-struct Row {
-    status: StatusCode,
-    slug: &'static str,
-    title: &'static str,
-}
-
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $status:ident, $slug:literal, $title:literal;)*) => {
-        /// Every kind of problem. The slug is a promise: clients match on it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Kind { $($(#[$doc])* $name,)* }
-        impl Kind {
-            /// All kinds, for documents and tests.
-            pub const ALL: &'static [Kind] = &[$(Kind::$name,)*];
-            fn row(self) -> Row {
-                match self { $(Kind::$name => Row { status: StatusCode::$status, slug: $slug, title: $title },)* }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// Not JSON, not YAML, or cut short.
-    MalformedBody = BAD_REQUEST, "malformed-body", "The body cannot be read";
-    /// Well-formed, but fields are wrong, missing or unknown.
-    InvalidFields = UNPROCESSABLE_ENTITY, "invalid-fields", "Fields of the body are wrong";
-    /// A query parameter is wrong or unknown.
-    InvalidQuery = BAD_REQUEST, "invalid-query", "A query parameter is wrong";
-    /// A header is wrong.
-    InvalidHeader = BAD_REQUEST, "invalid-header", "A header is wrong";
-    /// `Host` is no name of this service.
-    UnknownHost = MISDIRECTED_REQUEST, "unknown-host", "This service is not called by this name";
-    /// A page of another origin asks.
-    ForeignOrigin = FORBIDDEN, "foreign-origin", "Web pages of other origins may not ask";
-    /// A name or id in the path breaks its rule.
-    InvalidId = BAD_REQUEST, "invalid-id", "The path holds an id that cannot exist";
-    /// No such path.
-    UnknownPath = NOT_FOUND, "unknown-path", "No such path";
-    /// The path exists, the method does not.
-    MethodNotAllowed = METHOD_NOT_ALLOWED, "method-not-allowed", "The path does not take this method";
-    /// Not a content type that is read here.
-    UnsupportedMediaType = UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "The content type is not read here";
-    /// Over the body limit.
-    BodyTooLarge = PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large";
-    /// No job of this id.
-    UnknownJob = NOT_FOUND, "unknown-job", "No such job";
-    /// No dataset of this name.
-    UnknownDataset = NOT_FOUND, "unknown-dataset", "No such dataset";
-    /// No fleet of this name.
-    UnknownFleet = NOT_FOUND, "unknown-fleet", "No such fleet";
-    /// The body names something that does not exist.
-    UnknownReference = UNPROCESSABLE_ENTITY, "unknown-reference", "The body names something that does not exist";
-    /// Not possible in the phase the job is in.
-    WrongPhase = CONFLICT, "wrong-phase", "Not possible in the job's phase";
-    /// The name is taken.
-    NameTaken = CONFLICT, "name-taken", "The name is taken";
-    /// In use by something that is not finished.
-    InUse = CONFLICT, "in-use", "It is in use";
-    /// A demand signal with a number already passed.
-    OldSignal = CONFLICT, "old-signal", "A newer signal was already taken";
-    /// The `Idempotency-Key` was used with another body.
-    KeyReused = UNPROCESSABLE_ENTITY, "idempotency-key-reused", "The idempotency key belongs to another body";
-    /// A bound of the service is reached.
-    LimitReached = TOO_MANY_REQUESTS, "limit-reached", "A limit of the service is reached";
-    /// A value does not fit what it refers to.
-    UnfitValue = UNPROCESSABLE_ENTITY, "unfit-value", "A value does not fit what it refers to";
-    /// Nothing is kept of what this executor said.
-    UnknownLog = NOT_FOUND, "unknown-log", "No such log";
-    /// The job has no model (yet).
-    ModelNotReady = CONFLICT, "model-not-ready", "The job has no model to give";
-    /// The store cannot sign links.
-    NoLinks = CONFLICT, "no-links", "The object store gives no links";
-    /// Events before this cursor are gone.
-    CursorExpired = GONE, "cursor-expired", "Events from this cursor on are no longer kept";
-    /// The files of a dataset cannot be registered.
-    DatasetUnreadable = UNPROCESSABLE_ENTITY, "dataset-unreadable", "The dataset cannot be read";
-    /// Files outside the places that the operator named.
-    DatasetNotAllowed = FORBIDDEN, "dataset-not-allowed", "Datasets are not taken from there";
-    /// The input broke the controller's rules and was set aside.
-    InputSetAside = UNPROCESSABLE_ENTITY, "input-set-aside", "The controller set this input aside";
-    /// Too many requests at once.
-    Overloaded = SERVICE_UNAVAILABLE, "overloaded", "Too many requests at once";
-    /// The request took too long.
-    TimedOut = SERVICE_UNAVAILABLE, "timed-out", "The request took too long";
-    /// The read model has not caught up yet.
-    NotReady = SERVICE_UNAVAILABLE, "not-ready", "Not ready yet";
-    /// The log does not answer.
-    LogUnavailable = SERVICE_UNAVAILABLE, "log-unavailable", "The log does not answer";
-    /// The log did not say whether it kept the record.
-    OutcomeUnknown = SERVICE_UNAVAILABLE, "outcome-unknown", "It is not known whether this was recorded";
-    /// The object store does not answer or lost an object.
-    StoreUnavailable = SERVICE_UNAVAILABLE, "store-unavailable", "The object store does not answer";
-    /// A defect of ours.
-    Incident = INTERNAL_SERVER_ERROR, "incident", "Something broke here";
-}
-
-impl Kind {
-    /// The last part of the problem's `type`.
-    #[must_use]
-    pub fn slug(self) -> &'static str {
-        self.row().slug
-    }
-    /// Its HTTP status.
-    #[must_use]
-    pub fn status(self) -> StatusCode {
-        self.row().status
-    }
-    /// One line for people, the same for every occurrence.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        self.row().title
-    }
-    /// Whether the same request may succeed in a moment.
-    #[must_use]
-    pub fn worth_retrying(self) -> bool {
-        matches!(self.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
-    }
-}
 
 /// A refusal on its way out.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,14 +51,14 @@ impl ApiError {
 
     /// The problem as its reader gets it.
     #[must_use]
-    pub fn document(&self) -> Value {
-        json!({
-            "type": format!("{TYPE_BASE}{}", self.kind.slug()),
-            "title": self.kind.title(),
-            "status": self.kind.status().as_u16(),
-            "detail": self.detail,
-            "problems": self.problems,
-        })
+    pub fn document(&self) -> gateway_api::Problem {
+        self.kind.document(&self.detail, self.problems.iter().cloned().map(Into::into).collect())
+    }
+
+    /// Its HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// Adds a header to the answer.
@@ -211,9 +89,12 @@ fn cut(value: &str) -> String {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.kind.status(), self.document().to_string()).into_response();
+        let document = self.document();
+        let mut response = (self.status(), Json(&document)).into_response();
+        // For `request_id.rs`, which writes the request's id into it.
+        response.extensions_mut().insert(document);
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if self.kind.worth_retrying() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
         }
@@ -378,15 +259,6 @@ fn listing_of(kind: &str) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn slugs_are_unique_and_stand_for_errors() {
-        let mut slugs: Vec<_> = Kind::ALL.iter().map(|kind| kind.slug()).collect();
-        slugs.sort_unstable();
-        slugs.dedup();
-        assert_eq!(slugs.len(), Kind::ALL.len());
-        assert!(Kind::ALL.iter().all(|kind| kind.status().is_client_error() || kind.status().is_server_error()));
-    }
 
     #[test]
     fn the_same_unknown_thing_is_404_as_target_and_422_as_reference() {

@@ -7,13 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use events_public::FactPosition;
 use events_schema::fields::nearest;
+use events_schema::ids::NAME_LEN_MAX;
+use gateway_api::pages::{LIMIT, LIMIT_DEFAULT};
 use std::collections::BTreeMap;
 use std::str::FromStr;
-
-/// Fewest and most entries of a page; more would hold the read model's lock for long.
-pub const PAGE_LIMIT: std::ops::RangeInclusive<usize> = 1..=200;
-/// Entries of a page when the request does not say.
-pub const PAGE_LIMIT_DEFAULT: usize = 50;
 
 /// The parameters of a request.
 #[derive(Debug)]
@@ -60,11 +57,23 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
+    /// What names are to begin with; all begin with nothing.
+    pub fn prefix(&self) -> Result<&str, ApiError> {
+        match self.text("prefix") {
+            None => Ok(""),
+            Some(prefix) if (1..=NAME_LEN_MAX).contains(&prefix.len()) => Ok(prefix),
+            Some(wrong) => {
+                let expected = format!("the first characters of a name, 1 to {NAME_LEN_MAX}");
+                Err(ApiError::of_field(Kind::InvalidQuery, "prefix", wrong, expected))
+            }
+        }
+    }
+
     /// The size of a page.
     pub fn limit(&self) -> Result<usize, ApiError> {
-        let expected = format!("a whole number from {} to {}", PAGE_LIMIT.start(), PAGE_LIMIT.end());
-        let limit = self.get("limit", &expected, |text| number(text).filter(|n| PAGE_LIMIT.contains(n)))?;
-        Ok(limit.unwrap_or(PAGE_LIMIT_DEFAULT))
+        let expected = format!("a whole number from {} to {}", LIMIT.start(), LIMIT.end());
+        let limit = self.get("limit", &expected, |text| number(text).filter(|n| LIMIT.contains(n)))?;
+        Ok(limit.unwrap_or(LIMIT_DEFAULT))
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::feed::{BEGINNING, CountedBatch, Feed, end_of_record};
 use crate::job_index::JobIndex;
+use crate::usage::Usages;
 use controller_core::State;
 use controller_fold::{Fold, Folded};
 use events_public::FactPosition;
@@ -23,6 +24,8 @@ pub struct Model {
     fold: Fold,
     /// Where jobs were accepted.
     pub job_index: JobIndex,
+    /// What jobs have had.
+    pub usages: Usages,
     /// What became of commands and signals.
     pub answers: Answers,
     /// Recent events, and where to find older ones.
@@ -69,11 +72,14 @@ impl Model {
     fn counts(&mut self, offset: Offset, batch: Batch) {
         for (index, fact) in (0u32..).zip(&batch.facts) {
             self.job_index.apply(FactPosition { offset, index }, fact);
+            self.usages.apply(batch.at, fact);
             self.answers.apply(fact);
         }
         self.answers.apply_taken(&batch.taken);
         let state = &self.fold.state;
-        self.job_index.sweep(|job| state.job(job).is_some());
+        if self.job_index.sweep(|job| state.job(job).is_some()) {
+            self.usages.retain(|job| state.job(job).is_some());
+        }
         self.last_batch = Some(offset);
         self.feed.push(Arc::new(CountedBatch { offset, at: batch.at, facts: batch.facts }));
     }
@@ -106,6 +112,7 @@ impl ReadModel {
         let model = Model {
             fold: Fold::new(cell),
             job_index: JobIndex::default(),
+            usages: Usages::default(),
             answers: Answers::default(),
             feed: Feed::new(),
             last_batch: None,

@@ -1,6 +1,6 @@
 //! Every path once, with its methods and its time limit; around them the limits that hold for all.
 //!
-//! A request passes, from the outside in: connection limits (`infra/listener`), the door (`door.rs`), panic guard, observation
+//! A request passes, from the outside in: connection limits (`infra/listener`), its name (`request_id.rs`), the door (`door.rs`), panic guard, observation
 //! (`observe.rs`), admission and time limit, body limit, handler. On a job's path the next file is `handlers/jobs.rs`.
 
 use crate::app::App;
@@ -10,14 +10,16 @@ use crate::handlers::{commands, datasets, events, fleets, health, jobs, links, l
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
+use crate::request_id;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::handler::Handler;
 use axum::http::{Method, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use events_schema::fields::nearest;
+use gateway_api::paths;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,45 +59,44 @@ impl Row {
 /// All paths.
 fn table() -> Vec<Row> {
     vec![
-        at("/v1/jobs").post(jobs::submit).get(jobs::list),
-        at("/v1/jobs/{id}").get(jobs::get).delete(jobs::cancel),
-        at("/v1/jobs/{id}/suspend").post(jobs::suspend),
-        at("/v1/jobs/{id}/resume").post(jobs::resume),
-        at("/v1/jobs/{id}/checkpoints").get(jobs::checkpoints),
-        at("/v1/jobs/{id}/logs").get(logs::list),
-        at("/v1/jobs/{id}/logs/{executor}").get(logs::read),
-        at("/v1/jobs/{id}/model").get(jobs::model),
-        at("/v1/jobs/{id}/model/link").get(links::model),
-        at("/v1/jobs/{id}/events").get(events::of_job),
-        at("/v1/commands/{id}").get(commands::get),
-        at("/v1/events").get(events::all),
-        at(DATASETS).post(datasets::register).get(datasets::list),
-        at("/v1/datasets/{name}").get(datasets::get).delete(datasets::remove),
-        at("/v1/fleets").get(fleets::list),
-        at("/v1/fleets/{fleet}").put(fleets::put).get(fleets::get),
-        at("/v1/fleets/{fleet}/offers").post(fleets::offer),
-        at("/v1/fleets/{fleet}/reclaims").post(fleets::reclaim),
-        at("/v1/fleets/{fleet}/recall").post(fleets::recall),
-        at("/v1/fleets/{fleet}/release").post(fleets::release),
-        at("/v1/fleets/{fleet}/demand").post(fleets::demand),
-        at("/v1/fleets/{fleet}/events").get(events::of_fleet),
-        at("/v1/slots").get(fleets::slots),
-        at("/v1/server").get(server::get),
-        at("/healthz").get(health::alive),
-        at("/readyz").get(health::ready),
-        at("/metrics").get(health::metrics),
+        at(paths::JOBS).post(jobs::submit).get(jobs::list),
+        at(paths::JOB).get(jobs::get).delete(jobs::cancel),
+        at(paths::JOB_SUSPEND).post(jobs::suspend),
+        at(paths::JOB_RESUME).post(jobs::resume),
+        at(paths::JOB_CHECKPOINTS).get(jobs::checkpoints),
+        at(paths::JOB_LOGS).get(logs::list),
+        at(paths::JOB_LOG).get(logs::read),
+        at(paths::JOB_MODEL).get(jobs::model),
+        at(paths::JOB_MODEL_LINK).get(links::model),
+        at(paths::JOB_EVENTS).get(events::of_job),
+        at(paths::COMMAND).get(commands::get),
+        at(paths::EVENTS).get(events::all),
+        at(paths::DATASETS).post(datasets::register).get(datasets::list),
+        at(paths::DATASET).get(datasets::get).delete(datasets::remove),
+        at(paths::FLEETS).get(fleets::list),
+        at(paths::FLEET).put(fleets::put).get(fleets::get),
+        at(paths::FLEET_OFFERS).post(fleets::offer),
+        at(paths::FLEET_RECLAIMS).post(fleets::reclaim),
+        at(paths::FLEET_RECALL).post(fleets::recall),
+        at(paths::FLEET_RELEASE).post(fleets::release),
+        at(paths::FLEET_DEMAND).post(fleets::demand),
+        at(paths::FLEET_EVENTS).get(events::of_fleet),
+        at(paths::SLOTS).get(fleets::slots),
+        at(paths::SERVER).get(server::get),
+        at(paths::OPENAPI).get(server::openapi),
+        at(paths::HEALTHZ).get(health::alive),
+        at(paths::READYZ).get(health::ready),
+        at(paths::METRICS).get(health::metrics),
     ]
 }
-
-/// The only path with a time limit of its own.
-const DATASETS: &str = "/v1/datasets";
 
 /// The service.
 pub fn router(app: Arc<App>, door: Door) -> Router {
     let mut router = Router::new();
     let mut paths = Vec::new();
     for Row { path, methods, router: handlers } in table() {
-        let time = if path == DATASETS { app.limits.registration_time } else { app.limits.request_time };
+        // Registration is the only call with a time limit of its own.
+        let time = if path == paths::DATASETS { app.limits.registration_time } else { app.limits.request_time };
         let guard = Guard { app: app.clone(), time, api: path.starts_with("/v1") };
         let allowed: Arc<str> = methods.join(", ").into();
         let handlers = handlers
@@ -111,6 +112,7 @@ pub fn router(app: Arc<App>, door: Door) -> Router {
         .layer(DefaultBodyLimit::max(BODY_LEN_MAX))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(Arc::new(door), door::guard))
+        .layer(from_fn(request_id::named))
         .with_state(app)
 }
 
@@ -182,6 +184,18 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_document_holds_every_operation_and_nothing_else() {
+        let routed = table().into_iter().flat_map(|row| {
+            let methods = row.methods.into_iter().filter(|method| *method != "HEAD");
+            methods.map(move |method| (method, row.path)).collect::<Vec<_>>()
+        });
+        let documented = gateway_api::operations::operations();
+        let documented = documented.iter().map(|operation| (operation.method, operation.path));
+        assert_eq!(routed.collect::<BTreeSet<_>>(), documented.collect::<BTreeSet<_>>());
+    }
 
     #[test]
     fn unknown_paths_name_the_nearest() {
@@ -202,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_says_an_incident_and_nothing_else() {
         let response = panicked(Box::new("secret".to_owned()));
-        assert_eq!(response.status(), Kind::Incident.status());
+        assert_eq!(response.status().as_u16(), Kind::Incident.status());
         let body = axum::body::to_bytes(response.into_body(), 4_096).await.unwrap();
         let text = String::from_utf8(body.to_vec()).unwrap();
         assert!(text.contains("incident") && !text.contains("secret"), "{text}");

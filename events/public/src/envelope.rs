@@ -2,27 +2,30 @@
 
 use crate::{JOB_PROGRESS, JobProgress, PublicEvent};
 use events_schema::{Cell, Generation, Offset, TimeMs};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// A CloudEvent in structured JSON form.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CloudEvent {
     /// Always `1.0`.
-    pub specversion: &'static str,
+    pub specversion: Cow<'static, str>,
     /// `OFFSET-INDEX` of the fact: the cursor of the event over HTTP.
     pub id: String,
     /// `/ebb/INSTALLATION/cells/CELL`: with `id` it is unique among all events of all installations.
     pub source: String,
     /// For example `dev.ebb.job.accepted.v1`.
     #[serde(rename = "type")]
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// The job, fleet, dataset, slot or server it is about.
     pub subject: String,
     /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     pub time: String,
     /// Always `application/json`.
-    pub datacontenttype: &'static str,
+    pub datacontenttype: Cow<'static, str>,
     /// As the JSON Schema of the type says.
     pub data: Value,
 }
@@ -62,13 +65,13 @@ impl CloudEvent {
     #[must_use]
     pub fn new(installation: u64, cell: Cell, position: FactPosition, at: TimeMs, event: &PublicEvent) -> Self {
         Self {
-            specversion: "1.0",
+            specversion: "1.0".into(),
             id: position.to_string(),
             source: source(installation, cell),
-            kind: event.kind(),
+            kind: event.kind().into(),
             subject: event.subject().to_owned(),
             time: rfc3339(at),
-            datacontenttype: "application/json",
+            datacontenttype: "application/json".into(),
             data: event.data(),
         }
     }
@@ -77,13 +80,13 @@ impl CloudEvent {
     #[must_use]
     pub fn progress(installation: u64, cell: Cell, generation: Generation, at: TimeMs, progress: &JobProgress) -> Self {
         Self {
-            specversion: "1.0",
+            specversion: "1.0".into(),
             id: format!("progress-{}-{generation}-{}", progress.job, progress.step),
             source: source(installation, cell),
-            kind: JOB_PROGRESS,
+            kind: JOB_PROGRESS.into(),
             subject: progress.job.clone(),
             time: rfc3339(at),
-            datacontenttype: "application/json",
+            datacontenttype: "application/json".into(),
             data: serde_json::to_value(progress).unwrap_or(Value::Null),
         }
     }
@@ -94,13 +97,13 @@ impl CloudEvent {
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("ce_specversion", self.specversion.to_owned()),
+            ("ce_specversion", self.specversion.to_string()),
             ("ce_id", self.id.clone()),
             ("ce_source", self.source.clone()),
-            ("ce_type", self.kind.to_owned()),
+            ("ce_type", self.kind.to_string()),
             ("ce_subject", self.subject.clone()),
             ("ce_time", self.time.clone()),
-            ("content-type", self.datacontenttype.to_owned()),
+            ("content-type", self.datacontenttype.to_string()),
         ]
     }
 }

@@ -3,7 +3,7 @@
 use crate::envelope::rfc3339;
 use crate::types::PublicEvent;
 use crate::{data::*, words::*};
-use events_schema::command::Recall;
+use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::{self, Fact, PlanReason};
 use events_schema::report;
 use events_schema::{ExecutorId, SlotId};
@@ -42,7 +42,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             from: *from,
             to: slots.len() as u32,
             slots: slots.iter().map(SlotId::to_string).collect(),
-            cause: plan_cause(&reason.cause),
+            cause: (&reason.cause).into(),
             waits: waits(reason),
             policy: reason.policy.clone(),
         }),
@@ -50,7 +50,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             job: job.to_string(),
             from: *from,
             to: *to,
-            cause: plan_cause(cause),
+            cause: cause.into(),
             took_ms: *took_ms,
             pause_us: *pause_us,
         }),
@@ -65,9 +65,9 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
         Fact::JobStalled { job, step, cause, blamed, remedy } => PublicEvent::JobStalled(JobStalled {
             job: job.to_string(),
             step: step.0,
-            cause: stall_cause(*cause),
+            cause: (*cause).into(),
             blamed: blamed.iter().map(|blamed| blamed.executor.to_string()).collect(),
-            remedy: stall_remedy(*remedy),
+            remedy: (*remedy).into(),
         }),
         Fact::SlotAvoided { job, slot, until, cause } => PublicEvent::JobSlotAvoided(JobSlotAvoided {
             job: job.to_string(),
@@ -82,11 +82,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             job: job.to_string(),
             until: rfc3339(*until),
             executor: executor.to_string(),
-            cause: match cause {
-                fact::GrowthFailure::Lost => GrowthFailure::Lost,
-                fact::GrowthFailure::Late => GrowthFailure::Late,
-                fact::GrowthFailure::Slow => GrowthFailure::Slow,
-            },
+            cause: (*cause).into(),
         }),
         _ => return None,
     })
@@ -148,7 +144,7 @@ fn lost(executor: &ExecutorId, slot: &SlotId, noticed: &fact::LossNotice) -> Mem
         fact::LossNotice::Lease => (LossNotice::Lease, None, None),
         fact::LossNotice::Agent => (LossNotice::Agent, None, None),
         fact::LossNotice::Link => (LossNotice::Link, None, None),
-        fact::LossNotice::Stall(cause) => (LossNotice::Stall, None, Some(stall_cause(*cause))),
+        fact::LossNotice::Stall(cause) => (LossNotice::Stall, None, Some((*cause).into())),
     };
     MemberLost {
         job: executor.job.to_string(),
@@ -276,10 +272,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             PublicEvent::FleetDeclared(FleetDeclared {
                 fleet: fleet.to_string(),
                 slots: slots.iter().map(SlotId::to_string).collect(),
-                offers: match offers {
-                    events_schema::command::OfferMode::Explicit => Offers::Explicit,
-                    events_schema::command::OfferMode::ByDemand => Offers::ByDemand,
-                },
+                offers: (*offers).into(),
                 reclaim_deadline_ms: *reclaim_deadline_ms,
             })
         }
@@ -403,14 +396,16 @@ fn evaluation(metrics: report::Metrics) -> Evaluation {
     Evaluation { loss: micro(metrics.loss_micro), correct: metrics.correct, count: metrics.count }
 }
 
-fn plan_cause(cause: &fact::PlanCause) -> PlanCause {
-    match cause {
-        fact::PlanCause::Guarantee => PlanCause::Guarantee,
-        fact::PlanCause::Gain => PlanCause::Gain,
-        fact::PlanCause::Reclaimed => PlanCause::Reclaimed,
-        fact::PlanCause::GaveWay => PlanCause::GaveWay,
-        fact::PlanCause::Lost => PlanCause::Lost,
-        fact::PlanCause::Nothing => PlanCause::Nothing,
+impl From<&fact::PlanCause> for PlanCause {
+    fn from(cause: &fact::PlanCause) -> Self {
+        match cause {
+            fact::PlanCause::Guarantee => PlanCause::Guarantee,
+            fact::PlanCause::Gain => PlanCause::Gain,
+            fact::PlanCause::Reclaimed => PlanCause::Reclaimed,
+            fact::PlanCause::GaveWay => PlanCause::GaveWay,
+            fact::PlanCause::Lost => PlanCause::Lost,
+            fact::PlanCause::Nothing => PlanCause::Nothing,
+        }
     }
 }
 
@@ -427,23 +422,46 @@ fn waits(reason: &PlanReason) -> Option<Waits> {
     })
 }
 
-fn stall_cause(cause: fact::StallCause) -> StallCause {
-    match cause {
-        fact::StallCause::Peers => StallCause::Peers,
-        fact::StallCause::Unit => StallCause::Unit,
-        fact::StallCause::Bytes => StallCause::Bytes,
-        fact::StallCause::Store => StallCause::Store,
+impl From<fact::StallCause> for StallCause {
+    fn from(cause: fact::StallCause) -> Self {
+        match cause {
+            fact::StallCause::Peers => StallCause::Peers,
+            fact::StallCause::Unit => StallCause::Unit,
+            fact::StallCause::Bytes => StallCause::Bytes,
+            fact::StallCause::Store => StallCause::Store,
+        }
     }
 }
 
-fn stall_remedy(remedy: fact::StallRemedy) -> StallRemedy {
-    match remedy {
-        fact::StallRemedy::Round => StallRemedy::Round,
-        fact::StallRemedy::WithoutBlamed => StallRemedy::WithoutBlamed,
-        fact::StallRemedy::Restart => StallRemedy::Restart,
-        fact::StallRemedy::Suspend => StallRemedy::Suspend,
-        fact::StallRemedy::Fail => StallRemedy::Fail,
-        fact::StallRemedy::Wait => StallRemedy::Wait,
+impl From<fact::GrowthFailure> for GrowthFailure {
+    fn from(cause: fact::GrowthFailure) -> Self {
+        match cause {
+            fact::GrowthFailure::Lost => GrowthFailure::Lost,
+            fact::GrowthFailure::Late => GrowthFailure::Late,
+            fact::GrowthFailure::Slow => GrowthFailure::Slow,
+        }
+    }
+}
+
+impl From<OfferMode> for Offers {
+    fn from(mode: OfferMode) -> Self {
+        match mode {
+            OfferMode::Explicit => Offers::Explicit,
+            OfferMode::ByDemand => Offers::ByDemand,
+        }
+    }
+}
+
+impl From<fact::StallRemedy> for StallRemedy {
+    fn from(remedy: fact::StallRemedy) -> Self {
+        match remedy {
+            fact::StallRemedy::Round => StallRemedy::Round,
+            fact::StallRemedy::WithoutBlamed => StallRemedy::WithoutBlamed,
+            fact::StallRemedy::Restart => StallRemedy::Restart,
+            fact::StallRemedy::Suspend => StallRemedy::Suspend,
+            fact::StallRemedy::Fail => StallRemedy::Fail,
+            fact::StallRemedy::Wait => StallRemedy::Wait,
+        }
     }
 }
 

@@ -2,25 +2,30 @@
 
 use super::{Id, NoQuery, Shared};
 use crate::problem::{ApiError, Kind, Target, refused};
-use crate::wire::CommandStatus;
 use axum::Json;
 use axum::extract::State;
 use events_schema::CommandId;
+use gateway_api::{CommandState, CommandStatus};
 use gateway_call::Answer;
 
 /// `GET /v1/commands/{id}`.
 pub async fn get(State(app): Shared, Id(command): Id<CommandId>, _: NoQuery) -> Json<CommandStatus> {
     let answer = app.read().answers.of_command(&command).cloned();
     let (status, problem) = match answer {
-        None => ("undecided", None),
-        Some(Answer::Taken | Answer::Unremarked) => ("done", None),
+        None => (CommandState::Undecided, None),
+        Some(Answer::Taken | Answer::Unremarked) => (CommandState::Done, None),
         // What it was about is in the refusal; the target of this request is the command.
         Some(Answer::Refused(refusal)) => {
-            ("refused", Some(refused(&refusal, Target { kind: "command", name: command.as_str() })))
+            (CommandState::Refused, Some(refused(&refusal, Target { kind: "command", name: command.as_str() })))
         }
-        Some(Answer::SetAside(_)) => {
-            ("refused", Some(ApiError::new(Kind::InputSetAside, "the controller could not take this command")))
-        }
+        Some(Answer::SetAside(_)) => (
+            CommandState::Refused,
+            Some(ApiError::new(Kind::InputSetAside, "the controller could not take this command")),
+        ),
     };
-    Json(CommandStatus { command, status, problem: problem.map(|problem| problem.document()) })
+    Json(CommandStatus {
+        command: command.to_string(),
+        status: status.into(),
+        problem: problem.map(|problem| problem.document()),
+    })
 }

@@ -1,19 +1,23 @@
 //! Datasets: register, look, remove. A registration reads footers or a metadata object here; rows are read by executors only.
 
-use super::{Id, NoQuery, Shared, decided};
+use super::{Id, NoQuery, Shared, decided, tagged};
 use crate::app::App;
 use crate::body::Document;
+use crate::conditions::{ensure_unchanged, etag};
+use crate::listing::Listing;
+use crate::parse::{DatasetBody, DatasetSource};
 use crate::problem::{ApiError, Kind, Target, unknown};
-use crate::wire::{DatasetBody, DatasetSource};
-use crate::{parse, submit, wire};
+use crate::query::Query;
+use crate::{convert, parse, submit};
 use axum::Json;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use events_schema::DatasetName;
 use events_schema::command::Command;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fields::nearest;
+use gateway_api::{Dataset, Datasets};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use std::error::Error;
 use storage::dataset::{LoadError, Outside, RegisterError, Registration, info_of};
@@ -31,7 +35,7 @@ pub async fn register(State(app): Shared, _: NoQuery, body: Document) -> Result<
     let decision = submit::command(&app, Command::RegisterDataset { dataset }).await?;
     decided(decision, Target { kind: "dataset", name: name.as_str() }, &path.clone(), || {
         let dataset = app.read().state().dataset(&name).cloned().ok_or_else(|| not_found(&app, &name))?;
-        Ok((status, [(header::LOCATION, path)], Json(dataset)).into_response())
+        Ok((status, [(header::LOCATION, path)], Json(convert::dataset(&dataset))).into_response())
     })
 }
 
@@ -139,21 +143,47 @@ fn told(error: &(dyn Error + 'static)) -> String {
 }
 
 /// `GET /v1/datasets`.
-pub async fn list(State(app): Shared, _: NoQuery) -> Json<wire::Datasets> {
-    Json(wire::Datasets { datasets: app.read().state().datasets().cloned().collect() })
+pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<Datasets>, ApiError> {
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "prefix"])?;
+    let listing = Listing::<DatasetName>::parse(&query, "datasets")?;
+    let prefix = query.prefix()?;
+    let model = app.read();
+    let all = model.state().datasets().filter(|dataset| dataset.name.as_str().starts_with(prefix));
+    let (datasets, next_cursor) = listing.page(all.map(|dataset| (dataset.name.clone(), dataset)));
+    Ok(Json(Datasets { datasets: datasets.into_iter().map(convert::dataset).collect(), next_cursor }))
 }
 
 /// `GET /v1/datasets/{name}`.
-pub async fn get(State(app): Shared, Id(name): Id<DatasetName>, _: NoQuery) -> Result<Json<DatasetInfo>, ApiError> {
-    let known = || app.read().state().dataset(&name).cloned();
-    if known().is_none() {
+pub async fn get(
+    State(app): Shared,
+    Id(name): Id<DatasetName>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let shown = known(&app, &name).await?.ok_or_else(|| not_found(&app, &name))?;
+    Ok(tagged(&headers, etag(&shown), shown))
+}
+
+/// A dataset, if there is one even after everything in the log is known.
+async fn known(app: &App, name: &DatasetName) -> Result<Option<Dataset>, ApiError> {
+    let look = || app.read().state().dataset(name).map(convert::dataset);
+    if look().is_none() {
         app.catch_up().await?;
     }
-    known().map(Json).ok_or_else(|| not_found(&app, &name))
+    Ok(look())
 }
 
 /// `DELETE /v1/datasets/{name}`: forgets it; its files stay.
-pub async fn remove(State(app): Shared, Id(name): Id<DatasetName>, _: NoQuery) -> Result<Response, ApiError> {
+pub async fn remove(
+    State(app): Shared,
+    Id(name): Id<DatasetName>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    if headers.contains_key(header::IF_MATCH) {
+        let shown = known(&app, &name).await?.ok_or_else(|| not_found(&app, &name))?;
+        ensure_unchanged(&headers, Some(&etag(&shown)))?;
+    }
     let decision = submit::command(&app, Command::RemoveDataset { dataset: name.clone() }).await?;
     let target = Target { kind: "dataset", name: name.as_str() };
     decided(decision, target, &format!("/v1/datasets/{name}"), || Ok(StatusCode::NO_CONTENT.into_response()))

@@ -6,12 +6,12 @@
 use super::jobs::ensure_known;
 use super::{Id, Shared, fleets};
 use crate::app::App;
+use crate::convert;
 use crate::feed::{BEGINNING, CountedBatch, FeedReader};
 use crate::problem::{ApiError, Kind};
 use crate::query::{Query, event_cursor, number, parse_event_cursor};
 use crate::read_model::Progress;
 use crate::selection::{Of, Selection};
-use crate::{convert, wire};
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -21,6 +21,9 @@ use events_log::Stream;
 use events_public::{CloudEvent, FactPosition};
 use events_schema::orders::Telemetry;
 use events_schema::{Cell, FleetId, JobId, Offset};
+use gateway_api::EventPage;
+use gateway_api::headers::{EVENT_STREAM, LAST_EVENT_ID};
+use gateway_api::pages::{EVENT_LIMIT, EVENT_LIMIT_DEFAULT};
 use shell::wall_clock;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,10 +33,6 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Most events of a page; events carry no specs, so a page stays below a MiB.
-const EVENT_LIMIT_MAX: usize = 1_000;
-/// Events of a page when the request does not say.
-const EVENT_LIMIT_DEFAULT: usize = 100;
 /// Pieces of the log (1 MiB each) read for one page; a page of a rare subject ends early and says where to go on.
 const PAGE_PIECES_MAX: usize = 32;
 /// Between two words of a job's progress on one stream: as often as people look.
@@ -95,11 +94,11 @@ impl Request {
         let [kind, subject] = Selection::PARAMETERS;
         let query = Query::parse(raw, &["from", "limit", kind, subject])?;
         let selection = Selection::parse(of, &query)?;
-        let expected = format!("a whole number from 1 to {EVENT_LIMIT_MAX}");
-        let limit = query.get("limit", &expected, |text| number(text).filter(|n| (1..=EVENT_LIMIT_MAX).contains(n)))?;
+        let expected = format!("a whole number from {} to {}", EVENT_LIMIT.start(), EVENT_LIMIT.end());
+        let limit = query.get("limit", &expected, |text| number(text).filter(|n| EVENT_LIMIT.contains(n)))?;
         let from = query.get("from", CURSOR, parse_event_cursor)?;
         // A stream that comes back repeats its first URL; how far it came stands in the header.
-        let last = match headers.get("last-event-id") {
+        let last = match headers.get(LAST_EVENT_ID) {
             None => None,
             Some(value) => {
                 let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -119,7 +118,7 @@ impl Request {
             }
         }
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let wants_stream = accept.contains("text/event-stream");
+        let wants_stream = accept.contains(EVENT_STREAM);
         let wants_page = !wants_stream && (limit.is_some() || accept.contains("application/json"));
         Ok(Self { selection, after, page_limit: wants_page.then(|| limit.unwrap_or(EVENT_LIMIT_DEFAULT)) })
     }
@@ -198,7 +197,7 @@ async fn page(mut pull: Pull, limit: usize) -> Result<Response, ApiError> {
         pull.cursor = pull.cursor.max(pull.reader.cursor());
     }
     let cursor = event_cursor(pull.cursor);
-    Ok(Json(wire::EventPage { events, next_cursor: more.then(|| cursor.clone()), cursor }).into_response())
+    Ok(Json(EventPage { events, next_cursor: more.then(|| cursor.clone()), cursor }).into_response())
 }
 
 async fn stream(app: &Arc<App>, pull: Pull) -> Result<Response, ApiError> {
@@ -317,7 +316,7 @@ impl ProgressTail {
                 let progress = convert::job_progress(&now);
                 let event = CloudEvent::progress(installation, self.app.cell, now.generation, wall_clock(), &progress);
                 self.last = Some(now);
-                return Event::default().event(event.kind).data(serde_json::to_string(&event).unwrap_or_default());
+                return Event::default().event(&event.kind).data(serde_json::to_string(&event).unwrap_or_default());
             }
         }
     }
@@ -326,5 +325,5 @@ impl ProgressTail {
 fn shown(place: FactPosition, event: &CloudEvent) -> Event {
     // JSON has no raw line breaks, so the data is one line.
     let data = serde_json::to_string(event).unwrap_or_default();
-    Event::default().id(event_cursor(place)).event(event.kind).data(data)
+    Event::default().id(event_cursor(place)).event(&event.kind).data(data)
 }

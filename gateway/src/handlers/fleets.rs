@@ -1,21 +1,32 @@
 //! Fleets and their slots: declare, look, offer, reclaim, and say how much is needed.
 
-use super::{Id, NoQuery, Shared, decided};
+use super::{Id, NoQuery, Shared, decided, tagged};
 use crate::app::App;
 use crate::body::Document;
+use crate::conditions::{ensure_unchanged, etag};
+use crate::listing::Listing;
 use crate::problem::{ApiError, Kind, Target, old_signal, unknown};
+use crate::query::Query;
 use crate::submit::{self, SignalDecision};
-use crate::{convert, parse, wire};
+use crate::{convert, parse};
 use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use events_schema::FleetId;
 use events_schema::command::{Command, Demand};
 use events_schema::fields::nearest;
+use events_schema::{FleetId, JobId, ServerId, SlotId};
+use gateway_api as api;
+use gateway_api::{DemandState, SlotState};
 
 /// `PUT /v1/fleets/{fleet}`.
-pub async fn put(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery, body: Document) -> Result<Response, ApiError> {
+pub async fn put(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    headers: HeaderMap,
+    body: Document,
+) -> Result<Response, ApiError> {
     let declared = parse::fleet(&body.value)?;
     let command = Command::PutFleet {
         fleet: fleet.clone(),
@@ -23,20 +34,31 @@ pub async fn put(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery, body: D
         offers: declared.offers,
         reclaim_deadline_ms: declared.reclaim_deadline_ms,
     };
-    ask(&app, &fleet, command).await
+    ask(&app, &fleet, &headers, command).await
 }
 
 /// `GET /v1/fleets`.
-pub async fn list(State(app): Shared, _: NoQuery) -> Json<wire::Fleets> {
+pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<api::Fleets>, ApiError> {
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "prefix"])?;
+    let listing = Listing::<FleetId>::parse(&query, "fleets")?;
+    let prefix = query.prefix()?;
     let model = app.read();
-    let fleets = model.state().fleets().map(|(name, fleet)| convert::fleet(model.state(), name, fleet));
-    Json(wire::Fleets { fleets: fleets.collect() })
+    let all = model.state().fleets().filter(|(name, _)| name.as_str().starts_with(prefix));
+    let (fleets, next_cursor) = listing.page(all.map(|(name, fleet)| (name.clone(), (name, fleet))));
+    let fleets = fleets.into_iter().map(|(name, fleet)| convert::fleet(model.state(), name, fleet)).collect();
+    Ok(Json(api::Fleets { fleets, next_cursor }))
 }
 
 /// `GET /v1/fleets/{fleet}`.
-pub async fn get(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery) -> Result<Response, ApiError> {
+pub async fn get(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     ensure_known(&app, &fleet).await?;
-    answer(&app, &fleet)
+    let shown = show(&app, &fleet).ok_or_else(|| not_found(&app, &fleet))?;
+    Ok(tagged(&headers, etag(&shown), shown))
 }
 
 /// `POST /v1/fleets/{fleet}/offers`.
@@ -44,10 +66,11 @@ pub async fn offer(
     State(app): Shared,
     Id(fleet): Id<FleetId>,
     _: NoQuery,
+    headers: HeaderMap,
     body: Document,
 ) -> Result<Response, ApiError> {
     let slots = parse::slots(&body.value)?;
-    ask(&app, &fleet, Command::OfferSlots { fleet: fleet.clone(), slots }).await
+    ask(&app, &fleet, &headers, Command::OfferSlots { fleet: fleet.clone(), slots }).await
 }
 
 /// `POST /v1/fleets/{fleet}/reclaims`.
@@ -55,10 +78,11 @@ pub async fn reclaim(
     State(app): Shared,
     Id(fleet): Id<FleetId>,
     _: NoQuery,
+    headers: HeaderMap,
     body: Document,
 ) -> Result<Response, ApiError> {
     let slots = parse::slots(&body.value)?;
-    ask(&app, &fleet, Command::ReclaimSlots { fleet: fleet.clone(), slots }).await
+    ask(&app, &fleet, &headers, Command::ReclaimSlots { fleet: fleet.clone(), slots }).await
 }
 
 /// `POST /v1/fleets/{fleet}/recall`: the red button.
@@ -66,18 +90,28 @@ pub async fn recall(
     State(app): Shared,
     Id(fleet): Id<FleetId>,
     _: NoQuery,
+    headers: HeaderMap,
     body: Document,
 ) -> Result<Response, ApiError> {
     let slots = parse::recall(&body.value)?;
-    ask(&app, &fleet, Command::RecallFleet { fleet: fleet.clone(), slots }).await
+    ask(&app, &fleet, &headers, Command::RecallFleet { fleet: fleet.clone(), slots }).await
 }
 
 /// `POST /v1/fleets/{fleet}/release`.
-pub async fn release(State(app): Shared, Id(fleet): Id<FleetId>, _: NoQuery) -> Result<Response, ApiError> {
-    ask(&app, &fleet, Command::ReleaseFleet { fleet: fleet.clone() }).await
+pub async fn release(
+    State(app): Shared,
+    Id(fleet): Id<FleetId>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    ask(&app, &fleet, &headers, Command::ReleaseFleet { fleet: fleet.clone() }).await
 }
 
-async fn ask(app: &App, fleet: &FleetId, command: Command) -> Result<Response, ApiError> {
+async fn ask(app: &App, fleet: &FleetId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
+    if headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH) {
+        app.catch_up().await?;
+        ensure_unchanged(headers, show(app, fleet).map(|shown| etag(&shown)).as_deref())?;
+    }
     let decision = submit::command(app, command).await?;
     let target = Target { kind: "fleet", name: fleet.as_str() };
     decided(decision, target, &format!("/v1/fleets/{fleet}"), || answer(app, fleet))
@@ -96,9 +130,14 @@ pub async fn demand(
         Some(sequence) => (sequence, publish(&app, &fleet, sequence, signal.demand).await?),
         None => publish_numbered(&app, &fleet, signal.demand).await?,
     };
-    let (code, status) =
-        if published.accepted { (StatusCode::OK, "accepted") } else { (StatusCode::ACCEPTED, "undecided") };
-    Ok((code, Json(wire::DemandTaken { status, fleet, sequence, needed: published.needed })).into_response())
+    let (code, status) = if published.accepted {
+        (StatusCode::OK, DemandState::Accepted)
+    } else {
+        (StatusCode::ACCEPTED, DemandState::Undecided)
+    };
+    let taken =
+        api::DemandTaken { status: status.into(), fleet: fleet.to_string(), sequence, needed: published.needed };
+    Ok((code, Json(taken)).into_response())
 }
 
 /// A signal that is durable.
@@ -154,16 +193,33 @@ fn taken_sequence(app: &App, fleet: &FleetId) -> Option<u64> {
 }
 
 /// `GET /v1/slots`.
-pub async fn slots(State(app): Shared, _: NoQuery) -> Json<wire::Slots> {
-    Json(wire::Slots { slots: convert::slots(app.read().state()) })
+pub async fn slots(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<api::Slots>, ApiError> {
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "fleet", "server", "job", "state"])?;
+    let listing = Listing::<SlotId>::parse(&query, "slots")?;
+    let fleet = query.get("fleet", "the name of a fleet", |text| text.parse::<FleetId>().ok())?;
+    let server = query.get("server", "the name of a server", |text| text.parse::<ServerId>().ok())?;
+    let job = query.get("job", "the id of a job", |text| text.parse::<JobId>().ok())?;
+    let states: Vec<&str> = SlotState::ALL.iter().map(|state| state.as_str()).collect();
+    let state = query.get("state", &format!("one of {}", states.join(", ")), SlotState::parse)?;
+    let model = app.read();
+    let wanted = convert::slots(model.state()).filter(|(id, slot)| {
+        fleet.as_ref().is_none_or(|fleet| slot.fleet.as_deref() == Some(fleet.as_str()))
+            && server.as_ref().is_none_or(|server| id.server == *server)
+            && job.as_ref().is_none_or(|job| slot.job.as_deref() == Some(job.as_str()))
+            && state.is_none_or(|state| slot.state.known() == Some(&state))
+    });
+    let (slots, next_cursor) = listing.page(wanted);
+    Ok(Json(api::Slots { slots, next_cursor }))
+}
+
+fn show(app: &App, name: &FleetId) -> Option<api::Fleet> {
+    let model = app.read();
+    model.state().fleet(name).map(|fleet| convert::fleet(model.state(), name, fleet))
 }
 
 fn answer(app: &App, name: &FleetId) -> Result<Response, ApiError> {
-    let shown = {
-        let model = app.read();
-        model.state().fleet(name).map(|fleet| convert::fleet(model.state(), name, fleet))
-    };
-    shown.map(|fleet| Json(fleet).into_response()).ok_or_else(|| not_found(app, name))
+    let fleet = show(app, name).ok_or_else(|| not_found(app, name))?;
+    Ok(([(header::ETAG, etag(&fleet))], Json(fleet)).into_response())
 }
 
 pub(super) async fn ensure_known(app: &App, fleet: &FleetId) -> Result<(), ApiError> {

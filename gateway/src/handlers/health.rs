@@ -3,21 +3,21 @@
 use super::Shared;
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
-use crate::wire;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use ebb_telemetry::metrics;
 use events_log::Stream;
+use gateway_api::Health;
 use std::time::Duration;
 
 /// Longest wait for the log in a readiness check: probes usually give up after a second.
 const LOG_WAIT: Duration = Duration::from_millis(900);
 
 /// `GET /healthz`: alive.
-pub async fn alive() -> Json<wire::Health> {
-    Json(wire::Health { status: "ok" })
+pub async fn alive() -> Json<Health> {
+    Json(Health { status: "ok".to_owned() })
 }
 
 /// `GET /metrics`: everything that this process counts and measures, as Prometheus reads it.
@@ -26,7 +26,7 @@ pub async fn metrics() -> impl IntoResponse {
 }
 
 /// `GET /readyz`: the read model has caught up, the log answers, and the gateway is to stay.
-pub async fn ready(State(app): Shared) -> Result<Json<wire::Health>, ApiError> {
+pub async fn ready(State(app): Shared) -> Result<Json<Health>, ApiError> {
     let not_ready = |why: &str| Err(ApiError::new(Kind::NotReady, why));
     if app.leaving.is_cancelled() {
         return not_ready("this gateway is about to stop; ask another one");
@@ -38,7 +38,7 @@ pub async fn ready(State(app): Shared) -> Result<Json<wire::Health>, ApiError> {
         Progress::Following(next) => next,
     };
     match tokio::time::timeout(LOG_WAIT, app.log.end(Stream::Events, app.cell)).await {
-        Ok(Ok(end)) if end >= read => Ok(Json(wire::Health { status: "ok" })),
+        Ok(Ok(end)) if end >= read => Ok(Json(Health { status: "ok".to_owned() })),
         Ok(Ok(_)) => not_ready(
             "the log ends before what was read of it: it was emptied, or an older copy of it took over, and what is answered here may not be in it",
         ),

@@ -2,32 +2,34 @@
 //!
 //! On a job's path the next file is `submit.rs`.
 
-use super::{Id, NoQuery, Shared, decided, undecided};
+use super::{Id, NoQuery, Shared, decided, tagged, undecided};
 use crate::app::App;
 use crate::body::Document;
+use crate::conditions::{ensure_unchanged, has_already};
+use crate::convert::{self, Look};
 use crate::identity::IdempotencyKey;
 use crate::problem::{ApiError, Kind, Target, refused, unknown};
 use crate::query::{Query, job_cursor, parse_job_cursor};
+use crate::ranges::{self, Wanted};
+use crate::rehearsal;
 use crate::submit::{self, Submitted};
-use crate::{convert, rehearsal, wire};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use controller_core::Reasons;
 use controller_core::state::Job;
-use events_schema::JobId;
 use events_schema::command::Command;
 use events_schema::fact::Refusal;
 use events_schema::fields::nearest;
 use events_schema::job::JobSpec;
-use object_store::{ObjectStoreExt, path::Path as StorePath};
+use events_schema::{DatasetName, JobId};
+use gateway_api as api;
+use gateway_api::headers::IDEMPOTENCY_KEY;
+use gateway_api::{JobPhase, paths};
+use object_store::path::Path as StorePath;
+use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use shell::wall_clock;
-
-/// Phases as the API names them.
-const PHASES: [&str; 8] =
-    ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"];
 
 /// Longest beginning of an id; no id is longer.
 const PREFIX_LEN_MAX: usize = 63;
@@ -44,9 +46,11 @@ pub async fn submit(
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
     if dry_run == Some(true) {
-        let document = spec.document();
+        let shown = api::JobSpec::from(&spec);
         let known = rehearsal::of_submit(&app, key.as_ref(), spec, body.digest).await?;
-        return Ok(Json(wire::DryRun { dry_run: true, known, spec: document }).into_response());
+        return Ok(
+            Json(api::DryRun { dry_run: true, known: known.map(|job| job.to_string()), spec: shown }).into_response()
+        );
     }
     match submit::job(&app, key.as_ref(), spec, body.digest).await? {
         Submitted::Created(job) => answer(&app, &job, StatusCode::CREATED),
@@ -57,7 +61,7 @@ pub async fn submit(
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
     const NAME: &str = "Idempotency-Key";
-    let mut values = headers.get_all(NAME).iter();
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let wrong = |expected: &str| {
         ApiError::of_field(Kind::InvalidHeader, NAME, &String::from_utf8_lossy(value.as_bytes()), expected)
@@ -68,29 +72,37 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiErr
     IdempotencyKey::parse(value.as_bytes()).map(Some).ok_or_else(|| wrong(IdempotencyKey::RULE))
 }
 
-/// `GET /v1/jobs?limit=&cursor=&phase=&prefix=`.
-pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wire::JobPage>, ApiError> {
-    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "phase", "prefix"])?;
+/// `GET /v1/jobs`.
+pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<api::JobPage>, ApiError> {
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "phase", "prefix", "name", "dataset"])?;
     let limit = query.limit()?;
     let before = query.get("cursor", "a `next_cursor` of an earlier page, unchanged", parse_job_cursor)?;
-    let phase = query.get("phase", &format!("one of {}", PHASES.join(", ")), |text| {
-        PHASES.into_iter().find(|phase| *phase == text)
-    })?;
+    let phases: Vec<&str> = JobPhase::ALL.iter().map(|phase| phase.as_str()).collect();
+    let phase = query.get("phase", &format!("one of {}", phases.join(", ")), JobPhase::parse)?;
     let prefix = query.get("prefix", "the first characters of an id, for example `job-a`", |text| {
         (1..=PREFIX_LEN_MAX).contains(&text.len()).then(|| text.to_owned())
     })?;
+    let name = query.get("name", "the name of a job, of 1 to 63 characters", |text| {
+        (1..=PREFIX_LEN_MAX).contains(&text.chars().count()).then(|| text.to_owned())
+    })?;
+    let dataset = query.get("dataset", "the name of a dataset", |text| text.parse::<DatasetName>().ok())?;
     let model = app.read();
     let jobs = model
         .job_index
         .newest_before(before)
         .filter_map(|(place, id)| model.state().job(id).map(|job| (place, id, job)));
     let begins = |id: &JobId| prefix.as_ref().is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()));
-    let is_wanted = |id: &JobId, job: &Job| begins(id) && phase.is_none_or(|phase| job.phase.name() == phase);
+    let is_wanted = |id: &JobId, job: &Job| {
+        begins(id)
+            && phase.is_none_or(|phase| convert::phase(&job.phase) == phase)
+            && name.as_ref().is_none_or(|name| job.spec.name == *name)
+            && dataset.as_ref().is_none_or(|dataset| job.spec.dataset == *dataset)
+    };
     let mut wanted = jobs.filter(|(_, id, job)| is_wanted(id, job)).peekable();
-    let mut page = wire::JobPage { jobs: Vec::new(), next_cursor: None };
-    let reasons = Reasons::of(model.state(), wall_clock());
+    let mut page = api::JobPage { jobs: Vec::new(), next_cursor: None };
+    let look = Look::at(model.state(), &model.usages, wall_clock());
     while let Some((place, id, job)) = wanted.next() {
-        page.jobs.push(convert::job(id, job, &reasons, (app.telemetry)(id)));
+        page.jobs.push(convert::job(id, job, &look, (app.telemetry)(id)));
         if page.jobs.len() == limit {
             page.next_cursor = wanted.peek().map(|_| job_cursor(place));
             break;
@@ -99,42 +111,48 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<wi
     Ok(Json(page))
 }
 
-/// `GET /v1/jobs/{id}`, with an ETag that changes with everything but the progress, and is weak therefore.
+/// `GET /v1/jobs/{id}`, with an ETag that changes with everything but running numbers, and is weak therefore.
 pub async fn get(State(app): Shared, Id(job): Id<JobId>, _: NoQuery, headers: HeaderMap) -> Result<Response, ApiError> {
     ensure_known(&app, &job).await?;
-    let response = answer(&app, &job, StatusCode::OK)?;
-    match response.headers().get(header::ETAG) {
-        Some(etag) if matches_etag(&headers, etag) => {
-            Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag.clone())]).into_response())
-        }
-        _ => Ok(response),
-    }
-}
-
-/// `If-None-Match`: a list of tags or `*`; compared weakly, as RFC 9110 §13.1.2 wants.
-fn matches_etag(headers: &HeaderMap, etag: &HeaderValue) -> bool {
-    let Ok(etag) = etag.to_str() else { return false };
-    let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
-    let listed = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    listed.flat_map(|value| value.split(',')).map(str::trim).any(|tag| tag == "*" || opaque(tag) == opaque(etag))
+    let shown = show(&app, &job)?;
+    Ok(tagged(&headers, convert::etag(&shown), shown))
 }
 
 /// `DELETE /v1/jobs/{id}`.
-pub async fn cancel(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Response, ApiError> {
-    ask(&app, &job, Command::CancelJob { job: job.clone() }).await
+pub async fn cancel(
+    State(app): Shared,
+    Id(job): Id<JobId>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    ask(&app, &job, &headers, Command::CancelJob { job: job.clone() }).await
 }
 
 /// `POST /v1/jobs/{id}/suspend`.
-pub async fn suspend(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Response, ApiError> {
-    ask(&app, &job, Command::SuspendJob { job: job.clone() }).await
+pub async fn suspend(
+    State(app): Shared,
+    Id(job): Id<JobId>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    ask(&app, &job, &headers, Command::SuspendJob { job: job.clone() }).await
 }
 
 /// `POST /v1/jobs/{id}/resume`.
-pub async fn resume(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Response, ApiError> {
-    ask(&app, &job, Command::ResumeJob { job: job.clone() }).await
+pub async fn resume(
+    State(app): Shared,
+    Id(job): Id<JobId>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    ask(&app, &job, &headers, Command::ResumeJob { job: job.clone() }).await
 }
 
-async fn ask(app: &App, job: &JobId, command: Command) -> Result<Response, ApiError> {
+async fn ask(app: &App, job: &JobId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
+    if headers.contains_key(header::IF_MATCH) {
+        ensure_known(app, job).await?;
+        ensure_unchanged(headers, Some(&convert::etag(&show(app, job)?)))?;
+    }
     let decision = submit::command(app, command).await?;
     let target = Target { kind: "job", name: job.as_str() };
     decided(decision, target, &path(job), || answer(app, job, StatusCode::OK))
@@ -145,35 +163,70 @@ pub async fn checkpoints(
     State(app): Shared,
     Id(job): Id<JobId>,
     _: NoQuery,
-) -> Result<Json<wire::Checkpoints>, ApiError> {
+) -> Result<Json<api::Checkpoints>, ApiError> {
     ensure_known(&app, &job).await?;
-    let checkpoints = app.read().state().job(&job).map(|job| job.checkpoints.clone());
-    Ok(Json(wire::Checkpoints { checkpoints: checkpoints.unwrap_or_default() }))
+    let checkpoints = app.read().state().job(&job).map(|job| job.checkpoints.iter().map(convert::checkpoint).collect());
+    Ok(Json(api::Checkpoints { checkpoints: checkpoints.unwrap_or_default() }))
 }
 
-/// `GET /v1/jobs/{id}/model`: one safetensors file, streamed from the store.
-pub async fn model(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Response, ApiError> {
+/// `GET /v1/jobs/{id}/model`: one safetensors file, or a part of it, streamed from the store.
+pub async fn model(
+    State(app): Shared,
+    Id(job): Id<JobId>,
+    _: NoQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let outcome = outcome(&app, &job).await?;
+    let etag = format!("\"{}\"", outcome.model_digest);
+    if has_already(&headers, &etag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+    }
     // Not what the outcome says: whatever an earlier build took from a report, a job's model is in one place.
     let key = storage::keys::model(&job);
-    let object = app.store.get(&StorePath::from(key.as_str())).await.map_err(|error| model_unreadable(&key, &error))?;
+    let path = StorePath::from(key.as_str());
+    let unreadable = |error: object_store::Error| model_unreadable(&key, &error);
+    let wanted = match headers.contains_key(header::RANGE) {
+        true => ranges::wanted(&headers, &etag, app.store.head(&path).await.map_err(unreadable)?.size),
+        false => Wanted::Whole,
+    };
+    let range = match wanted {
+        Wanted::Whole => None,
+        Wanted::Part(range) => Some(GetRange::Bounded(range)),
+        Wanted::Beyond { size } => {
+            let asked = headers.get(header::RANGE).and_then(|range| range.to_str().ok()).unwrap_or_default();
+            let expected = format!("bytes of the {size} that the file has");
+            return Err(ApiError::of_field(Kind::RangeBeyond, "Range", asked, expected)
+                .with_header(header::CONTENT_RANGE, &format!("bytes */{size}")));
+        }
+    };
+    let is_part = range.is_some();
+    let object = app.store.get_opts(&path, GetOptions { range, ..GetOptions::default() }).await.map_err(unreadable)?;
+    let (part, size) = (object.range.clone(), object.meta.size);
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (header::CONTENT_LENGTH, object.meta.size.to_string()),
+        (header::CONTENT_LENGTH, (part.end - part.start).to_string()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{job}.safetensors\"")),
-        (header::ETAG, format!("\"{}\"", outcome.model_digest)),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::ETAG, etag),
     ];
-    Ok((headers, Body::from_stream(object.into_stream())).into_response())
+    let mut response = (headers, Body::from_stream(object.into_stream())).into_response();
+    if is_part {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        let told = format!("bytes {}-{}/{size}", part.start, part.end.saturating_sub(1));
+        response.headers_mut().extend(HeaderValue::from_str(&told).ok().map(|told| (header::CONTENT_RANGE, told)));
+    }
+    Ok(response)
 }
 
 /// How a job ended with a model; refused as long as it has none.
-pub(super) async fn outcome(app: &App, job: &JobId) -> Result<wire::Outcome, ApiError> {
+pub(super) async fn outcome(app: &App, job: &JobId) -> Result<api::Outcome, ApiError> {
     ensure_known(app, job).await?;
     let shown = show(app, job)?;
     shown.outcome.ok_or_else(|| {
-        let expected = model_expected(shown.phase);
-        let detail = format!("job `{job}` is {} and has no model; expected it to be {expected}", shown.phase);
-        ApiError::of_field(Kind::ModelNotReady, "phase", shown.phase, expected).saying(detail)
+        let phase = shown.phase.as_str();
+        let expected = model_expected(phase);
+        let detail = format!("job `{job}` is {phase} and has no model; expected it to be {expected}");
+        ApiError::of_field(Kind::ModelNotReady, "phase", phase, expected).saying(detail)
     })
 }
 
@@ -197,14 +250,14 @@ fn model_expected(phase: &str) -> &'static str {
 }
 
 fn path(job: &JobId) -> String {
-    format!("/v1/jobs/{job}")
+    paths::with(paths::JOB, job.as_str())
 }
 
-fn show(app: &App, id: &JobId) -> Result<wire::Job, ApiError> {
+fn show(app: &App, id: &JobId) -> Result<api::Job, ApiError> {
     let telemetry = (app.telemetry)(id);
     let model = app.read();
     let job = model.state().job(id).ok_or_else(|| not_found(model.state(), id))?;
-    Ok(convert::job(id, job, &Reasons::of(model.state(), wall_clock()), telemetry))
+    Ok(convert::job(id, job, &Look::at(model.state(), &model.usages, wall_clock()), telemetry))
 }
 
 fn answer(app: &App, id: &JobId, status: StatusCode) -> Result<Response, ApiError> {
@@ -250,22 +303,4 @@ fn not_found(state: &controller_core::State, job: &JobId) -> ApiError {
 fn shares_start(known: &str, given: &str) -> bool {
     const SHARED_LEN_MIN: usize = 8;
     known.bytes().zip(given.bytes()).take_while(|(a, b)| a == b).count() >= SHARED_LEN_MIN
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn if_none_match_takes_lists_weak_tags_and_stars() {
-        let etag = HeaderValue::from_static("W/\"abc\"");
-        let matches = |value: &'static str| {
-            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))]);
-            matches_etag(&headers, &etag)
-        };
-        assert!(matches("\"abc\"") && matches("\"x\", W/\"abc\"") && matches("*"));
-        assert!(!matches("\"x\"") && !matches("abc") && !matches(""));
-        assert!(!matches_etag(&HeaderMap::new(), &etag));
-    }
 }

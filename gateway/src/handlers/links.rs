@@ -7,30 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, header};
 use events_schema::JobId;
+use gateway_api::LinkedFile;
 use object_store::{ObjectStoreExt, path::Path as StorePath};
-use serde::Serialize;
-
-/// A file in the store, readable by a link for a while.
-#[derive(Debug, Serialize)]
-pub struct LinkedFile {
-    /// Where its bytes are read, by GET, without any header.
-    url: SecretUrl,
-    /// When the link stops being good, RFC 3339.
-    expires_at: String,
-    /// Its size.
-    bytes: u64,
-}
-
-/// A URL that is not printed by accident.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct SecretUrl(String);
-
-impl std::fmt::Debug for SecretUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("…")
-    }
-}
 
 /// `GET /v1/jobs/{id}/model/link`.
 pub async fn model(
@@ -53,6 +31,6 @@ pub async fn model(
         return Err(ApiError::new(Kind::NoLinks, detail));
     };
     let expires_at = humantime::format_rfc3339_seconds(link.expires_at()).to_string();
-    let file = LinkedFile { url: SecretUrl(link.url().to_owned()), expires_at, bytes };
+    let file = LinkedFile { url: link.url().to_owned(), expires_at, bytes };
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(file)))
 }

@@ -5,34 +5,34 @@ use super::jobs::ensure_known;
 use super::{Id, NoQuery, Shared};
 use crate::problem::{ApiError, Kind};
 use crate::query::{Query, number};
-use crate::wire;
 use axum::Json;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use events_public::rfc3339;
 use events_schema::{ExecutorId, IdError, JobId};
+use gateway_api::{Log, Logs};
 use storage::logs::{LOG_CHUNK_BYTES, LogPiece, pieces_of_job, read_piece};
 use storage::retry::StoreFault;
 
 /// Pieces (256 KiB each) in one answer.
 const PIECES_PER_ANSWER: usize = 4;
 /// The place of the first byte of an answer; later than asked for if what was there is gone.
-const FROM: &str = "ebb-log-from";
+const FROM: &str = gateway_api::headers::LOG_FROM;
 /// The place behind its last byte: where to go on.
-const NEXT: &str = "ebb-log-next";
+const NEXT: &str = gateway_api::headers::LOG_NEXT;
 
 /// `GET /v1/jobs/{id}/logs`.
-pub async fn list(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Json<wire::Logs>, ApiError> {
+pub async fn list(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Json<Logs>, ApiError> {
     ensure_known(&app, &job).await?;
     let pieces = pieces_of_job(&app.store, &job).await.map_err(|fault| store_away(&fault))?;
     let of_one = pieces.chunk_by(|a, b| a.executor == b.executor);
-    Ok(Json(wire::Logs { logs: of_one.filter_map(log).collect() }))
+    Ok(Json(Logs { logs: of_one.filter_map(log).collect() }))
 }
 
-fn log(pieces: &[LogPiece]) -> Option<wire::Log> {
+fn log(pieces: &[LogPiece]) -> Option<Log> {
     let (first, last) = (pieces.first()?, pieces.last()?);
-    Some(wire::Log {
-        executor: first.executor.clone(),
+    Some(Log {
+        executor: first.executor.to_string(),
         number: first.executor.number,
         from: place(first.chunk),
         to: place(last.chunk).saturating_add(last.bytes),

@@ -11,15 +11,17 @@ pub mod logs;
 pub mod server;
 
 use crate::app::App;
+use crate::conditions::has_already;
 use crate::problem::{ApiError, Kind, Target, refused};
 use crate::submit::Decision;
-use crate::wire;
 use axum::Json;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use events_schema::{CommandId, IdError};
+use gateway_api::{CommandState, Undecided, paths};
+use serde::Serialize;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -55,6 +57,14 @@ impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
+/// What a reader of one thing gets: the thing with its tag, or that it has this already.
+fn tagged(headers: &HeaderMap, etag: String, shown: impl Serialize) -> Response {
+    if has_already(headers, &etag) {
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
+    }
+    ([(header::ETAG, etag)], Json(shown)).into_response()
+}
+
 /// The answer to a command about `target`: what it is now, why not, or that nobody has decided yet.
 fn decided(
     decision: Decision,
@@ -73,13 +83,14 @@ fn decided(
 fn undecided(id: &str, command: CommandId, path: &str) -> Response {
     /// Seconds after which looking again makes sense.
     const LOOK_AFTER_S: &str = "2";
-    let location = format!("/v1/commands/{command}");
-    let body = wire::Undecided {
+    let location = paths::with(paths::COMMAND, command.as_str());
+    let body = Undecided {
         id: id.to_owned(),
-        command,
-        status: "undecided",
+        command: command.to_string(),
+        status: CommandState::Undecided.into(),
         path: path.to_owned(),
-        detail: "the command is recorded for good, but no controller has decided about it yet; look at `location` in a moment",
+        detail: "the command is recorded for good, but no controller has decided about it yet; look at `location` in a moment"
+            .to_owned(),
     };
     let headers = [(header::LOCATION, location), (header::RETRY_AFTER, LOOK_AFTER_S.to_owned())];
     (StatusCode::ACCEPTED, headers, Json(body)).into_response()

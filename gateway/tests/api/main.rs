@@ -5,6 +5,7 @@
 mod support;
 
 mod calls;
+mod contract;
 mod doors;
 mod events;
 mod fleets;

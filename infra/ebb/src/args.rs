@@ -46,6 +46,12 @@ pub struct Cli {
     /// Service to talk to.
     #[arg(long, global = true, default_value = "http://127.0.0.1:7878")]
     pub url: String,
+    /// File with the credential that a proxy before the service asks for; sent as a bearer token, over https or within this machine only
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub credential_file: Option<PathBuf>,
+    /// Certificates (PEM) of authorities that are trusted beside the system's, for https
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
     /// File with settings; `ebb config show` lists them and names the file.
     #[arg(long, global = true, value_name = "FILE", env = "EBB_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,

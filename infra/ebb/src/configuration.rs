@@ -31,6 +31,8 @@ const fn key(name: &'static str, flags: &'static [(&'static str, &'static str)])
 /// Every setting.
 const KEYS: &[Key] = &[
     key("url", &[("", "url")]),
+    key("credential_file", &[("", "credential_file")]),
+    key("ca_file", &[("", "ca_file")]),
     key("output", &[("", "output"), ("model get", "output")]),
     key("log.format", &[("", "log_format")]),
     key(
@@ -106,9 +108,9 @@ impl Configuration {
         for key in KEYS {
             let variable = variable(key.name);
             let Some(value) = environment(&variable).filter(|value| !value.is_empty()) else { continue };
-            let value = value
-                .into_string()
-                .map_err(|value| Failure::Usage(format!("{variable} is {value:?}, which is no UTF-8 text")))?;
+            let value = value.into_string().map_err(|value| {
+                Failure::Usage(format!("{variable} is `{}`, which is no UTF-8 text", value.to_string_lossy()))
+            })?;
             let values = if repeats(key) { value.split(',').map(str::to_owned).collect() } else { vec![value] };
             settings.insert(key.name, Setting { values, source: Source::Variable(variable) });
         }
@@ -304,8 +306,8 @@ fn ensure_known(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
     let nearest = known.max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)));
-    let hint = nearest.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    Failure::Usage(format!("{what} is no setting of Ebb{hint} `ebb config show` lists all"))
+    let hint = nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default();
+    Failure::Usage(format!("{what} is no setting of Ebb{hint}; `ebb config show` lists all"))
 }
 
 fn wrong(key: &str, source: &Source, value: &str, expected: &str) -> Failure {
@@ -423,7 +425,11 @@ mod tests {
     #[test]
     fn wrong_names_and_values_are_told_by_their_own_name() {
         for (file, variables, parts) in [
-            (Some("[gateway]\nlisen = \"x\""), &[][..], &["`gateway.lisen` in", "did you mean `gateway.listen`?"][..]),
+            (
+                Some("[gateway]\nlisen = \"x\""),
+                &[][..],
+                &["`gateway.lisen` in", "(did you mean `gateway.listen`?)"][..],
+            ),
             (Some("[gateway]\nlisten = \"x\""), &[], &["`gateway.listen` in", "is `x`", "invalid socket address"]),
             (Some("[gateway]\nlisten = [\"x\", \"y\"]"), &[], &["expected one text"]),
             (Some("[gateway]\nallow_anyone = \"perhaps\""), &[], &["expected true or false"]),

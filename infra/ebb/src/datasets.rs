@@ -2,12 +2,12 @@
 //! it wrote by key and digest, so no rows pass through the gateway.
 
 use crate::args::{ImportArgs, ImportFormat, RegisterArgs};
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, names, table};
 use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
+use gateway_client::{Client, ClientError};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -25,8 +25,7 @@ type Store = Arc<dyn object_store::ObjectStore>;
 
 /// `ebb dataset list`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer: Value = client.get("/v1/datasets").await?;
-    print_datasets(output, &answer["datasets"].as_array().cloned().unwrap_or_default());
+    print_datasets(output, &client.list("/v1/datasets", "datasets").await?);
     Ok(())
 }
 
@@ -118,7 +117,7 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
     let server: Value = client.get("/v1/server").await?;
     let address = server["store_url"]
         .as_str()
-        .ok_or_else(|| Failure::Answer { url: client.base().to_owned(), what: "no store_url".to_owned() })?;
+        .ok_or_else(|| ClientError::Answer { url: client.base().to_owned(), what: "no store_url".to_owned() })?;
     let store = storage::open_store(address)
         .map_err(|e| Failure::local("the service's object store cannot be opened from here", e))?;
     let imported = convert(&store, args).await?;
@@ -134,7 +133,7 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
 pub async fn register_metadata(client: &Client, dataset: &DatasetInfo) -> Result<Value, Failure> {
     let body =
         json!({"name": dataset.name, "metadata_key": dataset.metadata_key, "metadata_digest": dataset.metadata_digest});
-    client.register(&body).await
+    Ok(client.register(&body).await?)
 }
 
 /// Refuses options of another format by name, instead of doing something else than what was asked.

@@ -1,12 +1,12 @@
 //! `ebb demand follow`: publishes what a fleet needs from the metrics that Prometheus has of its servers. Asks, looks and publishes
 //! within time limits; the formulas, the hysteresis and what silence means are in the crate `gateway-demand`.
 
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Output, advise, line};
 use crate::roles::signals::Signals;
 use clap::{Args, ValueEnum};
 use events_schema::{FleetId, TimeMs};
+use gateway_client::Client;
 use gateway_demand::{
     FleetView, Follower, Formula, Input, OnSilence, Reading, Settings, Source, Standing, Step, Wish, sample,
 };
@@ -243,7 +243,8 @@ impl Following<'_> {
 
     async fn publish(&self, needed: u32) -> Result<(), Failure> {
         let path = format!("/v1/fleets/{}/demand", self.args.fleet);
-        self.client.post(&path, &json!({ "needed": needed })).await.map(drop)
+        self.client.post(&path, &json!({ "needed": needed })).await?;
+        Ok(())
     }
 
     fn say(&mut self, step: Step, now: TimeMs) {

@@ -1,11 +1,10 @@
 //! `ebb events`: what happened, from the log. One line an event for people, one CloudEvent a line for programs.
 
 use crate::args::EventsArgs;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Output, line, names};
-use crate::sse::Follower;
 use crate::{find, wire};
+use gateway_client::{Client, Follower};
 use serde_json::Value;
 
 /// The cursor before the first event; a stream without one begins with what happens next.

@@ -3,13 +3,13 @@
 //! All of it is read from the log's public events. What is decided together is one batch there, so its events have one time and one OFFSET in
 //! their ids: that is what "the same moment" means, and nothing here guesses.
 
-use crate::client::Client;
 use crate::event_list;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, json, line, listed};
 use crate::sentences::{kind, sentence};
 use crate::wire::{self, Job, words};
+use gateway_client::Client;
 use serde_json::{Value, json};
 
 /// Decisions told, the newest of them: a screen or two; each costs a request at most.
@@ -129,7 +129,7 @@ fn document(record: &Value, earlier: usize, told: &[(&Value, Vec<Value>)]) -> Va
 
 fn print(record: &Value, earlier: usize, told: &[(&Value, Vec<Value>)]) -> Result<(), Failure> {
     let job: Job = wire::read(record)?;
-    let waits = job.reason.as_ref().map(|reason| words(&reason["waits"])).filter(|waits| !waits.is_empty());
+    let waits = job.reason.as_ref().map(|reason| words(&reason.waits)).filter(|waits| !waits.is_empty());
     let waits = waits.map(|waits| format!("; now it waits for {waits}")).unwrap_or_default();
     line(format!("{} is {} on {} slots{waits}", job.id, job.phase, job.slots.len()));
     if earlier > 0 {

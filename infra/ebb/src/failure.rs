@@ -2,7 +2,7 @@
 //!
 //! Decides nothing; commands return a [`Failure`], `lib.rs` prints it and exits with its code.
 
-use serde::Deserialize;
+use gateway_client::ClientError;
 use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
@@ -31,99 +31,17 @@ pub mod exit_code {
     pub const INTERRUPTED: u8 = 130;
 }
 
-/// The status of an answer that may be another one later.
-const UNAVAILABLE: u16 = 503;
-
 /// The phase of a job that waits for its user.
 const SUSPENDED: &str = "suspended";
 /// The phase of a job that its user ended.
 const CANCELLED: &str = "cancelled";
 
-/// A refusal of the service (RFC 9457).
-#[derive(Debug, Clone, Deserialize)]
-pub struct Problem {
-    /// Stable kind of the refusal, a URL.
-    #[serde(rename = "type", default)]
-    pub kind: String,
-    /// The kind in words.
-    #[serde(default)]
-    pub title: String,
-    /// HTTP status.
-    #[serde(default)]
-    pub status: u16,
-    /// What was wrong this time, and what would be right.
-    #[serde(default)]
-    pub detail: String,
-    /// Field by field, where the body was wrong.
-    #[serde(default)]
-    pub problems: Vec<FieldProblem>,
-}
-
-/// One wrong field of a refused body.
-#[derive(Debug, Clone, Deserialize)]
-pub struct FieldProblem {
-    /// Path of the field.
-    #[serde(default)]
-    pub field: String,
-    /// Its value as given.
-    #[serde(default)]
-    pub value: String,
-    /// What would be right.
-    #[serde(default)]
-    pub expected: String,
-}
-
-impl From<&FieldProblem> for events_schema::fields::Problem {
-    fn from(problem: &FieldProblem) -> Self {
-        let FieldProblem { field, value, expected } = problem.clone();
-        Self { field, value, expected }
-    }
-}
-
 /// Why a command ended without success.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// No service answered. Retry once it runs.
-    #[error("cannot reach Ebb at {url}")]
-    Unreachable {
-        /// Where it was looked for.
-        url: String,
-        /// What the connection said.
-        #[source]
-        source: reqwest::Error,
-    },
-    /// A request went out, or began to, and no whole answer came back. Look before sending it again.
-    #[error("{}", no_answer_text(.url, *.within, *.may_have_effect))]
-    NoAnswer {
-        /// What was asked.
-        url: String,
-        /// How long it was waited for; nothing if the connection broke.
-        within: Option<Duration>,
-        /// Whether the request asks for a change.
-        may_have_effect: bool,
-        /// What the connection said.
-        #[source]
-        source: reqwest::Error,
-    },
-    /// The service refused. Stop; the problem says what would be right.
-    #[error("{}", problem_text(.0))]
-    Refused(Box<Problem>),
-    /// It is recorded for good, but no controller has decided about it within the time that the service waits. Look later.
-    #[error("this is recorded about `{id}`, but no controller has decided about it yet (command {command})")]
-    Undecided {
-        /// The job, fleet or dataset it is about.
-        id: String,
-        /// The command.
-        command: String,
-    },
-    /// Something answered that does not speak Ebb's API. Stop.
-    #[error("what answers at {url} does not speak Ebb's API: {what}")]
-    Answer {
-        /// What was asked.
-        url: String,
-        /// What is wrong with the answer.
-        what: String,
-    },
+    /// The service did not do what it was asked.
+    #[error(transparent)]
+    Service(#[from] ClientError),
     /// No such thing. Stop.
     #[error("there is no {kind} `{text}`")]
     NotFound {
@@ -215,8 +133,9 @@ impl Failure {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Unreachable { .. } => exit_code::UNREACHABLE,
-            Self::Refused(_) => exit_code::REFUSED,
+            Self::Service(ClientError::Unreachable { .. }) => exit_code::UNREACHABLE,
+            Self::Service(ClientError::Refused(_)) => exit_code::REFUSED,
+            Self::Service(ClientError::Options(_)) => exit_code::USAGE,
             Self::NoModel { phase, .. } => match phase.as_str() {
                 CANCELLED => exit_code::JOB_CANCELLED,
                 SUSPENDED => exit_code::JOB_SUSPENDED,
@@ -226,12 +145,7 @@ impl Failure {
             Self::Usage(_) => exit_code::USAGE,
             Self::Thresholds { .. } => exit_code::THRESHOLD,
             Self::Interrupted => exit_code::INTERRUPTED,
-            Self::NoAnswer { .. }
-            | Self::Undecided { .. }
-            | Self::Answer { .. }
-            | Self::NotFound { .. }
-            | Self::Ambiguous { .. }
-            | Self::Local { .. } => exit_code::FAILED,
+            Self::Service(_) | Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Local { .. } => exit_code::FAILED,
         }
     }
 
@@ -239,7 +153,7 @@ impl Failure {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         match self {
-            Self::Refused(problem) => problem.status == 404,
+            Self::Service(failure) => failure.is_not_found(),
             Self::NotFound { .. } => true,
             _ => false,
         }
@@ -249,28 +163,14 @@ impl Failure {
     /// repeated may be.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        match self {
-            Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
-            Self::Refused(problem) => problem.status == UNAVAILABLE,
-            _ => false,
-        }
+        matches!(self, Self::Service(failure) if failure.may_pass())
     }
 
     /// What its user can do next.
     #[must_use]
     pub fn next_step(&self) -> Option<String> {
         match self {
-            Self::Unreachable { .. } => {
-                Some("start it with `ebb up`, or say where it runs with --url or EBB_URL".to_owned())
-            }
-            Self::NoAnswer { may_have_effect: true, .. } => Some(
-                "look whether it was done (`ebb jobs`, `ebb dataset list`, `ebb fleets`) before sending it again"
-                    .to_owned(),
-            ),
-            Self::NoAnswer { .. } => Some("try again; the service may be busy or just restarting".to_owned()),
-            Self::Undecided { command, .. } => Some(format!(
-                "it will be decided once a controller runs; GET /v1/commands/{command} tells, do not send it again"
-            )),
+            Self::Service(failure) => next_step_of(failure),
             Self::NotFound { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
             Self::NotFound { kind, .. } => Some(format!("`ebb {kind}s` lists what there is")),
             Self::Ambiguous { .. } => Some("type more of it".to_owned()),
@@ -281,8 +181,7 @@ impl Failure {
             }
             Self::Local { next, .. } => next.clone(),
             Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
-            Self::Answer { .. } => Some("check that --url or EBB_URL points to an Ebb of this version".to_owned()),
-            Self::Refused(_) | Self::Thresholds { .. } | Self::Interrupted => None,
+            Self::Thresholds { .. } | Self::Interrupted => None,
         }
     }
 
@@ -303,6 +202,29 @@ impl Failure {
     }
 }
 
+/// What its user can do about a service that did not do what it was asked.
+fn next_step_of(failure: &ClientError) -> Option<String> {
+    let text = match failure {
+        ClientError::Unreachable { .. } => "start it with `ebb up`, or say where it runs with --url or EBB_URL",
+        ClientError::NoAnswer { may_have_effect: true, .. } => {
+            "look whether it was done (`ebb jobs`, `ebb dataset list`, `ebb fleets`) before sending it again"
+        }
+        ClientError::NoAnswer { .. } => "try again; the service may be busy or just restarting",
+        ClientError::Undecided { command, .. } => {
+            return Some(format!(
+                "it will be decided once a controller runs; GET /v1/commands/{command} tells, do not send it again"
+            ));
+        }
+        ClientError::Answer { .. } => "check that --url or EBB_URL points to an Ebb of this version",
+        ClientError::Options(_) => "`ebb help COMMAND` shows how it is used",
+        ClientError::File { .. } => "name a file that can be read",
+        ClientError::Refused(_) | ClientError::SetUp(_) | ClientError::Sink(_) | ClientError::NoChance(_) => {
+            return None;
+        }
+    };
+    Some(text.to_owned())
+}
+
 /// Candidates of an ambiguous abbreviation that are shown.
 const CANDIDATES_SHOWN: usize = 6;
 
@@ -314,49 +236,9 @@ fn shown(candidates: &[String]) -> String {
     text
 }
 
-fn no_answer_text(url: &str, within: Option<Duration>, may_have_effect: bool) -> String {
-    let what = match within {
-        Some(within) => format!("no answer of {url} within {within:?}"),
-        None => format!("the connection broke before {url} had answered"),
-    };
-    if may_have_effect { format!("{what}; the request may still have an effect") } else { what }
-}
-
-fn problem_text(problem: &Problem) -> String {
-    let mut text = if problem.title.is_empty() {
-        format!("refused with status {}", problem.status)
-    } else {
-        problem.title.clone()
-    };
-    // What is said of a single field, the detail says as a sentence.
-    if problem.problems.len() < 2 {
-        if !problem.detail.is_empty() {
-            text.push_str(": ");
-            text.push_str(&problem.detail);
-        }
-        return text;
-    }
-    for field in &problem.problems {
-        text.push_str(&format!("\n  {}", events_schema::fields::Problem::from(field)));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_refusal_shows_every_field() {
-        let body = r#"{"type":"https://ebb.dev/problems/invalid-job","title":"the job is not valid","status":400,"detail":"two problems",
-            "problems":[{"field":"workers.max","value":"0","expected":"a whole number from 1 to 256"},{"field":"","value":"3","expected":"an object"}]}"#;
-        let problem: Problem = serde_json::from_str(body).expect("a problem");
-        let text = Failure::Refused(Box::new(problem)).to_string();
-        assert_eq!(
-            text,
-            "the job is not valid\n  `workers.max` is 0; expected a whole number from 1 to 256\n  the body is 3; expected an object"
-        );
-    }
 
     #[test]
     fn each_kind_has_its_own_exit_code() {
@@ -374,13 +256,6 @@ mod tests {
             [late.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()],
             [8, 2, 1]
         );
-    }
-
-    #[test]
-    fn a_service_that_is_not_ready_may_be_asked_again() {
-        let refused =
-            |status| Failure::Refused(Box::new(Problem { status, ..serde_json::from_str("{}").expect("a problem") }));
-        assert!(refused(503).may_pass() && !refused(409).may_pass() && !Failure::plain("x").may_pass());
     }
 
     #[test]

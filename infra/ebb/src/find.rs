@@ -1,7 +1,7 @@
 //! From what a user types to what exists: ids may be cut to a unique beginning, and the nearest is named when nothing fits.
 
-use crate::client::Client;
 use crate::failure::Failure;
+use gateway_client::Client;
 use serde_json::Value;
 
 /// Similarity (Jaro-Winkler) above which a name is worth suggesting; the limit that clap uses.

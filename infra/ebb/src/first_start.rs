@@ -2,11 +2,11 @@
 //!
 //! Goes over the HTTP API like any client; looks first, so a later start changes nothing its user has changed since.
 
-use crate::client::{Body, Client};
 use crate::datasets::register_metadata;
 use crate::failure::Failure;
 use crate::wire::{self, Fleet};
 use events_schema::{ServerId, SlotId};
+use gateway_client::{Body, Client, ClientError};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub async fn prepare(client: &Client, store_url: &str, server: &ServerId, slots:
 
 async fn put_fleet(client: &Client, server: &ServerId, slots: u16) -> Result<Value, Failure> {
     let body = json!({"servers": [{"server": server, "slots": slots}], "offers": "by_demand", "reclaim_deadline_ms": RECLAIM_DEADLINE_MS});
-    client.send(Method::PUT, &format!("/v1/fleets/{LOCAL_FLEET}"), Some(Body::json(&body)), &[]).await
+    Ok(client.send(Method::PUT, &format!("/v1/fleets/{LOCAL_FLEET}"), Some(Body::json(&body)), &[]).await?)
 }
 
 async fn register_digits(client: &Client, store_url: &str) -> Result<(), Failure> {
@@ -84,14 +84,14 @@ async fn until_known(client: &Client, slot: &SlotId) -> Result<(), Failure> {
     for _ in 0..LOOKS_MAX {
         match client.get::<Value>("/v1/slots").await {
             Ok(answer) => {
-                let slots: Vec<wire::FleetSlot> = wire::read(&answer["slots"])?;
+                let slots: Vec<wire::Slot> = wire::read(&answer["slots"])?;
                 if slots.iter().any(|s| s.slot == slot && s.class.is_some()) {
                     return Ok(());
                 }
             }
             // The gateway still reads the log.
-            Err(Failure::Refused(problem)) if problem.status == NOT_READY => {}
-            Err(failure) => return Err(failure),
+            Err(ClientError::Refused(problem)) if problem.status == NOT_READY => {}
+            Err(failure) => return Err(failure.into()),
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }

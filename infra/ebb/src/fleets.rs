@@ -1,12 +1,12 @@
 //! Commands about fleets and slots. A fleet speaks with its own controller here; the direct way is in `take_back.rs`.
 
 use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, RecallArgs, SlotsArgs};
-use crate::client::{Body, Client};
 use crate::demand_follow;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, listed, names, pairs, table};
-use crate::wire::{self, Fleet, FleetSlot, words};
+use crate::wire::{self, Fleet, Slot, words};
 use events_schema::FleetId;
+use gateway_client::{Body, Client};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const CLASS_SHOWN: usize = 12;
 
 /// `ebb fleets`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer: Value = client.get("/v1/fleets").await?;
+    let answer = json!({ "fleets": client.list("/v1/fleets", "fleets").await? });
     match output {
         Output::Json => {
             json(&answer);
@@ -126,7 +126,7 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
 
 /// `ebb slots`.
 pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer: Value = client.get("/v1/slots").await?;
+    let answer = json!({ "slots": client.list("/v1/slots", "slots").await? });
     match output {
         Output::Json => {
             json(&answer);
@@ -138,7 +138,7 @@ pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
         }
         Output::Table => {}
     }
-    let slots: Vec<FleetSlot> = wire::read(&answer["slots"])?;
+    let slots: Vec<Slot> = wire::read(&answer["slots"])?;
     line(slot_table(&slots));
     Ok(())
 }
@@ -171,7 +171,7 @@ fn recalled(name: &str, held: u32, slots: usize) -> String {
     format!("keeps {held} of {slots} slots until `ebb fleet release {name}`")
 }
 
-fn slot_table(slots: &[FleetSlot]) -> String {
+fn slot_table(slots: &[Slot]) -> String {
     let rows: Vec<Vec<String>> = slots
         .iter()
         .map(|s| {
@@ -179,7 +179,7 @@ fn slot_table(slots: &[FleetSlot]) -> String {
             vec![
                 s.slot.clone(),
                 s.fleet.clone().unwrap_or_default(),
-                s.state.clone(),
+                s.state.to_string(),
                 s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default(),
                 class,
             ]

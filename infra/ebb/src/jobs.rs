@@ -1,26 +1,22 @@
 //! Commands about jobs: submit, list, show, cancel, suspend, resume, checkpoints, model. Watching is in `watch.rs`.
 
 use crate::args::SubmitArgs;
-use crate::client::{Body, Client};
 use crate::failure::Failure;
 use crate::find;
 use crate::links::Source;
 use crate::output::{Output, StandardOutput, advise, json, line, listed, names, pairs, table};
 use crate::watch::{self, Show, Until};
-use crate::wire::{self, GrowthPaused, Job, LostMember, Metrics, Stall, Straggler, words};
+use crate::wire::{
+    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Sentence, Stall, Straggler, UnreadableCheckpoint,
+    words,
+};
+use gateway_client::{Body, Client, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// Times a submit is sent when nobody answers; safe, because every send carries the same idempotency key.
-const SUBMIT_ATTEMPTS_MAX: u32 = 5;
-/// Pause between two of them: together about the time a service takes to restart.
-const SUBMIT_PAUSE: Duration = Duration::from_millis(500);
-/// Looks at a submit that nobody has decided about, `SUBMIT_PAUSE` apart: about a minute, beyond any take-over of the cell.
-const DECISION_LOOKS_MAX: u32 = 120;
 /// Characters of a digest in a table.
 const DIGEST_SHOWN: usize = 12;
 
@@ -30,8 +26,8 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     if args.dry_run {
         return dry_run(client, output, &body, args.idempotency_key.as_deref()).await;
     }
-    let key = args.idempotency_key.clone().map_or_else(minted_key, Ok)?;
-    let job = post_job(client, &body, &key).await?;
+    let key = args.idempotency_key.clone().map_or_else(fresh_key, Ok)?;
+    let job: Value = client.submit(&body, &key).await?;
     let id = job["id"].as_str().unwrap_or_default().to_owned();
     if !args.wait {
         match output {
@@ -70,32 +66,6 @@ async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>
     Ok(())
 }
 
-/// Submits a spec once, however often it has to be sent.
-pub async fn post_job(client: &Client, body: &Body, key: &str) -> Result<Value, Failure> {
-    let mut attempt = 1;
-    loop {
-        match client.send(Method::POST, "/v1/jobs", Some(body.clone()), &[("idempotency-key", key)]).await {
-            Err(failure) if failure.may_pass() && attempt < SUBMIT_ATTEMPTS_MAX => attempt += 1,
-            Err(Failure::Undecided { id, command }) => return once_decided(client, &id, &command).await,
-            answer => return answer,
-        }
-        tokio::time::sleep(SUBMIT_PAUSE).await;
-    }
-}
-
-/// The job of a submit that is recorded and waits for a controller.
-async fn once_decided(client: &Client, id: &str, command: &str) -> Result<Value, Failure> {
-    for _ in 0..DECISION_LOOKS_MAX {
-        let status: Value = client.get(&format!("/v1/commands/{command}")).await?;
-        match status["status"].as_str() {
-            Some("undecided") => tokio::time::sleep(SUBMIT_PAUSE).await,
-            Some("refused") => return Err(Failure::Refused(Box::new(wire::read(&status["problem"])?))),
-            _ => return client.get(&format!("/v1/jobs/{id}")).await,
-        }
-    }
-    Err(Failure::Undecided { id: id.to_owned(), command: command.to_owned() })
-}
-
 fn read_spec(file: &Path) -> Result<Body, Failure> {
     /// Far above any spec; the service's own limit refuses earlier.
     const SPEC_LEN_MAX: u64 = 4 << 20;
@@ -109,12 +79,6 @@ fn read_spec(file: &Path) -> Result<Body, Failure> {
     // JSON is YAML, so a JSON text on standard input is read well as YAML.
     let is_json = file.extension().is_some_and(|e| e == "json");
     Ok(Body { bytes, content_type: if is_json { "application/json" } else { "application/yaml" } })
-}
-
-fn minted_key() -> Result<String, Failure> {
-    let mut bytes = [0u8; 16];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::local("the system gives no random numbers", e))?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// `ebb jobs`.
@@ -151,11 +115,11 @@ fn row(job: &Job) -> Vec<String> {
         (Some(p), None) => format!("{:.4}", p.loss),
         (None, None) => String::new(),
     };
-    let waits = job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default();
+    let waits = job.reason.as_ref().map(|r| words(&r.waits)).unwrap_or_default();
     vec![
         job.id.clone(),
         job.name.clone(),
-        job.phase.clone(),
+        job.phase.to_string(),
         format!("{}/{}", job.slots.len(), job.workers.max),
         step,
         loss,
@@ -216,16 +180,14 @@ fn describe(job: &Job) -> String {
             p.members
         )
     });
-    let reason = job.reason.as_ref().map(|r| format!("{} (policy {})", words(&r["cause"]), words(&r["policy"])));
-    let scaling = job
-        .last_scaling
-        .as_ref()
-        .map(|s| format!("{} → {} slots at {}: {}", s.from, s.to, words(&s.at), words(&s.cause)));
+    let reason = job.reason.as_ref().map(|r| format!("{} (policy {})", words(&r.cause), r.policy));
+    let scaling =
+        job.last_scaling.as_ref().map(|s| format!("{} → {} slots at {}: {}", s.from, s.to, s.at, words(&s.cause)));
     let outcome = job.outcome.as_ref();
     pairs(&[
         ("id", job.id.clone()),
         ("name", job.name.clone()),
-        ("phase", job.phase.clone()),
+        ("phase", job.phase.to_string()),
         ("failure", job.failure.clone().unwrap_or_default()),
         ("submitted", job.submitted_at.clone()),
         ("slots", job.slots.join(" ")),
@@ -233,15 +195,12 @@ fn describe(job: &Job) -> String {
         ("generation", job.generation.map(|g| g.to_string()).unwrap_or_default()),
         ("progress", progress.unwrap_or_default()),
         ("has these because", reason.unwrap_or_default()),
-        ("waits for", job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default()),
+        ("waits for", job.reason.as_ref().map(|r| words(&r.waits)).unwrap_or_default()),
         ("last scaling", scaling.unwrap_or_default()),
-        (
-            "damaged checkpoint",
-            job.damaged_checkpoints.last().map(crate::wire::DamagedCheckpoint::sentence).unwrap_or_default(),
-        ),
+        ("damaged checkpoint", job.damaged_checkpoints.last().map(DamagedCheckpoint::sentence).unwrap_or_default()),
         (
             "needs another build",
-            job.unreadable_checkpoint.as_ref().map(crate::wire::UnreadableCheckpoint::sentence).unwrap_or_default(),
+            job.unreadable_checkpoint.as_ref().map(UnreadableCheckpoint::sentence).unwrap_or_default(),
         ),
         ("last stall", job.last_stall.as_ref().map(Stall::sentence).unwrap_or_default()),
         ("last loss", job.last_lost_member.as_ref().map(LostMember::sentence).unwrap_or_default()),
@@ -255,7 +214,7 @@ fn describe(job: &Job) -> String {
 }
 
 fn accuracy(metrics: Metrics) -> String {
-    format!("{:.2} % ({} of {})", 100.0 * metrics.accuracy(), metrics.correct, metrics.count)
+    format!("{:.2} % ({} of {})", 100.0 * metrics.accuracy, metrics.correct, metrics.count)
 }
 
 fn next_step(job: &Job) -> String {

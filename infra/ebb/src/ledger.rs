@@ -4,12 +4,12 @@
 //! `executor.assigned` to `executor.gone`. [`Ledger`] is pure; the rest reads and prints.
 
 use crate::args::LedgerArgs;
-use crate::client::Client;
 use crate::event_list;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
 use crate::sentences::kind;
 use events_schema::FleetId;
+use gateway_client::Client;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,14 +1,13 @@
 //! The `ebb` program as a library: every role of the service and the client of its users.
 //!
 //! Reading order: [`args`] (what can be asked), [`mod@configuration`] (where settings come from), [`up`] (the service in one process) and
-//! [`roles`] (its parts, each also alone), [`home`] (a data directory), [`client`]
+//! [`roles`] (its parts, each also alone), [`home`] (a data directory), `gateway-client`
 //! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then [`demo`]
 //! and [`mod@bench`]. Only this crate reads arguments, prints, and ends the process.
 
 pub mod args;
 pub mod bench;
 pub mod brokers;
-pub mod client;
 pub mod configuration;
 mod datasets;
 mod demand_follow;
@@ -33,7 +32,6 @@ mod scratch;
 mod sentences;
 pub mod service;
 pub mod simulate;
-pub mod sse;
 pub mod store;
 pub mod take_back;
 mod top;
@@ -45,10 +43,10 @@ use args::{Cli, Command, ConfigCommand, DatasetCommand, EventCommand, FleetComma
 use args::{ModelCommand, SlotCommand};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
-use client::Client;
 use configuration::Configuration;
 use ebb_telemetry::{Options, Telemetry};
 use failure::Failure;
+use gateway_client::{Client, ClientOptions};
 use jobs::Change;
 use output::Output;
 use std::ffi::OsString;
@@ -148,6 +146,18 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
     ended.map(|()| ExitCode::SUCCESS)
 }
 
+/// How the service is spoken with.
+fn client(cli: &Cli) -> Result<Client, Failure> {
+    let mut options = ClientOptions::default();
+    if let Some(file) = &cli.ca_file {
+        options = options.with_ca_file(file);
+    }
+    if let Some(file) = &cli.credential_file {
+        options = options.with_bearer_file(file)?;
+    }
+    Ok(Client::with(&cli.url, &options)?)
+}
+
 async fn execute(cli: &Cli) -> Result<(), Failure> {
     let output = cli.output;
     match &cli.command {
@@ -163,7 +173,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Store { command } => return store::store(command, output).await,
         _ => {}
     }
-    let client = Client::new(&cli.url)?;
+    let client = client(cli)?;
     match &cli.command {
         Command::Job(args) => job(&client, output, args).await,
         Command::Model { command: ModelCommand::Get { id, file, output, direct } } => {

@@ -1,12 +1,12 @@
 //! Large files straight from the object store: a link from the service, the bytes from the store. A link is a secret while it is good, so
 //! it is printed only where it was asked for and stands in no failure.
 
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, advise, json, line};
 use futures::StreamExt;
-use serde::Deserialize;
+use gateway_api::LinkedFile;
+use gateway_client::Client;
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
@@ -15,14 +15,6 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest silence in the middle of a download.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-
-/// What the service says of a file in its store.
-#[derive(Deserialize)]
-struct Link {
-    url: String,
-    expires_at: String,
-    bytes: u64,
-}
 
 /// Where a model's bytes come from.
 pub enum Source {
@@ -44,14 +36,14 @@ impl Source {
         if !direct {
             return Ok(Self::Service(format!("/v1/jobs/{job}/model")));
         }
-        let Link { url, bytes, .. } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
+        let LinkedFile { url, bytes, .. } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
         Ok(Self::Store(StoreFile { url, bytes }))
     }
 
     /// Writes its bytes to `sink`; how many they were.
     pub async fn download(&self, client: &Client, sink: &mut impl Write) -> Result<u64, Failure> {
         match self {
-            Self::Service(path) => client.download(path, sink).await,
+            Self::Service(path) => Ok(client.download(path, sink).await?),
             Self::Store(file) => file.download(sink).await,
         }
     }
@@ -87,7 +79,7 @@ impl StoreFile {
 /// `ebb model link ID`.
 pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let job = find::job(client, id).await?;
-    let Link { url, expires_at, bytes } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
+    let LinkedFile { url, expires_at, bytes } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
     match output {
         Output::Json => json(&json!({"job": job, "url": url, "expires_at": expires_at, "bytes": bytes})),
         Output::Name => line(url),

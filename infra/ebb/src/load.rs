@@ -1,13 +1,13 @@
 //! `ebb load`: runs a scenario of fleets and jobs against a running service. What is sent when, what is measured and what is drawn is in
 //! `loadtest`; here is only its HTTP, and what is printed.
 
-use crate::client::{Body, Client};
 use crate::failure::Failure;
 use crate::output::{Output, advise, json as print_json, line};
 use crate::roles::signals::unless_interrupted;
-use crate::sse::Follower;
 use clap::{Args, ValueHint};
 use futures::future::BoxFuture;
+use gateway_api::ProblemKind;
+use gateway_client::{Body, Client, ClientError, Follower};
 use loadtest::{CallError, Happened, Loaded, Request, Service};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -18,8 +18,6 @@ use tokio::sync::mpsc;
 
 /// Events read ahead of the run: it takes them as they come.
 const EVENTS_AHEAD_MAX: usize = 4_096;
-/// What ends the type of the problem with a signal that comes after a newer one.
-const OLD_SIGNAL: &str = "old-signal";
 
 /// Examples of `ebb load`.
 pub const HELP: &str = "\
@@ -130,7 +128,7 @@ impl Service for OverHttp {
     }
 }
 
-async fn call(client: &Client, request: Request) -> Result<Value, Failure> {
+async fn call(client: &Client, request: Request) -> Result<Value, ClientError> {
     match request {
         Request::Declare { fleet, body } => {
             client.send(Method::PUT, &format!("/v1/fleets/{fleet}"), Some(Body::json(&body)), &[]).await
@@ -146,10 +144,10 @@ async fn call(client: &Client, request: Request) -> Result<Value, Failure> {
 }
 
 /// What a failure means for a load.
-fn of(failure: &Failure) -> CallError {
+fn of(failure: &ClientError) -> CallError {
     let error = match failure {
-        Failure::Refused(problem) if problem.kind.ends_with(OLD_SIGNAL) => CallError::Overtaken,
-        Failure::Refused(problem) if problem.status < 500 => CallError::Refused(failure.to_string()),
+        ClientError::Refused(problem) if problem.known_kind() == Some(ProblemKind::OldSignal) => CallError::Overtaken,
+        ClientError::Refused(problem) if problem.status < 500 => CallError::Refused(failure.to_string()),
         // It is durable; that it was decided late shows in its events.
         _ => CallError::Unanswered(failure.to_string()),
     };

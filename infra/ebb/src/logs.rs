@@ -4,11 +4,11 @@
 //! Following is asking again: one list a second, and one read for each log that grew.
 
 use crate::args::LogsArgs;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, advise, line, names};
 use crate::wire::{self, Job};
+use gateway_client::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! An `ebb up` (or `ebb agent`) as a child process: started on free ports, killed for real, started again. For the demo, the
 //! benchmarks and the whole-system tests; knows nothing of what they do with it.
 
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::take_back::AgentClient;
+use gateway_client::Client;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -129,7 +129,7 @@ impl Service {
 
     /// A client of its API.
     pub fn client(&self) -> Result<Client, Failure> {
-        Client::new(&self.ready.url)
+        Ok(Client::new(&self.ready.url)?)
     }
 
     /// A client of its agent's own listener.

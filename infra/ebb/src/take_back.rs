@@ -3,10 +3,12 @@
 //! The agent answers when the slots are free; what training then does about it is not this command's business.
 
 use crate::args::TakeBackArgs;
-use crate::failure::{Failure, Problem};
+use crate::failure::Failure;
 use crate::output::{Output, json, line, table};
 use clap::{Args, ValueHint};
 use events_schema::FleetId;
+use gateway_api::Problem;
+use gateway_client::ClientError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
@@ -105,7 +107,7 @@ impl AgentClient {
         let bytes = response.bytes().await.map_err(unreachable)?;
         if !status.is_success() {
             let problem: Problem = serde_json::from_slice(&bytes).map_err(|e| self.strange(&e))?;
-            return Err(Failure::Refused(Box::new(problem)));
+            return Err(ClientError::Refused(Box::new(problem)).into());
         }
         serde_json::from_slice(&bytes).map_err(|e| self.strange(&e))
     }
@@ -115,7 +117,7 @@ impl AgentClient {
     }
 
     fn strange(&self, error: &serde_json::Error) -> Failure {
-        Failure::Answer { url: without_secrets(&self.url), what: error.to_string() }
+        ClientError::Answer { url: without_secrets(&self.url), what: error.to_string() }.into()
     }
 }
 

@@ -1,10 +1,10 @@
 //! `ebb top`: fleets, slots and jobs at a glance, again and again on a terminal, once elsewhere. [`Picture`] is pure; the rest asks and prints.
 
 use crate::args::TopArgs;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, json, line, listed, names, table};
 use crate::wire::{self, Fleet, Job, words};
+use gateway_client::Client;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -147,7 +147,7 @@ fn fleet_row(fleet: &Fleet) -> Vec<String> {
         format!("{}{recalled}", fleet.needed.map(|n| n.to_string()).unwrap_or_default()),
         count(&["offered", "borrowed"]),
         count(&["reclaimed"]),
-        fleet.slots.iter().map(|slot| letter(&slot.state)).collect(),
+        fleet.slots.iter().map(|slot| letter(slot.state.as_str())).collect(),
     ]
 }
 
@@ -156,13 +156,13 @@ fn job_row(job: &Job) -> Vec<String> {
     vec![
         job.id.clone(),
         job.name.clone(),
-        job.phase.clone(),
+        job.phase.to_string(),
         format!("{}/{}", job.slots.len(), job.workers.max),
         of_progress(&|p| format!("{}/{}", p.step, p.steps_total)),
         of_progress(&|p| steps_per_second(p.step_us).map(|rate| format!("{rate:.1}")).unwrap_or_default()),
         of_progress(&|p| format!("{:.0}", p.samples_per_second)),
         of_progress(&|p| format!("{:.4}", p.loss)),
-        job.reason.as_ref().map(|reason| words(&reason["waits"])).unwrap_or_default(),
+        job.reason.as_ref().map(|reason| words(&reason.waits)).unwrap_or_default(),
     ]
 }
 

@@ -4,7 +4,6 @@
 //! Next on a job's path: `gateway/src/routes.rs`.
 
 use crate::args::UpArgs;
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::first_start;
 use crate::home::Home;
@@ -18,6 +17,7 @@ use controller_server::Controller;
 use events_log::LogUrl;
 use events_schema::ServerId;
 use gateway::Gateway;
+use gateway_client::Client;
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

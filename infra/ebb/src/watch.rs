@@ -4,13 +4,13 @@
 //! Reads the job record a few times a second; events tell what happened, the record tells what is.
 
 use crate::args::{Phase, WaitArgs};
-use crate::client::Client;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, line, names, terminal};
 use crate::wire::{
-    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Stall, Straggler, UnreadableCheckpoint, words,
+    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Sentence, Stall, Straggler, UnreadableCheckpoint, words,
 };
+use gateway_client::Client;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub fn model_or_failure(job: &Value) -> Result<(), Failure> {
     if job.phase == "finished" {
         return Ok(());
     }
-    Err(Failure::NoModel { job: job.id, phase: job.phase, reason: job.failure })
+    Err(Failure::NoModel { job: job.id, phase: job.phase.to_string(), reason: job.failure })
 }
 
 /// `ebb wait JOB…`.
@@ -108,7 +108,7 @@ impl Until {
         match self.phase {
             None => stands,
             // Whoever is over comes to no other phase any more.
-            Some(phase) => job.is_over() || phase.is_met_by(&job.phase),
+            Some(phase) => job.is_over() || phase.is_met_by(job.phase.as_str()),
         }
     }
 
@@ -120,7 +120,7 @@ impl Until {
     pub fn judge(&self, record: &Value) -> Result<(), Failure> {
         let job: Job = wire::read(record)?;
         match self.phase {
-            Some(phase) if phase.is_met_by(&job.phase) => Ok(()),
+            Some(phase) if phase.is_met_by(job.phase.as_str()) => Ok(()),
             Some(phase) if job.phase == "finished" => {
                 Err(Failure::plain(format!("job {} finished, and will not be {} any more", job.id, phase.as_str())))
             }
@@ -145,7 +145,7 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
                         failed_looks = 0;
                     }
                     Err(failure) if failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
-                    Err(failure) => return Err(failure),
+                    Err(failure) => return Err(Failure::from(failure)),
                 }
             }
             if views.iter().all(|view| view.ended) {
@@ -245,10 +245,10 @@ fn full_line(job: &Job) -> String {
 /// Everything beside the bar, in one line.
 #[must_use]
 pub fn summary(job: &Job) -> String {
-    let mut parts = vec![job.phase.clone()];
+    let mut parts = vec![job.phase.to_string()];
     if let Some(outcome) = &job.outcome {
         parts.push(format!("loss {:.4}", outcome.train_loss_micro as f64 / 1e6));
-        parts.extend(outcome.metrics.map(|m| format!("accuracy {:.2} %", 100.0 * m.accuracy())));
+        parts.extend(outcome.metrics.map(|m| format!("accuracy {:.2} %", 100.0 * m.accuracy)));
         parts.push(format!("model {}", outcome.model_digest));
         return parts.join("  ");
     }
@@ -259,7 +259,7 @@ pub fn summary(job: &Job) -> String {
     if let Some(s) = &job.last_scaling {
         parts.push(format!("last {}→{} ({})", s.from, s.to, words(&s.cause)));
     }
-    let waits = job.reason.as_ref().map(|r| words(&r["waits"])).unwrap_or_default();
+    let waits = job.reason.as_ref().map(|r| words(&r.waits)).unwrap_or_default();
     if !waits.is_empty() && job.progress.is_none() {
         parts.push(format!("waits for {waits}"));
     }

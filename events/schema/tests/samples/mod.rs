@@ -5,6 +5,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+mod facts;
 mod kinds;
 mod traces;
 
@@ -19,6 +20,7 @@ use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShap
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
 use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
+pub use facts::*;
 pub use kinds::*;
 use serde_json::{Value, json};
 use traces::{span, trace};
@@ -174,163 +176,6 @@ fn telemetry() -> Telemetry {
     }
 }
 
-/// One fact of every kind.
-pub fn facts() -> Vec<Fact> {
-    use Fact::*;
-    vec![
-        JobAccepted {
-            job: job(),
-            tenant: tenant(),
-            command: command_id(),
-            spec: Box::new(spec()),
-            body_digest: Digest([0x55; 32]),
-        },
-        CommandRefused {
-            command: command_id(),
-            subject: "digits".to_owned(),
-            refusal: Refusal::InUse { by: "job-a".to_owned() },
-        },
-        CommandTaken { command: command_id() },
-        JobSuspending { job: job() },
-        JobSuspended { job: job() },
-        JobResumed { job: job() },
-        JobCancelled { job: job() },
-        JobFailed { job: job(), reason: "the dataset has 3 classes: expected 10".to_owned() },
-        JobFinished { job: job(), outcome: outcome() },
-        PlanAdopted {
-            job: job(),
-            slots: vec![slot(0), slot(1)],
-            reason: reason(PlanCause::Gain, Some(WaitCause::Slots { missing: 2 })),
-            from: None,
-        },
-        JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
-        ExecutorAssigned { executor: executor(), slot: slot(1) },
-        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
-        ExecutorLeaving {
-            executor: executor(),
-            deadline: TimeMs(1_770_000_000_000),
-            cause: LeaveCause::Reclaim,
-            verdict: None,
-        },
-        ExecutorGone {
-            executor: executor(),
-            slot: slot(1),
-            exit: ExitCause::Signal(9),
-            verdict: None,
-            awaited_until: None,
-        },
-        GenerationProposed { job: job(), proposal: proposal() },
-        GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
-        GenerationAbandoned { job: job(), generation: Generation(5), cause: AbandonCause::MemberLost, verdict: None },
-        MemberDeparted {
-            job: job(),
-            generation: Generation(4),
-            executor: executor(),
-            leader: ExecutorId { job: job(), number: 8 },
-            step: Step(102),
-        },
-        CheckpointAccepted { job: job(), checkpoint: checkpoint() },
-        CheckpointRetired { job: job(), manifest_key: "jobs/a/checkpoints/50/manifest".to_owned() },
-        JobRestarted { job: job(), from: Step(100) },
-        Evaluated { job: job(), step: Step(150), metrics: metrics() },
-        DatasetRegistered { dataset: dataset() },
-        DatasetRemoved { dataset: DatasetName::parse("digits").unwrap() },
-        FleetDeclared {
-            fleet: fleet(),
-            slots: vec![slot(0), slot(300)],
-            offers: OfferMode::ByDemand,
-            reclaim_deadline_ms: 20_000,
-        },
-        DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
-        FleetRecalled { fleet: fleet(), slots: Recall::Slots(2) },
-        FleetReleased { fleet: fleet() },
-        SignalsRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
-        SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
-        SlotBorrowed { slot: slot(2), fleet: None, job: None },
-        SlotReclaimed {
-            slot: slot(2),
-            deadline: TimeMs(1_770_000_020_000),
-            cause: ReclaimCause::Direct,
-            fleet: None,
-            job: None,
-        },
-        SlotReturned { slot: slot(2), fleet: None, took_ms: None },
-        AgentJoined {
-            server: server(),
-            incarnation: u64::MAX,
-            slots: 8,
-            class: Digest([0x66; 32]),
-            address: "http://10.0.0.1:7002".to_owned(),
-        },
-        AgentGone { server: server() },
-        ReportsTaken { server: server(), incarnation: 12, through: 99 },
-        InputRefused {
-            stream: "commands".to_owned(),
-            offset: Offset(77),
-            reason: "not a record of this stream".to_owned(),
-        },
-        PeersMissing {
-            job: job(),
-            generation: Generation(4),
-            by: executor(),
-            peers: vec![ExecutorId { job: job(), number: 8 }],
-            begun: true,
-        },
-        ReplicaHeld { executor: executor(), step: Step(101) },
-        GenerationStepped {
-            job: job(),
-            generation: Generation(4),
-            step: Step(102),
-            first_step_us: 21_000,
-            usual_step_us: Some(17_600),
-        },
-        JobStalled {
-            job: job(),
-            step: Step(102),
-            cause: StallCause::Unit,
-            blamed: vec![Blamed { executor: executor(), rank: Some(Rank(2)) }],
-            remedy: StallRemedy::WithoutBlamed,
-        },
-        SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
-        GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
-        PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
-        PolicyChosen { policy: "fifo".to_owned() },
-        ServerForgotten { server: server() },
-        JobScaled { job: job(), from: 4, to: 1, cause: PlanCause::Reclaimed, took_ms: 31, pause_us: Some(2_000) },
-        ExecutorStuck { executor: executor(), slot: slot(1) },
-        CheckpointDamaged {
-            job: job(),
-            generation: Generation(4),
-            step: Step(100),
-            object: "k".to_owned(),
-            reason: "gone".to_owned(),
-            instead: Step(50),
-        },
-        ObjectsSwept { objects: 3, bytes: 4_096 },
-        CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
-        MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
-        MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
-        MemberKeepsUp { executor: executor() },
-    ]
-}
-
-/// Facts whose later fields are there.
-pub fn fuller_facts() -> Vec<Fact> {
-    use Fact::*;
-    vec![
-        PlanAdopted { job: job(), slots: vec![slot(0)], reason: reason(PlanCause::Reclaimed, None), from: Some(4) },
-        SlotBorrowed { slot: slot(2), fleet: Some(fleet()), job: Some(job()) },
-        SlotReclaimed {
-            slot: slot(2),
-            deadline: TimeMs(1_770_000_020_000),
-            cause: ReclaimCause::Direct,
-            fleet: Some(fleet()),
-            job: Some(job()),
-        },
-        SlotReturned { slot: slot(2), fleet: Some(fleet()), took_ms: Some(28) },
-    ]
-}
-
 fn commands() -> Vec<Command> {
     use Command::*;
     vec![
@@ -351,33 +196,6 @@ fn commands() -> Vec<Command> {
         RecallFleet { fleet: fleet(), slots: Recall::All },
         ReleaseFleet { fleet: fleet() },
         TellRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
-    ]
-}
-
-fn failure(wave: Option<Wave>) -> Verdict {
-    Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
-}
-
-/// Facts that say what they were judged to be.
-fn judged_facts() -> Vec<Fact> {
-    use Fact::*;
-    let (deadline, cause) = (TimeMs(1_770_000_000_000), LeaveCause::Useless);
-    let wave = Wave { in_a_row: 2, pause_until: TimeMs(1_770_000_002_000) };
-    vec![
-        ExecutorLeaving { executor: executor(), deadline, cause, verdict: Some(failure(Some(wave))) },
-        ExecutorGone {
-            executor: executor(),
-            slot: slot(1),
-            exit: ExitCause::Left,
-            verdict: Some(Verdict::Well),
-            awaited_until: Some(TimeMs(1_770_000_005_000)),
-        },
-        GenerationAbandoned {
-            job: job(),
-            generation: Generation(5),
-            cause: AbandonCause::Deadline,
-            verdict: Some(failure(None)),
-        },
     ]
 }
 

@@ -4,17 +4,16 @@
 use super::Effort;
 use super::row::{Row, Times};
 use crate::brokers::{Bare, Brokers, Loss};
-use crate::client::{Body, Client};
 use crate::demo::screen::Screen;
 use crate::demo::tide::Tide;
 use crate::event_list;
 use crate::failure::Failure;
 use crate::first_start::LOCAL_FLEET;
-use crate::jobs;
 use crate::release::occupied;
 use crate::service::{Service, ServiceOptions};
 use crate::take_back::AgentClient;
-use crate::wire::{self, Job};
+use crate::wire::Job;
+use gateway_client::{Body, Client};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -58,7 +57,7 @@ pub async fn rows(
         "steps": 10_000_000,
         "checkpoint": {"every_steps": 1_000_000_000u64},
     });
-    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document), "bench-brokers").await?)?;
+    let job: Job = client.submit(&Body::json(&document), "bench-brokers").await?;
     let mut tide = Tide::follow(&client, &job.id, &screen);
     tide.until_members(SLOTS).await?;
     let trials = Trials { brokers: &brokers, bare: &bare, client: &client, agent: &agent, prefix: &prefix };
@@ -138,7 +137,7 @@ impl Trials<'_> {
         loop {
             match self.client.post(&path, &json!({ "needed": needed })).await {
                 Ok(_) => return Ok(since.elapsed().as_secs_f64() * 1e3),
-                Err(failure) if since.elapsed() > TRIAL_TIMEOUT => return Err(failure),
+                Err(failure) if since.elapsed() > TRIAL_TIMEOUT => return Err(failure.into()),
                 Err(failure) => eprintln!("measuring: a demand is sent again: {failure}"),
             }
         }

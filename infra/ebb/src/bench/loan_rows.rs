@@ -4,16 +4,15 @@
 use super::Effort;
 use super::row::{Row, Times};
 use super::spans::{Budget, Receiver};
-use crate::client::{Body, Client};
 use crate::demo::screen::Screen;
 use crate::demo::tide::Tide;
 use crate::failure::Failure;
 use crate::first_start::LOCAL_FLEET;
-use crate::jobs;
 use crate::release::{occupied, until_free};
 use crate::service::{Service, ServiceOptions, hang_process, kill_process};
 use crate::take_back::AgentClient;
-use crate::wire::{self, Job};
+use crate::wire::Job;
+use gateway_client::{Body, Client};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,7 +39,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
     let screen = Screen::silent(SLOTS);
-    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document()), "bench-loans").await?)?;
+    let job: Job = client.submit(&Body::json(&document()), "bench-loans").await?;
     let mut tide = Tide::follow(&client, &job.id, &screen);
     tide.until_members(SLOTS).await?;
     tide.until_steps(4 * STEPS_BETWEEN).await?;
@@ -98,7 +97,7 @@ async fn budget(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Budg
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
     let screen = Screen::silent(SLOTS);
-    let job: Job = wire::read(&jobs::post_job(&client, &Body::json(&document()), "bench-spans").await?)?;
+    let job: Job = client.submit(&Body::json(&document()), "bench-spans").await?;
     let mut tide = Tide::follow(&client, &job.id, &screen);
     tide.until_members(SLOTS).await?;
     tide.until_steps(STEPS_BETWEEN).await?;

@@ -4,13 +4,12 @@
 use super::Effort;
 use super::row::Row;
 use super::store_rows::spec;
-use crate::client::{Body, Client};
 use crate::failure::Failure;
-use crate::jobs;
 use crate::service::{Service, ServiceOptions};
-use crate::wire::{self, Job};
+use crate::wire::Job;
 use events_schema::JobId;
 use events_schema::orders::JobOrder;
+use gateway_client::{Body, Client};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -78,7 +77,7 @@ fn document(workers: u16, steps: u64) -> Value {
 /// Step time of a job on the service over its best second, by its executor's own clock.
 async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) -> Result<f64, Failure> {
     let key = format!("bench-step-{workers}-{round}");
-    let job: Job = wire::read(&jobs::post_job(client, &Body::json(&document(workers, steps)), &key).await?)?;
+    let job: Job = client.submit(&Body::json(&document(workers, steps)), &key).await?;
     let begun = Instant::now();
     let mut best_rate = 0.0f64;
     while begun.elapsed() < PATIENCE {

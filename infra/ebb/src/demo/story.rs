@@ -3,14 +3,13 @@
 
 use super::screen::Screen;
 use super::tide::Tide;
-use crate::client::{Body, Client};
 use crate::failure::Failure;
 use crate::first_start::LOCAL_FLEET;
-use crate::jobs;
 use crate::release::{occupied, until_free};
 use crate::service::{Service, kill_process};
 use crate::take_back::AgentClient;
-use crate::wire::{self, Outcome};
+use crate::wire::{Job, Outcome};
+use gateway_client::{Body, Client};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -98,8 +97,7 @@ impl<'a> Story<'a> {
     }
 
     async fn submit(&self, run: &str) -> Result<Tide<'a>, Failure> {
-        let answer = jobs::post_job(&self.client, &Body::json(&job()), &format!("demo-{run}")).await?;
-        let job: wire::Job = wire::read(&answer)?;
+        let job: Job = self.client.submit(&Body::json(&job()), &format!("demo-{run}")).await?;
         Ok(Tide::follow(&self.client, &job.id, self.screen))
     }
 
@@ -107,7 +105,7 @@ impl<'a> Story<'a> {
         let job = tide.until_over().await?;
         match job.outcome {
             Some(outcome) if job.phase == "finished" => Ok(outcome),
-            _ => Err(Failure::NoModel { job: job.id, phase: job.phase, reason: job.failure }),
+            _ => Err(Failure::NoModel { job: job.id, phase: job.phase.to_string(), reason: job.failure }),
         }
     }
 

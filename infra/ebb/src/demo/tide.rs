@@ -2,10 +2,9 @@
 //! each has an end.
 
 use super::screen::Screen;
-use crate::client::Client;
 use crate::failure::Failure;
-use crate::sse::{Event, Follower};
 use crate::wire::Job;
+use gateway_client::{Client, ClientError, Event, Follower};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ pub struct Tide<'a> {
     client: Client,
     path: String,
     screen: &'a Screen,
-    events: mpsc::Receiver<(Instant, Result<Event, Failure>)>,
+    events: mpsc::Receiver<(Instant, Result<Event, ClientError>)>,
     follower: JoinHandle<()>,
     memberships: Memberships,
     job: Job,
@@ -135,7 +134,7 @@ impl<'a> Tide<'a> {
             }
             // One more look after the end: its last facts may come after its record.
             if self.job.is_over() && over_before {
-                let reason = self.job.failure.clone().unwrap_or_else(|| self.job.phase.clone());
+                let reason = self.job.failure.clone().unwrap_or_else(|| self.job.phase.to_string());
                 return Err(Failure::plain(format!("the job ended ({reason}) while the demo waited for {what}")));
             }
             over_before = self.job.is_over();

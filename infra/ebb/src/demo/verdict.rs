@@ -24,7 +24,7 @@ pub fn conclude(record: Record, duration: Duration) -> Verdict {
 
 impl Verdict {
     fn accuracy(&self) -> f64 {
-        self.record.elastic.metrics.map_or(0.0, |m| m.accuracy())
+        self.record.elastic.metrics.map_or(0.0, |m| m.accuracy)
     }
 
     /// The result for programs.
@@ -118,13 +118,12 @@ mod tests {
     use super::*;
     use crate::wire::{Metrics, Outcome};
 
+    fn found(correct: u64) -> Metrics {
+        Metrics { correct, count: 360, accuracy: correct as f64 / 360.0, ..Metrics::default() }
+    }
+
     fn record() -> Record {
-        let outcome = Outcome {
-            step: 1,
-            model_digest: "a".into(),
-            train_loss_micro: 0,
-            metrics: Some(Metrics { loss_micro: 0, correct: 350, count: 360 }),
-        };
+        let outcome = Outcome { step: 1, model_digest: "a".into(), metrics: Some(found(350)), ..Outcome::default() };
         Record { elastic: outcome.clone(), fixed: outcome, releases: vec![("demand", 31.26)], ..Record::default() }
     }
 
@@ -133,7 +132,7 @@ mod tests {
         conclude(record(), Duration::from_secs(60)).check().unwrap();
         let mut bad = record();
         bad.fixed.model_digest = "b".into();
-        bad.elastic.metrics = Some(Metrics { loss_micro: 0, correct: 300, count: 360 });
+        bad.elastic.metrics = Some(found(300));
         bad.steps_lost = 2;
         let text = conclude(bad, Duration::ZERO).check().unwrap_err().to_string();
         assert_eq!(text, "the demo failed: the models differ, the accuracy is below 96 %, 2 steps were lost");

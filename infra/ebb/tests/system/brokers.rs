@@ -6,8 +6,8 @@
 
 use crate::support::{LOOK_EVERY, PATIENCE, System, job, model_job, steps, submit, until};
 use ebb::brokers::{Brokers, Loss};
-use ebb::client::{Body, Client};
 use ebb::take_back::AgentClient;
+use gateway_client::{Body, Client};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@
 use crate::support::{
     Chance, LOOK_EVERY, PATIENCE, System, finished, job, model_job, plain_digest, steps, submit, until,
 };
-use ebb::client::{Body, Client};
+use gateway_client::{Body, Client};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

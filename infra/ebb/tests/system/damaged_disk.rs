@@ -1,8 +1,8 @@
 //! A disk that takes nothing more, in the middle of work: the service ends with a sentence, and loses nothing that it acknowledged.
 
 use crate::support::{EBB, System};
-use ebb::failure::Failure;
 use ebb::service::tail;
+use gateway_client::ClientError;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -31,14 +31,14 @@ async fn a_service_whose_log_meets_an_error_ends_and_says_what_to_do() {
         assert!(acknowledged < DECLARATIONS_MAX, "the disk takes everything");
         let servers: Vec<Value> = (0..4).map(|n| json!({"server": format!("s{n}"), "slots": 1_000})).collect();
         let body = json!({"servers": servers, "reclaim_deadline_ms": 2_000 + acknowledged});
-        let body = ebb::client::Body::json(&body);
+        let body = gateway_client::Body::json(&body);
         match client.send(Method::PUT, "/v1/fleets/big", Some(body), &[]).await {
             Ok(_) => acknowledged += 1,
             Err(failure) => break failure,
         }
     };
     assert!(
-        matches!(refused, Failure::Refused(_) | Failure::NoAnswer { .. } | Failure::Unreachable { .. }),
+        matches!(refused, ClientError::Refused(_) | ClientError::NoAnswer { .. } | ClientError::Unreachable { .. }),
         "{refused}"
     );
     let (status, stopped) = system.ended().await;

@@ -4,8 +4,8 @@
 use crate::support::{
     LOOK_EVERY, PATIENCE, System, agent_alone, finished, job, model_job, plain_digest, steps, submit, until, until_slot,
 };
-use ebb::client::Client;
 use ebb::take_back::AgentClient;
+use gateway_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

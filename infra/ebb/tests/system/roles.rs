@@ -2,7 +2,7 @@
 //! a job trains, and the model is what one thread makes of it.
 
 use crate::support::{EBB, PATIENCE, finished, job, model_job, plain_digest, steps, submit, text, until};
-use ebb::client::Client;
+use gateway_client::Client;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Stdio;

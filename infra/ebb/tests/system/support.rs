@@ -1,6 +1,5 @@
 //! What the tests share: a service on a directory of its own, the jobs they train, seeded chance, and what a job has to become.
 
-use ebb::client::{Body, Client};
 use ebb::service::{Service, ServiceOptions};
 use ebb::take_back::AgentClient;
 use ebb::wire::Job;
@@ -8,6 +7,7 @@ use events_schema::JobId;
 use events_schema::dataset::DatasetInfo;
 use events_schema::job::JobSpec;
 use events_schema::orders::JobOrder;
+use gateway_client::{Body, Client};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

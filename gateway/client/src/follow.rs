@@ -2,10 +2,11 @@
 //! broken connection left off. What an event means is its reader's business.
 
 use crate::client::Client;
-use crate::failure::Failure;
+use crate::error::ClientError;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use gateway_api::headers;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl Event {
 
 /// Cuts a byte stream into events.
 #[derive(Debug, Default)]
-pub struct Parser {
+struct Parser {
     line: Vec<u8>,
     cursor: String,
     data: String,
@@ -50,7 +51,7 @@ pub struct Parser {
 
 impl Parser {
     /// Takes the next bytes; returns the events they complete. Lines beyond the limit end the stream with an error text.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, String> {
+    fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, String> {
         let mut events = Vec::new();
         for &byte in bytes {
             if byte != b'\n' {
@@ -113,16 +114,19 @@ impl Follower {
     }
 
     /// Opens the stream: what happens later than this returns comes with [`Self::next`].
-    pub async fn open(&mut self) -> Result<(), Failure> {
+    pub async fn open(&mut self) -> Result<(), ClientError> {
         if self.open.is_some() { Ok(()) } else { self.connect().await }
     }
 
     /// The next event; waits for it.
-    pub async fn next(&mut self) -> Result<Event, Failure> {
+    pub async fn next(&mut self) -> Result<Event, ClientError> {
         let mut attempts = 0;
         loop {
             if let Some(event) = self.ready.pop_front() {
-                self.last = Some(event.cursor.clone());
+                // Progress has no cursor: it is never told again.
+                if !event.cursor.is_empty() {
+                    self.last = Some(event.cursor.clone());
+                }
                 return Ok(event);
             }
             let Some(stream) = self.open.as_mut() else {
@@ -139,15 +143,17 @@ impl Follower {
             match stream.next().await {
                 Some(Ok(bytes)) => {
                     attempts = 0;
-                    let events =
-                        self.parser.push(&bytes).map_err(|what| Failure::Answer { url: self.path.clone(), what })?;
+                    let events = self
+                        .parser
+                        .push(&bytes)
+                        .map_err(|what| ClientError::Answer { url: self.path.clone(), what })?;
                     self.ready.extend(events);
                 }
                 Some(Err(_)) | None => {
                     self.open = None;
                     attempts += 1;
                     if attempts > ATTEMPTS_MAX {
-                        return Err(Failure::Answer {
+                        return Err(ClientError::Answer {
                             url: self.path.clone(),
                             what: "the event stream keeps ending".to_owned(),
                         });
@@ -157,10 +163,10 @@ impl Follower {
         }
     }
 
-    async fn connect(&mut self) -> Result<(), Failure> {
-        let mut headers = vec![("accept", "text/event-stream")];
+    async fn connect(&mut self) -> Result<(), ClientError> {
+        let mut headers = vec![("accept", headers::EVENT_STREAM)];
         if let Some(last) = self.last.as_deref() {
-            headers.push(("last-event-id", last));
+            headers.push((headers::LAST_EVENT_ID, last));
         }
         let response = self.client.stream(&self.path, &headers).await?;
         self.parser = Parser::default();

@@ -1,0 +1,197 @@
+//! Fleets, their slots and their demand.
+
+use crate::forms::{ExecutorName, Hash, Name, SlotName};
+use crate::word::{Word, words};
+use events_public::Offers;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+words! {
+    /// Whose a slot is at the moment.
+    SlotState {
+        /// Of no fleet; it is never used.
+        Undeclared = "undeclared",
+        /// Its fleet's own.
+        Unoffered = "unoffered",
+        /// Lent, and on no job.
+        Offered = "offered",
+        /// Lent, and on a job.
+        Borrowed = "borrowed",
+        /// On its way back to its fleet.
+        Reclaimed = "reclaimed",
+        /// To be free, on a server that cannot be reached.
+        Unknown = "unknown",
+    }
+    /// What became of a demand signal.
+    DemandState {
+        /// It counts.
+        Accepted = "accepted",
+        /// It is durable, and no controller has decided yet.
+        Undecided = "undecided",
+    }
+}
+
+/// A fleet as it stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Fleet {
+    /// Its name.
+    #[schemars(with = "Name")]
+    pub name: String,
+    /// How its slots are offered.
+    pub offers: Word<Offers>,
+    /// Time from a reclaim to the kill of an executor.
+    pub reclaim_deadline_ms: u64,
+    /// Slots it needs for itself, as it last said.
+    pub needed: Option<u32>,
+    /// Number of that signal.
+    pub sequence: Option<u64>,
+    /// How many of its slots it keeps until it is released, while it is recalled.
+    pub recalled: Option<u32>,
+    /// Its slots, sorted.
+    pub slots: Vec<Slot>,
+}
+
+/// Fleets, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Fleets {
+    /// At most `limit` of them.
+    pub fleets: Vec<Fleet>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A slot as it stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Slot {
+    /// `SERVER/INDEX`.
+    #[schemars(with = "SlotName")]
+    pub slot: String,
+    /// Whose it is; a slot of no fleet is never used.
+    #[schemars(with = "Option<Name>")]
+    pub fleet: Option<String>,
+    /// Whose it is at the moment.
+    pub state: Word<SlotState>,
+    /// The job on it.
+    #[schemars(with = "Option<Name>")]
+    pub job: Option<String>,
+    /// The executor on it.
+    #[schemars(with = "Option<ExecutorName>")]
+    pub executor: Option<String>,
+    /// Numeric class of its server; `null` while no agent is there.
+    #[schemars(with = "Option<Hash>")]
+    pub class: Option<String>,
+}
+
+/// Slots, by server and number.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Slots {
+    /// At most `limit` of them.
+    pub slots: Vec<Slot>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A demand signal that is durable.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DemandTaken {
+    /// Whether it counts already.
+    pub status: Word<DemandState>,
+    /// Whose.
+    #[schemars(with = "Name")]
+    pub fleet: String,
+    /// Its number.
+    pub sequence: u64,
+    /// Slots needed as they count: rounded up, and not more than the fleet has.
+    pub needed: u32,
+}
+
+/// Declares a fleet: which slots are its own, and how it lends them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeclareFleet {
+    /// Its slots by server; one that is not named is the fleet's no more.
+    pub servers: Vec<ServerSlots>,
+    /// How they are offered; `by_demand` if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offers: Option<Offers>,
+    /// Time from a reclaim to the kill of an executor; 10000 if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 100, max = 3_600_000))]
+    pub reclaim_deadline_ms: Option<u64>,
+}
+
+/// A fleet's slots on one server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerSlots {
+    /// The server, as its agent names it.
+    #[schemars(with = "Name")]
+    pub server: String,
+    /// Which of its slots.
+    pub slots: SlotsOfServer,
+}
+
+/// Slots of one server: so many from 0, or exactly these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum SlotsOfServer {
+    /// The first so many.
+    Count(#[schemars(range(min = 1, max = 1_024))] u16),
+    /// These numbers, each once.
+    Numbers(
+        #[schemars(length(min = 1, max = 1_024), inner(range(max = 1_023)), extend("uniqueItems" = true))] Vec<u16>,
+    ),
+}
+
+/// Names slots of a fleet: to lend them, or to take them back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NameSlots {
+    /// Which: `SERVER/INDEX`.
+    #[schemars(with = "Vec<SlotName>", length(min = 1, max = 8_192))]
+    pub slots: Vec<String>,
+}
+
+/// Takes slots of a fleet back at once, and keeps them until it is released.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RecallFleet {
+    /// So many; all if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 8_192))]
+    pub slots: Option<u32>,
+}
+
+/// Says how many of its slots a fleet needs: `needed`, or `utilization` with a `target`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PublishDemand {
+    /// So many slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1_000_000))]
+    pub needed: Option<u32>,
+    /// The sum of the slots' utilization: 2.4 is two and a half slots' work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub utilization: Option<f64>,
+    /// The wanted utilization of one slot, beside `utilization`; 0.8 if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.05, max = 1.0))]
+    pub target: Option<f64>,
+    /// The signal's number, above all before; minted if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    pub sequence: Option<u64>,
+}
+
+impl PublishDemand {
+    /// So many slots.
+    #[must_use]
+    pub fn needed(slots: u32) -> Self {
+        Self { needed: Some(slots), ..Self::default() }
+    }
+}

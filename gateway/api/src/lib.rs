@@ -1,0 +1,42 @@
+//! The HTTP API as types, which the gateway answers with and clients read: requests, answers, problems, paths, headers, limits of pages. Pure.
+//!
+//! They are a contract of their own, as public events are: what the controller's state looks like may change, what is answered changes only by the promise
+//! in `docs/http.md`. Answers are read leniently (a field that an older service leaves out has its default, a word that a newer one adds is kept), requests
+//! are read strictly by the gateway. Nothing here sends, receives or decides.
+//!
+//! Reading order: `job.rs`, `spec.rs`, `fleet.rs`, `dataset.rs`, `service.rs` (what there is), `problem.rs` (every refusal), `word.rs` (open lists of words),
+//! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI).
+
+mod dataset;
+mod document;
+mod fleet;
+mod forms;
+pub mod headers;
+mod job;
+pub mod operations;
+pub mod pages;
+pub mod paths;
+pub mod problem;
+mod service;
+mod spec;
+mod word;
+
+pub use dataset::{ColumnNames, Dataset, Datasets, ElementType, RegisterDataset, Sample};
+pub use document::openapi;
+pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, StallCause, StallRemedy};
+pub use fleet::{
+    DeclareFleet, DemandState, DemandTaken, Fleet, Fleets, NameSlots, PublishDemand, RecallFleet, ServerSlots, Slot,
+    SlotState, Slots, SlotsOfServer,
+};
+pub use job::{
+    Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage, JobPhase,
+    LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Scaling, Stall, Straggler,
+    UnreadableCheckpoint, WaitCause,
+};
+pub use problem::{FieldProblem, Problem, ProblemKind};
+pub use service::{CommandState, CommandStatus, EventPage, Health, Server, Undecided};
+pub use spec::{
+    CheckpointSpec, EvaluationSpec, JobSpec, Model, Optimizer, Schedule, ScheduleKind, Shuffle, ShuffleWord,
+    ShuffledBlocks, Tail, Workers,
+};
+pub use word::Word;

@@ -1,0 +1,577 @@
+//! The job spec, as it is submitted and as it is shown with its defaults applied: what is shown can be submitted again. `docs/jobs.md` says what the fields mean,
+//! `events-schema` refuses what is not legal.
+
+use crate::forms::Name;
+use events_schema::job as schema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What a job trains, on what, and how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobSpec {
+    /// For people; need not be unique.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// What is trained.
+    pub model: Model,
+    /// What it is trained on: a registered dataset.
+    #[schemars(with = "Name")]
+    pub dataset: String,
+    /// Bounds of the number of executors.
+    #[serde(default)]
+    pub workers: Workers,
+    /// Samples each logical worker reads per step (of text: sequences).
+    #[schemars(range(min = 1, max = 65_536))]
+    pub batch_size: u32,
+    /// It ends after so many passes over the dataset; this or `steps`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub epochs: Option<u32>,
+    /// It ends after so many steps; this or `epochs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub steps: Option<u64>,
+    /// Root of all chance in the job.
+    #[serde(default)]
+    pub seed: u64,
+    /// How samples are ordered within an epoch.
+    #[serde(default)]
+    pub shuffle: Shuffle,
+    /// What becomes of the samples that do not fill an epoch's last step.
+    #[serde(default)]
+    pub tail: Tail,
+    /// The update rule.
+    #[serde(default)]
+    pub optimizer: Optimizer,
+    /// Learning rate over the steps: a factor on the optimizer's.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// Clip the gradient to this L2 norm.
+    #[serde(default)]
+    #[schemars(range(min = 1e-6, max = 1e6))]
+    pub gradient_clip_norm: Option<f64>,
+    /// Held-out evaluation.
+    #[serde(default)]
+    pub evaluation: Option<EvaluationSpec>,
+    /// When checkpoints are written.
+    #[serde(default)]
+    pub checkpoint: CheckpointSpec,
+    /// Higher goes first among waiting jobs.
+    #[serde(default)]
+    pub priority: i32,
+    /// Accept but do not start until resumed.
+    #[serde(default)]
+    pub suspend: bool,
+    /// Restarts that failures of its own executors may cost; one more fails the job.
+    #[serde(default = "max_restarts")]
+    #[schemars(range(max = 1_000))]
+    pub max_restarts: u32,
+    /// How long its first unit of computing may take before it counts as hung.
+    #[serde(default = "unit_timeout_ms")]
+    #[schemars(range(min = 1_000, max = 86_400_000))]
+    pub unit_timeout_ms: u64,
+    /// How long it stands still for a store that refuses before it is suspended.
+    #[serde(default = "store_patience_ms")]
+    #[schemars(range(min = 180_000, max = 86_400_000))]
+    pub store_patience_ms: u64,
+}
+
+fn max_restarts() -> u32 {
+    10
+}
+fn unit_timeout_ms() -> u64 {
+    600_000
+}
+fn store_patience_ms() -> u64 {
+    1_800_000
+}
+
+impl Default for JobSpec {
+    /// A spec in which everything is as if it were left out; it names nothing and ends never, so it is not legal yet.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            model: Model::default(),
+            dataset: String::new(),
+            workers: Workers::default(),
+            batch_size: 1,
+            epochs: None,
+            steps: None,
+            seed: 0,
+            shuffle: Shuffle::default(),
+            tail: Tail::default(),
+            optimizer: Optimizer::default(),
+            schedule: Schedule::default(),
+            gradient_clip_norm: None,
+            evaluation: None,
+            checkpoint: CheckpointSpec::default(),
+            priority: 0,
+            suspend: false,
+            max_restarts: max_restarts(),
+            unit_timeout_ms: unit_timeout_ms(),
+            store_patience_ms: store_patience_ms(),
+        }
+    }
+}
+
+/// A native model and its sizes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Model {
+    /// Fully connected layers with GELU between them.
+    Mlp {
+        /// Widths of the hidden layers.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 32), inner(range(min = 1, max = 65_536)))]
+        hidden: Vec<u32>,
+        /// Probability of dropping a hidden unit.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.95))]
+        dropout: f64,
+    },
+    /// Residual convolutional network with GroupNorm.
+    Cnn {
+        /// Channels of each stage; every stage after the first halves height and width.
+        #[serde(default = "channels")]
+        #[schemars(length(min = 1, max = 6), inner(range(min = 1, max = 4_096)))]
+        channels: Vec<u32>,
+        /// Residual blocks per stage.
+        #[serde(default = "blocks")]
+        #[schemars(range(min = 1, max = 16))]
+        blocks: u32,
+        /// Groups of GroupNorm; divides every entry of `channels`.
+        #[serde(default = "groups")]
+        #[schemars(range(min = 1, max = 256))]
+        groups: u32,
+        /// Probability of dropping a feature before the classifier.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.95))]
+        dropout: f64,
+    },
+    /// Decoder-only transformer, pre-norm, learned positions.
+    Gpt {
+        /// Transformer blocks.
+        #[serde(default = "two")]
+        #[schemars(range(min = 1, max = 96))]
+        layers: u32,
+        /// Attention heads; divides `width`.
+        #[serde(default = "two")]
+        #[schemars(range(min = 1, max = 128))]
+        heads: u32,
+        /// Width of the residual stream.
+        #[serde(default = "width")]
+        #[schemars(range(min = 1, max = 16_384))]
+        width: u32,
+        /// Tokens seen at once; less than the dataset's row length.
+        #[serde(default = "width")]
+        #[schemars(range(min = 1, max = 8_192))]
+        context: u32,
+        /// Probability of dropping an activation.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.95))]
+        dropout: f64,
+    },
+    /// Whatever later builds add.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Other(Map<String, Value>),
+}
+
+fn hidden() -> Vec<u32> {
+    vec![128]
+}
+fn channels() -> Vec<u32> {
+    vec![16, 32]
+}
+fn blocks() -> u32 {
+    1
+}
+fn groups() -> u32 {
+    4
+}
+fn two() -> u32 {
+    2
+}
+fn width() -> u32 {
+    64
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::Mlp { hidden: hidden(), dropout: 0.0 }
+    }
+}
+
+/// Bounds of the number of executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Workers {
+    /// Fewest executors it runs on; at most `max`.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 256))]
+    pub min: u16,
+    /// Most executors, and the number of logical workers, which never changes.
+    #[schemars(range(min = 1, max = 256))]
+    pub max: u16,
+}
+
+fn one() -> u16 {
+    1
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { min: 1, max: 1 }
+    }
+}
+
+/// How samples are ordered within an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Shuffle {
+    /// As the word says.
+    Word(ShuffleWord),
+    /// Permute blocks; a rank interleaves `open` of its blocks by seeded draw.
+    Blocks {
+        /// How.
+        blocks: ShuffledBlocks,
+    },
+    /// Permute blocks, then permute samples within consecutive windows.
+    Window {
+        /// Samples per window.
+        #[schemars(range(min = 1, max = 10_000_000))]
+        window: u32,
+    },
+}
+
+impl Default for Shuffle {
+    fn default() -> Self {
+        Self::Blocks { blocks: ShuffledBlocks { open: 8 } }
+    }
+}
+
+/// Orders that have no number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ShuffleWord {
+    /// Blocks, eight open.
+    Blocks,
+    /// Permute all samples of the dataset.
+    Full,
+    /// Stored order.
+    None,
+}
+
+/// Blocks that are read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShuffledBlocks {
+    /// So many.
+    #[schemars(range(min = 1, max = 256))]
+    pub open: u16,
+}
+
+/// What becomes of the samples that do not fill an epoch's last step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tail {
+    /// The last step is shorter.
+    #[default]
+    Short,
+    /// They are left out of this epoch.
+    Drop,
+}
+
+/// The update rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Optimizer {
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Step size before the schedule.
+        #[serde(default = "tenth")]
+        #[schemars(range(min = 0.0, max = 1e3))]
+        learning_rate: f64,
+        /// Share of the previous update that is kept.
+        #[serde(default = "beta1")]
+        #[schemars(range(min = 0.0, max = 0.999_999))]
+        momentum: f64,
+        /// Look ahead along the momentum.
+        #[serde(default)]
+        nesterov: bool,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 10.0))]
+        weight_decay: f64,
+    },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter).
+    Adamw {
+        /// Step size before the schedule.
+        #[serde(default = "thousandth")]
+        #[schemars(range(min = 0.0, max = 1e3))]
+        learning_rate: f64,
+        /// Decay of the first moment.
+        #[serde(default = "beta1")]
+        #[schemars(range(min = 0.0, max = 0.999_999))]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[serde(default = "beta2")]
+        #[schemars(range(min = 0.0, max = 0.999_999))]
+        beta2: f64,
+        /// Added to the denominator.
+        #[serde(default = "epsilon")]
+        #[schemars(range(min = 1e-12, max = 1.0))]
+        epsilon: f64,
+        /// Decoupled decay, times the learning rate.
+        #[serde(default = "hundredth")]
+        #[schemars(range(min = 0.0, max = 10.0))]
+        weight_decay: f64,
+    },
+    /// Whatever later builds add.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Other(Map<String, Value>),
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+fn hundredth() -> f64 {
+    0.01
+}
+fn thousandth() -> f64 {
+    1e-3
+}
+fn beta1() -> f64 {
+    0.9
+}
+fn beta2() -> f64 {
+    0.999
+}
+fn epsilon() -> f64 {
+    1e-8
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::Adamw {
+            learning_rate: thousandth(),
+            beta1: beta1(),
+            beta2: beta2(),
+            epsilon: epsilon(),
+            weight_decay: hundredth(),
+        }
+    }
+}
+
+/// Learning rate over the steps: a line from 0 to 1 over the warm-up, then a shape.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Schedule {
+    /// Steps over which the factor rises from 0 to 1.
+    #[schemars(range(max = 1_000_000_000))]
+    pub warmup_steps: u64,
+    /// The shape after that.
+    pub kind: ScheduleKind,
+    /// Of `step`: steps between two drops. It has to be given there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub every_steps: Option<u64>,
+    /// Of `step`: what each drop multiplies by; 0.1 if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub factor: Option<f64>,
+    /// Of `cosine` and `linear`: where it ends; 0 if it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub floor: Option<f64>,
+}
+
+/// The learning rate's shape after the warm-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleKind {
+    /// 1 throughout.
+    #[default]
+    Constant,
+    /// Times `factor` every `every_steps`.
+    Step,
+    /// Half a cosine from 1 to `floor` at the last step.
+    Cosine,
+    /// A line from 1 to `floor` at the last step.
+    Linear,
+}
+
+/// Held-out evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EvaluationSpec {
+    /// What it is evaluated on: a registered dataset.
+    #[schemars(with = "Name")]
+    pub dataset: String,
+    /// Steps between two evaluations; the last step is always evaluated.
+    #[serde(default = "hundred")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub every_steps: u64,
+}
+
+fn hundred() -> u64 {
+    100
+}
+
+/// When checkpoints are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CheckpointSpec {
+    /// Steps between two checkpoints.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub every_steps: u64,
+    /// How many of the newest are kept.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub keep: u32,
+}
+
+impl Default for CheckpointSpec {
+    fn default() -> Self {
+        Self { every_steps: 500, keep: 2 }
+    }
+}
+
+impl From<&schema::JobSpec> for JobSpec {
+    fn from(spec: &schema::JobSpec) -> Self {
+        let (epochs, steps) = match spec.length {
+            schema::Length::Epochs(epochs) => (Some(epochs), None),
+            schema::Length::Steps(steps) => (None, Some(steps)),
+        };
+        Self {
+            name: spec.name.clone(),
+            model: (&spec.model).into(),
+            dataset: spec.dataset.to_string(),
+            workers: spec.workers.into(),
+            batch_size: spec.batch_size,
+            epochs,
+            steps,
+            seed: spec.seed,
+            shuffle: spec.shuffle.into(),
+            tail: match spec.tail {
+                schema::Tail::Short => Tail::Short,
+                schema::Tail::Drop => Tail::Drop,
+            },
+            optimizer: spec.optimizer.into(),
+            schedule: spec.schedule.into(),
+            gradient_clip_norm: spec.gradient_clip_norm,
+            evaluation: spec.evaluation.as_ref().map(|evaluation| EvaluationSpec {
+                dataset: evaluation.dataset.to_string(),
+                every_steps: evaluation.every_steps,
+            }),
+            checkpoint: CheckpointSpec { every_steps: spec.checkpoint.every_steps, keep: spec.checkpoint.keep },
+            priority: spec.priority,
+            suspend: spec.suspend,
+            max_restarts: spec.max_restarts,
+            unit_timeout_ms: spec.unit_timeout_ms.ms(),
+            store_patience_ms: spec.store_patience_ms.ms(),
+        }
+    }
+}
+
+impl From<&schema::ModelSpec> for Model {
+    fn from(model: &schema::ModelSpec) -> Self {
+        use schema::ModelSpec as Spec;
+        match model.clone() {
+            Spec::Mlp { hidden, dropout } => Self::Mlp { hidden, dropout },
+            Spec::Cnn { channels, blocks, groups, dropout } => Self::Cnn { channels, blocks, groups, dropout },
+            Spec::Gpt { layers, heads, width, context, dropout } => {
+                Self::Gpt { layers, heads, width, context, dropout }
+            }
+        }
+    }
+}
+
+impl From<schema::Workers> for Workers {
+    fn from(schema::Workers { min, max }: schema::Workers) -> Self {
+        Self { min, max }
+    }
+}
+
+impl From<schema::Shuffle> for Shuffle {
+    fn from(shuffle: schema::Shuffle) -> Self {
+        match shuffle {
+            schema::Shuffle::Blocks { open } => Self::Blocks { blocks: ShuffledBlocks { open } },
+            schema::Shuffle::Window { samples } => Self::Window { window: samples },
+            schema::Shuffle::Full => Self::Word(ShuffleWord::Full),
+            schema::Shuffle::None => Self::Word(ShuffleWord::None),
+        }
+    }
+}
+
+impl From<schema::OptimizerSpec> for Optimizer {
+    fn from(optimizer: schema::OptimizerSpec) -> Self {
+        use schema::OptimizerSpec as Spec;
+        match optimizer {
+            Spec::Sgd { learning_rate, momentum, nesterov, weight_decay } => {
+                Self::Sgd { learning_rate, momentum, nesterov, weight_decay }
+            }
+            Spec::Adamw { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+                Self::Adamw { learning_rate, beta1, beta2, epsilon, weight_decay }
+            }
+        }
+    }
+}
+
+impl From<schema::ScheduleSpec> for Schedule {
+    fn from(schedule: schema::ScheduleSpec) -> Self {
+        use schema::ScheduleShape as Shape;
+        let base = Self { warmup_steps: schedule.warmup_steps, ..Self::default() };
+        match schedule.shape {
+            Shape::Constant => base,
+            Shape::Step { every_steps, factor } => {
+                Self { kind: ScheduleKind::Step, every_steps: Some(every_steps), factor: Some(factor), ..base }
+            }
+            Shape::Cosine { floor } => Self { kind: ScheduleKind::Cosine, floor: Some(floor), ..base },
+            Shape::Linear { floor } => Self { kind: ScheduleKind::Linear, floor: Some(floor), ..base },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_shown_spec_can_be_submitted_again() {
+        let base = json!({"name": "a", "model": {"kind": "mlp", "hidden": [4]}, "dataset": "digits", "batch_size": 8, "epochs": 3});
+        let variations = [
+            json!({}),
+            json!({"shuffle": {"window": 64}, "epochs": null, "steps": 10, "evaluation": {"dataset": "digits-test"}}),
+            json!({"shuffle": "none", "optimizer": {"kind": "sgd", "momentum": 0.5}, "schedule": {"kind": "step", "every_steps": 5}}),
+            json!({"shuffle": "full", "schedule": {"kind": "cosine", "warmup_steps": 2}, "gradient_clip_norm": 1.5, "priority": -3}),
+            json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
+            json!({"model": {"kind": "cnn"}, "unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
+        ];
+        for variation in variations {
+            let mut document = base.clone();
+            document.as_object_mut().unwrap().extend(variation.as_object().unwrap().clone());
+            let parsed = schema::JobSpec::parse(&document).unwrap();
+            let shown = JobSpec::from(&parsed);
+            let text = serde_json::to_value(&shown).unwrap();
+            assert_eq!(schema::JobSpec::parse(&text).unwrap(), parsed, "{document}");
+            assert_eq!(serde_json::from_value::<JobSpec>(text).unwrap(), shown, "{document}");
+        }
+    }
+
+    /// The defaults of this crate, which stand in the document, are those by which specs are parsed.
+    #[test]
+    fn what_is_left_out_has_the_defaults_of_the_parser() {
+        for model in ["mlp", "cnn", "gpt"] {
+            for optimizer in ["adamw", "sgd"] {
+                let least = json!({"name": "a", "model": {"kind": model}, "dataset": "d", "batch_size": 8, "steps": 3, "optimizer": {"kind": optimizer},
+                    "evaluation": {"dataset": "e"}, "checkpoint": {}, "schedule": {}, "workers": {"max": 4}});
+                let read: JobSpec = serde_json::from_value(least.clone()).unwrap();
+                assert_eq!(read, JobSpec::from(&schema::JobSpec::parse(&least).unwrap()));
+            }
+        }
+        let least = json!({"name": "a", "model": {"kind": "mlp"}, "dataset": "d", "batch_size": 8, "steps": 3});
+        let read: JobSpec = serde_json::from_value(least.clone()).unwrap();
+        assert_eq!(read, JobSpec::from(&schema::JobSpec::parse(&least).unwrap()));
+    }
+}

@@ -1,0 +1,338 @@
+//! One request and its answer: time-outs, problems, decoding, downloads, pages. Repeats nothing by itself.
+
+use crate::error::ClientError;
+use crate::options::ClientOptions;
+use bytes::Bytes;
+use futures::StreamExt;
+use gateway_api::problem::Problem;
+use gateway_api::{CommandState, Undecided, paths};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, redirect};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::time::Duration;
+use url::{Host, Url};
+
+/// Long enough for a machine under load to accept a connection, short enough to be told about a wrong URL.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for an answer that is not a stream: a submit waits for its fact, which a take-over of the cell delays by seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for the registration of a dataset: above the 120 s that the gateway gives it, so that the gateway's answer is seen.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
+/// Items asked for per page.
+const PAGE_LIMIT: usize = *gateway_api::pages::LIMIT.end();
+/// Pages read at most: 200,000 jobs are more than a terminal is for.
+const PAGES_MAX: usize = 1_000;
+
+/// A connection to one Ebb.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// As given, with the password that a proxy may want.
+    target: String,
+    /// The same without a password.
+    base: String,
+    http: reqwest::Client,
+}
+
+/// A body and how it is labelled.
+#[derive(Debug, Clone)]
+pub struct Body {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// `application/json`, `application/yaml`, …
+    pub content_type: &'static str,
+}
+
+impl Body {
+    /// A JSON body.
+    #[must_use]
+    pub fn json(value: &impl serde::Serialize) -> Self {
+        // Requests are trees of texts and numbers: they are always JSON.
+        Self { bytes: serde_json::to_vec(value).unwrap_or_default(), content_type: "application/json" }
+    }
+}
+
+impl Client {
+    /// A client of the Ebb at `base`, for example `http://127.0.0.1:7878`. Connects lazily.
+    pub fn new(base: &str) -> Result<Self, ClientError> {
+        Self::with(base, &ClientOptions::default())
+    }
+
+    /// A client of the Ebb at `base`, reached in this way.
+    pub fn with(base: &str, options: &ClientOptions) -> Result<Self, ClientError> {
+        let shown = without_secrets(base);
+        let url = Url::parse(base).map_err(|e| {
+            ClientError::Options(format!("`{shown}` is no URL ({e}); expected for example http://127.0.0.1:7878"))
+        })?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+            return Err(ClientError::Options(format!(
+                "`{shown}` is no address of an Ebb; expected http://HOST:PORT, or https://HOST of a proxy before it"
+            )));
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(authorization) = options.authorization() {
+            ensure_private(&url, &shown)?;
+            let mut value = HeaderValue::from_str(&authorization)
+                .map_err(|_| ClientError::Options("the credential cannot stand in a header".to_owned()))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        // No redirects: whoever stands before the service must not lead a credential or a body elsewhere.
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .default_headers(headers)
+            .no_proxy()
+            .tls_certs_merge(authorities(options)?)
+            .build()
+            .map_err(ClientError::SetUp)?;
+        let trimmed = |address: &str| address.trim_end_matches('/').to_owned();
+        Ok(Self { target: trimmed(base), base: trimmed(&shown), http })
+    }
+
+    /// Where it connects to, without the password that a proxy may want.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// GET, decoded.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let request = self.http.get(self.url(path)).header("accept", "application/json");
+        let bytes = self.whole(path, request, ANSWER_TIMEOUT).await?;
+        serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
+    }
+
+    /// GET, if there is such a thing.
+    pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, ClientError> {
+        match self.get(path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Any method with an optional body; the answer as it came, an empty one as `null`.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Body>,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Value, ClientError> {
+        self.ask(method, path, body, headers).await
+    }
+
+    /// POST of a JSON body; the answer as it came.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+        self.ask(Method::POST, path, Some(Body::json(body)), &[]).await
+    }
+
+    /// Asks for a change; what it came to, decoded.
+    pub(crate) async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Body>,
+        headers: &[(&'static str, &str)],
+    ) -> Result<T, ClientError> {
+        let mut request = self.http.request(method, self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.change(path, request, body, ANSWER_TIMEOUT).await
+    }
+
+    /// POST of a dataset's registration, which may read the footers of thousands of files.
+    pub async fn register(&self, body: &Value) -> Result<Value, ClientError> {
+        let request = self.http.post(self.url(paths::DATASETS));
+        self.change(paths::DATASETS, request, Some(Body::json(body)), REGISTRATION_TIMEOUT).await
+    }
+
+    async fn change<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: RequestBuilder,
+        body: Option<Body>,
+        within: Duration,
+    ) -> Result<T, ClientError> {
+        let mut request = request.header("accept", "application/json");
+        if let Some(body) = body {
+            request = request.header("content-type", body.content_type).body(body.bytes);
+        }
+        let (status, bytes) = self.whole_answer(path, request, within).await.map_err(ClientError::with_effect)?;
+        if status == StatusCode::ACCEPTED
+            && let Ok(undecided) = serde_json::from_slice::<Undecided>(&bytes)
+            && undecided.status.known() == Some(&CommandState::Undecided)
+            && !undecided.command.is_empty()
+        {
+            return Err(ClientError::Undecided { id: undecided.id, command: undecided.command });
+        }
+        let bytes = if bytes.is_empty() { Bytes::from_static(b"null") } else { bytes };
+        serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
+    }
+
+    /// GET of something that is read as it comes; no limit on its duration.
+    pub async fn stream(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Response, ClientError> {
+        let mut request = self.http.get(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.answer(path, request, None).await
+    }
+
+    /// GET of a body of any size, written to `sink` piece by piece; the number of bytes.
+    pub async fn download(&self, path: &str, sink: &mut impl std::io::Write) -> Result<u64, ClientError> {
+        let mut pieces = self.stream(path, &[]).await?.bytes_stream();
+        let mut total = 0;
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|e| self.broken(path, None, e))?;
+            sink.write_all(&piece).map_err(ClientError::Sink)?;
+            total += piece.len() as u64;
+        }
+        Ok(total)
+    }
+
+    /// All items of a paged list, in its order and as they came. `field` is where a page holds them.
+    pub async fn list(&self, path: &str, field: &str) -> Result<Vec<Value>, ClientError> {
+        self.pages(path, field).await
+    }
+
+    /// All items of a paged list, decoded.
+    pub(crate) async fn pages<T: DeserializeOwned>(&self, path: &str, field: &str) -> Result<Vec<T>, ClientError> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        for _ in 0..PAGES_MAX {
+            let joint = if path.contains('?') { '&' } else { '?' };
+            let after = cursor.as_deref().map(|c| format!("&cursor={c}")).unwrap_or_default();
+            let mut page: Value = self.get(&format!("{path}{joint}limit={PAGE_LIMIT}{after}")).await?;
+            let Some(part @ Value::Array(_)) = page.get_mut(field).map(Value::take) else {
+                return Err(ClientError::Answer { url: self.shown(path), what: format!("no list `{field}`") });
+            };
+            items.extend(serde_json::from_value::<Vec<T>>(part).map_err(|e| self.not_understood(path, &e))?);
+            cursor = page.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(items)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.target)
+    }
+
+    /// The same as people may see it.
+    fn shown(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn not_understood(&self, path: &str, error: &serde_json::Error) -> ClientError {
+        ClientError::Answer { url: self.shown(path), what: error.to_string() }
+    }
+
+    /// What an error of the connection means: without a connection nothing was asked, after that nobody knows.
+    fn broken(&self, path: &str, within: Option<Duration>, source: reqwest::Error) -> ClientError {
+        // Its own text would name the address as it was given, with the password.
+        let source = source.without_url();
+        if source.is_connect() {
+            return ClientError::Unreachable { url: self.base.clone(), source };
+        }
+        let within = within.filter(|_| source.is_timeout());
+        ClientError::NoAnswer { url: self.shown(path), within, may_have_effect: false, source }
+    }
+
+    async fn whole(&self, path: &str, request: RequestBuilder, within: Duration) -> Result<Bytes, ClientError> {
+        self.whole_answer(path, request, within).await.map(|(_, bytes)| bytes)
+    }
+
+    async fn whole_answer(
+        &self,
+        path: &str,
+        request: RequestBuilder,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let response = self.answer(path, request.timeout(within), Some(within)).await?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|e| self.broken(path, Some(within), e))?;
+        Ok((status, bytes))
+    }
+
+    async fn answer(
+        &self,
+        path: &str,
+        request: RequestBuilder,
+        within: Option<Duration>,
+    ) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|e| self.broken(path, within, e))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let bytes = response.bytes().await.map_err(|e| self.broken(path, within, e))?;
+        Err(self.refusal(path, status, &bytes))
+    }
+
+    fn refusal(&self, path: &str, status: StatusCode, bytes: &[u8]) -> ClientError {
+        match serde_json::from_slice::<Problem>(bytes) {
+            Ok(mut problem) if !problem.title.is_empty() || !problem.detail.is_empty() => {
+                problem.status = status.as_u16();
+                ClientError::Refused(Box::new(problem))
+            }
+            _ => ClientError::Answer {
+                url: self.shown(path),
+                what: format!("status {status} without a problem description"),
+            },
+        }
+    }
+}
+
+/// The authorities that are trusted beside the system's.
+fn authorities(options: &ClientOptions) -> Result<Vec<Certificate>, ClientError> {
+    let Some(file) = &options.ca_file else { return Ok(Vec::new()) };
+    let pem = std::fs::read(file).map_err(|source| ClientError::File { file: file.clone(), source })?;
+    let found = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+    if found.is_empty() {
+        return Err(ClientError::Options(format!(
+            "`{}` holds no certificate; expected PEM, which begins with -----BEGIN CERTIFICATE-----",
+            file.display()
+        )));
+    }
+    Ok(found)
+}
+
+/// A credential goes where nobody can read it on its way: over TLS, or within this machine.
+fn ensure_private(url: &Url, shown: &str) -> Result<(), ClientError> {
+    let loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    if url.scheme() == "https" || loopback {
+        return Ok(());
+    }
+    Err(ClientError::Options(format!(
+        "a credential is not sent to `{shown}`, because anybody on the way could read it; use https://, or leave the credential out"
+    )))
+}
+
+/// An address as people may see it.
+fn without_secrets(address: &str) -> String {
+    match Url::parse(address) {
+        Ok(mut url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
+            // Both fail only where there is nothing to hide.
+            let _ = url.set_password(None);
+            let _ = url.set_username("");
+            url.set_query(None);
+            url.to_string()
+        }
+        Ok(_) => address.to_owned(),
+        // What is no address may still hold a password.
+        Err(_) => address.rsplit_once('@').map_or(address, |(_, rest)| rest).to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

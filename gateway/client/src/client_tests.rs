@@ -1,0 +1,118 @@
+//! What a client does when nobody, somebody mute or a stranger answers, and what it never tells.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use tokio::net::TcpListener;
+
+#[tokio::test]
+async fn only_a_connection_that_was_never_there_is_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    // Takes what comes and ends without a word.
+    let mute = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.readable().await.unwrap();
+        }
+    });
+    let read = client.get::<Value>("/v1/jobs").await.unwrap_err();
+    assert!(matches!(read, ClientError::NoAnswer { within: None, may_have_effect: false, .. }), "{read}");
+    let changed = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+    assert!(changed.to_string().contains("may still have an effect"), "{changed}");
+    mute.await.unwrap();
+    let nobody = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+    assert!(matches!(nobody, ClientError::Unreachable { .. }), "{nobody}");
+}
+
+#[tokio::test]
+async fn https_is_spoken_and_other_schemes_are_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("https://localhost:{}", listener.local_addr().unwrap().port())).unwrap();
+    let greeted = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut first = [0; 3];
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut first).await.unwrap();
+        first
+    });
+    assert!(client.get::<Value>("/v1/jobs").await.is_err());
+    // The beginning of a TLS handshake.
+    assert_eq!(greeted.await.unwrap()[..2], [0x16, 0x03]);
+    for wrong in ["ftp://a", "unix:/run/ebb", "http:///"] {
+        let refused = Client::new(wrong).unwrap_err().to_string();
+        assert!(refused.contains("http://HOST:PORT") || refused.contains("no URL"), "{refused}");
+    }
+}
+
+/// A proxy before the service may want a password, which then stood in every failure.
+#[tokio::test]
+async fn a_password_in_the_address_is_never_shown() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client = Client::new(&format!("http://user:secret@{address}/")).unwrap();
+    let failure = client.get::<Value>("/v1/jobs").await.unwrap_err();
+    let mut told = vec![client.base().to_owned(), failure.to_string(), format!("{failure:?}")];
+    let mut cause = std::error::Error::source(&failure);
+    while let Some(source) = cause {
+        told.push(source.to_string());
+        cause = source.source();
+    }
+    told.push(Client::new("ftp://user:secret@host").unwrap_err().to_string());
+    assert!(told.iter().all(|text| !text.contains("secret")), "{told:?}");
+    assert!(told[1].contains(&address.to_string()), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_says_how_long_it_was() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let request = client.http.get(client.url("/v1/jobs"));
+    let failure = client.whole("/v1/jobs", request, Duration::from_millis(20)).await.unwrap_err();
+    assert!(failure.to_string().contains("within 20ms") && failure.may_pass(), "{failure}");
+}
+
+#[tokio::test]
+async fn a_credential_goes_with_every_request_and_is_never_shown() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = ClientOptions::default().with_bearer("s3cret.token\n").unwrap();
+    let client = Client::with(&format!("http://{}", listener.local_addr().unwrap()), &options).unwrap();
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap());
+        }
+        String::from_utf8(head).unwrap()
+    });
+    let failure = client.get::<Value>("/v1/jobs").await.unwrap_err();
+    assert!(asked.await.unwrap().contains("authorization: Bearer s3cret.token\r\n"));
+    let told = format!("{options:?} {client:?} {failure:?}");
+    assert!(!told.contains("s3cret"), "{told}");
+}
+
+#[test]
+fn a_credential_is_not_sent_where_others_could_read_it() {
+    let options = ClientOptions::default().with_bearer("token").unwrap();
+    for private in ["https://ebb.example.org", "http://127.0.0.1:7878", "http://[::1]:7878", "http://localhost:7878"] {
+        Client::with(private, &options).unwrap();
+    }
+    for public in ["http://ebb.example.org", "http://10.0.0.1:7878", "http://localhost.example.org"] {
+        let refused = Client::with(public, &options).unwrap_err().to_string();
+        assert!(refused.contains("use https://"), "{refused}");
+        Client::new(public).unwrap();
+    }
+    assert!(ClientOptions::default().with_bearer("two words").is_err());
+}
+
+#[test]
+fn a_file_without_certificates_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let with = |file: &std::path::Path| {
+        let options = ClientOptions::default().with_ca_file(file);
+        Client::with("https://localhost", &options).unwrap_err().to_string()
+    };
+    assert!(with(&file).contains("ca.pem` cannot be read"));
+    std::fs::write(&file, "hello").unwrap();
+    assert!(with(&file).contains("BEGIN CERTIFICATE"));
+}

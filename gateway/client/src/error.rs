@@ -1,0 +1,154 @@
+//! Every way a request can end other than well, and whether the same request may be sent again.
+
+use gateway_api::Problem;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The status of an answer that may be another one later.
+const UNAVAILABLE: u16 = 503;
+
+/// Why a request ended without its answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address of the service, or how it is to be reached, makes no sense. Stop.
+    #[error("{0}")]
+    Options(String),
+    /// A file that says how the service is reached cannot be read. Stop.
+    #[error("`{}` cannot be read", .file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The client cannot be set up on this machine. Stop.
+    #[error("the HTTP client cannot be set up")]
+    SetUp(#[source] reqwest::Error),
+    /// No service answered. Retry once it runs.
+    #[error("cannot reach Ebb at {url}")]
+    Unreachable {
+        /// Where it was looked for.
+        url: String,
+        /// What the connection said.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// A request went out, or began to, and no whole answer came back. Look before sending it again.
+    #[error("{}", no_answer_text(.url, *.within, *.may_have_effect))]
+    NoAnswer {
+        /// What was asked.
+        url: String,
+        /// How long it was waited for; nothing if the connection broke.
+        within: Option<Duration>,
+        /// Whether the request asks for a change.
+        may_have_effect: bool,
+        /// What the connection said.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The service refused. Stop; the problem says what would be right.
+    #[error("{}", problem_text(.0))]
+    Refused(Box<Problem>),
+    /// It is recorded for good, but no controller has decided about it within the time that the service waits. Look later.
+    #[error("this is recorded about `{id}`, but no controller has decided about it yet (command {command})")]
+    Undecided {
+        /// The job, fleet or dataset it is about.
+        id: String,
+        /// The command.
+        command: String,
+    },
+    /// Something answered that does not speak Ebb's API. Stop.
+    #[error("what answers at {url} does not speak Ebb's API: {what}")]
+    Answer {
+        /// What was asked.
+        url: String,
+        /// What is wrong with the answer.
+        what: String,
+    },
+    /// What came could not be written down here. Stop.
+    #[error("the file cannot be written")]
+    Sink(#[source] std::io::Error),
+    /// This machine gives no random numbers, so no key can be minted. Stop.
+    #[error("the system gives no random numbers")]
+    NoChance(#[source] getrandom::Error),
+}
+
+impl ClientError {
+    /// Whether the service said that there is no such thing.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.status == 404)
+    }
+
+    /// Whether the trouble may pass by itself (no connection, or a service that is not ready yet), so that a request that can be
+    /// repeated may be.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
+            Self::Refused(problem) => problem.status == UNAVAILABLE,
+            _ => false,
+        }
+    }
+
+    /// The failure of a request that asks for a change.
+    pub(crate) fn with_effect(self) -> Self {
+        match self {
+            Self::NoAnswer { url, within, source, .. } => Self::NoAnswer { url, within, may_have_effect: true, source },
+            other => other,
+        }
+    }
+}
+
+fn no_answer_text(url: &str, within: Option<Duration>, may_have_effect: bool) -> String {
+    let what = match within {
+        Some(within) => format!("no answer of {url} within {within:?}"),
+        None => format!("the connection broke before {url} had answered"),
+    };
+    if may_have_effect { format!("{what}; the request may still have an effect") } else { what }
+}
+
+fn problem_text(problem: &Problem) -> String {
+    let mut text = if problem.title.is_empty() {
+        format!("refused with status {}", problem.status)
+    } else {
+        problem.title.clone()
+    };
+    // What is said of a single field, the detail says as a sentence.
+    if problem.problems.len() < 2 {
+        if !problem.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&problem.detail);
+        }
+        return text;
+    }
+    for field in &problem.problems {
+        text.push_str(&format!("\n  {field}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_every_field() {
+        let body = r#"{"type":"https://ebb.dev/problems/invalid-job","title":"the job is not valid","status":400,"detail":"two problems",
+            "problems":[{"field":"workers.max","value":"0","expected":"a whole number from 1 to 256"},{"field":"","value":"3","expected":"an object"}]}"#;
+        let text = ClientError::Refused(Box::new(serde_json::from_str(body).unwrap())).to_string();
+        assert_eq!(
+            text,
+            "the job is not valid\n  `workers.max` is 0; expected a whole number from 1 to 256\n  the body is 3; expected an object"
+        );
+    }
+
+    #[test]
+    fn a_service_that_is_not_ready_may_be_asked_again() {
+        let refused = |status| ClientError::Refused(Box::new(Problem { status, ..Problem::default() }));
+        assert!(refused(503).may_pass() && !refused(409).may_pass() && !ClientError::Options("x".into()).may_pass());
+        assert!(refused(404).is_not_found());
+    }
+}

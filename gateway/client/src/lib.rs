@@ -1,0 +1,19 @@
+//! A client of the HTTP API, for the command line, the load driver and tests: one request, one answer or one [`ClientError`].
+//!
+//! Knows the API's manners: problems, idempotency keys, pages, commands that are decided later, event streams. What is asked and answered is `gateway-api`'s.
+//! Repeats a request by itself only where that has no second effect: a submit, which carries a key, and the resumption of a stream.
+//!
+//! Next: `client.rs` (one request), `calls.rs` (the requests that there are), `submit.rs` (once, however often it is sent), `follow.rs` (events).
+
+mod calls;
+mod client;
+mod error;
+mod follow;
+mod options;
+mod submit;
+
+pub use client::{Body, Client};
+pub use error::ClientError;
+pub use follow::{Event, Follower};
+pub use options::ClientOptions;
+pub use submit::fresh_key;
