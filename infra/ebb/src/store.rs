@@ -35,9 +35,10 @@ pub enum StoreCommand {
 /// A bucket.
 #[derive(Debug, Clone, Args)]
 pub struct StoreArg {
+    // Not named `url`, which is the service everywhere.
     /// The store as `ebb up --store` takes it: s3://BUCKET/PREFIX.
     #[arg(value_name = "URL", value_parser = BucketAddress::parse)]
-    pub url: BucketAddress,
+    pub address: BucketAddress,
 }
 
 /// Arguments of `ebb store setup`.
@@ -87,9 +88,9 @@ pub async fn store(command: &StoreCommand, output: Output) -> Result<(), Failure
 }
 
 async fn check_store(args: &StoreArg, output: Output) -> Result<(), Failure> {
-    let report = check(args.url.clone(), &access(), &run_name()?).await;
+    let report = check(args.address.clone(), &access(), &run_name()?).await;
     let report = if report.found_bucket() {
-        let refusal = refusal_of_services(&args.url).await;
+        let refusal = refusal_of_services(&args.address).await;
         report.with_services(refusal)
     } else {
         report
@@ -146,7 +147,7 @@ fn print_report(report: &Report) {
 }
 
 async fn set_up(args: &SetupArgs, output: Output) -> Result<(), Failure> {
-    let bucket = open(&args.store.url).await?;
+    let bucket = open(&args.store.address).await?;
     let setup = lifecycle::setup(&bucket, args.dry_run).await.map_err(|error| match error {
         lifecycle::SetupError::Fault { ref fault, .. } => {
             let advice = rights_advice(fault, "s3:GetLifecycleConfiguration and s3:PutLifecycleConfiguration");
@@ -156,7 +157,7 @@ async fn set_up(args: &SetupArgs, output: Output) -> Result<(), Failure> {
     })?;
     match output {
         Output::Json => json(&value(&setup)),
-        Output::Table | Output::Name => line(told(&setup, &args.store.url)),
+        Output::Table | Output::Name => line(told(&setup, &args.store.address)),
     }
     Ok(())
 }
@@ -183,7 +184,7 @@ fn told(setup: &Setup, address: &BucketAddress) -> String {
 }
 
 async fn look_at_uploads(args: &UploadsArgs, output: Output) -> Result<(), Failure> {
-    let bucket = open(&args.store.url).await?;
+    let bucket = open(&args.store.address).await?;
     let older_than = args.older_than.unwrap_or(if args.abort { AGE_STANDARD } else { Duration::ZERO });
     let found = uploads::list(&bucket, older_than).await.map_err(|fault| {
         let advice = rights_advice(&fault, "s3:ListBucketMultipartUploads");
