@@ -46,19 +46,23 @@ pub struct Cli {
     /// Service to talk to.
     #[arg(long, global = true, default_value = "http://127.0.0.1:7878")]
     pub url: String,
-    /// File with the credential that a proxy before the service asks for; sent as a bearer token, over https or within this machine only
+    /// File with the credential that a proxy before the service asks for
+    ///
+    /// Sent as a bearer token, over https or within this machine only.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub credential_file: Option<PathBuf>,
-    /// Certificates (PEM) of authorities that are trusted beside the system's, for https
+    /// Authorities (PEM) to trust beside the system's, for https
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ca_file: Option<PathBuf>,
-    /// File with settings; `ebb config show` lists them and names the file.
+    /// File with settings, which `ebb config show` lists
     #[arg(long, global = true, value_name = "FILE", env = "EBB_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
     /// How results are printed.
     #[arg(short, long, global = true, value_enum, default_value = "table")]
     pub output: Output,
-    /// How log lines on standard error look: text or json (EBB_LOG says how much is logged)
+    /// How log lines on standard error look: text or json
+    ///
+    /// EBB_LOG says how much is logged.
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
     /// What to do.
