@@ -185,7 +185,7 @@ mod tests {
             ("{\"needed\": 2", "not valid JSON"),
             (r#"{"needed": 2, "needed": 3}"#, "twice"),
             (r#"{"needed": -1}"#, "needed"),
-            (r#"{"needed": 1, "fleet": "other"}"#, "no such field"),
+            (r#"{"needed": 1, "fleet": "other"}"#, "no field here"),
         ] {
             let error = signal(wrong.as_bytes()).unwrap_err();
             assert!(error.detail.contains(part), "{wrong}: {}", error.detail);
