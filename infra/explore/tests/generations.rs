@@ -175,7 +175,14 @@ impl World {
     /// Not numbered: the controller's own observations are not either, and a number would tell equal states apart.
     fn report(&mut self, report: Report) {
         let server = ServerId::parse(SERVER).unwrap();
-        self.input(&Input::Report(ReportRecord { server, incarnation: 1, number: 0, at: self.at, report, trace: None }));
+        self.input(&Input::Report(ReportRecord {
+            server,
+            incarnation: 1,
+            number: 0,
+            at: self.at,
+            report,
+            trace: None,
+        }));
     }
 
     fn command(&mut self, id: &str, command: Command) {
@@ -186,7 +193,13 @@ impl World {
     fn signal(&mut self, needed: u32) {
         self.signals += 1;
         let (fleet, sequence) = (FleetId::parse("f").unwrap(), self.signals.into());
-        self.input(&Input::Demand(DemandSignal { fleet, sequence, at: self.at, demand: Demand::Needed(needed), trace: None }));
+        self.input(&Input::Demand(DemandSignal {
+            fleet,
+            sequence,
+            at: self.at,
+            demand: Demand::Needed(needed),
+            trace: None,
+        }));
     }
 
     fn seal(mut self) -> Self {
