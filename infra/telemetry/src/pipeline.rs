@@ -100,11 +100,8 @@ impl Telemetry {
         let client = |wanted: bool| client.clone().filter(|_| wanted);
 
         let registry = prometheus::Registry::new();
-        let scraped = opentelemetry_prometheus::exporter()
-            .with_registry(registry.clone())
-            .without_target_info()
-            .without_scope_info()
-            .build()?;
+        let scraped =
+            opentelemetry_prometheus::exporter().with_registry(registry.clone()).without_target_info().build()?;
         let mut meters = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(scraped);
         if let Some(client) = client(exports.metrics) {
             let exporter = MetricExporter::builder().with_http().with_http_client(client).build()?;
