@@ -28,7 +28,11 @@ impl Meters {
         ["deadline", "protocol", "silent"]
             .into_iter()
             .for_each(|cause| killed.add(0, &[KeyValue::new("cause", cause)]));
-        let waits = "Time that executors waited, by what they could not go on without; sampled twice a second";
+        let what = "Time that executors waited, by what they could not go on without; sampled twice a second";
+        let waits = meter().f64_counter("ebb.agent.executor.wait").with_unit("s").with_description(what).build();
+        ["peers", "store", "controller"]
+            .into_iter()
+            .for_each(|waits_for| waits.add(0.0, &[KeyValue::new("waits_for", waits_for)]));
         Self {
             take_back: seconds(
                 "ebb.agent.take_back",
@@ -36,7 +40,7 @@ impl Meters {
             ),
             ended: counter("ebb.agent.executors.ended", "Executors that ended, by how"),
             killed,
-            waits: meter().f64_counter("ebb.agent.executor.wait").with_unit("s").with_description(waits).build(),
+            waits,
             slots: meter()
                 .u64_gauge("ebb.agent.slots")
                 .with_description("Slots of this server, by what they are used for")
