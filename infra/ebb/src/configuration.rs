@@ -1,5 +1,5 @@
 //! Where settings come from: a file, then the environment, then the command line, the later one wins. Each flag of a role has a key
-//! ([`KEYS`]), so that there is one place that says what a value may be: the flag itself. Values of file and environment become that
+//! (`KEYS`), so that there is one place that says what a value may be: the flag itself. Values of file and environment become that
 //! flag's default, and are tried at once, each by itself, so that a wrong one is told with its own name.
 //!
 //! Secrets are in files that settings name, or in variables of the libraries that need them (`AWS_…`, `EBB_KAFKA_PASSWORD`); a password
