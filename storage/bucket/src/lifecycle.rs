@@ -1,5 +1,5 @@
 //! The bucket's rule that gives up abandoned uploads. A bucket has one document of rules for all its users, replaced as a whole: what is
-//! Ebb's is one rule, and the others stay as they are. [`plan`] is pure; [`setup`] reads, writes and reads again.
+//! Ebb's is one rule, and the others stay as they are. `plan` is pure; [`setup`] reads, writes and reads again.
 
 use crate::client::Bucket;
 use crate::fault::Fault;
