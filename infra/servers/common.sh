@@ -59,3 +59,53 @@ build_go() { # NAME VERSION MODULE: prints the path of a server, built once into
   ) 9>"$cache/$program.lock" || exit 1
   echo "$folder/$program"
 }
+
+# One server in a directory: its process in DIR/pid, its port in DIR/port, its log in DIR/log. A script that uses these says how it is
+# launched (`launch DIR PORT`, in the background), when it is ready (`answers DIR PORT`), and which process it is (`ours PID DIR`).
+
+runs() { # DIR
+  [ -f "$1/pid" ] && ours "$(cat "$1/pid")" "$1"
+}
+
+start_on_free_port() { # DIR TRIES SECONDS: tries other ports if one is taken meanwhile, and waits for each so long
+  local directory=$1 port pid try
+  for try in $(seq "$2"); do
+    port=$(free_port)
+    launch "$directory" "$port"
+    pid=$!
+    disown "$pid" 2>/dev/null || true
+    for _ in $(seq $(($3 * 10))); do
+      if answers "$directory" "$port" 2>/dev/null; then
+        echo "$pid" >"$directory/pid"
+        echo "$port" >"$directory/port"
+        return
+      fi
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -9 "$pid" 2>/dev/null || true
+    say "try $try of $2 did not answer: $(tail -n 3 "$directory/log" | tr '\n' ' ')"
+  done
+  die "the server did not start; its log is $directory/log"
+}
+
+stop_server() { # DIR SECONDS: asks it to end, kills it after so long
+  local directory pid
+  [ -f "$1/pid" ] || return 0
+  directory=$(cd "$1" && pwd)
+  pid=$(cat "$directory/pid")
+  if ours "$pid" "$directory"; then
+    kill "$pid" 2>/dev/null || true
+    for _ in $(seq $(($2 * 10))); do
+      ours "$pid" "$directory" || break
+      sleep 0.1
+    done
+    if ours "$pid" "$directory"; then say "process $pid does not end; killing it"; kill -9 "$pid" 2>/dev/null || true; fi
+  fi
+  rm -f "$directory/pid"
+}
+
+make_secret() { # DIR: prints a random one, the same at every start there
+  [ -s "$1/secret" ] || (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$1/secret")
+  cat "$1/secret"
+}

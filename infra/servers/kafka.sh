@@ -167,16 +167,7 @@ wait_until_it_answers() { # DIR PID PORT
 }
 
 stop() {
-  local directory pid until
-  [ -d "$1" ] || { say "nothing to stop in $1"; return; }
-  directory=$(cd "$1" && pwd)
-  pid=$(cat "$directory/pid" 2>/dev/null || true)
-  if ! ours "$pid" "$directory"; then say "nothing runs in $directory"; rm -f "$directory/pid"; return; fi
-  kill "$pid" 2>/dev/null || true
-  until=$((SECONDS + stop_wait_s))
-  while ours "$pid" "$directory" && [ "$SECONDS" -lt "$until" ]; do sleep 0.1; done
-  if ours "$pid" "$directory"; then say "process $pid does not end; killing it"; kill -9 "$pid" 2>/dev/null || true; fi
-  rm -f "$directory/pid"
+  stop_server "$1" "$stop_wait_s"
 }
 
 # kafka3.sh takes the functions above.

@@ -57,57 +57,35 @@ print_environment() { # DIRECTORY PORT SECRET
     "$2" "$1/ca.crt" "$access" "$3" "$bucket"
 }
 
+launch() { # DIR PORT
+  MINIO_ROOT_USER=$access MINIO_ROOT_PASSWORD=$(cat "$1/secret") MINIO_BROWSER=off MINIO_UPDATE=off MINIO_SITE_REGION=us-east-1 HOME=$1 setsid "$server" server --quiet \
+    --certs-dir "$1/certificates" --address "127.0.0.1:$2" "$1/data" >"$1/log" 2>&1 9>&- </dev/null &
+}
+
+answers() { # DIR PORT
+  curl -fsS -o /dev/null --max-time 2 --cacert "$1/ca.crt" "https://127.0.0.1:$2/minio/health/ready"
+}
+
 start() {
-  local directory=$1 server port pid secret try
+  local directory=$1 secret
   mkdir -p "$directory/data"
   directory=$(cd "$directory" && pwd)
-  if [ -f "$directory/pid" ] && ours "$(cat "$directory/pid")" "$directory"; then
+  if runs "$directory"; then
     say "already running, process $(cat "$directory/pid")"
-    print_environment "$directory" "$(cat "$directory/port")" "$(cat "$directory/secret")"
-    return
+  else
+    command -v curl >/dev/null || install_packages curl
+    server=$(build_go minio "$version" "$module") || exit 1
+    make_certificates "$directory"
+    make_secret "$directory" >/dev/null
+    start_on_free_port "$directory" "$start_tries" "$answer_wait_s"
   fi
-  command -v curl >/dev/null || install_packages curl
-  server=$(build_go minio "$version" "$module") || exit 1
-  make_certificates "$directory"
-  [ -s "$directory/secret" ] || (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$directory/secret")
-  secret=$(cat "$directory/secret")
-  for try in $(seq "$start_tries"); do
-    port=$(free_port)
-    MINIO_ROOT_USER=$access MINIO_ROOT_PASSWORD=$secret MINIO_BROWSER=off MINIO_UPDATE=off MINIO_SITE_REGION=us-east-1 HOME=$directory setsid "$server" server --quiet \
-      --certs-dir "$directory/certificates" --address "127.0.0.1:$port" "$directory/data" >"$directory/log" 2>&1 9>&- </dev/null &
-    pid=$!
-    disown "$pid" 2>/dev/null || true
-    for _ in $(seq $((answer_wait_s * 10))); do
-      if curl -fsS -o /dev/null --max-time 2 --cacert "$directory/ca.crt" "https://127.0.0.1:$port/minio/health/ready" 2>/dev/null; then
-        echo "$pid" >"$directory/pid"
-        echo "$port" >"$directory/port"
-        create_bucket "$directory" "$port" "$secret" || { stop "$directory"; die "the bucket could not be created; the server's log is $directory/log"; }
-        print_environment "$directory" "$port" "$secret"
-        return
-      fi
-      kill -0 "$pid" 2>/dev/null || break
-      sleep 0.1
-    done
-    kill -9 "$pid" 2>/dev/null || true
-    say "try $try of $start_tries did not answer: $(tail -n 3 "$directory/log" | tr '\n' ' ')"
-  done
-  die "MinIO did not start; its log is $directory/log"
+  secret=$(make_secret "$directory")
+  create_bucket "$directory" "$(cat "$directory/port")" "$secret" || { stop "$directory"; die "the bucket could not be created; the server's log is $directory/log"; }
+  print_environment "$directory" "$(cat "$directory/port")" "$secret"
 }
 
 stop() {
-  local directory=$1 pid
-  [ -f "$directory/pid" ] || return 0
-  directory=$(cd "$directory" && pwd)
-  pid=$(cat "$directory/pid")
-  if ours "$pid" "$directory"; then
-    kill "$pid" 2>/dev/null || true
-    for _ in $(seq $((stop_wait_s * 10))); do
-      ours "$pid" "$directory" || break
-      sleep 0.1
-    done
-    if ours "$pid" "$directory"; then kill -9 "$pid" 2>/dev/null || true; fi
-  fi
-  rm -f "$directory/pid"
+  stop_server "$1" "$stop_wait_s"
 }
 
 [ $# -eq 2 ] || usage

@@ -14,7 +14,6 @@ name=s3.sh
 
 version=v1.8.0
 module=github.com/versity/versitygw/cmd/versitygw
-cache=${EBB_CACHE:-$HOME/.cache/ebb}
 bucket=ebb-test
 access=ebb-test-access
 start_tries=5
@@ -40,56 +39,34 @@ print_environment() { # PORT SECRET
   printf 'EBB_TEST_S3=http://127.0.0.1:%s\nEBB_TEST_S3_ACCESS=%s\nEBB_TEST_S3_SECRET=%s\nEBB_TEST_S3_BUCKET=%s\n' "$1" "$access" "$2" "$bucket"
 }
 
+launch() { # DIR PORT
+  ROOT_ACCESS_KEY=$access ROOT_SECRET_KEY=$(cat "$1/secret") setsid "$server" --port "127.0.0.1:$2" --iam-dir "$1/iam" --quiet --keep-alive --health /health \
+    posix "$1/data" >"$1/log" 2>&1 9>&- </dev/null &
+}
+
+answers() { # DIR PORT
+  curl -fsS -o /dev/null --max-time 2 "http://127.0.0.1:$2/health"
+}
+
 start() {
-  local directory=$1 server port pid secret try
+  local directory=$1 secret
   mkdir -p "$directory/data" "$directory/iam"
   directory=$(cd "$directory" && pwd)
-  if [ -f "$directory/pid" ] && ours "$(cat "$directory/pid")" "$directory"; then
+  if runs "$directory"; then
     say "already running, process $(cat "$directory/pid")"
-    print_environment "$(cat "$directory/port")" "$(cat "$directory/secret")"
-    return
+  else
+    command -v curl >/dev/null || install_packages curl
+    server=$(build_go versitygw "$version" "$module") || exit 1
+    make_secret "$directory" >/dev/null
+    start_on_free_port "$directory" "$start_tries" "$answer_wait_s"
   fi
-  command -v curl >/dev/null || install_packages curl
-  server=$(build_go versitygw "$version" "$module") || exit 1
-  [ -s "$directory/secret" ] || (umask 077; od -An -tx1 -N16 /dev/urandom | tr -d ' \n' >"$directory/secret")
-  secret=$(cat "$directory/secret")
-  for try in $(seq "$start_tries"); do
-    port=$(free_port)
-    ROOT_ACCESS_KEY=$access ROOT_SECRET_KEY=$secret setsid "$server" --port "127.0.0.1:$port" --iam-dir "$directory/iam" --quiet --keep-alive --health /health \
-      posix "$directory/data" >"$directory/log" 2>&1 9>&- </dev/null &
-    pid=$!
-    disown "$pid" 2>/dev/null || true
-    for _ in $(seq $((answer_wait_s * 10))); do
-      if curl -fsS -o /dev/null --max-time 2 "http://127.0.0.1:$port/health" 2>/dev/null; then
-        echo "$pid" >"$directory/pid"
-        echo "$port" >"$directory/port"
-        create_bucket "$port" "$secret" || { stop "$directory"; die "the bucket could not be created; the server's log is $directory/log"; }
-        print_environment "$port" "$secret"
-        return
-      fi
-      kill -0 "$pid" 2>/dev/null || break
-      sleep 0.1
-    done
-    kill -9 "$pid" 2>/dev/null || true
-    say "try $try of $start_tries did not answer: $(tail -n 3 "$directory/log" | tr '\n' ' ')"
-  done
-  die "versitygw did not start; its log is $directory/log"
+  secret=$(make_secret "$directory")
+  create_bucket "$(cat "$directory/port")" "$secret" || { stop "$directory"; die "the bucket could not be created; the server's log is $directory/log"; }
+  print_environment "$(cat "$directory/port")" "$secret"
 }
 
 stop() {
-  local directory=$1 pid
-  [ -f "$directory/pid" ] || return 0
-  directory=$(cd "$directory" && pwd)
-  pid=$(cat "$directory/pid")
-  if ours "$pid" "$directory"; then
-    kill "$pid" 2>/dev/null || true
-    for _ in $(seq $((stop_wait_s * 10))); do
-      ours "$pid" "$directory" || break
-      sleep 0.1
-    done
-    if ours "$pid" "$directory"; then kill -9 "$pid" 2>/dev/null || true; fi
-  fi
-  rm -f "$directory/pid"
+  stop_server "$1" "$stop_wait_s"
 }
 
 [ $# -eq 2 ] || usage
