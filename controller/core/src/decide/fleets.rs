@@ -153,13 +153,14 @@ pub(super) fn tell_refused(draft: &mut Draft<'_>, id: &FleetId, offset: Offset, 
     Ok(())
 }
 
-/// A demand signal. One that is not newer than the last, or of an unknown fleet, has no effect.
+/// A demand signal. One that is not newer than the last, of an unknown fleet, or that no door lets in has no effect: a number at the end of the
+/// range would shut its fleet out for good.
 ///
 /// One that repeats the need is a fact all the same, for its number: it was answered, and a lower need that was published before it
 /// and comes later must not undo it.
 pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let Some(fleet) = draft.state.fleet(&signal.fleet) else { return };
-    if fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
+    if !signal.is_fit() || fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
         return;
     }
     let needed = signal.demand.needed().min(fleet.slots.len() as u32);

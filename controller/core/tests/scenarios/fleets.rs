@@ -9,7 +9,7 @@ use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Offer
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Entry, Fact, ReclaimCause, Refusal, WaitCause};
 use events_schema::report::ExitCause;
-use events_schema::{CommandId, Digest, FleetId, JobId, Offset, ServerId, TenantId};
+use events_schema::{CommandId, Digest, FleetId, JobId, Offset, ServerId, TenantId, TimeMs};
 use serde_json::{Value, json};
 
 #[test]
@@ -202,6 +202,31 @@ fn equal_inputs_have_one_effect() {
     assert!(matches!(same[..], [Fact::CommandTaken { .. }]));
     let changed = world.register(DatasetInfo { rows: 7, ..dataset("digits") });
     assert!(matches!(refusal(&changed), Refusal::Exists { kind, .. } if kind == "dataset"));
+}
+
+/// Whoever appends to the log without a door: decided is what the doors would let in, read is all.
+#[test]
+fn what_no_door_lets_in_is_refused_or_without_effect_when_it_is_decided() {
+    let mut world = local(4);
+    let many = SampleShape::Classified { shape: vec![64], classes: 3_000_000 };
+    let said = refusal(&world.register(DatasetInfo { sample: many.clone(), ..dataset("many") }));
+    assert!(
+        matches!(&said, Refusal::Unfit { field, value, .. } if field == "sample.classes" && value == "3000000"),
+        "{said}"
+    );
+    // One that an earlier build took stands, and is the same to whoever registers it again.
+    let old = DatasetInfo { sample: many, ..dataset("old") };
+    world.state.apply(world.at, &Fact::DatasetRegistered { dataset: old.clone() });
+    assert!(matches!(world.register(old)[..], [Fact::CommandTaken { .. }]));
+
+    let signal = |sequence, demand| {
+        let fleet = FleetId::parse("local").unwrap();
+        Input::Demand(DemandSignal { fleet, sequence, at: TimeMs(1), demand, trace: None })
+    };
+    assert!(world.input(&signal(u64::MAX, Demand::Needed(4))).is_empty());
+    assert!(world.input(&signal(50, Demand::Needed(u32::MAX))).is_empty());
+    assert!(world.input(&signal(50, Demand::Utilization { sum_milli: 1, target_milli: 0 })).is_empty());
+    assert!(!world.input(&signal(50, Demand::Needed(4))).is_empty(), "the fleet is not shut out");
 }
 
 #[test]
