@@ -47,7 +47,7 @@ pub(super) fn put(
     // Slots the fleet no longer declares go back under the deadline it gave before.
     reclaim::take_back(draft, id, &dropped, ReclaimCause::Undeclared);
     draft.emit(Fact::FleetDeclared { fleet: id.clone(), slots, offers, reclaim_deadline_ms });
-    reclaim::surplus(draft, id, ReclaimCause::Demand);
+    reclaim::surplus(draft, id);
     Ok(())
 }
 
@@ -126,7 +126,7 @@ pub(super) fn recall(draft: &mut Draft<'_>, id: &FleetId, slots: Recall) -> Done
     let fleet = own(draft, id, &[])?;
     if fleet.recalled < Some(slots) {
         draft.emit(Fact::FleetRecalled { fleet: id.clone(), slots });
-        reclaim::surplus(draft, id, ReclaimCause::Recall);
+        reclaim::surplus(draft, id);
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let falls = fleet.sequence.is_none() || fleet.redeclared || needed < fleet.needed;
     let offers = falls && fleet.offers == OfferMode::ByDemand;
     draft.emit(Fact::DemandAccepted { fleet: signal.fleet.clone(), sequence: signal.sequence, needed });
-    reclaim::surplus(draft, &signal.fleet, ReclaimCause::Demand);
+    reclaim::surplus(draft, &signal.fleet);
     if offers {
         offer_surplus(draft, &signal.fleet);
     }

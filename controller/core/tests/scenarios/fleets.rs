@@ -431,6 +431,27 @@ fn a_recalled_fleet_lends_nothing_until_it_is_released() {
     calm(&world);
 }
 
+/// Found by review: it was called a need, which the fleet never spoke of.
+#[test]
+fn what_a_recall_holds_of_a_fleet_declared_anew_goes_back_for_the_recall() {
+    let (mut world, _) = training();
+    world.command(Command::RecallFleet { fleet: FleetId::parse("local").unwrap(), slots: Recall::Slots(3) });
+    world.run();
+    let lent = world.state.loans().next().unwrap().slot.clone();
+    let others = (0..4).map(|index| slot("local", index)).filter(|slot| *slot != lent).take(2);
+    let slots = others.chain([lent.clone()]).collect();
+    let (fleet, offers) = (FleetId::parse("local").unwrap(), OfferMode::ByDemand);
+    let facts = world.command(Command::PutFleet { fleet, slots, offers, reclaim_deadline_ms: 2_000 });
+    let causes: Vec<ReclaimCause> = facts
+        .iter()
+        .filter_map(|fact| match fact {
+            Fact::SlotReclaimed { cause, .. } => Some(*cause),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(causes, [ReclaimCause::Recall], "{facts:?}");
+}
+
 /// A recall of some slots is a need that no signal lowers, and one that is released while slots are on their way lends them again.
 #[test]
 fn a_recall_of_some_slots_adds_to_no_need_and_is_over_at_once() {
