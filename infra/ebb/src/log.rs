@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Output, bytes, json as print_json, pairs};
 use clap::{Args, Subcommand, ValueHint};
 use controller_core::invariants;
-use controller_fold::{Fold, Folded};
+use controller_fold::{Contradiction, Fold, FoldError, Folded};
 use events_log::{EventLog, LogUrl, ReadError, Stream, passed_over};
-use events_rule::count::{UnreadableEvent, read_event};
+use events_rule::count::{UnreadableEvent, Words, read_event};
 use events_schema::batch::{EventRecord, PassOver, looks_like_a_record, to_bytes};
 use events_schema::{Cell, Offset};
 use serde_json::{Value, json};
@@ -81,11 +81,13 @@ struct Summary {
 
 /// Why a log cannot be folded.
 #[derive(Debug, thiserror::Error)]
-enum FoldError {
+enum CannotFold {
     #[error("the log cannot be read")]
     Read(#[from] ReadError),
     #[error("a record of the log cannot be read")]
     Record(#[from] UnreadableEvent),
+    #[error("the log says of a record that can be read that it cannot")]
+    Contradicted(#[from] Contradiction),
 }
 
 /// `ebb log verify` and `ebb log export`.
@@ -122,7 +124,7 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
             unreadable.source
         )));
     }
-    let known = passed_over(log.as_ref(), CELL, &unreadable).await.map_err(cannot)?;
+    let known = passed_over(log.as_ref(), CELL, &mut Words::default(), &unreadable).await.map_err(cannot)?;
     let word = match known {
         Some(word) => word,
         None => {
@@ -223,7 +225,7 @@ async fn fold(args: &LogArgs, show: impl FnMut(Offset, &Folded)) -> Result<Summa
     Ok(summary)
 }
 
-async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> Result<Summary, FoldError> {
+async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> Result<Summary, CannotFold> {
     let end = log.end(Stream::Events, CELL).await?;
     let mut summary = Summary {
         fold: Fold::new(CELL),
@@ -234,6 +236,7 @@ async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> 
         claims: 0,
         passed_over: Vec::new(),
     };
+    let mut words = Words::default();
     loop {
         let records = log.read(Stream::Events, CELL, summary.fold.known, PIECE_BYTES_MAX).await?;
         if records.is_empty() || summary.fold.known >= end {
@@ -246,13 +249,16 @@ async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> 
                     summary.count(&folded);
                     show(record.offset, &folded);
                 }
-                Err(unreadable) => match passed_over(log, CELL, &unreadable).await? {
-                    Some(word) => {
-                        summary.fold.pass_over(word.offset);
-                        summary.passed_over.push(word);
+                Err(FoldError::Contradicted(contradiction)) => return Err(contradiction.into()),
+                Err(FoldError::Unreadable(unreadable)) => {
+                    match passed_over(log, CELL, &mut words, &unreadable).await? {
+                        Some(word) => {
+                            summary.fold.pass_over(word.offset);
+                            summary.passed_over.push(word);
+                        }
+                        None => return Err(unreadable.into()),
                     }
-                    None => return Err(unreadable.into()),
-                },
+                }
             }
         }
     }

@@ -194,6 +194,14 @@ fn floats(rows: usize, width: i32) -> ArrayRef {
     Arc::new(FixedSizeListArray::new(Arc::new(Field::new_list_field(DataType::Float32, false)), width, values, None))
 }
 
+/// One element per row, in so many lists of one.
+fn lists_in_lists(rows: usize, depth: usize) -> ArrayRef {
+    (1..depth).fold(floats(rows, 1), |inner, _| {
+        let item = Arc::new(Field::new_list_field(inner.data_type().clone(), false));
+        Arc::new(FixedSizeListArray::new(item, 1, inner, None))
+    })
+}
+
 fn labels(rows: usize) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values((0..rows as i64).map(|i| i % 5)))
 }
