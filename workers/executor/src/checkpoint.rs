@@ -236,7 +236,7 @@ mod tests {
     fn writer() -> Writer {
         let (inbox, _) = sync_channel(1);
         Writer {
-            runtime: Arc::new(tokio::runtime::Builder::new_current_thread().build().unwrap()),
+            runtime: Arc::new(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()),
             store: Arc::new(InMemory::new()),
             job: JobId::parse("job-a").unwrap(),
             spec_digest: Digest::of(b"spec"),
