@@ -6,9 +6,10 @@
 
 use crate::problem::{ApiError, Kind};
 use crate::read_model::ReadModel;
+use controller_fold::Contradiction;
 use events_log::{EventLog, ReadError, Record, Stream, passed_over};
 use events_public::FactPosition;
-use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
+use events_rule::count::{Counter, UnreadableEvent, Verdict, Words, read_event};
 use events_schema::batch::Batch;
 use events_schema::fact::Fact;
 use events_schema::{Cell, Offset, TimeMs};
@@ -155,6 +156,9 @@ pub enum FeedError {
     /// A record is none. Stop; the log was written by a newer build or is damaged.
     #[error(transparent)]
     Record(#[from] UnreadableEvent),
+    /// An operator had one passed over that was read. Stop; another build went on without it.
+    #[error(transparent)]
+    Contradicted(#[from] Contradiction),
 }
 
 impl From<ReadError> for FeedError {
@@ -174,7 +178,7 @@ impl From<FeedError> for ApiError {
                 "begin anew without a cursor, after reading the present state of what you follow",
             ),
             FeedError::Log(error) => error.into(),
-            FeedError::Record(_) => ApiError::incident(&error.to_string()),
+            FeedError::Record(_) | FeedError::Contradicted(_) => ApiError::incident(&error.to_string()),
         }
     }
 }
@@ -199,13 +203,14 @@ pub struct FeedReader {
     cursor: FactPosition,
     /// Where it stands in the log while it is behind what is in memory.
     behind: Option<(Offset, Counter)>,
+    words: Words,
 }
 
 impl FeedReader {
     /// Begins after `cursor`.
     #[must_use]
     pub fn new(model: Arc<ReadModel>, log: Arc<dyn EventLog>, cell: Cell, cursor: FactPosition) -> Self {
-        Self { model, log, cell, cursor, behind: None }
+        Self { model, log, cell, cursor, behind: None, words: Words::default() }
     }
 
     /// Everything up to here was handed out, or counts nothing.
@@ -254,7 +259,7 @@ impl FeedReader {
             let verdict = match count(&mut counter, &record) {
                 // The follower has passed it over as well.
                 Err(FeedError::Record(unreadable))
-                    if passed_over(self.log.as_ref(), self.cell, &unreadable).await?.is_some() =>
+                    if passed_over(self.log.as_ref(), self.cell, &mut self.words, &unreadable).await?.is_some() =>
                 {
                     continue;
                 }

@@ -11,9 +11,9 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a piece. All but the newest of an executor are full, so a place in its log follows from a piece's number.
-pub const LOG_CHUNK_BYTES: usize = 256 << 10;
-/// Pieces looked at for one job: a thousand executors with eight each. More are not told of.
+pub use crate::keys::LOG_CHUNK_BYTES;
+
+/// Pieces looked at for one job: 256 executors with 32 each, which is all that is kept of one. More are not told of.
 const PIECES_MAX: usize = 8_192;
 
 /// A piece, as a listing shows it.

@@ -12,7 +12,7 @@ use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
 use controller_core::Policy;
-use controller_fold::{Fold, Folded};
+use controller_fold::{Fold, FoldError, Folded};
 use events_rule::count::split;
 use events_rule::{RECORD_LEN_MAX, Record, Stream};
 use events_schema::batch::Taken;
@@ -76,7 +76,7 @@ pub(crate) enum Step {
     Stay,
     /// What was decided counts.
     Committed,
-    /// What is in the log is not known any more: drop the state, claim, and read.
+    /// What is in the log is not known any more, or not understood as it comes: drop the state, claim, and read.
     Recover(String),
     End(CellEnd),
 }
@@ -190,7 +190,7 @@ impl Lead {
         let bytes = commit.parts.front().cloned().unwrap_or_default();
         match self.take(&Record { offset, bytes: bytes.into() }, around) {
             Ok(()) => self.part_is_there(around),
-            Err(failure) => Step::End(CellEnd::Failed(failure)),
+            Err(error) => Self::not_folded(error),
         }
     }
 
@@ -271,8 +271,8 @@ impl Lead {
         }
         let until = gap.until;
         for record in records.iter().take_while(|record| record.offset < until) {
-            if let Err(failure) = self.take(record, around) {
-                return Step::End(CellEnd::Failed(failure));
+            if let Err(error) = self.take(record, around) {
+                return Self::not_folded(error);
             }
         }
         if self.fold.known < until {
@@ -322,8 +322,18 @@ impl Lead {
         self.gap = Some(Gap { until, read, again_ms: None, backoff, empty_reads: 0 });
     }
 
-    fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), CellFailure> {
-        match self.fold.take(record).map_err(CellFailure::Unreadable)? {
+    /// A record that cannot be read may be one that an operator had passed over further down: recovery looks there, and ends if nobody did.
+    fn not_folded(error: FoldError) -> Step {
+        match error {
+            FoldError::Unreadable(unreadable) => Step::Recover(unreadable.to_string()),
+            FoldError::Contradicted(contradiction) => {
+                Step::End(CellEnd::Failed(CellFailure::Contradicted(contradiction)))
+            }
+        }
+    }
+
+    fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), FoldError> {
+        match self.fold.take(record)? {
             Folded::Counts(batch) => around.out.push(Out::Counted(Box::new(batch))),
             Folded::Skipped(cause) => around.out.note(Note::Skipped { offset: record.offset, cause }),
             Folded::Claimed | Folded::Incomplete | Folded::PassesOver(_) => {}

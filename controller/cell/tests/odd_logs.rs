@@ -3,6 +3,8 @@
 
 mod support;
 
+use controller_cell::{CellEnd, CellFailure};
+use controller_fold::Contradiction;
 use events_rule::Stream;
 use events_schema::batch::{Batch, EventRecord, PassOver, to_bytes};
 use events_schema::{Epoch, Offset, Sequence};
@@ -82,6 +84,70 @@ fn a_record_that_no_ebb_wrote_is_passed_over_once_an_operator_said_so() {
     world.pass(2_000);
     let state = world.controllers[2].state();
     assert!(world.controllers[2].end.is_none() && has_dataset(state, "d1") && has_dataset(state, "d2"));
+}
+
+/// Found by review: who led ended on such a record, also if it was passed over already.
+#[test]
+fn who_leads_passes_over_what_an_operator_had_passed_over() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(500);
+    world.log.append(Stream::Events, b"hello".to_vec());
+    let offset = Offset(world.log.end(Stream::Events).0 - 1);
+    let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+    let word = EventRecord::PassOver(PassOver { offset, by, at: WALL, reason });
+    world.log.append(Stream::Events, to_bytes(&word));
+    world.pass(2_000);
+    world.log.register("d2");
+    world.pass(2_000);
+    assert_eq!(world.first().end, None);
+    assert!(has_dataset(world.first().state(), "d1") && has_dataset(world.first().state(), "d2"));
+
+    world.log.append(Stream::Events, b"hello".to_vec());
+    world.pass(2_000);
+    assert!(matches!(world.first().end, Some(CellEnd::Failed(CellFailure::Unreadable(_)))), "nobody spoke of this one");
+}
+
+/// Found by review: each of them was looked for through all that stands behind it.
+#[test]
+fn many_records_that_are_passed_over_cost_one_search() {
+    let mut world = World::led();
+    let many = 50;
+    let first = world.log.end(Stream::Events).0;
+    for _ in 0..many {
+        world.log.append(Stream::Events, b"hello".to_vec());
+    }
+    for offset in (first..first + many).map(Offset) {
+        let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+        let word = EventRecord::PassOver(PassOver { offset, by, at: WALL, reason });
+        world.log.append(Stream::Events, to_bytes(&word));
+    }
+    let before = world.log.reads[&Stream::Events];
+    world.start("b");
+    world.pass(5_000);
+    assert_eq!(world.controllers[1].end, None);
+    assert_eq!(world.controllers[1].committed.as_ref().map(|committed| committed.epoch), Some(Epoch(first + 2 * many)));
+    let reads = world.log.reads[&Stream::Events] - before;
+    assert!(u64::from(reads) < many, "{reads}");
+}
+
+/// Found by review: the word was called a record that cannot be read, and a word about the word was looked for.
+#[test]
+fn a_word_about_what_was_read_ends_a_controller_and_says_so() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(500);
+    let offset = Offset(world.log.end(Stream::Events).0 - 1);
+    let (by, reason) = ("ada".to_owned(), "another build could not".to_owned());
+    let word = EventRecord::PassOver(PassOver { offset, by, at: WALL, reason });
+    world.log.append(Stream::Events, to_bytes(&word));
+    world.pass(2_000);
+    world.start("b");
+    world.pass(2_000);
+    let expected = CellFailure::Contradicted(Contradiction { word: offset.next(), offset });
+    for controller in &world.controllers {
+        assert_eq!(controller.end, Some(CellEnd::Failed(expected.clone())));
+    }
 }
 
 /// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.

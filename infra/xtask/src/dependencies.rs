@@ -59,7 +59,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine", "shell"]),
-    ("workers-agent-core", &["events-schema"]),
+    ("workers-agent-core", &["events-schema", "storage-keys"]),
     (
         "workers-agent",
         &[
