@@ -175,6 +175,8 @@ async fn known(app: &App, name: &DatasetName) -> Result<Option<Dataset>, ApiErro
 
 /// `DELETE /v1/datasets/{name}`: forgets it; its files stay.
 pub async fn remove(
+        // What is compared is what is there now, not what was known here a moment ago.
+        app.catch_up().await?;
     State(app): Shared,
     Id(name): Id<DatasetName>,
     _: NoQuery,

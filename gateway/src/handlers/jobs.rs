@@ -150,6 +150,8 @@ pub async fn resume(
 
 async fn ask(app: &App, job: &JobId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
     if headers.contains_key(header::IF_MATCH) {
+        // What is compared is what is there now, not what was known here a moment ago.
+        app.catch_up().await?;
         ensure_known(app, job).await?;
         ensure_unchanged(headers, Some(&convert::etag(&show(app, job)?)))?;
     }
