@@ -134,7 +134,7 @@ async fn a_model_is_given_in_parts() {
     rig.store.put(&"jobs/job-a/model.safetensors".into(), model.clone().into()).await.unwrap();
     let get = async |headers: &[(&str, &str)]| rig.send(Method::GET, "/v1/jobs/job-a/model", headers, None).await;
     let whole = get(&[]).await;
-    let etag = whole.headers["etag"].as_str();
+    let etag = &whole.headers["etag"];
     assert_eq!(
         (whole.status, whole.headers["accept-ranges"].as_str(), &whole.bytes),
         (StatusCode::OK, "bytes", &model)
@@ -154,6 +154,13 @@ async fn a_model_is_given_in_parts() {
     );
     assert_eq!(get(&[("if-none-match", etag)]).await.status, StatusCode::NOT_MODIFIED);
 }
+    // A range means nothing but to GET.
+    for range in ["bytes=200-", "bytes=256-"] {
+        let head = rig.send(Method::HEAD, "/v1/jobs/job-a/model", &[("range", range)], None).await;
+        let told = [&head.headers["content-length"], &head.headers["accept-ranges"], &head.headers["etag"]];
+        assert_eq!((head.status, told), (StatusCode::OK, [&"256".to_owned(), &"bytes".to_owned(), etag]), "{range}");
+        assert!(head.bytes.is_empty() && !head.headers.contains_key("content-range"), "{head:?}");
+    }
 
 #[tokio::test]
 async fn every_request_has_a_name() {
