@@ -161,6 +161,8 @@ impl std::fmt::Debug for LinkedFile {
 pub struct Logs {
     /// By executor.
     pub logs: Vec<Log>,
+    /// Whether there are too many to be listed: the newest are. What another one said can be read by its number.
+    pub incomplete: bool,
 }
 
 /// What is kept of what one executor said.
