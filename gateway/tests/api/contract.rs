@@ -2,7 +2,7 @@
 
 use crate::support::{Rig, Script, job_with, quick, script_one_job};
 use events_log::MemoryLog;
-use events_schema::fact::Fact;
+use events_schema::fact::{Fact, Refusal};
 use events_schema::report::{ExitCause, Outcome, Report};
 use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step};
 use gateway_api::{Dataset, Datasets, Fleets, Job, JobPage, Problem, Slots};
@@ -199,8 +199,36 @@ async fn a_job_shows_when_it_trained_and_what_it_held() {
     assert_eq!(times, [&json!("1970-01-01T00:00:01.002Z"), &json!("1970-01-01T00:00:01.004Z")]);
 }
 
-/// An answer, read and written again as the published type: nothing is lost and nothing is added.
-fn same<T: Serialize + DeserializeOwned>(answer: &Value) {
+/// Who asked was answered before anybody had decided, and looks later.
+#[tokio::test]
+async fn a_refused_command_says_what_its_request_would_have_been_answered() {
+    let log = Arc::new(MemoryLog::new());
+    let refused = |command: &str, subject: &str, refusal| Fact::CommandRefused {
+        command: command.parse().unwrap(),
+        subject: subject.to_owned(),
+        refusal,
+    };
+    let unknown = |kind: &str, name: &str| Refusal::Unknown { kind: kind.into(), name: name.into(), nearest: None };
+    let facts = vec![
+        refused("cmd-1", "job-z", unknown("job", "job-z")),
+        refused("cmd-2", "job-z", unknown("dataset", "digits")),
+        refused("cmd-3", "digits", Refusal::InUse { by: "job job-a".into() }),
+    ];
+    Script::new(&log).await.batch(facts).await;
+    let rig = Rig::without_controller(log, quick()).await;
+    for (command, kind, part) in [
+        ("cmd-1", "unknown-job", "`job-z`"),
+        ("cmd-2", "unknown-reference", "`digits`"),
+        ("cmd-3", "in-use", "dataset `digits` is used by job job-a"),
+    ] {
+        let status = rig.get(&format!("/v1/commands/{command}")).await.json;
+        let problem: Problem = serde_json::from_value(status["problem"].clone()).unwrap();
+        assert!(problem.kind.ends_with(kind) && problem.detail.contains(part), "{status}");
+    }
+}
+
+/// An answer, read and written again as the published type: nothing is lost and nothing is added, and every word in it is a published one.
+fn same<T: Debug + Serialize + DeserializeOwned>(answer: &Value) {
     let read: T = serde_json::from_value(answer.clone()).unwrap();
     assert_eq!(serde_json::to_value(read).unwrap(), *answer);
 }
