@@ -32,6 +32,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// Pieces of the log (1 MiB each) read for one page; a page of a rare subject ends early and says where to go on.
 const PAGE_PIECES_MAX: usize = 32;
@@ -234,9 +235,14 @@ fn stream(app: &Arc<App>, pull: Pull, place: OwnedSemaphorePermit) -> Response {
         ended: false,
         _place: place,
     };
-    let events = futures::stream::unfold(subscription, |mut subscription| async {
-        let event = subscription.next().await?;
-        Some((Ok::<_, Infallible>(event), subscription))
+    // The answer's body is made after the request was let through: what the log says of it belongs to the request all the same.
+    let request = tracing::Span::current();
+    let events = futures::stream::unfold(subscription, move |mut subscription| {
+        let next = async {
+            let event = subscription.next().await?;
+            Some((Ok::<_, Infallible>(event), subscription))
+        };
+        next.instrument(request.clone())
     });
     let heartbeat = KeepAlive::new().interval(app.limits.heartbeat).text("heartbeat");
     let headers = [(header::CACHE_CONTROL, "no-cache"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
