@@ -261,7 +261,7 @@ fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::Telemet
             let Some(committed) = committed.borrow().clone() else { return };
             let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
             for (id, job) in committed.state.live_jobs().filter(|(_, job)| job.active().is_some()) {
-                if let Some(said) = board.get(id).filter(|said| said.loss.is_finite()) {
+                if let Some(said) = board.get(id) {
                     let sum = sums.entry(family(&job.spec.model)).or_default();
                     *sum = (sum.0 + said.loss, sum.1 + 1.0);
                 }

@@ -68,6 +68,7 @@ pub fn start(options: Options, runtime: Option<&Handle>) -> Result<Telemetry, Te
     }
     let filter = || EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new(options.log));
     let lines = tracing_subscriber::fmt::layer()
+        .fmt_fields(Lines::new(options.format))
         .event_format(Lines::new(options.format))
         .with_writer(io::stderr)
         .with_ansi(options.ansi)
