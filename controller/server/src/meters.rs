@@ -1,9 +1,10 @@
 //! What a controller counts and measures, for whoever watches it. Everything follows from what passes the loop anyway: facts, progress, answers
 //! of the log; and states are counted when somebody asks. Labels are of bounded sets; no id is one.
 
-use controller_cell::{Committed, Note, Ticket};
+use crate::appends::Appends;
+use controller_cell::{AppendFailure, Attempt, Committed, Note, Ticket};
 use ebb_telemetry::KeyValue;
-use ebb_telemetry::metrics::{Counter, Gauge, Histogram, counter, meter, seconds};
+use ebb_telemetry::metrics::{Counter, Histogram, counter, meter, seconds};
 use events_rule::Stream;
 use events_schema::batch::{Batch, InputStream};
 use events_schema::fact::{Fact, LossNotice, ReclaimCause};
@@ -11,6 +12,7 @@ use events_schema::job::ModelSpec;
 use events_schema::orders::Telemetry;
 use events_schema::{Generation, JobId, Offset, SlotId};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -23,7 +25,6 @@ const FLEETS_MAX: usize = 100;
 pub(crate) struct Meters {
     decision: Histogram<f64>,
     append: Histogram<f64>,
-    lag: Gauge<u64>,
     returned: Histogram<f64>,
     scaled: Histogram<f64>,
     pause: Histogram<f64>,
@@ -39,8 +40,9 @@ pub(crate) struct Meters {
     plans_failed: Counter<u64>,
     invariants: Counter<u64>,
     committed: watch::Receiver<Option<Committed>>,
-    appends: BTreeMap<Ticket, (Stream, Instant)>,
+    appends: Appends,
     looks: BTreeMap<Ticket, Stream>,
+    lag: Lag,
     reclaimed: BTreeMap<SlotId, ReclaimCause>,
     progress: BTreeMap<JobId, (Generation, u64)>,
     broken: BTreeMap<&'static str, u64>,
@@ -53,11 +55,6 @@ impl Meters {
         let meters = Self {
             decision: seconds("ebb.decision", "Time to decide about one batch of inputs"),
             append: seconds("ebb.append", "Time until the log acknowledged a record, by stream"),
-            lag: meter()
-                .u64_gauge("ebb.log.lag")
-                .with_unit("{record}")
-                .with_description("Records of a stream that are not taken yet")
-                .build(),
             returned: seconds("ebb.slot.return", "Time from a reclaim to the free slot, by the way it was asked for"),
             scaled: seconds("ebb.job.scale", "Time from a plan until its job trains at the new size"),
             pause: seconds("ebb.job.pause", "What the first step at a new size took longer than one before"),
@@ -80,12 +77,14 @@ impl Meters {
             plans_failed: counter("ebb.plans.failed", "Panics of the policy"),
             invariants: counter("ebb.invariants.broken", "What always holds and did not, by name: a defect of Ebb"),
             committed,
-            appends: BTreeMap::new(),
+            appends: Appends::default(),
             looks: BTreeMap::new(),
+            lag: Lag::default(),
             reclaimed: BTreeMap::new(),
             progress: BTreeMap::new(),
             broken: BTreeMap::new(),
         };
+        meters.lag.observe();
         // What never happened is a zero: to Prometheus a series that begins with one has not grown.
         meters.plans_failed.add(0, &[]);
         meters.data_wait.add(0.0, &[]);
@@ -96,19 +95,26 @@ impl Meters {
         meters
     }
 
-    /// A record is being appended; one of `events` was decided in this time.
-    pub fn asked(&mut self, ticket: Ticket, stream: Stream, took: Duration) {
-        if stream == Stream::Events {
-            self.decision.record(took.as_secs_f64(), &[]);
-        }
-        self.appends.insert(ticket, (stream, Instant::now()));
+    /// A batch was decided in this time.
+    pub fn decided(&self, took: Duration) {
+        self.decision.record(took.as_secs_f64(), &[]);
     }
 
-    /// An append is answered; only what was acknowledged is measured.
-    pub fn answered(&mut self, ticket: Ticket, acknowledged: bool) {
-        if let Some((stream, since)) = self.appends.remove(&ticket).filter(|_| acknowledged) {
-            self.append.record(since.elapsed().as_secs_f64(), &[KeyValue::new("stream", stream.name())]);
+    /// A record goes to the log.
+    pub fn asked(&mut self, ticket: Ticket, stream: Stream, attempt: Attempt) {
+        self.appends.asked(ticket, stream, attempt, Instant::now());
+    }
+
+    /// The log has it.
+    pub fn acknowledged(&mut self, ticket: Ticket) {
+        if let Some((stream, took)) = self.appends.acknowledged(ticket, Instant::now()) {
+            self.append.record(took.as_secs_f64(), &[KeyValue::new("stream", stream.name())]);
         }
+    }
+
+    /// It may not have it.
+    pub fn failed(&mut self, ticket: Ticket, failure: &AppendFailure) {
+        self.appends.failed(ticket, failure);
     }
 
     /// Somebody asks where a stream ends.
@@ -118,8 +124,8 @@ impl Meters {
         self.looks.insert(ticket, stream);
     }
 
-    /// It ends here.
-    pub fn ends(&mut self, ticket: Ticket, end: Offset) {
+    /// It ends here, or the log does not say where.
+    pub fn ends(&mut self, ticket: Ticket, end: Option<Offset>) {
         let Some(stream) = self.looks.remove(&ticket) else { return };
         let taken = self.committed.borrow().as_ref().map(|committed| match stream {
             Stream::Commands => committed.inputs.of(InputStream::Commands),
@@ -127,9 +133,7 @@ impl Meters {
             Stream::Reports => committed.inputs.of(InputStream::Reports),
             Stream::Events | Stream::Public => committed.position,
         });
-        if let Some(taken) = taken {
-            self.lag.record(end.0.saturating_sub(taken.0), &[KeyValue::new("stream", stream.name())]);
-        }
+        self.lag.set(stream, end.zip(taken).map(|(end, taken)| end.0.saturating_sub(taken.0)));
     }
 
     /// A batch counts.
@@ -227,6 +231,42 @@ fn family(model: &ModelSpec) -> &'static str {
         ModelSpec::Mlp { .. } => "mlp",
         ModelSpec::Cnn { .. } => "cnn",
         ModelSpec::Gpt { .. } => "gpt",
+    }
+}
+
+/// Records of each stream that are not taken yet, as far as that is known: of a log that does not answer nothing is, and the last word would
+/// look like the present one.
+#[derive(Debug, Clone, Default)]
+struct Lag(Arc<Mutex<BTreeMap<Stream, u64>>>);
+
+impl Lag {
+    fn set(&self, stream: Stream, records: Option<u64>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match records {
+            Some(records) => drop(known.insert(stream, records)),
+            None => drop(known.remove(&stream)),
+        }
+    }
+
+    fn known(&self) -> BTreeMap<Stream, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn observe(&self) {
+        let lag = self.clone();
+        // The provider keeps what was built.
+        let _ = meter()
+            .u64_observable_gauge("ebb.log.lag")
+            .with_unit("{record}")
+            .with_description(
+                "Records of a stream that are not taken yet; none while the log does not say where it ends",
+            )
+            .with_callback(move |observer| {
+                lag.known().into_iter().for_each(|(stream, records)| {
+                    observer.observe(records, &[KeyValue::new("stream", stream.name())]);
+                });
+            })
+            .build();
     }
 }
 
