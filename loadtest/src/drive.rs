@@ -7,13 +7,14 @@ use crate::files::Loaded;
 use crate::observe::Observer;
 use crate::report::Report;
 use crate::schedule::{Action, What};
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 /// Requests on their way at once. Beyond it the service answers so slowly that more would only measure this program.
@@ -22,8 +23,6 @@ const IN_FLIGHT_MAX: usize = 512;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for what is asked at the end: cancelling the run's jobs.
 const CANCEL_WAIT: Duration = Duration::from_secs(30);
-/// Longest name of a job.
-const NAME_LEN_MAX: usize = 63;
 
 /// What is asked of a service.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +74,9 @@ pub enum CallError {
     /// The service did not answer.
     #[error("{0}")]
     Unanswered(String),
+    /// Whoever runs it wants no more of it.
+    #[error("interrupted; its jobs were cancelled unless the scenario keeps them")]
+    Interrupted,
 }
 
 /// What happened at the service.
@@ -109,14 +111,15 @@ pub struct Ran {
     pub observer: Observer,
 }
 
-/// Runs a scenario.
-pub async fn run(loaded: &Loaded, service: Arc<dyn Service>) -> Result<Ran, CallError> {
+/// Runs a scenario, to its end or until it is interrupted.
+pub async fn run(
+    loaded: &Loaded,
+    service: Arc<dyn Service>,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Ran, CallError> {
     let scenario = &loaded.scenario;
-    let wall = SystemTime::now();
-    let began_ms = milliseconds(wall);
     let names: BTreeSet<String> = loaded.actions.iter().filter_map(|action| job_name(loaded, action)).collect();
     let fleets: Vec<String> = scenario.fleets.iter().map(|load| load.fleet.to_string()).collect();
-    let mut observer = Observer::new(began_ms, fleets.iter().cloned(), names);
     let mut events = service.events().await?;
     for load in &scenario.fleets {
         let fleet = load.fleet.to_string();
@@ -124,27 +127,28 @@ pub async fn run(loaded: &Loaded, service: Arc<dyn Service>) -> Result<Ran, Call
             service.call(Request::Declare { fleet: fleet.clone(), body }).await?;
         }
     }
-    for fleet in fleets {
-        let shown = service.call(Request::Fleet { fleet }).await?;
-        observer.fleet(began_ms, &shown);
+    let mut shown = Vec::new();
+    for fleet in &fleets {
+        shown.push(service.call(Request::Fleet { fleet: fleet.clone() }).await?);
     }
-    let mut driver = Driver {
-        loaded,
-        service,
-        observer,
-        began: Instant::now(),
-        began_ms,
-        answers: JoinSet::new(),
-        signals: 0,
-        jobs: 0,
+    // One beginning for what is sent, measured and drawn.
+    let (wall, began) = (SystemTime::now(), Instant::now());
+    let began_ms = milliseconds(wall);
+    let mut observer = Observer::new(began_ms, fleets, names);
+    shown.iter().for_each(|fleet| observer.fleet(began_ms, fleet));
+    let mut driver =
+        Driver { loaded, service, observer, began, began_ms, answers: JoinSet::new(), signals: 0, jobs: 0 };
+    let ended = tokio::select! {
+        ended = driver.send_and_drain(&mut events) => ended,
+        () = interrupted => Err(CallError::Interrupted),
     };
-    driver.send(&mut events).await?;
-    driver.drain(&mut events).await?;
     let took = driver.began.elapsed();
-    driver.observer.end(began_ms + millis(took));
+    // However it ended: nobody else would end its jobs.
     if !scenario.keep_jobs {
         driver.cancel().await;
     }
+    ended?;
+    driver.observer.end(began_ms + millis(took));
     let (latencies, counts, thresholds) = Report::figures(driver.observer.measured(), &scenario.thresholds);
     let report = Report {
         scenario: scenario.name.clone(),
@@ -171,14 +175,22 @@ fn millis(time: Duration) -> u64 {
 /// The name under which a job of the scenario is submitted.
 fn job_name(loaded: &Loaded, action: &Action) -> Option<String> {
     let What::Submit { mix, number } = action.what else { return None };
-    let name = format!("{}-{}-{number}", loaded.scenario.name, loaded.scenario.jobs[mix].name);
-    Some(name.chars().take(NAME_LEN_MAX).collect())
+    Some(format!("{}-{}-{number}", loaded.scenario.name, loaded.scenario.jobs[mix].name))
 }
 
-/// An answer that came.
+/// What a request was.
+enum Asked {
+    /// A signal of this fleet.
+    Signal(String),
+    Submit,
+    /// How far jobs are.
+    Progress,
+}
+
+/// An answer that came, so long after it was due.
 struct Answered {
-    due: Instant,
-    measure: &'static str,
+    asked: Asked,
+    took: Duration,
     outcome: Result<Value, CallError>,
 }
 
@@ -194,6 +206,11 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
+    async fn send_and_drain(&mut self, events: &mut mpsc::Receiver<Happened>) -> Result<(), CallError> {
+        self.send(events).await?;
+        self.drain(events).await
+    }
+
     /// Sends everything at its moment.
     async fn send(&mut self, events: &mut mpsc::Receiver<Happened>) -> Result<(), CallError> {
         let mut look = tokio::time::interval(PROGRESS_EVERY);
@@ -230,10 +247,7 @@ impl Driver<'_> {
                     Some(Happened::Lost(why)) => return Err(CallError::Unanswered(why)),
                     None => return Err(CallError::Unanswered("the stream of events ended".to_owned())),
                 },
-                Some(answered) = self.answers.join_next() => match answered {
-                    Ok(answered) => self.answered(answered),
-                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-                },
+                Some(answered) = self.answers.join_next() => self.joined(answered),
                 _ = look.tick() => self.look(),
             }
         }
@@ -242,17 +256,21 @@ impl Driver<'_> {
 
     /// Sends one request, unless too many are on their way.
     fn start(&mut self, action: &Action, due: Instant) {
+        // Answers that wait to be looked at are not on their way.
+        while let Some(answered) = self.answers.try_join_next() {
+            self.joined(answered);
+        }
         if self.answers.len() >= IN_FLIGHT_MAX {
             self.observer.measured().count("not_sent", 1);
             return;
         }
-        let (measure, request) = match &action.what {
+        let (asked, request) = match &action.what {
             What::Signal { fleet, needed } => {
                 self.signals += 1;
                 let fleet = self.loaded.scenario.fleets[*fleet].fleet.to_string();
                 // By time, as the service numbers them, so that they are above those before the run; and each above the last.
                 let sequence = self.began_ms + millis(action.at) + self.signals;
-                ("signal_answer_ms", Request::Signal { fleet, sequence, needed: *needed })
+                (Asked::Signal(fleet.clone()), Request::Signal { fleet, sequence, needed: *needed })
             }
             What::Submit { mix, .. } => {
                 self.jobs += 1;
@@ -260,45 +278,70 @@ impl Driver<'_> {
                 if let (Some(fields), Some(name)) = (spec.as_object_mut(), job_name(self.loaded, action)) {
                     fields.insert("name".to_owned(), name.into());
                 }
-                ("submit_answer_ms", Request::Submit { spec })
+                (Asked::Submit, Request::Submit { spec })
             }
         };
+        self.ask(asked, request, due);
+    }
+
+    fn ask(&mut self, asked: Asked, request: Request, due: Instant) {
         let call = self.service.call(request);
-        self.answers.spawn(async move { Answered { due, measure, outcome: call.await } });
+        self.answers.spawn(async move {
+            let outcome = call.await;
+            Answered { asked, took: due.elapsed(), outcome }
+        });
     }
 
     /// Asks how far jobs are; the answer comes like any other.
     fn look(&mut self) {
         if self.answers.len() < IN_FLIGHT_MAX {
-            let call = self.service.call(Request::Running);
-            self.answers.spawn(async move { Answered { due: Instant::now(), measure: "", outcome: call.await } });
+            self.ask(Asked::Progress, Request::Running, Instant::now());
         }
     }
 
-    fn answered(&mut self, Answered { due, measure, outcome }: Answered) {
-        if measure.is_empty() {
-            if let Ok(Value::Array(jobs)) = outcome {
-                let now_ms = self.began_ms + millis(self.began.elapsed());
-                self.observer.progress(now_ms, &jobs);
-            }
-            return;
+    fn joined(&mut self, answered: Result<Answered, JoinError>) {
+        match answered {
+            Ok(answered) => self.answered(answered),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
-        let measured = self.observer.measured();
+    }
+
+    fn answered(&mut self, Answered { asked, took, outcome }: Answered) {
+        let outcome = match (&asked, outcome) {
+            (Asked::Progress, Ok(Value::Array(jobs))) => {
+                let now_ms = self.began_ms + millis(self.began.elapsed());
+                return self.observer.progress(now_ms, &jobs);
+            }
+            (Asked::Progress, _) => return,
+            (_, outcome) => outcome,
+        };
         match outcome {
-            Ok(_) => measured.latency(measure, millis(due.elapsed())),
-            Err(CallError::Overtaken) => measured.count("overtaken", 1),
-            Err(CallError::Refused(_)) => measured.count("refused", 1),
-            Err(CallError::Unanswered(_)) => measured.count("unanswered", 1),
+            Ok(answer) => {
+                let measure = match &asked {
+                    Asked::Signal(fleet) => {
+                        self.observer.answered_signal(fleet, answer["sequence"].as_u64().unwrap_or(0));
+                        "signal_answer_ms"
+                    }
+                    _ => {
+                        answer["id"].as_str().into_iter().for_each(|id| self.observer.answered_submit(id));
+                        "submit_answer_ms"
+                    }
+                };
+                self.observer.measured().latency(measure, millis(took));
+            }
+            Err(CallError::Overtaken) => self.observer.measured().count("overtaken", 1),
+            Err(CallError::Refused(_)) => self.observer.measured().count("refused", 1),
+            Err(CallError::Unanswered(_) | CallError::Interrupted) => self.observer.measured().count("unanswered", 1),
         }
     }
 
     /// Cancels the run's jobs. One that cannot be cancelled goes on, which its user sees.
     async fn cancel(&self) {
-        let mut cancels = JoinSet::new();
-        for job in self.observer.unfinished() {
-            cancels.spawn(self.service.call(Request::Cancel { job: job.clone() }));
-        }
-        let _ = tokio::time::timeout(CANCEL_WAIT, cancels.join_all()).await;
+        let all = futures::stream::iter(self.observer.unfinished()).for_each_concurrent(IN_FLIGHT_MAX, |job| {
+            let cancelled = self.service.call(Request::Cancel { job: job.clone() });
+            async move { drop(cancelled.await) }
+        });
+        let _ = tokio::time::timeout(CANCEL_WAIT, all).await;
     }
 }
 
@@ -335,6 +378,7 @@ mod tests {
                     json!({"name": fleet, "needed": 0, "slots": [{"slot": "local/0", "state": "borrowed"}]})
                 }
                 Request::Running => json!([]),
+                Request::Submit { .. } => json!({"id": "job-a"}),
                 _ => Value::Null,
             };
             let signal = matches!(request, Request::Signal { .. });
@@ -383,7 +427,7 @@ thresholds: {signal_answer_ms: {p99: 60000}, refused: {max: 0}}
     #[tokio::test]
     async fn what_comes_late_delays_nothing() {
         let service = Arc::new(Held { until_signals: 5, ..Held::default() });
-        let ran = run(&loaded(SCENARIO), service.clone()).await.unwrap();
+        let ran = run(&loaded(SCENARIO), service.clone(), std::future::pending()).await.unwrap();
         assert_eq!((ran.report.signals, ran.report.jobs), (5, 3));
         let answers = ran.report.latencies.iter().find(|l| l.name == "signal_answer_ms").unwrap();
         assert_eq!(answers.count, 5);
@@ -395,7 +439,7 @@ thresholds: {signal_answer_ms: {p99: 60000}, refused: {max: 0}}
     #[tokio::test]
     async fn jobs_have_names_of_their_own() {
         let service = Arc::new(Held::default());
-        run(&loaded(SCENARIO), service.clone()).await.unwrap();
+        run(&loaded(SCENARIO), service.clone(), std::future::pending()).await.unwrap();
         let asked = service.asked.lock().unwrap();
         let name = |r: &Request| {
             if let Request::Submit { spec } = r { spec["name"].as_str().map(str::to_owned) } else { None }
@@ -407,7 +451,25 @@ thresholds: {signal_answer_ms: {p99: 60000}, refused: {max: 0}}
     #[tokio::test]
     async fn without_events_nothing_is_measured_and_the_run_says_so() {
         let service = Arc::new(Held { loses_events: true, ..Held::default() });
-        let ran = run(&loaded(SCENARIO), service).await.map(|_| ());
+        let ran = run(&loaded(SCENARIO), service, std::future::pending()).await.map(|_| ());
         assert!(matches!(ran, Err(CallError::Unanswered(_))), "{ran:?}");
+    }
+
+    /// Nobody else would end them.
+    #[tokio::test]
+    async fn jobs_are_cancelled_also_when_the_run_does_not_come_to_its_end() {
+        let service = Arc::new(Held::default());
+        let interrupted = async {
+            while !service.asked.lock().unwrap().iter().any(|r| matches!(r, Request::Submit { .. })) {
+                tokio::task::yield_now().await;
+            }
+            // The answer is taken in with the next look at what came.
+            tokio::time::sleep(PROGRESS_EVERY).await;
+        };
+        let mut scenario = loaded(SCENARIO);
+        scenario.scenario.duration = 60 * PROGRESS_EVERY;
+        let ran = run(&scenario, service.clone(), interrupted).await.map(|_| ());
+        assert_eq!(ran, Err(CallError::Interrupted));
+        assert!(service.asked.lock().unwrap().contains(&Request::Cancel { job: "job-a".to_owned() }));
     }
 }

@@ -52,6 +52,9 @@ struct Fleet {
     slots: BTreeMap<String, Slot>,
     /// When the demand that counts was accepted.
     demand_ms: Option<u64>,
+    /// The highest number of a signal that was answered, and of one whose event came.
+    answered: u64,
+    told: u64,
     rising: Option<Rising>,
     lines: FleetLines,
 }
@@ -73,6 +76,8 @@ pub struct Observer {
     /// Names of the jobs that are this run's.
     names: BTreeSet<String>,
     jobs: BTreeMap<String, Job>,
+    /// Jobs that were answered and whose acceptance has not come as an event.
+    submitted: BTreeSet<String>,
     measured: Measured,
     steps: Line,
     steps_at_ms: Option<u64>,
@@ -89,6 +94,7 @@ impl Observer {
             fleets: fleets.into_iter().map(|fleet| (fleet, Fleet::default())).collect(),
             names,
             jobs: BTreeMap::new(),
+            submitted: BTreeSet::new(),
             measured: Measured::default(),
             steps: Vec::new(),
             steps_at_ms: None,
@@ -101,16 +107,32 @@ impl Observer {
         &mut self.measured
     }
 
-    /// Whether a fleet waits for slots, or a job of this run for its first step.
+    /// A signal was answered: its event is on its way, if it has not come before the answer.
+    pub fn answered_signal(&mut self, fleet: &str, number: u64) {
+        if let Some(fleet) = self.fleets.get_mut(fleet) {
+            fleet.answered = fleet.answered.max(number);
+        }
+    }
+
+    /// A submitted job was answered, in the same sense.
+    pub fn answered_submit(&mut self, id: &str) {
+        if !self.jobs.contains_key(id) {
+            self.submitted.insert(id.to_owned());
+        }
+    }
+
+    /// Whether the event of something that was answered has not come, a fleet waits for slots, or a job of this run for its first step.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.fleets.values().any(|fleet| fleet.rising.is_some())
-            || self.jobs.values().any(|job| !job.stepped && !job.over)
+        self.fleets.values().any(|fleet| fleet.rising.is_some() || fleet.answered > fleet.told)
+            || !self.submitted.is_empty()
+            || self.jobs.values().any(Job::waits)
     }
 
     /// Jobs of this run that have not ended.
     pub fn unfinished(&self) -> impl Iterator<Item = &String> {
-        self.jobs.iter().filter(|(_, job)| !job.over).map(|(id, _)| id)
+        let known = self.jobs.iter().filter(|(_, job)| !job.over).map(|(id, _)| id);
+        known.chain(&self.submitted)
     }
 
     /// Takes in a fleet as `GET /v1/fleets/{fleet}` shows it.
@@ -161,6 +183,7 @@ impl Observer {
             }
             "fleet.demand.v1" => {
                 let needed = data["needed"].as_u64().unwrap_or(0);
+                fleet.told = fleet.told.max(data["sequence"].as_u64().unwrap_or(0));
                 fleet.lines.needed.push((at_s, needed as f64));
                 fleet.demand_ms = Some(at_ms);
                 let needed = needed as usize;
@@ -202,6 +225,7 @@ impl Observer {
     fn of_job(&mut self, at_ms: u64, kind: &str, data: &Value) {
         let Some(id) = data["job"].as_str() else { return };
         if kind == "job.accepted.v1" {
+            self.submitted.remove(id);
             if data["name"].as_str().is_some_and(|name| self.names.contains(name)) {
                 self.jobs.insert(id.to_owned(), Job { accepted_ms: at_ms, stepped: false, step: 0, over: false });
             }
@@ -230,7 +254,7 @@ impl Observer {
         }
     }
 
-    /// Takes in how far running jobs are, as a page of `GET /v1/jobs` shows them. All jobs count, whoever sent them.
+    /// Takes in how far running jobs are, as a page of `GET /v1/jobs` shows them. Those of this run count.
     pub fn progress(&mut self, at_ms: u64, jobs: &[Value]) {
         let mut more = std::mem::take(&mut self.steps_of_ended);
         for shown in jobs {
@@ -246,10 +270,18 @@ impl Observer {
         }
     }
 
-    /// Ends it: what still waits was not met.
+    /// Ends it: what still waits was not met. It counts as the longest latency that there is, so that a percentile is one of all that
+    /// was asked for and not of what came.
     pub fn end(&mut self, at_ms: u64) {
-        let unmet = self.fleets.values().filter(|fleet| fleet.rising.is_some()).count();
-        self.measured.count("unmet", unmet as u64);
+        for fleet in self.fleets.values() {
+            if fleet.rising.is_some() {
+                self.measured.count("unmet", 1);
+                self.measured.latency("demand_met_ms", u64::MAX);
+            }
+            let never = fleet.slots.values().filter(|slot| matches!(slot, Slot::Returning { demanded_ms: Some(_) }));
+            never.for_each(|_| self.measured.latency("slot_return_ms", u64::MAX));
+        }
+        self.jobs.values().filter(|job| job.waits()).for_each(|_| self.measured.latency("first_step_ms", u64::MAX));
         let at_s = self.at_s(at_ms);
         for fleet in self.fleets.values_mut() {
             for line in [&mut fleet.lines.needed, &mut fleet.lines.lent] {
@@ -269,6 +301,12 @@ impl Observer {
     }
 }
 
+impl Job {
+    fn waits(&self) -> bool {
+        !self.stepped && !self.over
+    }
+}
+
 impl Fleet {
     fn own(&self) -> usize {
         self.slots.values().filter(|slot| **slot == Slot::Own).count()
@@ -285,7 +323,7 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Report;
+    use crate::report::{LATENCY_MS_MAX, Report};
     use serde_json::json;
 
     fn observer() -> Observer {
@@ -337,7 +375,26 @@ mod tests {
         slot(&mut observer, 3_050, "reclaimed", "local/0");
         observer.end(4_000);
         assert_eq!((observer.measured.counted("overtaken"), observer.measured.counted("unmet")), (1, 1));
-        assert_eq!(counts(&observer, "demand_met_ms").0, 0);
+        assert_eq!(counts(&observer, "demand_met_ms"), (1, LATENCY_MS_MAX), "what never came breaks any threshold");
+        assert_eq!(counts(&observer, "slot_return_ms"), (1, LATENCY_MS_MAX));
+    }
+
+    #[test]
+    fn what_was_answered_is_waited_for_until_its_event_comes() {
+        let mut observer = observer();
+        observer.answered_signal("chat", 2_000);
+        assert!(observer.waits());
+        demand(&mut observer, 2_000, 0);
+        assert!(!observer.waits());
+        observer.answered_submit("job-a");
+        assert!(observer.waits());
+        assert_eq!(observer.unfinished().collect::<Vec<_>>(), ["job-a"], "so it is cancelled at the end");
+        let accepted = json!({"job": "job-a", "name": "two-small-0"});
+        observer.event(2_100, &json!({"type": "dev.ebb.job.accepted.v1", "data": accepted}));
+        observer.answered_submit("job-a");
+        assert_eq!(observer.unfinished().count(), 1);
+        observer.end(3_000);
+        assert_eq!(counts(&observer, "first_step_ms"), (1, LATENCY_MS_MAX));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A run as a picture: of each fleet what it needs and what it has lent, and below the steps per second of all jobs. Pure.
+//! A run as a picture: of each fleet what it needs and what it has lent, and below the steps per second of the run's jobs. Pure.
 
 use crate::chart::{Axis, Chart, Layer, Panel};
 use crate::observe::Observer;
@@ -27,7 +27,7 @@ pub fn svg(observer: &Observer, seconds: f64) -> String {
         .collect();
     let most = steps.iter().map(|(_, value)| *value).fold(1.0, f64::max);
     panels.push(Panel {
-        title: vec![("steps per second, of all jobs".to_owned(), None)],
+        title: vec![("steps per second, of the run's jobs".to_owned(), None)],
         axis: Axis::Whole(most.ceil()),
         layers: vec![Layer::Line { colour: STEPS, points: steps.clone() }],
     });

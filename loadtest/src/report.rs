@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 /// Longest latency that is told apart: a day.
-const LATENCY_MS_MAX: u64 = 86_400_000;
+pub const LATENCY_MS_MAX: u64 = 86_400_000;
 /// Percentiles are right to a thousandth: buckets are so many powers of two finer than their values, which go up to the second power.
 const GROUPING_POWER: u8 = 10;
 const VALUE_POWER_MAX: u8 = 27;

@@ -53,7 +53,8 @@ fn rows(source: impl Read, column: Option<&str>, mut take: impl FnMut(f64, f64))
         .or_else(|| find("timestamp"))
         .with_context(|| format!("no column `t` (seconds) or `timestamp` (RFC 3339); there are {}", listed()))?;
     let (mut first_s, mut last_s) = (None, 0.0);
-    for (row, record) in reader.records().take(ROWS_MAX).enumerate() {
+    for (row, record) in reader.records().enumerate() {
+        anyhow::ensure!(row < ROWS_MAX, "more than {ROWS_MAX} rows; cut it, or make its steps longer");
         let record = record?;
         let cell = |index: usize| record.get(index).unwrap_or_default();
         let at_s =

@@ -23,7 +23,7 @@ mod word;
 
 pub use dataset::{ColumnNames, Dataset, Datasets, ElementType, RegisterDataset, Sample};
 pub use document::openapi;
-pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, StallCause, StallRemedy};
+pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, StallCause, StallRemedy, rfc3339};
 pub use fleet::{
     DeclareFleet, DemandState, DemandTaken, Fleet, Fleets, NameSlots, PublishDemand, RecallFleet, ServerSlots, Slot,
     SlotState, Slots, SlotsOfServer,

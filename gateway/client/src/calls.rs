@@ -2,8 +2,22 @@
 
 use crate::client::{Body, Client};
 use crate::error::ClientError;
-use gateway_api::{Dataset, DeclareFleet, DemandTaken, Fleet, Job, NameSlots, PublishDemand, Server, Slot, paths};
+use bytes::Bytes;
+use gateway_api::{
+    Dataset, DeclareFleet, DemandTaken, Fleet, Job, Log, Logs, NameSlots, PublishDemand, Server, Slot, headers, paths,
+};
 use reqwest::Method;
+
+/// A part of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPart {
+    /// Where it begins: later than asked for if what was there is gone.
+    pub from: u64,
+    /// Where to go on.
+    pub next: u64,
+    /// What was said.
+    pub bytes: Bytes,
+}
 
 impl Client {
     /// A job.
@@ -11,24 +25,28 @@ impl Client {
         self.get(&paths::with(paths::JOB, id)).await
     }
 
-    /// All jobs, newest first.
-    pub async fn jobs(&self) -> Result<Vec<Job>, ClientError> {
-        self.pages(paths::JOBS, "jobs").await
-    }
-
     /// Ends a job.
     pub async fn cancel(&self, id: &str) -> Result<Job, ClientError> {
         self.ask(Method::DELETE, &paths::with(paths::JOB, id), None, &[]).await
     }
 
-    /// Has a job write a checkpoint and give its slots back.
-    pub async fn suspend(&self, id: &str) -> Result<Job, ClientError> {
-        self.ask(Method::POST, &paths::with(paths::JOB_SUSPEND, id), None, &[]).await
+    /// What is kept of what a job's executors said, by executor.
+    pub async fn logs(&self, id: &str) -> Result<Vec<Log>, ClientError> {
+        self.get::<Logs>(&paths::with(paths::JOB_LOGS, id)).await.map(|logs| logs.logs)
     }
 
-    /// Lets a job run again.
-    pub async fn resume(&self, id: &str) -> Result<Job, ClientError> {
-        self.ask(Method::POST, &paths::with(paths::JOB_RESUME, id), None, &[]).await
+    /// What one executor said from a place on, as much as one answer holds; nothing if nothing of it is kept.
+    pub async fn log(&self, id: &str, executor: u32, from: u64) -> Result<Option<LogPart>, ClientError> {
+        let path = format!("{}/{executor}?from={from}", paths::with(paths::JOB_LOGS, id));
+        match self.part(&path).await {
+            Ok((said, bytes)) => {
+                let place = |name: &str| said.get(name)?.to_str().ok()?.parse::<u64>().ok();
+                let from = place(headers::LOG_FROM).unwrap_or(from);
+                Ok(Some(LogPart { from, next: place(headers::LOG_NEXT).unwrap_or(from), bytes }))
+            }
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// A dataset, if it is registered.
@@ -49,11 +67,6 @@ impl Client {
     /// Lends slots of a fleet.
     pub async fn offer(&self, fleet: &str, slots: &NameSlots) -> Result<Fleet, ClientError> {
         self.ask(Method::POST, &paths::with(paths::FLEET_OFFERS, fleet), Some(Body::json(slots)), &[]).await
-    }
-
-    /// Takes slots of a fleet back.
-    pub async fn reclaim(&self, fleet: &str, slots: &NameSlots) -> Result<Fleet, ClientError> {
-        self.ask(Method::POST, &paths::with(paths::FLEET_RECLAIMS, fleet), Some(Body::json(slots)), &[]).await
     }
 
     /// Says how many of its slots a fleet needs.

@@ -242,6 +242,15 @@ impl Client {
         ClientError::NoAnswer { url: self.shown(path), within, may_have_effect: false, source }
     }
 
+    /// GET of some bytes and what the headers say of them.
+    pub(crate) async fn part(&self, path: &str) -> Result<(HeaderMap, Bytes), ClientError> {
+        let request = self.http.get(self.url(path)).timeout(ANSWER_TIMEOUT);
+        let response = self.answer(path, request, Some(ANSWER_TIMEOUT)).await?;
+        let headers = response.headers().clone();
+        let bytes = response.bytes().await.map_err(|e| self.broken(path, Some(ANSWER_TIMEOUT), e))?;
+        Ok((headers, bytes))
+    }
+
     async fn whole(&self, path: &str, request: RequestBuilder, within: Duration) -> Result<Bytes, ClientError> {
         self.whole_answer(path, request, within).await.map(|(_, bytes)| bytes)
     }

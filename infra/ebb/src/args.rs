@@ -1,6 +1,7 @@
-//! The command line: every command, argument and example. Parsing only; `lib.rs` says what runs.
+//! The command line: every command. Parsing only; `lib.rs` says what runs.
 //!
-//! One file per noun, all re-exported here. A command is `ebb NOUN VERB`; the short forms of old are other names for those (`short.rs`).
+//! One file per noun, all re-exported here; a command that is a file of its own (`log.rs`, `store.rs`, `load.rs`, `simulate.rs`, …) has its
+//! arguments beside what it does. A command is `ebb NOUN VERB`; the short forms of old are other names for those (`short.rs`).
 
 mod dataset;
 mod event;
@@ -193,7 +194,7 @@ fn finite_f32(text: &str) -> Result<f32, String> {
 }
 
 /// A time span with its unit: `500ms`, `90s`, `15m`, `2h 30m`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "expected a number with its unit, for example 500ms, 90s, 15m or 2h".to_owned())
 }

@@ -7,7 +7,7 @@ use crate::output::{Output, json, line, names, table};
 use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
-use gateway_client::{Client, ClientError};
+use gateway_client::Client;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -114,11 +114,8 @@ fn absolute(uri: &str) -> Result<String, Failure> {
 /// `ebb dataset import NAME FILE...`.
 pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Result<(), Failure> {
     ensure_of_format(args)?;
-    let server: Value = client.get("/v1/server").await?;
-    let address = server["store_url"]
-        .as_str()
-        .ok_or_else(|| ClientError::Answer { url: client.base().to_owned(), what: "no store_url".to_owned() })?;
-    let store = storage::open_store(address)
+    let server = client.server().await?;
+    let store = storage::open_store(&server.store_url)
         .map_err(|e| Failure::local("the service's object store cannot be opened from here", e))?;
     let imported = convert(&store, args).await?;
     let mut answers = Vec::new();

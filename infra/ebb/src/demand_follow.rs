@@ -6,6 +6,7 @@ use crate::output::{Output, advise, line};
 use crate::roles::signals::Signals;
 use clap::{Args, ValueEnum};
 use events_schema::{FleetId, TimeMs};
+use gateway_api::{Fleet, PublishDemand, paths};
 use gateway_client::Client;
 use gateway_demand::{
     FleetView, Follower, Formula, Input, OnSilence, Reading, Settings, Source, Standing, Step, Wish, sample,
@@ -116,8 +117,11 @@ fn share(text: &str) -> Result<f64, String> {
 fn time(text: &str) -> Result<Duration, String> {
     /// Longer than any traffic is remembered.
     const LONGEST: Duration = Duration::from_secs(7 * 86_400);
-    let parsed = humantime::parse_duration(text).ok().filter(|time| *time <= LONGEST);
-    parsed.ok_or_else(|| "expected a time with its unit, at most 7d: 30s, 5m, 1h".to_owned())
+    crate::args::duration(text).and_then(
+        |time| {
+            if time <= LONGEST { Ok(time) } else { Err("expected at most 7d".to_owned()) }
+        },
+    )
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -242,8 +246,7 @@ impl Following<'_> {
     }
 
     async fn publish(&self, needed: u32) -> Result<(), Failure> {
-        let path = format!("/v1/fleets/{}/demand", self.args.fleet);
-        self.client.post(&path, &json!({ "needed": needed })).await?;
+        self.client.demand(self.args.fleet.as_str(), &PublishDemand::needed(needed)).await?;
         Ok(())
     }
 
@@ -276,12 +279,10 @@ impl Following<'_> {
 }
 
 async fn fleet(client: &Client, name: &FleetId) -> Result<FleetView, Failure> {
-    let fleet: Value = client.get(&format!("/v1/fleets/{name}")).await?;
-    let slots = fleet["slots"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let fleet: Fleet = client.get(&paths::with(paths::FLEET, name.as_str())).await?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let borrowed = slots.iter().filter(|slot| slot["state"] == "borrowed").count();
-    let needed = fleet["needed"].as_u64().and_then(|needed| u32::try_from(needed).ok());
-    Ok(FleetView { slots: count(slots.len()), borrowed: count(borrowed), needed })
+    let borrowed = fleet.slots.iter().filter(|slot| slot.state == "borrowed").count();
+    Ok(FleetView { slots: count(fleet.slots.len()), borrowed: count(borrowed), needed: fleet.needed })
 }
 
 /// Its HTTP API.

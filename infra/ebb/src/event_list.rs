@@ -2,13 +2,13 @@
 
 use crate::args::EventsArgs;
 use crate::failure::Failure;
-use crate::output::{Output, line, names};
+use crate::output::{Output, line, listed, names};
+use crate::sentences::kind;
 use crate::{find, wire};
+use gateway_api::pages::BEGINNING;
 use gateway_client::{Client, Follower};
 use serde_json::Value;
 
-/// The cursor before the first event; a stream without one begins with what happens next.
-const BEGINNING: &str = "0-0";
 /// Events asked for per page.
 const PAGE_LIMIT: usize = 500;
 
@@ -51,8 +51,7 @@ async fn page_by_page(
         let after = from.as_deref().map(|c| format!("&from={c}")).unwrap_or_default();
         let joint = if path.contains('?') { '&' } else { '?' };
         let page: Value = client.get(&format!("{path}{joint}limit={PAGE_LIMIT}{after}")).await?;
-        let events = page["events"].as_array().map(Vec::as_slice).unwrap_or_default();
-        events.iter().for_each(&mut take);
+        listed(&page["events"]).iter().for_each(&mut take);
         let next = page["next_cursor"].as_str().map(str::to_owned);
         // A page may be empty: what was read for it held nothing of this subject. One that does not move ends the list, so that no
         // answer can keep us here for ever.
@@ -75,7 +74,7 @@ fn print(output: Output, event: &Value) {
 #[must_use]
 pub fn one_line(event: &Value) -> String {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
-    let kind = text("type").trim_start_matches("dev.ebb.").trim_end_matches(".v1");
+    let kind = kind(event);
     let subject = text("subject");
     let details = event["data"].as_object().map(|data| {
         let told = |(_, value): &(&String, &Value)| value.as_str() != Some(subject);

@@ -9,6 +9,7 @@ use crate::find;
 use crate::output::{Output, json, line, listed};
 use crate::sentences::{kind, sentence};
 use crate::wire::{self, Job, words};
+use gateway_api::pages::BEGINNING;
 use gateway_client::Client;
 use serde_json::{Value, json};
 
@@ -95,7 +96,7 @@ impl<'a> Batches<'a> {
     async fn read_from(&mut self, offset: u64) -> Result<(), Failure> {
         let before = match offset.checked_sub(1) {
             Some(before) => format!("{before}-{}", u32::MAX),
-            None => "0-0".to_owned(),
+            None => BEGINNING.to_owned(),
         };
         let page: Value = self.client.get(&format!("/v1/events?limit={PAGE_LIMIT}&from={before}")).await?;
         self.page = listed(&page["events"]).to_vec();

@@ -149,16 +149,6 @@ impl Failure {
         }
     }
 
-    /// Whether the service said that there is no such thing.
-    #[must_use]
-    pub fn is_not_found(&self) -> bool {
-        match self {
-            Self::Service(failure) => failure.is_not_found(),
-            Self::NotFound { .. } => true,
-            _ => false,
-        }
-    }
-
     /// Whether the trouble may pass by itself (no connection, or a service that is not ready yet), so that a request that can be
     /// repeated may be.
     #[must_use]

@@ -1,6 +1,8 @@
 //! From what a user types to what exists: ids may be cut to a unique beginning, and the nearest is named when nothing fits.
 
 use crate::failure::Failure;
+use crate::output::listed;
+use gateway_api::JobPhase;
 use gateway_client::Client;
 use serde_json::Value;
 
@@ -35,8 +37,7 @@ pub async fn job(client: &Client, text: &str) -> Result<String, Failure> {
 /// The newest jobs' ids, at most a page of them.
 async fn first_ids(client: &Client, filter: &str) -> Result<Vec<String>, Failure> {
     let page: Value = client.get(&format!("/v1/jobs?limit={CANDIDATES_MAX}{filter}")).await?;
-    let jobs = page["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(jobs.iter().filter_map(|j| j["id"].as_str()).map(str::to_owned).collect())
+    Ok(listed(&page["jobs"]).iter().filter_map(|j| j["id"].as_str()).map(str::to_owned).collect())
 }
 
 /// The one of `known` that `text` names or begins.
@@ -70,7 +71,7 @@ pub fn nearest(text: &str, known: &[String]) -> Option<String> {
 
 /// Jobs that are not over, newest first as the service lists them.
 pub fn unfinished(jobs: &[Value]) -> Vec<String> {
-    let over = |j: &Value| matches!(j["phase"].as_str(), Some("finished" | "failed" | "cancelled"));
+    let over = |j: &Value| j["phase"].as_str().and_then(JobPhase::parse).is_some_and(JobPhase::is_over);
     jobs.iter().filter(|j| !over(j)).filter_map(|j| j["id"].as_str()).map(str::to_owned).collect()
 }
 

@@ -4,11 +4,9 @@
 
 use crate::datasets::register_metadata;
 use crate::failure::Failure;
-use crate::wire::{self, Fleet};
 use events_schema::{ServerId, SlotId};
-use gateway_client::{Body, Client, ClientError};
-use reqwest::Method;
-use serde_json::{Value, json};
+use gateway_api::{DeclareFleet, Fleet, NameSlots, Offers, PublishDemand, ServerSlots, SlotsOfServer};
+use gateway_client::{Client, ClientError};
 use std::time::Duration;
 
 /// Name of the fleet.
@@ -27,7 +25,7 @@ const NOT_READY: u16 = 503;
 pub async fn prepare(client: &Client, store_url: &str, server: &ServerId, slots: u16) -> Result<(), Failure> {
     let last = SlotId { server: server.clone(), index: slots.saturating_sub(1) };
     until_known(client, &last).await?;
-    let fleet: Option<Fleet> = client.find(&format!("/v1/fleets/{LOCAL_FLEET}")).await?;
+    let fleet = client.fleet(LOCAL_FLEET).await?;
     let own = |fleet: &Fleet| {
         fleet.slots.iter().filter_map(|s| s.slot.parse::<SlotId>().ok()).filter(|s| s.server == *server).count()
     };
@@ -35,18 +33,15 @@ pub async fn prepare(client: &Client, store_url: &str, server: &ServerId, slots:
         None => {
             put_fleet(client, server, slots).await?;
             // The signal that needs nothing offers everything; the sequence is the gateway's.
-            client.post(&format!("/v1/fleets/{LOCAL_FLEET}/demand"), &json!({"needed": 0})).await?;
+            client.demand(LOCAL_FLEET, &PublishDemand::needed(0)).await?;
         }
         // The same directory with another number of slots: newcomers are offered, the rest stays as it is.
         Some(fleet) if own(&fleet) == fleet.slots.len() && own(&fleet) != usize::from(slots) => {
             let before = own(&fleet);
             put_fleet(client, server, slots).await?;
-            let new: Vec<SlotId> = (before..usize::from(slots))
-                .filter_map(|i| u16::try_from(i).ok())
-                .map(|index| SlotId { server: server.clone(), index })
-                .collect();
+            let new = (before..usize::from(slots)).map(|index| format!("{server}/{index}")).collect::<Vec<_>>();
             if !new.is_empty() {
-                client.post(&format!("/v1/fleets/{LOCAL_FLEET}/offers"), &json!({ "slots": new })).await?;
+                client.offer(LOCAL_FLEET, &NameSlots { slots: new }).await?;
             }
         }
         Some(_) => {}
@@ -54,16 +49,21 @@ pub async fn prepare(client: &Client, store_url: &str, server: &ServerId, slots:
     register_digits(client, store_url).await
 }
 
-async fn put_fleet(client: &Client, server: &ServerId, slots: u16) -> Result<Value, Failure> {
-    let body = json!({"servers": [{"server": server, "slots": slots}], "offers": "by_demand", "reclaim_deadline_ms": RECLAIM_DEADLINE_MS});
-    Ok(client.send(Method::PUT, &format!("/v1/fleets/{LOCAL_FLEET}"), Some(Body::json(&body)), &[]).await?)
+async fn put_fleet(client: &Client, server: &ServerId, slots: u16) -> Result<(), Failure> {
+    let fleet = DeclareFleet {
+        servers: vec![ServerSlots { server: server.to_string(), slots: SlotsOfServer::Count(slots) }],
+        offers: Some(Offers::ByDemand),
+        reclaim_deadline_ms: Some(RECLAIM_DEADLINE_MS),
+    };
+    client.declare_fleet(LOCAL_FLEET, &fleet).await?;
+    Ok(())
 }
 
 async fn register_digits(client: &Client, store_url: &str) -> Result<(), Failure> {
     let names = [storage::dataset::DIGITS, storage::dataset::DIGITS_TEST];
     let mut missing = false;
     for name in names {
-        missing |= client.find::<Value>(&format!("/v1/datasets/{name}")).await?.is_none();
+        missing |= client.dataset(name).await?.is_none();
     }
     if !missing {
         return Ok(());
@@ -82,13 +82,9 @@ async fn register_digits(client: &Client, store_url: &str) -> Result<(), Failure
 async fn until_known(client: &Client, slot: &SlotId) -> Result<(), Failure> {
     let slot = slot.to_string();
     for _ in 0..LOOKS_MAX {
-        match client.get::<Value>("/v1/slots").await {
-            Ok(answer) => {
-                let slots: Vec<wire::Slot> = wire::read(&answer["slots"])?;
-                if slots.iter().any(|s| s.slot == slot && s.class.is_some()) {
-                    return Ok(());
-                }
-            }
+        match client.slots().await {
+            Ok(slots) if slots.iter().any(|s| s.slot == slot && s.class.is_some()) => return Ok(()),
+            Ok(_) => {}
             // The gateway still reads the log.
             Err(ClientError::Refused(problem)) if problem.status == NOT_READY => {}
             Err(failure) => return Err(failure.into()),

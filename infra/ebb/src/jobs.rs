@@ -267,7 +267,7 @@ pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<()
 pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path, direct: bool) -> Result<(), Failure> {
     let target = ModelTarget::of(file)?;
     let id = find::job(client, id).await?;
-    let job: Job = client.get(&format!("/v1/jobs/{id}")).await?;
+    let job = client.job(&id).await?;
     let source = Source::of_model(client, &id, direct).await?;
     let bytes = match target {
         // The model is all that may stand there.

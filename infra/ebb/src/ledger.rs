@@ -1,22 +1,22 @@
 //! `ebb fleet ledger FLEET`: which slot was lent to which job from when to when, and how long each return took against what was asked.
 //!
-//! Made of the log's public events alone: loans begin with `slot.offered` and end with `slot.returned`; a job is on a slot from
-//! `executor.assigned` to `executor.gone`. [`Ledger`] is pure; the rest reads and prints.
+//! Made of the log's public events alone: a job is on a slot from `executor.assigned` to `executor.gone`, and a slot is on its way back from
+//! `slot.reclaimed` to `slot.returned`. [`Ledger`] is pure; the rest reads and prints.
 
 use crate::args::LedgerArgs;
 use crate::event_list;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
-use crate::sentences::kind;
-use events_schema::FleetId;
+use crate::sentences::{kind, time_ms};
+use events_schema::{FleetId, TimeMs};
+use gateway_api::rfc3339;
 use gateway_client::Client;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a ledger is made of.
-const TYPES: &str = "slot.*,executor.assigned.v1,executor.gone.v1,fleet.declared.v1";
+const TYPES: &str = "slot.reclaimed.v1,slot.returned.v1,executor.assigned.v1,executor.gone.v1,fleet.declared.v1";
 /// Rows shown to people, the newest of them; -o json has all.
 const ROWS_SHOWN: usize = 500;
 
@@ -26,13 +26,13 @@ pub async fn ledger(client: &Client, output: Output, args: &LedgerArgs) -> Resul
     let _: Value = client.get(&format!("/v1/fleets/{}", args.fleet)).await?;
     let mut ledger = Ledger::new(args.fleet.clone());
     event_list::each(client, &format!("/v1/events?type={TYPES}"), |event| ledger.take(event)).await?;
-    let now_ms = since_1970_ms(SystemTime::now());
+    let now_ms = shell::wall_clock().0;
     let since_ms = args.since.map(|since| since.ms(now_ms));
     let rows = ledger.rows(since_ms.unwrap_or(0));
     let totals = Totals::of(&rows, since_ms.unwrap_or(0), now_ms);
     match output {
         Output::Json => {
-            json(&json!({"fleet": args.fleet, "since": since_ms.map(rfc3339), "rows": rows, "totals": totals}))
+            json(&json!({"fleet": args.fleet, "since": since_ms.map(shown), "rows": rows, "totals": totals}))
         }
         Output::Name => rows.iter().for_each(|row| line(&row.slot)),
         Output::Table => print(&rows, &totals),
@@ -80,7 +80,7 @@ pub struct Return {
 #[derive(Debug)]
 pub struct Ledger {
     fleet: FleetId,
-    /// Slots that it declares, or declared.
+    /// Slots that it declared last of all fleets.
     slots: BTreeSet<String>,
     rows: Vec<Row>,
     /// The row of who is on a slot.
@@ -99,17 +99,25 @@ impl Ledger {
     /// Takes in the next event.
     pub fn take(&mut self, event: &Value) {
         let data = &event["data"];
-        let at = event["time"].as_str().and_then(parse_time).unwrap_or(0);
+        let at = time_ms(&event["time"]).unwrap_or(0);
         let of_fleet = data["fleet"].as_str() == Some(self.fleet.as_str());
         if kind(event) == "fleet.declared" {
+            let declared = data["slots"].as_array().into_iter().flatten().filter_map(Value::as_str);
             if of_fleet {
-                let slots = data["slots"].as_array().into_iter().flatten();
-                self.slots.extend(slots.filter_map(Value::as_str).map(str::to_owned));
+                self.slots.extend(declared.map(str::to_owned));
+            } else {
+                // What another fleet declares from now on is lent by that one.
+                for slot in declared {
+                    self.slots.remove(slot);
+                }
             }
             return;
         }
         let Some(slot) = data["slot"].as_str() else { return };
-        if !of_fleet && !self.slots.contains(slot) {
+        let ours = if data["fleet"].is_string() { of_fleet } else { self.slots.contains(slot) };
+        // A stay or a return that began while the slot was ours is told to its end.
+        let ends = matches!(kind(event), "executor.gone" | "slot.returned");
+        if !ours && !ends {
             return;
         }
         match kind(event) {
@@ -153,7 +161,7 @@ impl Ledger {
     }
 
     fn reclaimed(&mut self, slot: &str, at: u64, data: &Value) {
-        let by = data["deadline"].as_str().and_then(parse_time).unwrap_or(at);
+        let by = time_ms(&data["deadline"]).unwrap_or(at);
         if let Some(returned) = self.returning.get(slot).and_then(|row| self.rows[*row].returned.as_mut()) {
             // Asked again: the earlier deadline holds, and the time still counts from the first.
             returned.deadline_ms = returned.deadline_ms.min(by.saturating_sub(returned.asked));
@@ -240,9 +248,9 @@ fn cells(row: &Row) -> Vec<String> {
     vec![
         row.slot.clone(),
         row.job.clone().unwrap_or_else(|| "(idle)".to_owned()),
-        rfc3339(row.from),
-        row.to.map(rfc3339).unwrap_or_default(),
-        returned.map(|returned| rfc3339(returned.asked)).unwrap_or_default(),
+        shown(row.from),
+        row.to.map(shown).unwrap_or_default(),
+        returned.map(|returned| shown(returned.asked)).unwrap_or_default(),
         returned.map(|returned| returned.cause.clone()).unwrap_or_default(),
         returned.map(|returned| format!("{} ms", returned.deadline_ms)).unwrap_or_default(),
         returned.and_then(|returned| returned.took_ms).map(|ms| format!("{ms} ms")).unwrap_or_default(),
@@ -250,24 +258,16 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-fn parse_time(text: &str) -> Option<u64> {
-    humantime::parse_rfc3339(text).ok().map(since_1970_ms)
-}
-
-fn since_1970_ms(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
-}
-
-fn rfc3339(ms: u64) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
+fn shown(ms: u64) -> String {
+    rfc3339(TimeMs(ms))
 }
 
 fn as_time<S: serde::Serializer>(ms: &u64, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&rfc3339(*ms))
+    to.serialize_str(&shown(*ms))
 }
 
 fn as_maybe_time<S: serde::Serializer>(ms: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
-    ms.map(rfc3339).serialize(to)
+    ms.map(shown).serialize(to)
 }
 
 #[cfg(test)]
@@ -326,9 +326,20 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_another_fleet_declares_is_no_longer_in_the_ledger() {
+        let mut story = story();
+        story.push(event("fleet.declared", 15, json!({"fleet": "search", "slots": ["gpu/0"]})));
+        story.push(event("executor.assigned", 16, json!({"job": "job-c", "executor": "job-c/e0", "slot": "gpu/0"})));
+        let deadline = "2026-01-01T00:00:24.000Z";
+        let reclaimed = json!({"slot": "gpu/0", "fleet": "search", "deadline": deadline, "cause": "demand"});
+        story.push(event("slot.reclaimed", 17, reclaimed));
+        assert_eq!(ledger(&story).rows(0).len(), 3);
+    }
+
+    #[test]
     fn totals_are_of_the_time_asked_for() {
         let ledger = ledger(&story());
-        let at = |second: &str| parse_time(&format!("2026-01-01T00:00:{second}.000Z")).unwrap();
+        let at = |second: &str| time_ms(&json!(format!("2026-01-01T00:00:{second}.000Z"))).unwrap();
         let all = Totals::of(&ledger.rows(0), 0, at("30"));
         assert_eq!((all.used_slot_seconds, all.returns, all.returns_in_time), (11.0, 2, 1));
         assert_eq!((all.return_p50_ms, all.return_max_ms), (Some(0), Some(3_000)));

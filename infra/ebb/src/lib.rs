@@ -82,13 +82,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The settings of file and environment; none for what only this program starts, and for those who only ask how it is used.
+/// The settings of file and environment.
 fn configuration(arguments: &[OsString]) -> Result<Configuration, Failure> {
-    let command = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
-    if matches!(command, "executor" | "bench-member" | "help" | "completion" | "--help" | "-h" | "--version" | "-V") {
-        return Ok(Configuration::default());
+    if reads_configuration(arguments) {
+        configuration::of_this_process(arguments)
+    } else {
+        Ok(Configuration::default())
     }
-    configuration::of_this_process(arguments)
+}
+
+/// Not what only this program starts, and not who only asks how it is used.
+fn reads_configuration(arguments: &[OsString]) -> bool {
+    let command = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    !matches!(command, "executor" | "bench-member" | "help" | "completion" | "--help" | "-h" | "--version" | "-V")
 }
 
 /// Takes hidden commands out of the list of those that a bare `ebb` could have been.

@@ -66,6 +66,12 @@ impl StoreFile {
         let (mut pieces, mut total) = (response.bytes_stream(), 0);
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(failed)?;
+            if total + piece.len() as u64 > self.bytes {
+                return Err(Failure::plain(format!(
+                    "the object store gives more than the {} bytes of the model; fetch it without --direct",
+                    self.bytes
+                )));
+            }
             sink.write_all(&piece).map_err(|e| Failure::local("the file cannot be written", e))?;
             total += piece.len() as u64;
         }

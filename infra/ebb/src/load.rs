@@ -3,7 +3,8 @@
 
 use crate::failure::Failure;
 use crate::output::{Output, advise, json as print_json, line};
-use crate::roles::signals::unless_interrupted;
+use crate::roles::signals::Signals;
+use crate::sentences::time_ms;
 use clap::{Args, ValueHint};
 use futures::future::BoxFuture;
 use gateway_api::ProblemKind;
@@ -13,7 +14,6 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 use tokio::sync::mpsc;
 
 /// Events read ahead of the run: it takes them as they come.
@@ -54,11 +54,12 @@ pub async fn load(client: &Client, output: Output, args: &LoadArgs) -> Result<()
         print_schedule(output, &loaded);
         return Ok(());
     }
-    let service = Arc::new(OverHttp(client.clone()));
-    let ran = unless_interrupted(async {
-        loadtest::run(&loaded, service).await.map_err(|e| Failure::local("the load could not be run to its end", e))
-    });
-    let ran = ran.await.unwrap_or(Err(Failure::Interrupted))?;
+    let mut signals = Signals::listen()?;
+    let ran = loadtest::run(&loaded, Arc::new(OverHttp(client.clone())), signals.next()).await;
+    let ran = ran.map_err(|error| match error {
+        CallError::Interrupted => Failure::Interrupted,
+        error => Failure::local("the load could not be run to its end", error),
+    })?;
     if let Some(file) = &args.picture {
         std::fs::write(file, loadtest::svg(&ran.observer, ran.report.took_s))
             .map_err(|e| Failure::local(format!("{} cannot be written", file.display()), e))?;
@@ -114,7 +115,9 @@ impl Service for OverHttp {
             tokio::spawn(async move {
                 loop {
                     let happened = match follower.next().await {
-                        Ok(event) => Happened::Event { at_ms: time_of(&event.body), event: event.body },
+                        Ok(event) => {
+                            Happened::Event { at_ms: time_ms(&event.body["time"]).unwrap_or(0), event: event.body }
+                        }
                         Err(failure) => Happened::Lost(failure.to_string()),
                     };
                     let lost = matches!(happened, Happened::Lost(_));
@@ -155,22 +158,4 @@ fn of(failure: &ClientError) -> CallError {
         advise(format!("ebb load: {failure}"));
     }
     error
-}
-
-/// An event's time in milliseconds since 1970.
-fn time_of(event: &Value) -> u64 {
-    let time = event["time"].as_str().and_then(|text| humantime::parse_rfc3339(text).ok());
-    let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok()).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_of_events_are_read_to_the_millisecond() {
-        assert_eq!(time_of(&json!({"time": "2026-02-02T02:40:00.123Z"})), 1_770_000_000_123);
-        assert_eq!(time_of(&json!({})), 0);
-    }
 }

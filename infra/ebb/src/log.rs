@@ -10,10 +10,10 @@ use events_log::{EventLog, LogUrl, ReadError, Stream, passed_over};
 use events_rule::count::{UnreadableEvent, read_event};
 use events_schema::batch::{EventRecord, PassOver, looks_like_a_record, to_bytes};
 use events_schema::{Cell, Offset};
+use gateway_api::rfc3339;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 /// What `ebb log` does.
 #[derive(Debug, Clone, Subcommand)]
@@ -88,7 +88,7 @@ enum FoldError {
     Record(#[from] UnreadableEvent),
 }
 
-/// `ebb log verify` and `ebb log export`.
+/// `ebb log …`.
 pub async fn log(command: &LogCommand, output: Output) -> Result<(), Failure> {
     match command {
         LogCommand::Verify(args) => verify(args, output).await,
@@ -143,9 +143,7 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
 }
 
 fn shown(word: &PassOver) -> String {
-    // The last second that humantime can write is in the year 9999.
-    let at = UNIX_EPOCH + Duration::from_millis(word.at.0.min(253_402_300_799_000));
-    format!("offset {}, by {} at {}: {}", word.offset, word.by, humantime::format_rfc3339_seconds(at), word.reason)
+    format!("offset {}, by {} at {}: {}", word.offset, word.by, rfc3339(word.at), word.reason)
 }
 
 async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {

@@ -6,11 +6,10 @@
 use crate::args::LogsArgs;
 use crate::failure::Failure;
 use crate::find;
-use crate::output::{Output, advise, line, names};
-use crate::wire::{self, Job};
+use crate::output::{Output, advise, line};
+use gateway_api::Log;
 use gateway_client::Client;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -23,14 +22,6 @@ const LOOKS_FAILED_MAX: u32 = 15;
 /// Longest line kept while its end is waited for; a longer one is told in pieces.
 const LINE_LEN_MAX: usize = 64 << 10;
 
-/// What is kept of one executor.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Log {
-    executor: String,
-    number: u32,
-    to: u64,
-}
-
 /// How far one log is read.
 #[derive(Debug, Default)]
 struct Reading {
@@ -40,6 +31,12 @@ struct Reading {
 }
 
 impl Reading {
+    /// The lines that the bytes from a place on complete. What is between the last ones and these is gone, and no line goes across it.
+    fn take(&mut self, from: u64, bytes: &[u8]) -> Vec<String> {
+        let cut = if from > self.at { self.last() } else { None };
+        cut.into_iter().chain(self.lines(bytes)).collect()
+    }
+
     /// The lines that these bytes complete.
     fn lines(&mut self, bytes: &[u8]) -> Vec<String> {
         self.rest.extend_from_slice(bytes);
@@ -67,22 +64,26 @@ pub async fn logs(client: &Client, output: Output, args: &LogsArgs) -> Result<()
     let mut readings: BTreeMap<u32, Reading> = BTreeMap::new();
     let (mut failed_looks, mut last_looks, mut any) = (0, 0, false);
     loop {
-        // Before the logs: what is written after a job was over is not waited for twice.
         let look = async {
-            let record: Job = client.get(&format!("/v1/jobs/{job}")).await?;
-            Ok::<_, Failure>((record.is_over(), listed(client, &job, args.executor).await?))
+            // Before the logs: what is written after a job was over is not waited for twice.
+            let over = client.job(&job).await?.is_over();
+            let mut logs = client.logs(&job).await?;
+            logs.retain(|log| args.executor.is_none_or(|only| only == log.number));
+            if output != Output::Name {
+                for log in &logs {
+                    read_on(client, output, &job, log, readings.entry(log.number).or_default()).await?;
+                }
+            }
+            Ok::<_, Failure>((over, logs))
         };
         match look.await {
             Ok((over, logs)) => {
-                failed_looks = 0;
                 if output == Output::Name {
-                    names(&logs.iter().map(|log| json!({"executor": log.executor})).collect::<Vec<_>>(), "executor");
+                    logs.iter().for_each(|log| line(&log.executor));
                     return Ok(());
                 }
-                for log in &logs {
-                    any = true;
-                    read_on(client, output, &job, log, readings.entry(log.number).or_default()).await?;
-                }
+                failed_looks = 0;
+                any |= !logs.is_empty();
                 last_looks += u32::from(over);
             }
             Err(failure) if args.follow && failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
@@ -104,26 +105,17 @@ pub async fn logs(client: &Client, output: Output, args: &LogsArgs) -> Result<()
     Ok(())
 }
 
-async fn listed(client: &Client, job: &str, only: Option<u32>) -> Result<Vec<Log>, Failure> {
-    let answer: Value = client.get(&format!("/v1/jobs/{job}/logs")).await?;
-    let logs: Vec<Log> = wire::read(&answer["logs"])?;
-    Ok(logs.into_iter().filter(|log| only.is_none_or(|only| only == log.number)).collect())
-}
-
-/// Reads and prints all that a log has by now.
+/// Reads and prints all that a log has by now. What was read stays read, also if the next part does not come.
 async fn read_on(client: &Client, output: Output, job: &str, log: &Log, reading: &mut Reading) -> Result<(), Failure> {
     while reading.at < log.to {
-        let path = format!("/v1/jobs/{job}/logs/{}?from={}", log.number, reading.at);
-        let answer = client.stream(&path, &[]).await?;
-        let place = |name: &str| answer.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
-        let next = place("ebb-log-next").unwrap_or(reading.at);
-        let bytes = answer.bytes().await.map_err(|e| Failure::local("a log broke off", e))?;
-        reading.lines(&bytes).iter().for_each(|text| print(output, log.number, text));
-        if next <= reading.at {
-            // It is gone, or shorter than it was said to be: the next list tells.
+        // Gone since it was listed: the next list says what is left.
+        let Some(part) = client.log(job, log.number, reading.at).await? else { return Ok(()) };
+        let lines = reading.take(part.from, &part.bytes);
+        lines.iter().for_each(|text| print(output, log.number, text));
+        if part.next <= reading.at {
             return Ok(());
         }
-        reading.at = next;
+        reading.at = part.next;
     }
     Ok(())
 }
@@ -145,6 +137,8 @@ mod tests {
         assert_eq!(reading.lines(b"one\ntw"), ["one"]);
         assert_eq!(reading.lines(b"o\r\n\nthree"), ["two", ""]);
         assert_eq!((reading.last().as_deref(), reading.last()), (Some("three"), None));
+        reading.rest = b"lost its e".to_vec();
+        assert_eq!(reading.take(reading.at + 100, b"later\n"), ["lost its e", "later"], "a gap ends a line");
         assert_eq!(reading.lines(&vec![b'x'; LINE_LEN_MAX + 1]).len(), 1, "no line is waited for for ever");
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::wire::words;
 use serde_json::Value;
+use std::time::UNIX_EPOCH;
 
 /// What all types begin with.
 const PREFIX: &str = "dev.ebb.";
@@ -11,6 +12,13 @@ const PREFIX: &str = "dev.ebb.";
 #[must_use]
 pub fn kind(event: &Value) -> &str {
     event["type"].as_str().unwrap_or_default().trim_start_matches(PREFIX).trim_end_matches(".v1")
+}
+
+/// A time of an event in milliseconds since 1970.
+#[must_use]
+pub fn time_ms(time: &Value) -> Option<u64> {
+    let time = humantime::parse_rfc3339(time.as_str()?).ok()?;
+    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 /// What an event says.
@@ -161,6 +169,12 @@ mod tests {
             sentence(&event),
             "4 → 2 slots (local/0, local/1): a fleet takes slots back; waits for 2 more that others have (policy ebb)"
         );
+    }
+
+    #[test]
+    fn times_are_read_to_the_millisecond() {
+        assert_eq!(time_ms(&json!("2026-02-02T02:40:00.123Z")), Some(1_770_000_000_123));
+        assert_eq!((time_ms(&json!("soon")), time_ms(&Value::Null)), (None, None));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub struct UploadsArgs {
     #[command(flatten)]
     pub store: StoreArg,
     /// Only those begun this long ago, for example 12h [default: all are listed; 3d with --abort].
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::args::duration)]
     pub older_than: Option<Duration>,
     /// End them; their parts are gone then.
     #[arg(long)]

@@ -2,8 +2,9 @@
 
 use crate::args::TopArgs;
 use crate::failure::Failure;
-use crate::output::{Output, bytes, json, line, listed, names, table};
+use crate::output::{Output, bytes, json, line, names, table};
 use crate::wire::{self, Fleet, Job, words};
+use gateway_api::{JobPhase, paths};
 use gateway_client::Client;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -11,8 +12,6 @@ use std::time::Duration;
 
 /// Jobs on the screen: those that train first.
 const JOBS_SHOWN: usize = 30;
-/// Jobs asked for: those that are not over are among the newest, as long as a screen can show them.
-const JOBS_ASKED: usize = 200;
 /// Failed looks in a row before giving up: about the time a restart takes.
 const LOOKS_FAILED_MAX: u32 = 15;
 /// Least time between two screens: a service is not asked more often by somebody who looks.
@@ -59,15 +58,14 @@ struct Picture {
 
 impl Picture {
     async fn take(client: &Client) -> Result<Self, Failure> {
-        let fleets: Value = client.get("/v1/fleets").await?;
-        let slots: Value = client.get("/v1/slots").await?;
-        let jobs: Value = client.get(&format!("/v1/jobs?limit={JOBS_ASKED}")).await?;
-        let over = |job: &&Value| matches!(job["phase"].as_str(), Some("finished" | "failed" | "cancelled"));
-        Ok(Self {
-            fleets: listed(&fleets["fleets"]).to_vec(),
-            slots: listed(&slots["slots"]).to_vec(),
-            jobs: listed(&jobs["jobs"]).iter().filter(|job| !over(job)).cloned().collect(),
-        })
+        let fleets = client.list(paths::FLEETS, "fleets").await?;
+        let slots = client.list(paths::SLOTS, "slots").await?;
+        let mut jobs = Vec::new();
+        // One phase at a time, so that those that are over, which are most, are never sent.
+        for phase in JobPhase::ALL.iter().filter(|phase| !phase.is_over()) {
+            jobs.extend(client.list(&format!("{}?phase={phase}", paths::JOBS), "jobs").await?);
+        }
+        Ok(Self { fleets, slots, jobs })
     }
 
     fn document(&self) -> Value {

@@ -3,22 +3,23 @@
 //!
 //! Reads the job record a few times a second; events tell what happened, the record tells what is.
 
-use crate::args::{Phase, WaitArgs};
+use crate::args::WaitArgs;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, line, names, terminal};
 use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Sentence, Stall, Straggler, UnreadableCheckpoint, words,
 };
+use gateway_api::JobPhase;
 use gateway_client::Client;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Four times a second looks live and costs the service nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Failed looks in a row before giving up: about 15 s, the time a restart takes.
-const LOOKS_FAILED_MAX: u32 = 60;
+/// How long a service may not answer before it is given up: the time a restart takes.
+const AWAY_MAX: Duration = Duration::from_secs(15);
 /// Bars shown at once.
 const BARS_MAX: usize = 20;
 /// Without a terminal a line is printed when so many percent more are done.
@@ -97,7 +98,7 @@ pub enum Show {
 #[derive(Debug, Clone, Default)]
 pub struct Until {
     /// Until all are over, or suspended, which only their user ends; or until all have reached this phase.
-    pub phase: Option<Phase>,
+    pub phase: Option<JobPhase>,
     /// No longer than that.
     pub within: Option<Duration>,
 }
@@ -108,19 +109,19 @@ impl Until {
         match self.phase {
             None => stands,
             // Whoever is over comes to no other phase any more.
-            Some(phase) => job.is_over() || phase.is_met_by(job.phase.as_str()),
+            Some(phase) => job.is_over() || has_come_to(job.phase.as_str(), phase),
         }
     }
 
     fn wanted(&self) -> &'static str {
-        self.phase.map_or("finished", Phase::as_str)
+        self.phase.map_or("finished", JobPhase::as_str)
     }
 
     /// Whether a job that is watched no longer came to what was wanted, or how it ended instead.
     pub fn judge(&self, record: &Value) -> Result<(), Failure> {
         let job: Job = wire::read(record)?;
         match self.phase {
-            Some(phase) if phase.is_met_by(job.phase.as_str()) => Ok(()),
+            Some(phase) if has_come_to(job.phase.as_str(), phase) => Ok(()),
             Some(phase) if job.phase == "finished" => {
                 Err(Failure::plain(format!("job {} finished, and will not be {} any more", job.id, phase.as_str())))
             }
@@ -129,12 +130,19 @@ impl Until {
     }
 }
 
+/// Whether a job in a phase has come to the one that is waited for: it is in it, or has finished, which leads through queue, start and
+/// training.
+fn has_come_to(phase: &str, wanted: JobPhase) -> bool {
+    let on_the_way = matches!(wanted, JobPhase::Queued | JobPhase::Starting | JobPhase::Running);
+    phase == wanted.as_str() || (on_the_way && phase == JobPhase::Finished.as_str())
+}
+
 /// Shows jobs until all are as wanted; their last records.
 pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -> Result<Vec<Value>, Failure> {
     let bars = MultiProgress::new();
     let mut views: Vec<View> = ids.iter().map(|id| View::new(id, ids.len() > 1, &bars, show)).collect();
     let looked = async {
-        let mut failed_looks = 0;
+        let mut answered = Instant::now();
         loop {
             // Who came to what was wanted is not looked at again: it may have left it meanwhile.
             for view in views.iter_mut().filter(|view| !view.ended) {
@@ -142,9 +150,10 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
                     Ok(record) => {
                         view.update(&record, &wire::read(&record)?, until);
                         view.record = record;
-                        failed_looks = 0;
+                        answered = Instant::now();
                     }
-                    Err(failure) if failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
+                    // The others would not be answered either, each after a time-out of its own.
+                    Err(failure) if failure.may_pass() && answered.elapsed() < AWAY_MAX => break,
                     Err(failure) => return Err(Failure::from(failure)),
                 }
             }
@@ -331,14 +340,14 @@ mod tests {
     #[test]
     fn who_waits_for_a_phase_is_content_with_a_later_one_but_not_with_another_end() {
         let job = |phase: &str| json!({"id": "job-a", "phase": phase});
-        let running = Until { phase: Some(Phase::Running), within: None };
+        let running = Until { phase: Some(JobPhase::Running), within: None };
         let met = |until: &Until, phase: &str| until.met(&wire::read(&job(phase)).unwrap());
         assert!(!met(&running, "queued") && !met(&running, "suspended") && met(&running, "running"));
         assert!(met(&running, "finished") && running.judge(&job("finished")).is_ok());
         assert!(met(&running, "failed") && running.judge(&job("failed")).unwrap_err().exit_code() == 5);
         let over = Until::default();
         assert!(met(&over, "suspended") && over.judge(&job("suspended")).unwrap_err().exit_code() == 7);
-        let suspended = Until { phase: Some(Phase::Suspended), within: None };
+        let suspended = Until { phase: Some(JobPhase::Suspended), within: None };
         assert!(met(&suspended, "suspended") && suspended.judge(&job("suspended")).is_ok());
         assert_eq!(suspended.judge(&job("cancelled")).unwrap_err().exit_code(), 6);
         assert_eq!(suspended.judge(&job("finished")).unwrap_err().exit_code(), 1, "it ended well, but not as wanted");

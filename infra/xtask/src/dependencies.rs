@@ -90,7 +90,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "shell",
             "storage",
             "storage-bucket",
-            "workers-session",
             "workers-engine",
             "workers-executor",
             "workers-agent",

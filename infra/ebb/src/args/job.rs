@@ -2,7 +2,8 @@
 
 use super::duration;
 use crate::output::Output;
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
+use gateway_api::JobPhase;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -115,13 +116,13 @@ pub enum WaitFor {
     /// The end.
     Finished,
     /// A phase.
-    State(Phase),
+    State(JobPhase),
 }
 
 impl WaitFor {
     /// The phase, if it is one.
     #[must_use]
-    pub fn phase(self) -> Option<Phase> {
+    pub fn phase(self) -> Option<JobPhase> {
         match self {
             Self::Finished => None,
             Self::State(phase) => Some(phase),
@@ -136,56 +137,11 @@ impl FromStr for WaitFor {
         if text == "finished" {
             return Ok(Self::Finished);
         }
-        let phase = text.strip_prefix("state=").and_then(|phase| Phase::from_str(phase, false).ok());
-        let names: Vec<&str> = Phase::value_variants().iter().map(|phase| phase.as_str()).collect();
+        let phase = text.strip_prefix("state=").and_then(JobPhase::parse);
+        let names: Vec<&str> = JobPhase::ALL.iter().map(|phase| phase.as_str()).collect();
         phase
             .map(Self::State)
             .ok_or_else(|| format!("expected `finished` or `state=` with one of {}", names.join(", ")))
-    }
-}
-
-/// Phases of a job, as the API names them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Phase {
-    /// It waits for slots.
-    Queued,
-    /// It has slots; its executors start.
-    Starting,
-    /// It trains.
-    Running,
-    /// It writes a checkpoint before it gives back its slots.
-    Suspending,
-    /// It waits for its user.
-    Suspended,
-    /// It ended with a model.
-    Finished,
-    /// It ended without one.
-    Failed,
-    /// Its user ended it.
-    Cancelled,
-}
-
-impl Phase {
-    /// The phase's name in the API.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Suspending => "suspending",
-            Self::Suspended => "suspended",
-            Self::Finished => "finished",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Whether a job in a phase has come to this one: it is in it, or has finished, which leads through queue, start and training.
-    #[must_use]
-    pub fn is_met_by(self, phase: &str) -> bool {
-        let on_the_way = matches!(self, Self::Queued | Self::Starting | Self::Running);
-        phase == self.as_str() || (on_the_way && phase == "finished")
     }
 }
 

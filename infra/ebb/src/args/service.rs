@@ -1,6 +1,6 @@
 //! Arguments of the commands that run Ebb: `up`, `gateway`, `controller`, `agent`. What several of them take stands once.
 //!
-//! Every flag here is also a key of the configuration file and an environment variable: `crate::configuration` has the table.
+//! Every flag here but `--until-input-ends` is also a key of the configuration file and an environment variable: `crate::configuration` has the table.
 
 use clap::{Args, ValueEnum, ValueHint};
 use events_log::TopicPrefix;
@@ -198,21 +198,21 @@ Examples:
   ebb up --log kafka+ssl://broker-1:9093,broker-2:9093 --store s3://bucket/ebb
 
 Ctrl-C or SIGTERM stops it cleanly, a second one at once. After any end, also kill -9, the next start on the
-same directory goes on where the log ends. `ebb config show` lists the file keys and variables of all flags.";
+same directory goes on where the log ends. `ebb config show` lists the file keys and variables of settings.";
 
 const GATEWAY_HELP: &str = "\
 Example:
   ebb gateway --log kafka+ssl://broker-1:9093 --store s3://bucket/ebb \\
               --controller http://10.0.0.1:7879 --token-file agent-token
 
-Any number of gateways may answer for one cell. `ebb config show` lists the file keys and variables of all flags.";
+Any number of gateways may answer for one cell. `ebb config show` lists the file keys and variables of settings.";
 
 const CONTROLLER_HELP: &str = "\
 Example:
   ebb controller --log kafka+ssl://broker-1:9093 --store s3://bucket/ebb --data /srv/ebb --listen-agents 10.0.0.1:7879
 
 One controller at a time has the cell: a second one takes it over, and the first stands down. `ebb config show`
-lists the file keys and variables of all flags.";
+lists the file keys and variables of settings.";
 
 const AGENT_HELP: &str = "\
 Example:

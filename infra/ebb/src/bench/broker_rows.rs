@@ -13,6 +13,7 @@ use crate::release::occupied;
 use crate::service::{Service, ServiceOptions};
 use crate::take_back::AgentClient;
 use crate::wire::Job;
+use gateway_api::PublishDemand;
 use gateway_client::{Body, Client};
 use serde_json::json;
 use std::path::Path;
@@ -80,7 +81,7 @@ pub async fn rows(
         rows.push(row(name, &seen, given_up));
     }
     drop(tide);
-    client.send(reqwest::Method::DELETE, &format!("/v1/jobs/{}", job.id), None, &[]).await?;
+    client.cancel(&job.id).await?;
     service.stop().await.map(drop)
 }
 
@@ -133,9 +134,8 @@ impl Trials<'_> {
 
     /// Sends a need until it is accepted, as the answers say how.
     async fn until_accepted(&self, needed: u32, since: Instant) -> Result<f64, Failure> {
-        let path = format!("/v1/fleets/{LOCAL_FLEET}/demand");
         loop {
-            match self.client.post(&path, &json!({ "needed": needed })).await {
+            match self.client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await {
                 Ok(_) => return Ok(since.elapsed().as_secs_f64() * 1e3),
                 Err(failure) if since.elapsed() > TRIAL_TIMEOUT => return Err(failure.into()),
                 Err(failure) => eprintln!("measuring: a demand is sent again: {failure}"),

@@ -12,6 +12,7 @@ use crate::release::{occupied, until_free};
 use crate::service::{Service, ServiceOptions, hang_process, kill_process};
 use crate::take_back::AgentClient;
 use crate::wire::Job;
+use gateway_api::{NameSlots, PublishDemand};
 use gateway_client::{Body, Client};
 use serde_json::json;
 use std::path::Path;
@@ -51,7 +52,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
     let by_kill = cycles.by_loss(&mut tide, KILLS, kill_process).await?;
     let (shrinking, growing) = (Times::of_ms(tide.pauses_in_ms()), Times::of_ms(tide.pauses_out_ms()));
     drop(tide);
-    client.send(reqwest::Method::DELETE, &format!("/v1/jobs/{}", job.id), None, &[]).await?;
+    client.cancel(&job.id).await?;
     service.stop().await?;
     let against_step = |name, times: &Times, what: &str| Row {
         name,
@@ -114,7 +115,7 @@ async fn undisturbed(client: &Client, id: &str, samples: usize) -> Result<Times,
     let mut times_ms = Vec::with_capacity(samples);
     let mut seen = 0;
     while times_ms.len() < samples {
-        let job: Job = client.get(&format!("/v1/jobs/{id}")).await?;
+        let job = client.job(id).await?;
         if job.is_over() {
             return Err(Failure::plain(format!("the bench's job ended as {}", job.phase)));
         }
@@ -136,7 +137,7 @@ struct Cycles<'a> {
 
 impl Cycles<'_> {
     async fn demand(&self, needed: u32) -> Result<Instant, Failure> {
-        self.client.post(&format!("/v1/fleets/{LOCAL_FLEET}/demand"), &json!({ "needed": needed })).await?;
+        self.client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
         Ok(Instant::now())
     }
 
@@ -165,7 +166,7 @@ impl Cycles<'_> {
             times_ms.extend(freed.iter().map(|f| f.elapsed_ms as f64));
             tide.until_members(SLOTS - 1).await?;
             tide.until_steps(STEPS_BETWEEN).await?;
-            self.client.post(&format!("/v1/fleets/{LOCAL_FLEET}/offers"), &json!({ "slots": [slot.slot] })).await?;
+            self.client.offer(LOCAL_FLEET, &NameSlots { slots: vec![slot.slot.clone()] }).await?;
             until_whole(tide).await?;
         }
         Ok(Times::of_ms(times_ms))

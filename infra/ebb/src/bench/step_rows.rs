@@ -81,7 +81,7 @@ async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) 
     let begun = Instant::now();
     let mut best_rate = 0.0f64;
     while begun.elapsed() < PATIENCE {
-        let now: Job = client.get(&format!("/v1/jobs/{}", job.id)).await?;
+        let now = client.job(&job.id).await?;
         let warm = now.progress.filter(|p| p.step >= WARM_STEPS / u64::from(workers));
         best_rate = best_rate.max(warm.map_or(0.0, |p| p.samples_per_second));
         if now.is_over() {

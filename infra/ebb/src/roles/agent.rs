@@ -50,18 +50,19 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         token: parts.token,
         data_dir: parts.data_dir,
         listen: parts.listen,
-        executor_command: vec![
-            program.into_os_string(),
-            OsString::from("--log-format"),
-            OsString::from(ebb_telemetry::log_format().name()),
-            OsString::from("executor"),
-        ],
+        executor_command: executor_command(program),
         executor_host: parts.host,
         store_url: parts.store_url,
         class,
         lease: LEASE,
     };
     workers_agent::start(config).await.map_err(|e| Failure::local("the agent did not start", e))
+}
+
+/// The command first: it is what says that no configuration is read, which an executor would find in whoever's home it runs.
+fn executor_command(program: PathBuf) -> Vec<OsString> {
+    let format = ebb_telemetry::log_format().name();
+    vec![program.into_os_string(), "executor".into(), "--log-format".into(), format.into()]
 }
 
 /// `ebb agent`: runs until a signal or a fatal error.
@@ -130,4 +131,17 @@ pub fn ensure_controller_address(controller: &str) -> Result<(), Failure> {
             without_secrets(controller)
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Executors read the configuration of the home they ran in, and one wrong line there ended all of them.
+    #[test]
+    fn an_executor_reads_no_configuration() {
+        let command = executor_command(PathBuf::from("ebb"));
+        assert!(!crate::reads_configuration(&command), "{command:?}");
+        assert!(crate::reads_configuration(&["ebb".into(), "agent".into()]));
+    }
 }

@@ -1,12 +1,12 @@
 //! `ebb demand follow` with a real Prometheus that scrapes an exporter of ours: the need follows the metrics, and silence lends nothing.
 
-use crate::support::{EBB, LOOK_EVERY, PATIENCE, System};
+use crate::support::{EBB, LOOK_EVERY, PATIENCE, System, prometheus, until_needed};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
@@ -46,48 +46,10 @@ impl Exporter {
 }
 
 /// A Prometheus that scrapes the exporter every second, and its address.
-async fn prometheus(folder: &Path, exporter: &Exporter) -> (Child, String) {
-    let program = std::env::var("EBB_TEST_PROMETHEUS").expect(
-        "EBB_TEST_PROMETHEUS is not set: it names a prometheus; `infra/servers/prometheus.sh programs` finds or fetches one and prints it",
-    );
-    let config = folder.join("prometheus.yml");
-    let scrape = format!(
-        "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: chat, static_configs: [{{targets: ['{}']}}]}}]\n",
-        exporter.address
-    );
-    std::fs::write(&config, scrape).unwrap();
-    let mut child = Command::new(program)
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
-        .arg("--web.listen-address=127.0.0.1:0")
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut until = async |what: &str| loop {
-        let line = lines.next_line().await.unwrap().expect("it says that it is ready");
-        if let Some((_, rest)) = line.split_once(what) {
-            break rest.to_owned();
-        }
-    };
-    let url = format!("http://{}", until("msg=\"Listening on\" address=").await);
-    until("ready to receive web requests").await;
-    // Read to the end, so that it never waits for a reader.
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    (child, url)
-}
-
-async fn until_needed(system: &System, needed: u64) {
-    let begun = Instant::now();
-    loop {
-        let fleet: Value = system.client().get("/v1/fleets/local").await.unwrap_or_else(|e| panic!("{e}"));
-        if fleet["needed"] == needed {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited until {needed} slots are needed: {fleet}");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+async fn scraping(folder: &Path, exporter: &Exporter) -> (Child, String) {
+    let target = json!([{"targets": [exporter.address.to_string()]}]);
+    let jobs = json!([{"job_name": "chat", "static_configs": target}]);
+    prometheus(folder, &json!({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})).await
 }
 
 fn vllm(running: u32, waiting: u32) -> String {
@@ -116,7 +78,7 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
     let system = System::start(4).await;
     let exporter = Exporter::start(&vllm(6, 2)).await;
     let folder = tempfile::tempdir().unwrap();
-    let (mut server, url) = prometheus(folder.path(), &exporter).await;
+    let (mut server, url) = scraping(folder.path(), &exporter).await;
     let formula =
         ["--prometheus", &url, "--metrics", "vllm", "--selector", "model_name=\"m\"", "--requests-per-slot", "4"];
     let explained = explained(&system, &formula).await;
@@ -137,15 +99,15 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    until_needed(&system, 3).await;
+    until_needed(&system.client(), "local", 3).await;
     exporter.says(&vllm(0, 0));
-    until_needed(&system, 0).await;
+    until_needed(&system.client(), "local", 0).await;
     exporter.says(&vllm(3, 0));
-    until_needed(&system, 1).await;
+    until_needed(&system.client(), "local", 1).await;
 
     // Prometheus is gone: nothing new is lent (three slots wait to be borrowed), and then nothing at all.
     server.kill().await.unwrap();
-    until_needed(&system, 4).await;
+    until_needed(&system.client(), "local", 4).await;
     follower.start_kill().unwrap();
     let mut said = String::new();
     follower.stdout.take().unwrap().read_to_string(&mut said).await.unwrap();
@@ -158,7 +120,7 @@ async fn triton_and_dcgm_are_read_from_a_real_prometheus() {
     let exporter = Exporter::start("").await;
     exporter.says("# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 70\n# TYPE nv_inference_compute_infer_duration_us counter\nnv_inference_compute_infer_duration_us{model=\"m\"} 5000000\n# TYPE nv_inference_pending_request_count gauge\nnv_inference_pending_request_count{model=\"m\"} 6\n");
     let folder = tempfile::tempdir().unwrap();
-    let (_server, url) = prometheus(folder.path(), &exporter).await;
+    let (_server, url) = scraping(folder.path(), &exporter).await;
     let dcgm = explained(&system, &["--prometheus", &url, "--metrics", "dcgm"]).await;
     assert_eq!((&dcgm["load"], &dcgm["need"]), (&json!(1.6), &json!(2)), "{dcgm:#}");
     let triton = explained(

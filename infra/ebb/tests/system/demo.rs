@@ -1,6 +1,6 @@
 //! The demo, as a user runs it: on the embedded log, and on a real Kafka.
 
-use crate::support::{EBB, LOOK_EVERY, PATIENCE, text};
+use crate::support::{EBB, LOOK_EVERY, PATIENCE, kafka, text};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -30,8 +30,7 @@ async fn the_demo_keeps_its_promises() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_keeps_its_promises_on_kafka_and_s3() {
-    let brokers = std::env::var("EBB_TEST_KAFKA")
-        .expect("EBB_TEST_KAFKA is not set: start a broker with `infra/servers/kafka.sh start DIR`, which prints it");
+    let brokers = kafka();
     let url = if brokers.contains("://") { brokers } else { format!("kafka://{brokers}") };
     let s3 = |name: &str| {
         std::env::var(name).unwrap_or_else(|_| {

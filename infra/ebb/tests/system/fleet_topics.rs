@@ -1,7 +1,7 @@
 //! Fleets that publish their demand in Kafka topics of their own, with a stock client: by the rules of HTTP, over a crash of the service,
 //! and beside a fleet that floods its topic.
 
-use crate::support::{LOOK_EVERY, PATIENCE, System};
+use crate::support::{LOOK_EVERY, PATIENCE, System, kafka, until_needed};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -17,9 +17,7 @@ struct Cluster {
 
 impl Cluster {
     fn new(name: &str) -> Self {
-        let broker = std::env::var("EBB_TEST_KAFKA").expect(
-            "EBB_TEST_KAFKA is not set: start a broker with `infra/servers/kafka.sh start DIR`, which prints it",
-        );
+        let broker = kafka();
         let producer = ClientConfig::new().set("bootstrap.servers", &broker).create().unwrap();
         Self { prefix: format!("{name}-{}", std::process::id()), broker, producer }
     }
@@ -62,18 +60,6 @@ async fn needs(system: &System, fleet: &str) -> Vec<u64> {
     needs.map(|event| event["data"]["needed"].as_u64().unwrap()).collect()
 }
 
-async fn until_needed(system: &System, fleet: &str, needed: u64) {
-    let begun = Instant::now();
-    loop {
-        let now: Value = system.client().get(&format!("/v1/fleets/{fleet}")).await.unwrap_or_else(|e| panic!("{e}"));
-        if now["needed"] == needed {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited until {fleet} needs {needed}: {now}");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
 async fn refusals(system: &System, fleet: &str) -> Vec<Value> {
     let path = format!("/v1/fleets/{fleet}/events");
     let events = ebb::event_list::all(&system.client(), &path).await.unwrap_or_else(|e| panic!("{e}"));
@@ -88,7 +74,7 @@ async fn a_topic_of_its_own_is_a_fleets_demand() {
     let system = System::start_with(2, &arguments).await;
     cluster.topic("local").await;
     cluster.publish("local", [json!({"needed": 1})]);
-    until_needed(&system, "local", 1).await;
+    until_needed(&system.client(), "local", 1).await;
 
     // What cannot be used changes nothing and is told where the fleet reads.
     cluster.publish("local", [json!({"needed": "two"}), json!({"needed": 2, "fleet": "other"})]);
@@ -108,13 +94,13 @@ async fn a_topic_of_its_own_is_a_fleets_demand() {
     let dead = system.kill().await;
     cluster.publish("local", [json!({"needed": 2}), json!({"needed": 0}), json!({"utilization": 1.2, "target": 0.6})]);
     let system = dead.start().await;
-    until_needed(&system, "local", 2).await;
+    until_needed(&system.client(), "local", 2).await;
     assert_eq!(needs(&system, "local").await, [0, 1, 2]);
 
     // Another crash reads nothing again that counted.
     let system = system.crash().await;
     cluster.publish("local", [json!({"needed": 0})]);
-    until_needed(&system, "local", 0).await;
+    until_needed(&system.client(), "local", 0).await;
     assert_eq!(needs(&system, "local").await, [0, 1, 2, 0]);
 
     // A number of the fleet's own that is old is refused as over HTTP.
@@ -138,15 +124,15 @@ async fn a_flood_of_one_fleet_starves_no_other() {
     let system = System::start_with(2, &["--log", &cluster.log(), "--demand-topics", &needs_prefix]).await;
     system.ebb_json(&["fleet", "put", "noisy", "--server", "elsewhere", "--slots", "2"]).await;
     cluster.publish("noisy", [json!({"needed": 1})]);
-    until_needed(&system, "noisy", 1).await;
+    until_needed(&system.client(), "noisy", 1).await;
     cluster.publish("noisy", (0..FLOOD).map(|n| json!({"needed": n % 2})));
     cluster.publish("local", [json!({"needed": 1})]);
     cluster.publish(
         "noisy",
         (0..FLOOD).map(|n| json!({"needed": n % 2}).to_string().into()).chain([json!({"needed": 2})]),
     );
-    until_needed(&system, "local", 1).await;
-    until_needed(&system, "noisy", 2).await;
+    until_needed(&system.client(), "local", 1).await;
+    until_needed(&system.client(), "noisy", 2).await;
     let counted = needs(&system, "noisy").await.len() as u64;
     assert!(counted < FLOOD / 10, "of {} signals {counted} were written into the log", 2 * FLOOD);
 }

@@ -35,7 +35,8 @@ async fn a_recalled_fleet_has_its_slots_until_it_is_released_and_the_story_can_b
         assert!(said.lines().any(|line| line.starts_with(executor)), "{executor}: {said}");
     }
     let one = system.ebb(&["job", "logs", &id, "--executor", "2"]).await;
-    assert!(String::from_utf8_lossy(&one.stdout).lines().all(|line| line.starts_with("e2 | ")));
+    let said = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert!(one.status.success() && !said.is_empty() && said.lines().all(|line| line.starts_with("e2 | ")), "{one:?}");
 
     let released = system.ebb_json(&["fleet", "release", "local"]).await;
     assert_eq!(released["recalled"], Value::Null, "{released}");

@@ -1,7 +1,7 @@
 //! Gateways, a controller and an agent in processes of their own, found by a file and the environment: each may be killed and replaced while
 //! a job trains, and the model is what one thread makes of it.
 
-use crate::support::{EBB, PATIENCE, finished, job, model_job, plain_digest, steps, submit, text, until};
+use crate::support::{EBB, PATIENCE, finished, job, kafka, model_job, plain_digest, steps, submit, text, until};
 use gateway_client::Client;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -91,8 +91,7 @@ impl Role {
 }
 
 fn log_url(name: &str) -> String {
-    let brokers = std::env::var("EBB_TEST_KAFKA")
-        .expect("EBB_TEST_KAFKA is not set: start a broker with `infra/servers/kafka.sh start DIR`, which prints it");
+    let brokers = kafka();
     format!("kafka://{brokers}?plaintext=allow&prefix={name}-{}", std::process::id())
 }
 

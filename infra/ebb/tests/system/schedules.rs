@@ -6,6 +6,8 @@ use crate::support::{Chance, System, finished, import_text, job, model_job, plai
 use ebb::service::kill_process;
 use ebb::take_back::AgentClient;
 use ebb::wire::Job;
+use gateway_api::ProblemKind;
+use gateway_client::ClientError;
 use serde_json::json;
 
 /// Slots of each service.
@@ -88,22 +90,22 @@ async fn disturb(system: &System, agent: &AgentClient, now: &Job, chance: &mut C
             format!("take back {slot}")
         }
         _ => {
-            system
-                .client()
-                .post(&format!("/v1/jobs/{}/suspend", now.id), &json!({}))
-                .await
-                .unwrap_or_else(|e| panic!("{e}"));
-            let over =
-                until(&system.client(), &now.id, "the suspension", |j| j.is_over() || j.phase == "suspended").await;
+            let client = system.client();
+            unless_over(client.post(&format!("/v1/jobs/{}/suspend", now.id), &json!({})).await);
+            let over = until(&client, &now.id, "the suspension", |j| j.is_over() || j.phase == "suspended").await;
             if over.phase == "suspended" {
-                system
-                    .client()
-                    .post(&format!("/v1/jobs/{}/resume", now.id), &json!({}))
-                    .await
-                    .unwrap_or_else(|e| panic!("{e}"));
+                client.post(&format!("/v1/jobs/{}/resume", now.id), &json!({})).await.unwrap_or_else(|e| panic!("{e}"));
             }
             "suspend and resume".to_owned()
         }
+    }
+}
+
+/// A job goes on while it is looked at: one that finished in between is refused, and that is the right answer.
+fn unless_over(answer: Result<serde_json::Value, ClientError>) {
+    if let Err(error) = answer {
+        let ClientError::Refused(problem) = &error else { panic!("{error}") };
+        assert_eq!(problem.known_kind(), Some(ProblemKind::WrongPhase), "{error}");
     }
 }
 

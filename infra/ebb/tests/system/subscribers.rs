@@ -1,6 +1,6 @@
 //! Subscribers with clients of their own: public events on Kafka, read by a stock client in another language, are those of HTTP, also after a crash.
 
-use crate::support::{System, finished, model_job, submit};
+use crate::support::{System, finished, kafka, model_job, submit};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::process::Command;
@@ -38,8 +38,7 @@ fn once(events: Vec<Value>) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_kafka_client_reads_the_events_of_http() {
-    let broker = std::env::var("EBB_TEST_KAFKA")
-        .expect("EBB_TEST_KAFKA is not set: start a broker with `infra/servers/kafka.sh start DIR`, which prints it");
+    let broker = kafka();
     let prefix = format!("subscribers-{}", std::process::id());
     let system = System::start_on(2, Some(&format!("kafka://{broker}?plaintext=allow&prefix={prefix}"))).await;
     let mut document = model_job("mlp");

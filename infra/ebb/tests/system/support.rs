@@ -310,6 +310,55 @@ impl Chance {
     }
 }
 
+/// Where the broker for tests is.
+pub fn kafka() -> String {
+    std::env::var("EBB_TEST_KAFKA")
+        .expect("EBB_TEST_KAFKA is not set: start a broker with `infra/servers/kafka.sh start DIR`, which prints it")
+}
+
+/// A Prometheus with this configuration and its data in `folder`, and its address. It chooses its port itself, and is ready.
+pub async fn prometheus(folder: &Path, config: &Value) -> (Child, String) {
+    let program = std::env::var("EBB_TEST_PROMETHEUS").expect(
+        "EBB_TEST_PROMETHEUS is not set: it names a prometheus; `infra/servers/prometheus.sh programs` finds or fetches one and prints it",
+    );
+    let file = folder.join("prometheus.yml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let mut child = Command::new(program)
+        .arg(format!("--config.file={}", file.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
+        .arg("--web.listen-address=127.0.0.1:0")
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut until = async |what: &str| loop {
+        let line = lines.next_line().await.unwrap().expect("it says that it is ready");
+        if let Some((_, rest)) = line.split_once(what) {
+            break rest.to_owned();
+        }
+    };
+    let url = format!("http://{}", until("msg=\"Listening on\" address=").await);
+    until("ready to receive web requests").await;
+    // Read to the end, so that it never waits for a reader.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    (child, url)
+}
+
+/// Waits until a fleet is known to need so many slots.
+pub async fn until_needed(client: &Client, fleet: &str, needed: u32) {
+    let begun = Instant::now();
+    loop {
+        let now = client.fleet(fleet).await.unwrap_or_else(|e| panic!("{e}")).expect("it is declared");
+        if now.needed == Some(needed) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited until {fleet} needs {needed} slots: {now:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// A file's path as text.
 pub fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()

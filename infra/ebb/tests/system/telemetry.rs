@@ -1,7 +1,7 @@
 //! What a service lets others see, asked by those who would: a receiver of OTLP gets the trace of a submit and of a reclaim, across real
 //! processes and whole; a Prometheus reads every process, and finds whatever the dashboards and alerts ask for.
 
-use crate::support::{LOOK_EVERY, PATIENCE, System, agent_with, model_job, text, until, until_slot};
+use crate::support::{LOOK_EVERY, PATIENCE, System, agent_with, model_job, prometheus, text, until, until_slot};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -182,26 +182,14 @@ async fn a_service_that_exports_nothing_puts_no_trace_into_its_log() {
 }
 
 /// A Prometheus that scrapes these addresses, with the alert rules, and its URL.
-async fn prometheus(folder: &Path, targets: &[String]) -> (Child, String) {
+async fn scraping(folder: &Path, targets: &[String]) -> (Child, String) {
     let rules = repository().join("infra/telemetry/alerts.yml");
     let config = json!({
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [text(&rules)],
         "scrape_configs": [{"job_name": "ebb", "static_configs": [{"targets": targets}]}],
     });
-    let path = folder.join("prometheus.yml");
-    std::fs::write(&path, config.to_string()).unwrap();
-    let port = free_port();
-    let child = Command::new(set_up("EBB_TEST_PROMETHEUS"))
-        .arg(format!("--config.file={}", path.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    (child, format!("http://127.0.0.1:{port}"))
+    prometheus(folder, &config).await
 }
 
 fn repository() -> PathBuf {
@@ -250,7 +238,7 @@ async fn a_prometheus_finds_whatever_the_dashboards_ask_for() {
         std::fs::write(&path, metrics).unwrap();
         promtool(&["check", "metrics"], Some(path)).await;
     }
-    let (_prometheus, prometheus) = prometheus(&system.path(""), &targets).await;
+    let (_prometheus, prometheus) = scraping(&system.path(""), &targets).await;
     answer(&format!("{prometheus}/api/v1/query?query=sum(up)"), |said| {
         (said["data"]["result"][0]["value"][1] == "2").then_some(())
     })
