@@ -3,6 +3,7 @@
 
 use crate::appends::Appends;
 use controller_cell::{AppendFailure, Attempt, Committed, Note, Ticket};
+use controller_core::invariants::names;
 use ebb_telemetry::KeyValue;
 use ebb_telemetry::metrics::{Counter, Histogram, counter, meter, seconds};
 use events_rule::Stream;
@@ -10,8 +11,8 @@ use events_schema::batch::{Batch, InputStream};
 use events_schema::fact::{Fact, LossNotice, ReclaimCause};
 use events_schema::job::ModelSpec;
 use events_schema::orders::Telemetry;
-use events_schema::{Generation, JobId, Offset, SlotId};
-use std::collections::BTreeMap;
+use events_schema::{FleetId, Generation, JobId, Offset, SlotId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -91,6 +92,7 @@ impl Meters {
         for counter in [&meters.restarts, &meters.stalls, &meters.steps] {
             counter.add(0, &[]);
         }
+        names().for_each(|name| meters.invariants.add(0, &[KeyValue::new("invariant", name)]));
         InputStream::ALL.iter().for_each(|stream| meters.refused.add(0, &[KeyValue::new("stream", stream.name())]));
         meters
     }
@@ -279,11 +281,7 @@ fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::Telemet
             .with_description(what)
             .with_callback(move |observer| {
                 let committed = committed.borrow().clone();
-                for (labels, value) in committed.iter().flat_map(count) {
-                    let labels: Vec<KeyValue> =
-                        labels.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
-                    observer.observe(value, &labels);
-                }
+                committed.iter().flat_map(count).for_each(|(labels, value)| observer.observe(value, &labels));
             })
             .build()
     };
@@ -314,54 +312,109 @@ fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::Telemet
 }
 
 /// Values with their labels.
-type Counts = BTreeMap<Vec<(&'static str, String)>, u64>;
+type Counts = Vec<(Vec<KeyValue>, u64)>;
+
+/// A phase or a state without jobs or slots is a zero, not a gap.
+const PHASES: [&str; 8] =
+    ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"];
+const SLOT_STATES: [&str; 4] = ["unoffered", "offered", "borrowed", "reclaimed"];
 
 fn jobs(committed: &Committed) -> Counts {
-    let mut counts = Counts::new();
-    // A phase without jobs is a zero, not a gap.
-    for phase in ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"] {
-        counts.insert(vec![("phase", phase.to_owned())], 0);
-    }
+    let mut counts = BTreeMap::from(PHASES.map(|phase| (phase, 0)));
+    // Those that ended are among them, all of them: no text is made for each.
     for (_, job) in committed.state.jobs() {
-        *counts.entry(vec![("phase", job.phase.name().to_owned())]).or_default() += 1;
+        *counts.entry(job.phase.name()).or_default() += 1;
     }
-    counts
+    counts.into_iter().map(|(phase, count)| (vec![KeyValue::new("phase", phase)], count)).collect()
 }
 
 fn slots(committed: &Committed) -> Counts {
-    let mut counts = Counts::new();
-    let label = fleet_labels(committed);
+    let labelled = labelled_fleets(committed);
+    let mut counts: BTreeMap<(&str, &'static str), u64> =
+        labelled.iter().flat_map(|fleet| SLOT_STATES.map(|state| ((*fleet, state), 0))).collect();
     for (_, slot) in committed.state.slots() {
-        let fleet = slot
-            .fleet
-            .as_ref()
-            .map_or("none", |fleet| if label.contains(&fleet.as_str()) { fleet.as_str() } else { "other" });
-        let state = slot.state.name();
-        *counts.entry(vec![("fleet", fleet.to_owned()), ("state", state.to_owned())]).or_default() += 1;
+        let fleet = slot.fleet.as_ref().map_or("none", |fleet| label(fleet, &labelled));
+        *counts.entry((fleet, slot.state.name())).or_default() += 1;
     }
-    counts
+    let labels = |(fleet, state): (&str, &'static str)| {
+        vec![KeyValue::new("fleet", fleet.to_owned()), KeyValue::new("state", state)]
+    };
+    counts.into_iter().map(|(key, count)| (labels(key), count)).collect()
 }
 
-fn fleet_labels(committed: &Committed) -> Vec<&str> {
+fn labelled_fleets(committed: &Committed) -> BTreeSet<&str> {
     committed.state.fleets().take(FLEETS_MAX).map(|(fleet, _)| fleet.as_str()).collect()
+}
+
+fn label<'a>(fleet: &'a FleetId, labelled: &BTreeSet<&str>) -> &'a str {
+    if labelled.contains(fleet.as_str()) { fleet.as_str() } else { "other" }
 }
 
 fn agents(committed: &Committed) -> Counts {
     let heard = committed.state.servers().filter(|(_, server)| server.connected).count() as u64;
     let known = committed.state.servers().count() as u64;
-    Counts::from([(vec![("state", "heard".to_owned())], heard), (vec![("state", "lost".to_owned())], known - heard)])
+    let state = |state: &'static str, count| (vec![KeyValue::new("state", state)], count);
+    vec![state("heard", heard), state("lost", known - heard)]
 }
 
 fn executors(committed: &Committed) -> Counts {
-    Counts::from([(Vec::new(), committed.state.executors().count() as u64)])
+    vec![(Vec::new(), committed.state.executors().count() as u64)]
 }
 
 fn needed(committed: &Committed) -> Counts {
-    let mut counts = Counts::new();
-    let label = fleet_labels(committed);
+    let labelled = labelled_fleets(committed);
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (id, fleet) in committed.state.fleets() {
-        let name = if label.contains(&id.as_str()) { id.as_str() } else { "other" };
-        *counts.entry(vec![("fleet", name.to_owned())]).or_default() += u64::from(fleet.needed);
+        *counts.entry(label(id, &labelled)).or_default() += u64::from(fleet.needed);
     }
-    counts
+    counts.into_iter().map(|(fleet, count)| (vec![KeyValue::new("fleet", fleet.to_owned())], count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use controller_cell::Positions;
+    use controller_core::State;
+    use events_schema::command::OfferMode;
+    use events_schema::{Cell, Epoch, TimeMs};
+
+    fn committed(facts: &[Fact]) -> Committed {
+        let mut state = State::new(Cell(0));
+        facts.iter().for_each(|fact| state.apply(TimeMs(1), fact));
+        Committed { state, epoch: Epoch(0), position: Offset(0), inputs: Positions::default() }
+    }
+
+    fn fleet(name: &str, slot: &str) -> Fact {
+        let (fleet, slots) = (FleetId::parse(name).unwrap(), vec![slot.parse().unwrap()]);
+        Fact::FleetDeclared { fleet, slots, offers: OfferMode::ByDemand, reclaim_deadline_ms: 1 }
+    }
+
+    fn shown(counts: Counts) -> BTreeMap<String, u64> {
+        let labels = |labels: Vec<KeyValue>| labels.iter().map(|l| format!("{}={} ", l.key, l.value)).collect();
+        counts.into_iter().map(|(of, count)| (labels(of), count)).collect()
+    }
+
+    /// A state that the last slot has left was a gap in its series: to whoever draws it, the slot was still there.
+    #[test]
+    fn a_fleet_has_a_number_for_every_state() {
+        let counts = shown(slots(&committed(&[fleet("local", "s1/0")])));
+        let of = |state: &str| counts.get(&format!("fleet=local state={state} ")).copied();
+        assert_eq!(SLOT_STATES.map(of), [Some(1), Some(0), Some(0), Some(0)], "{counts:?}");
+    }
+
+    #[test]
+    fn fleets_beyond_those_with_a_label_are_one() {
+        let facts: Vec<Fact> =
+            (0..FLEETS_MAX + 2).map(|number| fleet(&format!("f{number:03}"), &format!("s{number}/0"))).collect();
+        let counts = shown(slots(&committed(&facts)));
+        assert_eq!(counts["fleet=other state=unoffered "], 2, "{counts:?}");
+        assert_eq!(counts.len(), FLEETS_MAX * SLOT_STATES.len() + 1);
+        assert_eq!(shown(needed(&committed(&facts))).len(), FLEETS_MAX + 1);
+    }
+
+    #[test]
+    fn a_phase_without_jobs_is_a_zero() {
+        assert!(shown(jobs(&committed(&[]))).into_values().eq([0; PHASES.len()]));
+    }
 }

@@ -197,6 +197,22 @@ mod tests {
         assert_eq!(["job-a", "job-b"].map(|job| known(&traces, job)), [None, Some(trace(2))], "a tick decided about a");
     }
 
+    /// A span began at the last repetition, and hid the outage that it was to show.
+    #[test]
+    fn a_decision_that_is_appended_again_began_when_it_was_taken() {
+        let (mut traces, begun) = (Traces::default(), SystemTime::UNIX_EPOCH);
+        traces.decided(Ticket(1), Some(begun));
+        let asked = traces.deciding.as_ref().unwrap().asked;
+        traces.asked(Ticket(2));
+        traces.appended(Ticket(1));
+        assert!(traces.deciding.as_ref().unwrap().appended.is_none(), "an answer that is too late");
+        traces.appended(Ticket(2));
+        let deciding = traces.deciding.as_ref().unwrap();
+        assert!(deciding.begun == begun && deciding.asked == asked && deciding.appended.is_some());
+        traces.noted(&Note::Recovering { reason: "planned".to_owned() });
+        assert!(traces.deciding.is_none(), "the decision was dropped");
+    }
+
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut traces = Traces::default();
