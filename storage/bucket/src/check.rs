@@ -1,7 +1,7 @@
 //! Whether a bucket can do what Ebb needs: everything is tried, one thing at a time, with objects of a few bytes in a folder of its own,
 //! which is empty again afterwards. Nothing is written before it is known that it can be deleted. Next: `lifecycle.rs`.
 
-use crate::address::{Access, BucketAddress, REGION};
+use crate::address::{Access, BucketAddress, REGION, without_password};
 use crate::client::Bucket;
 use crate::fault::Fault;
 use crate::lifecycle;
@@ -34,7 +34,7 @@ const WRONG_TAG: &str = "\"00000000000000000000000000000000\"";
 /// Tries everything. Ends within three minutes, whatever the server does. `run_name` has to be another one for every check.
 pub async fn check(address: BucketAddress, access: &Access, run_name: &str) -> Report {
     let store = address.to_string();
-    let endpoint = access.endpoint.clone().unwrap_or_else(|| "Amazon S3".to_owned());
+    let endpoint = access.endpoint.as_deref().map_or("Amazon S3".to_owned(), without_password);
     let region = access.region.clone().unwrap_or_else(|| REGION.to_owned());
     let mut findings = Findings::default();
     match Bucket::open(address, access).await {

@@ -143,7 +143,8 @@ async fn wrong_settings_are_told_apart() {
         let (key, secret) = (place.key.as_str(), place.secret.as_str());
         let region = Access { region: Some("mars-north-1".to_owned()), ..place.access.clone() };
         let nobody = Access { endpoint: Some("http://127.0.0.1:9".to_owned()), ..place.access.clone() };
-        let plaintext = Access { allow_http: false, ..place.access.clone() };
+        let with_password = place.proxy.url.replace("://", "://user:wrong-secret@");
+        let plaintext = Access { endpoint: Some(with_password), allow_http: false, ..place.access.clone() };
         for (what, access, item, part) in [
             (
                 "secret",

@@ -85,14 +85,14 @@ async fn rules_that_cannot_be_read_are_not_replaced() {
 }
 
 /// A server of this test's on a port of its own; its URL.
-async fn serve(router: Router) -> String {
+pub async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     url
 }
 
-fn access(endpoint: String) -> Access {
+pub fn access(endpoint: String) -> Access {
     Access { endpoint: Some(endpoint), allow_http: true, ..Access::default() }.with_credentials("key", "secret", None)
 }
 
