@@ -159,8 +159,11 @@ impl std::fmt::Debug for LinkedFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Logs {
-    /// By executor.
+    /// By executor, at most `limit` of them.
     pub logs: Vec<Log>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
     /// Whether there are too many to be listed: the newest are. What another one said can be read by its number.
     pub incomplete: bool,
 }
@@ -285,8 +288,11 @@ pub struct Checkpoint {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Checkpoints {
-    /// All of them: a job keeps the few that its spec says.
+    /// At most `limit` of the few that its spec has it keep.
     pub checkpoints: Vec<Checkpoint>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
 }
 
 /// What an evaluation found.

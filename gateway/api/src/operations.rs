@@ -294,11 +294,13 @@ fn jobs() -> Vec<Operation> {
             .failing(&[UnknownJob, WrongPhase]),
         name(paths::JOB_SUSPEND, "suspendJob", "Have a job write a checkpoint and give its slots back"),
         name(paths::JOB_RESUME, "resumeJob", "Let a suspended job run again"),
-        operation("GET", paths::JOB_CHECKPOINTS, "listCheckpoints", "Checkpoints of a job that count, oldest first")
-            .answering::<Checkpoints>(200, "All of them.", &[])
+        operation("GET", paths::JOB_CHECKPOINTS, "listCheckpoints", "Checkpoints of a job that count, by step")
+            .with(&[wide_limit(), cursor()])
+            .answering::<Checkpoints>(200, "A page of checkpoints.", &[])
             .failing(&[UnknownJob]),
         operation("GET", paths::JOB_LOGS, "listLogs", "Executors of which something is kept, and how much")
-            .answering::<Logs>(200, "All of them.", &[])
+            .with(&[wide_limit(), cursor()])
+            .answering::<Logs>(200, "A page of logs.", &[])
             .failing(&[UnknownJob, StoreUnavailable]),
         operation("GET", paths::JOB_LOG, "readLog", "What one executor said, from a place on")
             .with(&[query("from", json!({"type": "integer", "minimum": 0, "default": 0}), "The place of the first byte; an answer's `ebb-log-next` goes on.")])

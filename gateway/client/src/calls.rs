@@ -4,7 +4,7 @@ use crate::client::{Body, Client};
 use crate::error::ClientError;
 use bytes::Bytes;
 use gateway_api::{
-    Dataset, DeclareFleet, DemandTaken, Fleet, Job, Log, Logs, NameSlots, PublishDemand, Server, Slot, headers, paths,
+    Dataset, DeclareFleet, DemandTaken, Fleet, Job, Log, NameSlots, PublishDemand, Server, Slot, headers, paths,
 };
 use reqwest::Method;
 
@@ -32,7 +32,7 @@ impl Client {
 
     /// What is kept of what a job's executors said, by executor.
     pub async fn logs(&self, id: &str) -> Result<Vec<Log>, ClientError> {
-        self.get::<Logs>(&paths::with(paths::JOB_LOGS, id)).await.map(|logs| logs.logs)
+        self.pages(&paths::with(paths::JOB_LOGS, id), "logs").await
     }
 
     /// What one executor said from a place on, as much as one answer holds; nothing if nothing of it is kept.

@@ -8,6 +8,7 @@ use crate::body::Document;
 use crate::conditions::{ensure_unchanged, has_already};
 use crate::convert::{self, Look};
 use crate::identity::IdempotencyKey;
+use crate::listing::Listing;
 use crate::problem::{ApiError, Kind, Target, refused, unknown};
 use crate::query::{Query, job_cursor, parse_job_cursor};
 use crate::ranges::{self, Wanted};
@@ -164,11 +165,28 @@ async fn ask(app: &App, job: &JobId, headers: &HeaderMap, command: Command) -> R
 pub async fn checkpoints(
     State(app): Shared,
     Id(job): Id<JobId>,
-    _: NoQuery,
+    RawQuery(raw): RawQuery,
 ) -> Result<Json<api::Checkpoints>, ApiError> {
+    let listing = Listing::parse(&Query::parse(raw.as_deref(), &["limit", "cursor"])?, "checkpoints")?;
     ensure_known(&app, &job).await?;
-    let checkpoints = app.read().state().job(&job).map(|job| job.checkpoints.iter().map(convert::checkpoint).collect());
-    Ok(Json(api::Checkpoints { checkpoints: checkpoints.unwrap_or_default() }))
+    let model = app.read();
+    // In the order of steps, and of those who wrote them at one step.
+    let mut all: Vec<(u128, api::Checkpoint)> = model
+        .state()
+        .job(&job)
+        .into_iter()
+        .flat_map(|job| &job.checkpoints)
+        .map(convert::checkpoint)
+        .map(keyed)
+        .collect();
+    all.sort_by_key(|(key, _)| *key);
+    let (page, next_cursor) = listing.page(all.into_iter());
+    Ok(Json(api::Checkpoints { checkpoints: page.into_iter().map(|(_, shown)| shown).collect(), next_cursor }))
+}
+
+/// A checkpoint with its place in the list.
+fn keyed(shown: api::Checkpoint) -> (u128, api::Checkpoint) {
+    ((u128::from(shown.step) << 64) | u128::from(shown.generation), shown)
 }
 
 /// `GET /v1/jobs/{id}/model`: one safetensors file, or a part of it, streamed from the store.

@@ -2,7 +2,8 @@
 //! seconds; who follows asks again, so nothing here is held for anybody.
 
 use super::jobs::ensure_known;
-use super::{Id, NoQuery, Shared};
+use super::{Id, Shared};
+use crate::listing::Listing;
 use crate::problem::{ApiError, Kind};
 use crate::query::{Query, number};
 use axum::Json;
@@ -22,11 +23,14 @@ const FROM: &str = gateway_api::headers::LOG_FROM;
 const NEXT: &str = gateway_api::headers::LOG_NEXT;
 
 /// `GET /v1/jobs/{id}/logs`.
-pub async fn list(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Json<Logs>, ApiError> {
+pub async fn list(State(app): Shared, Id(job): Id<JobId>, RawQuery(raw): RawQuery) -> Result<Json<Logs>, ApiError> {
+    let listing = Listing::<u32>::parse(&Query::parse(raw.as_deref(), &["limit", "cursor"])?, "logs")?;
     ensure_known(&app, &job).await?;
     let found = pieces_of_job(&app.store, &job).await.map_err(|fault| store_away(&fault))?;
     let of_one = found.pieces.chunk_by(|a, b| a.executor == b.executor);
-    Ok(Json(Logs { logs: of_one.filter_map(log).collect(), incomplete: found.incomplete }))
+    let (page, next_cursor) = listing.page(of_one.filter_map(log).map(|log| (log.number, log)));
+    let logs = page.into_iter().map(|(_, log)| log).collect();
+    Ok(Json(Logs { logs, next_cursor, incomplete: found.incomplete }))
 }
 
 fn log(pieces: &[LogPiece]) -> Option<Log> {

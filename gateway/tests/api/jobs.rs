@@ -291,6 +291,7 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
         replica_digest: Digest::of(b"r"),
         bytes: 64,
     };
+    let later = CheckpointInfo { step: Step(11), manifest_key: "jobs/job-done/n.json".into(), ..checkpoint.clone() };
     let metrics = Metrics { loss_micro: 250_000, correct: 97, count: 100 };
     let outcome = Outcome {
         step: Step(12),
@@ -303,6 +304,7 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
     script
         .batch(vec![
             Fact::CheckpointAccepted { job: job.clone(), checkpoint },
+            Fact::CheckpointAccepted { job: job.clone(), checkpoint: later },
             Fact::Evaluated { job: job.clone(), step: Step(12), metrics },
             Fact::JobFinished { job: job.clone(), outcome },
         ])
@@ -317,6 +319,11 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
     assert_eq!((&shown["outcome"]["train_loss"], &shown["last_evaluation"]["step"]), (&json!(0.125), &json!(12)));
     let checkpoints = rig.get("/v1/jobs/job-done/checkpoints").await.json;
     assert_eq!(checkpoints["checkpoints"][0]["manifest_key"], "jobs/job-done/m.json");
+    let first = rig.get("/v1/jobs/job-done/checkpoints?limit=1").await.json;
+    assert_eq!((first["checkpoints"].as_array().unwrap().len(), &first["checkpoints"][0]["step"]), (1, &json!(10)));
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let second = rig.get(&format!("/v1/jobs/job-done/checkpoints?limit=1&cursor={cursor}")).await.json;
+    assert_eq!((&second["checkpoints"][0]["step"], &second["next_cursor"]), (&json!(11), &json!(null)));
 
     let missing = rig.get("/v1/jobs/job-done/model").await;
     assert_eq!((missing.status.as_u16(), missing.slug()), (503, "store-unavailable"));
