@@ -73,6 +73,7 @@ fn table() -> Vec<Row> {
         at(paths::EVENTS).get(events::all),
         at(paths::DATASETS).post(datasets::register).get(datasets::list),
         at(paths::DATASET).get(datasets::get).delete(datasets::remove),
+        at(paths::DATASET_LINKS).get(links::dataset),
         at(paths::FLEETS).get(fleets::list),
         at(paths::FLEET).put(fleets::put).get(fleets::get),
         at(paths::FLEET_OFFERS).post(fleets::offer),

@@ -26,6 +26,7 @@ pub mod stored;
 
 pub use links::Links;
 pub use loader::{Loader, LoaderLimits, LoaderMetrics};
+pub use object::WholeError;
 pub use reader::DataError;
 pub use storage_keys as keys;
 pub use store::{OpenStoreError, open_store};

@@ -68,6 +68,49 @@ pub struct Datasets {
     pub next_cursor: Option<String>,
 }
 
+/// The files of a dataset, in its order, with links to those that lie in the service's store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DatasetLinks {
+    /// At most `limit` of them.
+    pub files: Vec<DatasetFile>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A file of a dataset. A link is a secret while it is good.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DatasetFile {
+    /// Its place in the dataset, from 0.
+    pub number: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// How many rows it holds.
+    pub rows: u64,
+    /// Where its owner keeps it; absent for a file in the service's store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    /// Where its bytes are read from the service's store, by GET, without any header; absent for a file elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "uri"))]
+    pub url: Option<String>,
+    /// When the link stops being good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Time>")]
+    pub expires_at: Option<String>,
+}
+
+impl std::fmt::Debug for DatasetFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { number, bytes, rows, uri, url: _, expires_at } = self;
+        let mut shown = f.debug_struct("DatasetFile");
+        shown.field("number", number).field("bytes", bytes).field("rows", rows).field("uri", uri);
+        shown.field("expires_at", expires_at).finish_non_exhaustive()
+    }
+}
+
 /// Registers a dataset: files where they lie (`uris`), or what an import has written (`metadata_key` with `metadata_digest`).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RegisterDataset {

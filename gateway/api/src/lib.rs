@@ -21,7 +21,7 @@ mod service;
 mod spec;
 mod word;
 
-pub use dataset::{ColumnNames, Dataset, Datasets, ElementType, RegisterDataset, Sample};
+pub use dataset::{ColumnNames, Dataset, DatasetFile, DatasetLinks, Datasets, ElementType, RegisterDataset, Sample};
 pub use document::openapi;
 pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, StallCause, StallRemedy, rfc3339};
 pub use fleet::{

@@ -343,6 +343,15 @@ fn datasets() -> Vec<Operation> {
             .answering::<Dataset>(200, "The dataset.", &["ETag"])
             .answering_empty(304, "It is the same.", &["ETag"])
             .failing(&[UnknownDataset]),
+        operation(
+            "GET",
+            paths::DATASET_LINKS,
+            "linkDataset",
+            "Where a dataset's files can be read from the object store itself",
+        )
+        .with(&[wide_limit(), cursor()])
+        .answering::<DatasetLinks>(200, "A page of files; each link is good for 15 minutes, for whoever has it.", &[])
+        .failing(&[UnknownDataset, NoLinks, DatasetUnreadable, StoreUnavailable]),
         operation("DELETE", paths::DATASET, "removeDataset", "Forget a dataset; its files stay")
             .answering_empty(204, "It is forgotten.", &[])
             .conditional()

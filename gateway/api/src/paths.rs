@@ -28,6 +28,8 @@ pub const EVENTS: &str = "/v1/events";
 pub const DATASETS: &str = "/v1/datasets";
 /// One dataset.
 pub const DATASET: &str = "/v1/datasets/{name}";
+/// Links to a dataset's files.
+pub const DATASET_LINKS: &str = "/v1/datasets/{name}/links";
 /// All fleets.
 pub const FLEETS: &str = "/v1/fleets";
 /// One fleet.

@@ -4,7 +4,8 @@ use crate::client::{Body, Client};
 use crate::error::ClientError;
 use bytes::Bytes;
 use gateway_api::{
-    Dataset, DeclareFleet, DemandTaken, Fleet, Job, Log, NameSlots, PublishDemand, Server, Slot, headers, paths,
+    Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, Job, Log, NameSlots, PublishDemand, Server, Slot, headers,
+    paths,
 };
 use reqwest::Method;
 
@@ -28,6 +29,11 @@ impl Client {
     /// Ends a job.
     pub async fn cancel(&self, id: &str) -> Result<Job, ClientError> {
         self.ask(Method::DELETE, &paths::with(paths::JOB, id), None, &[]).await
+    }
+
+    /// The files of a dataset, with links to those in the service's store.
+    pub async fn dataset_links(&self, name: &str) -> Result<Vec<DatasetFile>, ClientError> {
+        self.pages(&paths::with(paths::DATASET_LINKS, name), "files").await
     }
 
     /// What is kept of what a job's executors said, by executor.

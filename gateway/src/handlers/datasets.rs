@@ -21,7 +21,8 @@ use gateway_api::{Dataset, Datasets};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use shell::Chain;
 use std::error::Error;
-use storage::dataset::{LoadError, Outside, RegisterError, Registration, info_of};
+use storage::WholeError;
+use storage::dataset::{DatasetMetadata, LoadError, Outside, RegisterError, Registration, info_of, load_metadata};
 use storage::keys::is_dataset_object;
 use storage::retry::StoreFault;
 
@@ -159,6 +160,16 @@ pub async fn get(
 ) -> Result<Response, ApiError> {
     let shown = known(&app, &name).await?.ok_or_else(|| not_found(&app, &name))?;
     Ok(tagged(&headers, etag(&shown), shown))
+}
+
+/// What a registered dataset's files are and hold.
+pub async fn metadata(app: &App, name: &DatasetName) -> Result<DatasetMetadata, ApiError> {
+    known(app, name).await?.ok_or_else(|| not_found(app, name))?;
+    let info = app.read().state().dataset(name).cloned().ok_or_else(|| not_found(app, name))?;
+    load_metadata(&app.store, &info).await.map_err(|error| match &error {
+        LoadError::Object(WholeError::Fault(_)) => store_away(&error),
+        _ => unreadable("name", name.as_str(), "a dataset whose metadata is as it was registered", &error),
+    })
 }
 
 /// A dataset, if there is one even after everything in the log is known.

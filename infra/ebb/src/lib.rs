@@ -237,6 +237,7 @@ async fn dataset(client: &Client, output: Output, command: &DatasetCommand) -> R
         DatasetCommand::Import(args) => datasets::import(client, output, args).await,
         DatasetCommand::List => datasets::list(client, output).await,
         DatasetCommand::Show { name } => datasets::show(client, output, name).await,
+        DatasetCommand::Links { name } => links::dataset_links(client, output, name).await,
         DatasetCommand::Remove { name } => datasets::remove(client, output, name).await,
     }
 }

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, advise, json, line};
+use events_schema::DatasetName;
 use futures::StreamExt;
 use gateway_api::LinkedFile;
 use gateway_client::Client;
@@ -93,6 +94,27 @@ pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(),
             line(url);
             advise(format!("{bytes} bytes; whoever has this link may read them until {expires_at}"));
         }
+    }
+    Ok(())
+}
+
+/// `ebb dataset links NAME`: a line for each file, its link or where its owner keeps it.
+pub async fn dataset_links(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
+    let files = client.dataset_links(name.as_str()).await?;
+    if output == Output::Json {
+        json(&json!({"dataset": name, "files": files}));
+        return Ok(());
+    }
+    for file in &files {
+        line(file.url.as_ref().or(file.uri.as_ref()).map_or("", String::as_str));
+    }
+    if let Some(expires_at) = files.iter().find_map(|file| file.expires_at.as_ref()).filter(|_| output == Output::Table)
+    {
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        advise(format!(
+            "{} files, {bytes} bytes; whoever has a link may read its file until {expires_at}",
+            files.len()
+        ));
     }
     Ok(())
 }

@@ -23,6 +23,12 @@ pub enum DatasetCommand {
         /// Its name.
         name: DatasetName,
     },
+    /// Links to its files in the service's store, so that they can be read there without credentials for 15 minutes
+    #[command(after_help = "Example: ebb dataset links digits | while read -r url; do curl -fsSOJ \"$url\"; done")]
+    Links {
+        /// Its name.
+        name: DatasetName,
+    },
     /// Forget a dataset that no unfinished job reads; its files stay
     Remove {
         /// Its name.

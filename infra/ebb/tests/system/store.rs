@@ -123,6 +123,18 @@ async fn a_model_is_read_from_the_bucket_by_a_link() {
     let answer = reqwest::get(link["url"].as_str().unwrap()).await.unwrap();
     assert_eq!(answer.headers()["content-disposition"], format!("attachment; filename=\"{id}.safetensors\""));
     assert_eq!(answer.bytes().await.unwrap(), std::fs::read(&through).unwrap());
+    // The same for the files of a dataset, which are Parquet as any reader knows it.
+    let linked = system.ebb_json(&["dataset", "links", "digits"]).await;
+    let files = linked["files"].as_array().unwrap();
+    let shown = system.ebb_json(&["dataset", "show", "digits"]).await;
+    assert_eq!(files.iter().map(|file| file["rows"].as_u64().unwrap()).sum::<u64>(), shown["rows"].as_u64().unwrap());
+    for file in files {
+        let answer = reqwest::get(file["url"].as_str().unwrap()).await.unwrap();
+        let name = answer.headers()["content-disposition"].to_str().unwrap().to_owned();
+        assert!(name.contains(&format!("digits-{:05}.parquet", file["number"].as_u64().unwrap())), "{name}");
+        let bytes = answer.bytes().await.unwrap();
+        assert!(bytes.starts_with(b"PAR1") && bytes.len() as u64 == file["bytes"].as_u64().unwrap());
+    }
     // Good for that object only, and for reading.
     let url = link["url"].as_str().unwrap();
     let other = url.replace("model.safetensors", "other.safetensors");
@@ -141,4 +153,6 @@ async fn a_store_without_links_says_how_to_get_the_model() {
     let refused = system.ebb(&["model", "link", &id]).await;
     let path = format!("/v1/jobs/{id}/model");
     assert!(refused.status.code() == Some(4) && said(&refused).contains(&path), "{}", said(&refused));
+    let refused = system.ebb(&["dataset", "links", "digits"]).await;
+    assert!(refused.status.code() == Some(4) && said(&refused).contains("datasets/digits/part-"), "{}", said(&refused));
 }
