@@ -8,6 +8,7 @@
 mod calls;
 mod client;
 mod error;
+mod event_pages;
 mod follow;
 mod options;
 mod submit;
