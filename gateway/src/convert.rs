@@ -12,7 +12,6 @@ use events_schema::orders::Telemetry;
 use events_schema::report::{ExitCause, Metrics, Outcome};
 use events_schema::{ExecutorId, FleetId, JobId, SlotId, TimeMs};
 use gateway_api as api;
-use std::collections::BTreeMap;
 
 /// What is known of all jobs at one moment, besides their own state.
 pub struct Look<'a> {
@@ -258,20 +257,28 @@ pub fn fleet(state: &State, name: &FleetId, fleet: &Fleet) -> api::Fleet {
     }
 }
 
-/// All slots of all servers, declared by a fleet or not.
-pub fn slots(state: &State) -> impl Iterator<Item = (SlotId, api::Slot)> {
-    let held = state
+/// All slots of all servers, declared by a fleet or not, in order. A list asks which of them it shows before [`slot`] makes them ready to be shown.
+pub fn slots(state: &State) -> impl Iterator<Item = (SlotId, Option<&Slot>)> {
+    let of_servers = state
         .servers()
         .flat_map(|(server, facts)| (0..facts.slots).map(|index| SlotId { server: server.clone(), index }));
-    let mut all: BTreeMap<SlotId, Option<&Slot>> = held.map(|id| (id, None)).collect();
-    all.extend(state.slots().map(|(id, slot)| (id.clone(), Some(slot))));
-    all.into_iter().map(move |(id, known)| {
-        let shown = slot(state, &id, known);
-        (id, shown)
+    let mut of_servers = of_servers.peekable();
+    let mut known = state.slots().peekable();
+    std::iter::from_fn(move || {
+        let next = known.peek().map(|(id, _)| *id);
+        match of_servers.next_if(|id| next.is_none_or(|next| id <= next)) {
+            Some(id) => {
+                let slot = known.next_if(|(next, _)| **next == id).map(|(_, slot)| slot);
+                Some((id, slot))
+            }
+            None => known.next().map(|(id, slot)| (id.clone(), Some(slot))),
+        }
     })
 }
 
-fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
+/// A slot as the API shows it.
+#[must_use]
+pub fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
     let server = state.server(&id.server).filter(|server| server.connected && id.index < server.slots);
     api::Slot {
         slot: id.to_string(),
@@ -283,7 +290,9 @@ fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
     }
 }
 
-fn slot_state(state: &State, id: &SlotId) -> api::Word<api::SlotState> {
+/// What a slot is doing.
+#[must_use]
+pub fn slot_state(state: &State, id: &SlotId) -> api::Word<api::SlotState> {
     let shown = state.slot_shown(id);
     api::SlotState::parse(shown).map_or_else(|| api::Word::Other(shown.to_owned()), api::Word::Known)
 }
@@ -353,6 +362,38 @@ mod tests {
         state.apply(TimeMs(2_000), &Fact::MemberKeepsUp { executor: ExecutorId { job: id.clone(), number: 3 } });
         let after = super::job(&id, state.job(&id).unwrap(), &Look::at(&state, &usages, TimeMs(1_000)), None);
         assert!(after.stragglers.is_empty() && etag(&after) != before);
+    }
+
+    /// As many of a server as it has, and those beside them that a fleet declares of servers that were never seen, or beyond what they have.
+    #[test]
+    fn slots_are_in_order_whoever_knows_of_them() {
+        let mut state = State::new(Cell(0));
+        let slot = |text: &str| text.parse::<SlotId>().unwrap();
+        let joined = |server: &str| Fact::AgentJoined {
+            server: server.parse().unwrap(),
+            incarnation: 1,
+            slots: 2,
+            class: Digest([1; 32]),
+            address: "http://127.0.0.1:1".into(),
+        };
+        let declared = Fact::FleetDeclared {
+            fleet: "chat".parse().unwrap(),
+            slots: ["a/0", "b/1", "b/3", "d/0"].map(slot).to_vec(),
+            offers: events_schema::command::OfferMode::ByDemand,
+            reclaim_deadline_ms: 1_000,
+        };
+        [joined("b"), joined("c"), declared].iter().for_each(|fact| state.apply(TimeMs(1_000), fact));
+        let all: Vec<(String, bool)> = slots(&state).map(|(id, known)| (id.to_string(), known.is_some())).collect();
+        let told = [
+            ("a/0", true),
+            ("b/0", false),
+            ("b/1", true),
+            ("b/3", true),
+            ("c/0", false),
+            ("c/1", false),
+            ("d/0", true),
+        ];
+        assert_eq!(all, told.map(|(id, known)| (id.to_owned(), known)));
     }
 
     /// A reader that has the tag knows everything but the numbers that run.

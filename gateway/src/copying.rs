@@ -102,13 +102,13 @@ impl Copying {
                 CopyOut::Publish { sequence, demand } => {
                     self.flights.spawn(async move {
                         let outcome = publish(&app, &fleet, sequence, demand).await;
-                        (fleet, CopyIn::Published(outcome))
+                        (fleet, CopyIn::Published { sequence, outcome })
                     });
                 }
                 CopyOut::Tell { offset, count, reason } => {
                     self.flights.spawn(async move {
-                        let told = tell(&app, &fleet, offset, count, reason).await;
-                        (fleet, CopyIn::Told(told))
+                        let recorded = tell(&app, &fleet, offset, count, reason).await;
+                        (fleet, CopyIn::Told { offset, recorded })
                     });
                 }
                 CopyOut::Keep(place) => self.reader.reading.keep(&fleet, place.next, note(place.number)),

@@ -7,9 +7,9 @@
 use crate::problem::{ApiError, Kind};
 use crate::read_model::ReadModel;
 use controller_fold::Contradiction;
-use events_log::{EventLog, ReadError, Record, Stream, passed_over};
+use events_log::{EventLog, ReadError, Record, Stream};
 use events_public::FactPosition;
-use events_rule::count::{Counter, UnreadableEvent, Verdict, Words, read_event};
+use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::Batch;
 use events_schema::fact::Fact;
 use events_schema::{Cell, Offset, TimeMs};
@@ -203,14 +203,13 @@ pub struct FeedReader {
     cursor: FactPosition,
     /// Where it stands in the log while it is behind what is in memory.
     behind: Option<(Offset, Counter)>,
-    words: Words,
 }
 
 impl FeedReader {
     /// Begins after `cursor`.
     #[must_use]
     pub fn new(model: Arc<ReadModel>, log: Arc<dyn EventLog>, cell: Cell, cursor: FactPosition) -> Self {
-        Self { model, log, cell, cursor, behind: None, words: Words::default() }
+        Self { model, log, cell, cursor, behind: None }
     }
 
     /// Everything up to here was handed out, or counts nothing.
@@ -255,17 +254,17 @@ impl FeedReader {
         let records = self.log.read(Stream::Events, self.cell, from, READ_BYTES_MAX).await?;
         let (mut next, mut batches) = (from, Vec::new());
         for record in records {
-            next = record.offset.next();
             let verdict = match count(&mut counter, &record) {
-                // The follower has passed it over as well.
-                Err(FeedError::Record(unreadable))
-                    if passed_over(self.log.as_ref(), self.cell, &mut self.words, &unreadable).await?.is_some() =>
-                {
-                    continue;
-                }
-                other => other?,
+                // The follower looked for an operator's word about it, and goes on or ends.
+                Err(error @ FeedError::Record(_)) => match self.model.read().is_passed_over(record.offset) {
+                    Some(true) => None,
+                    Some(false) => return Err(error),
+                    None => break,
+                },
+                verdict => Some(verdict?),
             };
-            if let Verdict::Counts(batch) = verdict {
+            next = record.offset.next();
+            if let Some(Verdict::Counts(batch)) = verdict {
                 let batch = counted(record.offset, batch);
                 if end_of_record(batch.offset) > self.cursor {
                     batches.push(Arc::new(batch));
@@ -277,5 +276,57 @@ impl FeedReader {
         }
         self.behind = Some((next, counter));
         Ok(batches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_log::MemoryLog;
+    use events_schema::batch::{EventRecord, to_bytes};
+    use events_schema::command::OfferMode;
+    use events_schema::{Epoch, FleetId, Sequence};
+
+    const CELL: Cell = Cell(0);
+
+    fn batch(sequence: u64, facts: Vec<Fact>) -> Vec<u8> {
+        let (epoch, sequence) = (Epoch::of_claim(Offset(0)), Sequence(sequence));
+        let batch = Batch { epoch, sequence, part: None, taken: vec![], at: TimeMs(1), facts, causes: vec![] };
+        to_bytes(&EventRecord::Batch(batch))
+    }
+
+    /// Whether a record is passed over the follower has found out. Each subscriber that came by read the log for it up to an operator's word.
+    #[tokio::test]
+    async fn what_the_follower_passed_over_every_reader_passes_over_without_looking_for_the_word() {
+        let fleet = FleetId::parse("chat").unwrap();
+        let demand = |sequence| Fact::DemandAccepted { fleet: fleet.clone(), sequence, needed: 1 };
+        let declared = Fact::FleetDeclared {
+            fleet: fleet.clone(),
+            slots: vec![],
+            offers: OfferMode::ByDemand,
+            reclaim_deadline_ms: 1_000,
+        };
+        let (log, model) = (Arc::new(MemoryLog::new()), Arc::new(ReadModel::new(CELL)));
+        let many = std::iter::once(declared).chain((1..=RECENT_FACTS_MAX as u64).map(demand)).collect();
+        let claim = to_bytes(&EventRecord::Claim { controller: "test".into(), incarnation: 1 });
+        for record in [claim, batch(0, many), vec![9; 9], batch(1, vec![demand(9_000)]), vec![9; 9]] {
+            log.append(Stream::Events, CELL, record).await.unwrap();
+        }
+        for record in log.read(Stream::Events, CELL, Offset(0), usize::MAX).await.unwrap() {
+            match record.offset {
+                Offset(2) => model.pass_over(record.offset),
+                // Nobody has come to the second one.
+                Offset(4) => {}
+                _ => model.take(&record).unwrap(),
+            }
+        }
+        let mut reader = FeedReader::new(model.clone(), log, CELL, BEGINNING);
+        let mut read = Vec::new();
+        while !reader.caught_up() {
+            read.extend(reader.next().await.unwrap().iter().map(|batch| batch.offset));
+        }
+        assert_eq!(read, [Offset(1), Offset(3)]);
+        assert_eq!(reader.next().await.unwrap(), [], "what comes after it is not known yet");
     }
 }

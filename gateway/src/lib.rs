@@ -6,7 +6,7 @@
 //! Reading order: `door.rs` (which requests come in), `routes.rs` (every path), `handlers/` (what they do), `body.rs` and `parse.rs` (what comes in),
 //! `submit.rs` with the crate `gateway-call` (durable, then decided), `rehearsal.rs` (dry runs), `copying.rs` (demand from fleets' own topics), `read_model.rs` and `follow.rs` (what is known), `usage.rs` (what jobs have had),
 //! `feed.rs` (events by cursor), `listing.rs`, `conditions.rs` and `ranges.rs` (pages, tags and parts),
-//! `convert.rs` (what goes out, in the types of `gateway-api`), `problem.rs` (every refusal), `observe.rs` (spans and durations). Connections are `infra/listener`'s.
+//! `convert.rs` (what goes out, in the types of `gateway-api`), `problem.rs` (every refusal), `request_id.rs` (a name for each request), `observe.rs` (spans and durations). Connections are `infra/listener`'s.
 //! On a job's path the first file is `routes.rs`.
 
 mod app;

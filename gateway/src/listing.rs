@@ -31,15 +31,11 @@ impl<K: FromStr + Ord + Display> Listing<K> {
     }
 
     /// The page of a list that stands in the order of its keys, and the cursor of the next one.
-    pub fn page<T>(&self, all: impl Iterator<Item = (K, T)>) -> (Vec<T>, Option<String>) {
-        let mut rest = all.filter(|(key, _)| self.after.as_ref().is_none_or(|after| key > after)).peekable();
-        let (mut page, mut last) = (Vec::new(), None);
-        while page.len() < self.limit {
-            let Some((key, item)) = rest.next() else { return (page, None) };
-            page.push(item);
-            last = Some(key);
-        }
-        let next = rest.peek().and(last).map(|key| URL_SAFE_NO_PAD.encode(format!("{}:{key}", self.list)));
+    pub fn page<T>(&self, all: impl Iterator<Item = (K, T)>) -> (Vec<(K, T)>, Option<String>) {
+        let mut rest = all.filter(|(key, _)| self.after.as_ref().is_none_or(|after| key > after));
+        let page: Vec<(K, T)> = rest.by_ref().take(self.limit).collect();
+        let last = page.last().filter(|_| rest.next().is_some());
+        let next = last.map(|(key, _)| URL_SAFE_NO_PAD.encode(format!("{}:{key}", self.list)));
         (page, next)
     }
 }
@@ -59,7 +55,7 @@ mod tests {
         let (mut seen, mut raw) = (Vec::new(), "limit=3".to_owned());
         for _ in 0..3 {
             let (page, next) = listing(&raw, "slots").unwrap().page(all());
-            seen.extend(page);
+            seen.extend(page.into_iter().map(|(_, item)| item));
             match next {
                 Some(next) => raw = format!("limit=3&cursor={next}"),
                 None => break,

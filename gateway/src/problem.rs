@@ -189,6 +189,21 @@ pub struct Target<'a> {
     pub name: &'a str,
 }
 
+impl<'a> Target<'a> {
+    /// What a refused command was about, as its fact tells: by name alone. Which kind of thing that is follows from the refusal, where it matters.
+    #[must_use]
+    pub fn of_refused(subject: &'a str, refusal: &'a Refusal) -> Self {
+        let kind = match refusal {
+            Refusal::Unknown { kind, name, .. } if name == subject => kind,
+            // Jobs use datasets; slots of a fleet are in use by their return.
+            Refusal::InUse { by } if by.starts_with("job ") => "dataset",
+            Refusal::InUse { .. } => "fleet",
+            _ => "",
+        };
+        Self { kind, name: subject }
+    }
+}
+
 /// The answer to a command that the controller refused.
 #[must_use]
 pub fn refused(refusal: &Refusal, target: Target<'_>) -> ApiError {

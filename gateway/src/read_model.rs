@@ -52,6 +52,12 @@ impl Model {
         self.last_batch.map_or(BEGINNING, end_of_record)
     }
 
+    /// Whether an operator had a record passed over; nothing as long as it was not come to.
+    #[must_use]
+    pub fn is_passed_over(&self, record: Offset) -> Option<bool> {
+        (record < self.fold.known).then(|| self.fold.passed_over.contains(&record))
+    }
+
     /// Takes in the next record.
     fn take(&mut self, record: &Record) -> Result<(), FoldError> {
         if let Folded::Counts(batch) = self.fold.take(record)? {

@@ -15,8 +15,9 @@ const MADE_LEN: usize = 16;
 /// Names a request.
 pub async fn named(request: Request, next: Next) -> Response {
     let id = taken(request.headers()).unwrap_or_else(|| format!("req-{}", crate::identity::random_text(MADE_LEN)));
+    // Of the highest level, so that no filter of the log takes the name from the lines that it lets through.
     let span =
-        tracing::info_span!("request", request_id = %id, method = %request.method(), path = %request.uri().path());
+        tracing::error_span!("request", request_id = %id, method = %request.method(), path = %request.uri().path());
     let mut response = next.run(request).instrument(span).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         let (mut head, _) = response.into_parts();

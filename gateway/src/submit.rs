@@ -99,7 +99,7 @@ pub(crate) fn same_job(app: &App, job: &JobId, body_digest: &Digest) -> Result<O
 fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Result<CommandId, ApiError> {
     let model = app.read();
     let was_refused =
-        |id: &CommandId| matches!(model.answers.of_command(id), Some(Answer::Refused(_) | Answer::SetAside(_)));
+        |id: &CommandId| matches!(model.answers.of_command(id), Some(Answer::Refused { .. } | Answer::SetAside(_)));
     let mut attempts = (0..ATTEMPTS_MAX).map(|attempt| key.command(&app.tenant, body_digest, attempt));
     attempts.find(|id| !was_refused(id)).ok_or_else(|| {
         let expected = format!("a new key: {ATTEMPTS_MAX} submits under this one were refused");
@@ -114,7 +114,7 @@ async fn send(app: &App, id: CommandId, command: Command, repeat: Repeat) -> Res
     match call(app, Question::Command(id.clone()), to_bytes(&record), writing, repeat).await? {
         Some(Answer::Taken) => Ok(Decision::Done),
         Some(Answer::Unremarked) => Err(passed_over()),
-        Some(Answer::Refused(refusal)) => Ok(Decision::Refused(refusal)),
+        Some(Answer::Refused { refusal, .. }) => Ok(Decision::Refused(refusal)),
         Some(Answer::SetAside(reason)) => Err(set_aside("command", &reason)),
         None => Ok(Decision::Undecided(id)),
     }
@@ -145,7 +145,7 @@ pub async fn demand(
     let question = Question::Signal { fleet: fleet.clone(), sequence, needed };
     match call(app, question, to_bytes(&signal), writing, Repeat::Freely).await? {
         Some(Answer::Taken) => Ok(SignalDecision::Accepted),
-        Some(Answer::Refused(_) | Answer::Unremarked) => Ok(SignalDecision::PassedOver),
+        Some(Answer::Refused { .. } | Answer::Unremarked) => Ok(SignalDecision::PassedOver),
         Some(Answer::SetAside(reason)) => Err(set_aside("signal", &reason)),
         None => Ok(SignalDecision::Undecided),
     }

@@ -32,8 +32,9 @@ pub struct Usages(BTreeMap<JobId, Usage>);
 impl Usages {
     /// What a job has had.
     #[must_use]
-    pub fn of(&self, job: &JobId) -> Usage {
-        self.0.get(job).cloned().unwrap_or_default()
+    pub fn of(&self, job: &JobId) -> &Usage {
+        const NOTHING: &Usage = &Usage { started_at: None, ended_ms: 0, held: BTreeMap::new() };
+        self.0.get(job).unwrap_or(NOTHING)
     }
 
     /// Takes in a fact of this time.
@@ -118,6 +119,6 @@ mod tests {
         usages.apply(TimeMs(8_000), &gone(0));
         assert_eq!(usages.of(&job).slot_ms(TimeMs(60_000)), 2_500 + 6_000);
         usages.retain(|_| false);
-        assert_eq!(usages.of(&job), Usage::default());
+        assert_eq!(*usages.of(&job), Usage::default());
     }
 }

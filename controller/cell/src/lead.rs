@@ -7,7 +7,7 @@ use crate::end::{CellEnd, CellFailure};
 use crate::health::Health;
 use crate::intake::{Counts, Due, Intake, Limits, Prepared, prepare};
 use crate::links::Links;
-use crate::message::{AppendFailure, CellConfig, Out, ReadFailure, Ticket};
+use crate::message::{AppendFailure, Attempt, CellConfig, Out, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
@@ -53,6 +53,8 @@ struct Commit {
     /// Its records; the first is the one being appended.
     parts: VecDeque<Vec<u8>>,
     append: Option<Ticket>,
+    /// What the next append is.
+    attempt: Attempt,
     again_ms: Option<u64>,
     backoff: Backoff,
     sequence: Sequence,
@@ -172,7 +174,8 @@ impl Lead {
         let (counts, taken) = (prepared.counts, prepared.taken.clone());
         let parts = split(prepared.batch(self.epoch, sequence), RECORD_LEN_MAX).into();
         let backoff = Backoff::new(PAUSE_MAX_MS);
-        let commit = Commit { parts, append: None, again_ms: None, backoff, sequence, counts, taken };
+        let (append, attempt, again_ms) = (None, Attempt::Decided, None);
+        let commit = Commit { parts, append, attempt, again_ms, backoff, sequence, counts, taken };
         self.commit.insert(commit).append(around);
     }
 
@@ -203,6 +206,7 @@ impl Lead {
             AppendFailure::Unknown(reason) => Step::Recover(format!("the outcome of an append is unknown: {reason}")),
             AppendFailure::Unavailable(_) => {
                 commit.again_ms = Some(around.now_ms + commit.backoff.pause_ms());
+                commit.attempt = Attempt::Again(ticket);
                 Step::Stay
             }
             AppendFailure::TooLarge(reason) => {
@@ -225,6 +229,7 @@ impl Lead {
         let Some(commit) = &mut self.commit else { return Step::Stay };
         commit.parts.pop_front();
         if !commit.parts.is_empty() {
+            commit.attempt = Attempt::First;
             commit.append(around);
             return Step::Stay;
         }
@@ -358,7 +363,7 @@ impl Lead {
 impl Commit {
     fn append(&mut self, around: &mut Around<'_>) {
         let Some(record) = self.parts.front() else { return };
-        let ticket = around.out.append(Stream::Events, record.clone());
+        let ticket = around.out.append(Stream::Events, record.clone(), self.attempt);
         around.health.append_begun(ticket, Stream::Events, around.now_ms);
         self.append = Some(ticket);
     }

@@ -6,7 +6,7 @@
 
 use crate::end::{CellEnd, CellFailure};
 use crate::health::Health;
-use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
+use crate::message::{AppendFailure, Attempt, CellConfig, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use controller_fold::{Fold, FoldError, Positions};
@@ -41,6 +41,8 @@ pub(crate) struct TakeOver {
     attempts: u32,
     attempts_max: Option<u32>,
     backoff: Backoff,
+    /// What the next claim is.
+    attempt: Attempt,
     short_looks: u32,
 }
 
@@ -107,8 +109,17 @@ impl TakeOver {
 
     fn new(stage: Stage, fold: Fold, attempts_max: Option<u32>, at_ms: u64) -> Self {
         let (fold, backoff) = (Box::new(fold), Backoff::new(PAUSE_MAX_MS));
-        let words = Words::default();
-        Self { stage, fold, words, again_ms: Some(at_ms), attempts: 0, attempts_max, backoff, short_looks: 0 }
+        Self {
+            stage,
+            fold,
+            words: Words::default(),
+            again_ms: Some(at_ms),
+            attempts: 0,
+            attempts_max,
+            backoff,
+            attempt: Attempt::First,
+            short_looks: 0,
+        }
     }
 
     /// When something is due.
@@ -129,7 +140,7 @@ impl TakeOver {
             Stage::Claiming(append) => {
                 let controller = around.config.name.clone();
                 let claim = EventRecord::Claim { controller, incarnation: around.config.incarnation };
-                let ticket = around.out.append(Stream::Events, to_bytes(&claim));
+                let ticket = around.out.append(Stream::Events, to_bytes(&claim), self.attempt);
                 around.health.append_begun(ticket, Stream::Events, around.now_ms);
                 *append = Some(ticket);
             }
@@ -155,6 +166,7 @@ impl TakeOver {
             return CellFailure::EventsShortened { end: offset, known: self.fold.known }.into();
         }
         self.stage = Stage::Reading { claim: offset, read: None };
+        self.attempt = Attempt::First;
         self.request(around)
     }
 
@@ -166,6 +178,7 @@ impl TakeOver {
             // A claim that may be there is claimed over, unless somebody else has claimed since.
             AppendFailure::Unknown(reason) | AppendFailure::Unavailable(reason) => {
                 self.stage = self.before_claim();
+                self.attempt = Attempt::Again(ticket);
                 self.fail(reason, around)
             }
             AppendFailure::TooLarge(reason) | AppendFailure::Stopped(reason) => CellFailure::Append { reason }.into(),

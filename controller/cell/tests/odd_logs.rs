@@ -3,12 +3,12 @@
 
 mod support;
 
-use controller_cell::{CellEnd, CellFailure};
+use controller_cell::{Attempt, CellEnd, CellFailure};
 use controller_fold::Contradiction;
-use events_rule::Stream;
+use events_rule::{RECORD_LEN_MAX, Stream};
 use events_schema::batch::{Batch, EventRecord, PassOver, to_bytes};
 use events_schema::{Epoch, Offset, Sequence};
-use support::{LEASE_MS, WALL, World, has_dataset};
+use support::{Fault, LEASE_MS, WALL, World, has_dataset};
 
 /// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
 #[test]
@@ -177,4 +177,58 @@ fn time_goes_on_from_a_log_that_is_ahead() {
     let second = world.first().state().at();
     assert!(first >= ahead && first < ahead.plus_ms(2_000), "{first}");
     assert_eq!(second.since_ms(first), 1_010);
+}
+
+/// What was appended to a stream since this was asked last.
+fn attempts(world: &mut World, stream: Stream) -> Vec<Attempt> {
+    let appends = std::mem::take(&mut world.first().appends);
+    appends.into_iter().filter(|(_, of, _)| *of == stream).map(|(.., attempt)| attempt).collect()
+}
+
+/// Whoever measures took every append for a decision of its own.
+#[test]
+fn an_append_says_whether_it_is_new() {
+    let mut world = World::led();
+    assert_eq!(attempts(&mut world, Stream::Events), [Attempt::First], "the claim");
+    world.log.faults.extend([(Stream::Events, Fault::Unavailable); 2]);
+    world.log.register("d1");
+    world.pass(1_000);
+    let tickets: Vec<_> = world.first().appends.iter().map(|(ticket, ..)| *ticket).collect();
+    let again = [Attempt::Decided, Attempt::Again(tickets[0]), Attempt::Again(tickets[1])];
+    assert_eq!(attempts(&mut world, Stream::Events), again);
+    world.log.faults.push_back((Stream::Events, Fault::Lost));
+    world.log.register("d2");
+    world.pass(1_000);
+    let anew = [Attempt::Decided, Attempt::First, Attempt::Decided];
+    assert_eq!(
+        attempts(&mut world, Stream::Events),
+        anew,
+        "what became of it is unknown: claimed, and decided once more"
+    );
+    world.log.faults.extend([(Stream::Events, Fault::Lost); 2]);
+    world.log.register("d3");
+    world.pass(2_000);
+    let claims = attempts(&mut world, Stream::Events);
+    assert!(
+        matches!(claims[..], [Attempt::Decided, Attempt::First, Attempt::Again(_), Attempt::Decided]),
+        "{claims:?}"
+    );
+    world.log.faults.push_back((Stream::Reports, Fault::Unavailable));
+    world.agent(0, "s1", 7, 1);
+    assert!(matches!(attempts(&mut world, Stream::Reports)[..], [Attempt::First, Attempt::Again(_)]));
+}
+
+#[test]
+fn of_a_batch_in_parts_the_first_alone_was_decided_just_now() {
+    let mut world = World::led();
+    // What comes while an append is on its way is decided about together, and does not fit one record.
+    world.log.stalled = true;
+    world.log.register("first");
+    world.pass(100);
+    (0..32).for_each(|number| world.log.register_at(&format!("d{number}"), &"k".repeat(RECORD_LEN_MAX / 16)));
+    world.pass(100);
+    world.log.stalled = false;
+    world.pass(10);
+    let attempts = attempts(&mut world, Stream::Events);
+    assert_eq!(attempts[..4], [Attempt::First, Attempt::Decided, Attempt::Decided, Attempt::First], "{attempts:?}");
 }

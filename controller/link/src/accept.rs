@@ -6,8 +6,9 @@ use crate::wire::agent_link_server::{AgentLink, AgentLinkServer};
 use crate::{AgentToken, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, MESSAGE_BYTES_MAX, SEND_QUEUE_LEN, SERVER_KEY};
 use events_schema::ServerId;
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry, WatchProgress};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -183,29 +184,89 @@ impl AgentLink for Acceptor {
     }
 }
 
-/// Sends what changes until nobody reads it any more. A slow reader gets less, never late news.
+/// Sends what changes until nobody reads it any more. A slow reader gets less, but no news that is older than [`PROGRESS_INTERVAL`] when it is sent:
+/// what waits is replaced by what is newer, in its place.
 async fn tell_progress(
     since: ProgressSince,
     outbound: mpsc::Sender<Result<Telemetry, Status>>,
     shutdown: CancellationToken,
 ) {
-    let mut mark = 0;
+    let (mut mark, mut asked): (u64, Option<Instant>) = (0, None);
+    let (mut waiting, mut order) = (BTreeMap::new(), VecDeque::new());
     loop {
-        let (next, changed) = since(mark);
-        mark = next;
-        for telemetry in changed {
-            let sent = tokio::select! {
-                () = shutdown.cancelled() => return,
-                sent = outbound.send(Ok(telemetry)) => sent,
-            };
-            if sent.is_err() {
-                return;
+        let place = tokio::select! {
+            () = shutdown.cancelled() => return,
+            place = outbound.reserve() => place,
+        };
+        let Ok(place) = place else { return };
+        if asked.is_none_or(|asked| asked.elapsed() >= PROGRESS_INTERVAL) {
+            let (next, changed) = since(mark);
+            (mark, asked) = (next, Some(Instant::now()));
+            for telemetry in changed {
+                let job = telemetry.job.clone();
+                if waiting.insert(job.clone(), telemetry).is_none() {
+                    order.push_back(job);
+                }
             }
         }
+        if let Some(telemetry) = order.pop_front().and_then(|job| waiting.remove(&job)) {
+            place.send(Ok(telemetry));
+            continue;
+        }
+        drop(place);
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = outbound.closed() => return,
             () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_schema::{Generation, JobId, Step};
+    use std::sync::Mutex;
+
+    fn telemetry(job: &str, step: u64) -> Telemetry {
+        Telemetry {
+            job: JobId::parse(job).unwrap(),
+            generation: Generation(1),
+            step: Step(step),
+            steps_total: 100,
+            epoch: 0,
+            loss: 1.0,
+            samples_per_second: 1.0,
+            step_us: 1,
+            members: 1,
+            data_wait_us: None,
+        }
+    }
+
+    /// What waited for a slow reader was told when it was long overtaken.
+    #[tokio::test]
+    async fn a_slow_reader_is_told_what_is_new() {
+        let news = Mutex::new(VecDeque::from([
+            vec![telemetry("job-a", 1), telemetry("job-b", 1)],
+            vec![telemetry("job-b", 2), telemetry("job-c", 2)],
+        ]));
+        let since: ProgressSince =
+            Arc::new(move |mark| (mark + 1, news.lock().unwrap().pop_front().unwrap_or_default()));
+        let (outbound, mut messages) = mpsc::channel(1);
+        let telling = tokio::spawn(tell_progress(since, outbound, CancellationToken::new()));
+        while messages.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        // The reader is slow.
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let telemetry = messages.recv().await.unwrap().unwrap();
+            told.push((telemetry.job.to_string(), telemetry.step.0));
+        }
+        assert_eq!(told, [("job-a".to_owned(), 1), ("job-b".to_owned(), 2), ("job-c".to_owned(), 2)]);
+        drop(messages);
+        telling.await.unwrap();
     }
 }

@@ -35,8 +35,12 @@ impl TelemetryBoard {
         (board.arrivals, newer.into_iter().map(|(_, telemetry)| telemetry.clone()).collect())
     }
 
-    /// Keeps it, unless a later generation has spoken. When full, the job that has been silent longest is forgotten.
+    /// Keeps it, unless a later generation has spoken, or a number in it is none: no JSON has those, so nothing read from here has to ask. When
+    /// full, the job that has been silent longest is forgotten.
     pub fn put(&self, telemetry: Telemetry) {
+        if !telemetry.loss.is_finite() || !telemetry.samples_per_second.is_finite() {
+            return;
+        }
         let mut board = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if board.jobs.get(&telemetry.job).is_some_and(|(_, known)| known.generation > telemetry.generation) {
             return;
@@ -72,6 +76,15 @@ mod tests {
             members: 1,
             data_wait_us: None,
         }
+    }
+
+    #[test]
+    fn what_has_no_number_is_not_kept() {
+        let board = TelemetryBoard::default();
+        board.put(telemetry("job-a", 1, 10));
+        board.put(Telemetry { loss: f64::NAN, ..telemetry("job-a", 1, 11) });
+        board.put(Telemetry { samples_per_second: f64::INFINITY, ..telemetry("job-a", 1, 12) });
+        assert_eq!(board.get(&JobId::parse("job-a").unwrap()).unwrap().step, Step(10));
     }
 
     #[test]

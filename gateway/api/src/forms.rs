@@ -44,9 +44,9 @@ forms! {
     Time = {
         "type": "string", "format": "date-time", "description": "RFC 3339, in UTC with milliseconds."
     };
-    /// A number that a computation gave, which may have left the range of numbers.
+    /// A number that a computation gave. Today's service drops what is none; `null` is read as one, because JSON has no other word for it.
     Measured = {
-        "type": ["number", "null"], "format": "double", "description": "`null` if it is no number (any more): training diverged."
+        "type": ["number", "null"], "format": "double", "description": "A number; `null` from a service that has none. Training that diverges fails, and has no such number."
     };
 }
 

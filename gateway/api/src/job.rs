@@ -161,6 +161,8 @@ impl std::fmt::Debug for LinkedFile {
 pub struct Logs {
     /// By executor.
     pub logs: Vec<Log>,
+    /// Whether there are too many to be listed: the newest are. What another one said can be read by its number.
+    pub incomplete: bool,
 }
 
 /// What is kept of what one executor said.
@@ -243,7 +245,7 @@ pub struct Progress {
     pub step: u64,
     /// Steps in all.
     pub steps_total: u64,
-    /// Epoch of the current step: passes over the dataset begun.
+    /// Passes over the dataset that are complete: the number of the current one, from 0.
     pub epoch: u64,
     /// Mean training loss of the last step.
     #[serde(deserialize_with = "number_or_nan")]
@@ -491,7 +493,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Training diverges: JSON has no word for it but `null`.
+    /// JSON has no word for it but `null`.
     #[test]
     fn a_loss_that_is_no_number_is_read_as_one() {
         let progress = Progress { loss: f64::INFINITY, ..Progress::default() };

@@ -6,7 +6,8 @@ use std::ops::RangeInclusive;
 pub const LIMIT: RangeInclusive<usize> = 1..=200;
 /// Entries of a page when the request does not say.
 pub const LIMIT_DEFAULT: usize = 50;
-/// Fewest and most entries of a page of datasets, fleets or slots, which are small; a request that does not say has the most.
+/// Fewest and most entries of a page of datasets, fleets or slots; a request that does not say has the most. Datasets and slots are small, and there
+/// are few fleets, each with all its slots.
 pub const WIDE_LIMIT: RangeInclusive<usize> = 1..=1_000;
 /// Fewest and most events of a page; events carry no specs, so a page stays below a MiB.
 pub const EVENT_LIMIT: RangeInclusive<usize> = 1..=1_000;

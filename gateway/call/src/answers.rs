@@ -21,8 +21,13 @@ const SET_ASIDE_MAX: usize = 1_024;
 pub enum Answer {
     /// It had its effect.
     Taken,
-    /// It had none, and why.
-    Refused(Refusal),
+    /// It had none.
+    Refused {
+        /// The job, fleet or dataset it was about.
+        subject: String,
+        /// Why.
+        refusal: Refusal,
+    },
     /// It could not be read, or would have broken the state.
     SetAside(String),
     /// It was read and changed nothing: a repeat of something known.
@@ -91,7 +96,7 @@ impl Answers {
         match fact {
             Fact::JobAccepted { command, .. } | Fact::CommandTaken { command } => self.remember(command, Answer::Taken),
             Fact::CommandRefused { command, subject, refusal } => {
-                self.remember(command, Answer::Refused(refusal.clone()));
+                self.remember(command, Answer::Refused { subject: subject.clone(), refusal: refusal.clone() });
                 self.remember_refused(subject, refusal);
             }
             Fact::DemandAccepted { fleet, sequence, needed } => {

@@ -69,9 +69,19 @@ pub enum CopyIn {
         signal: Result<TopicSignal, String>,
     },
     /// What came of a [`CopyOut::Publish`].
-    Published(Published),
+    Published {
+        /// Which.
+        sequence: u64,
+        /// What came of it.
+        outcome: Published,
+    },
     /// A [`CopyOut::Tell`] was recorded, or not.
-    Told(bool),
+    Told {
+        /// Which: its `offset`.
+        offset: Offset,
+        /// Whether it was.
+        recorded: bool,
+    },
     /// It is as late as [`CopyOut::WakeAt`] said, or later.
     Wake,
 }
@@ -134,6 +144,16 @@ struct Unusable {
 enum Flight {
     Signal(Pending),
     Telling(Unusable),
+}
+
+impl Flight {
+    fn is_signal(&self, sequence: u64) -> bool {
+        matches!(self, Self::Signal(pending) if pending.sequence == sequence)
+    }
+
+    fn is_telling(&self, offset: Offset) -> bool {
+        matches!(self, Self::Telling(unusable) if unusable.offset == offset)
+    }
 }
 
 #[derive(Debug)]
@@ -208,8 +228,8 @@ impl Topic {
     fn handle(&mut self, now: TimeMs, input: CopyIn) {
         match input {
             CopyIn::Read { offset, at, signal } => self.take(offset, at, signal),
-            CopyIn::Published(outcome) => self.published(now, outcome),
-            CopyIn::Told(recorded) => self.told(now, recorded),
+            CopyIn::Published { sequence, outcome } => self.published(now, sequence, outcome),
+            CopyIn::Told { offset, recorded } => self.told(now, offset, recorded),
             CopyIn::Opened { .. } | CopyIn::Closed | CopyIn::Wake => {}
         }
     }
@@ -253,8 +273,9 @@ impl Topic {
         self.unusable = Some(Unusable { offset, count: before.saturating_add(count), reason });
     }
 
-    fn published(&mut self, now: TimeMs, outcome: Published) {
-        let Some(Flight::Signal(pending)) = self.flight.take() else { return };
+    fn published(&mut self, now: TimeMs, sequence: u64, outcome: Published) {
+        // What was on its way for the topic as it was before it was opened anew says nothing of what is on its way now.
+        let Some(Flight::Signal(pending)) = self.flight.take_if(|flight| flight.is_signal(sequence)) else { return };
         match outcome {
             Published::Again => {
                 self.quiet_until = now.plus_ms(self.retry_pause_ms);
@@ -274,8 +295,8 @@ impl Topic {
         self.done = Some(self.covered);
     }
 
-    fn told(&mut self, now: TimeMs, recorded: bool) {
-        let Some(Flight::Telling(unusable)) = self.flight.take() else { return };
+    fn told(&mut self, now: TimeMs, offset: Offset, recorded: bool) {
+        let Some(Flight::Telling(unusable)) = self.flight.take_if(|flight| flight.is_telling(offset)) else { return };
         self.told_until = now.plus_ms(if recorded { TELL_PAUSE_MS } else { RETRY_PAUSE_MS_MAX });
         if !recorded {
             match &mut self.unusable {
@@ -368,6 +389,14 @@ mod tests {
         CopyOut::Publish { sequence, demand: Demand::Needed(needed) }
     }
 
+    fn came(sequence: u64, outcome: Published) -> CopyIn {
+        CopyIn::Published { sequence, outcome }
+    }
+
+    fn told(offset: u64, recorded: bool) -> CopyIn {
+        CopyIn::Told { offset: Offset(offset), recorded }
+    }
+
     fn keep(next: u64, number: u64) -> CopyOut {
         CopyOut::Keep(TopicPlace { next: Offset(next), number: Some(number) })
     }
@@ -382,8 +411,22 @@ mod tests {
         );
         copier.handle(TimeMs(1), &fleet(), record(1, 700, None, 0));
         assert_eq!(copier.handle(TimeMs(1), &fleet(), record(2, 650, None, 2)), [publish(702, 2)]);
-        let done = copier.handle(TimeMs(5), &fleet(), CopyIn::Published(Published::Done));
+        let done = copier.handle(TimeMs(5), &fleet(), came(702, Published::Done));
         assert_eq!(done, [keep(3, 702)]);
+    }
+
+    /// The word about it once ended the flight of another signal, of which nothing was known, and its place was kept.
+    #[test]
+    fn what_was_on_its_way_before_a_topic_was_opened_anew_is_of_nobody() {
+        let mut copier = Copier::default();
+        opened(&mut copier, 0, 0, None, 0);
+        assert_eq!(copier.handle(TimeMs(1), &fleet(), record(0, 50, None, 1)), [publish(50, 1)]);
+        copier.handle(TimeMs(2), &fleet(), CopyIn::Closed);
+        opened(&mut copier, 3, 0, None, 0);
+        assert_eq!(copier.handle(TimeMs(4), &fleet(), record(0, 60, None, 2)), [publish(60, 2)]);
+        assert_eq!(copier.handle(TimeMs(5), &fleet(), came(50, Published::Done)), []);
+        assert_eq!(copier.handle(TimeMs(6), &fleet(), told(0, true)), []);
+        assert_eq!(copier.handle(TimeMs(7), &fleet(), came(60, Published::Done)), [keep(1, 60)]);
     }
 
     #[test]
@@ -403,7 +446,8 @@ mod tests {
             let outs = copier.handle(TimeMs(offset), &fleet(), record(offset, 10_000, None, (offset % 7) as u32));
             published += outs.iter().filter(|out| matches!(out, CopyOut::Publish { .. })).count();
             if !outs.is_empty() && matches!(outs[0], CopyOut::Publish { .. }) {
-                copier.handle(TimeMs(offset), &fleet(), CopyIn::Published(Published::Done));
+                let CopyOut::Publish { sequence, .. } = outs[0] else { unreachable!() };
+                copier.handle(TimeMs(offset), &fleet(), came(sequence, Published::Done));
             }
         }
         assert_eq!(published, 10);
@@ -417,13 +461,13 @@ mod tests {
         let tell = |offset, count| CopyOut::Tell { offset: Offset(offset), count, reason: format!("wrong {offset}") };
         assert_eq!(copier.handle(TimeMs(0), &fleet(), wrong(0)), [tell(0, 1)]);
         let place = TopicPlace { next: Offset(1), number: None };
-        assert_eq!(copier.handle(TimeMs(1), &fleet(), CopyIn::Told(true)), [CopyOut::Keep(place)]);
+        assert_eq!(copier.handle(TimeMs(1), &fleet(), told(0, true)), [CopyOut::Keep(place)]);
         let again = TimeMs(1 + TELL_PAUSE_MS);
         assert_eq!(copier.handle(TimeMs(2), &fleet(), wrong(1)), [CopyOut::WakeAt(again)]);
         copier.handle(TimeMs(3), &fleet(), wrong(2));
         assert_eq!(copier.handle(again, &fleet(), CopyIn::Wake), [tell(2, 2)]);
         assert_eq!(
-            copier.handle(again, &fleet(), CopyIn::Told(false)),
+            copier.handle(again, &fleet(), told(2, false)),
             [CopyOut::WakeAt(again.plus_ms(RETRY_PAUSE_MS_MAX))]
         );
     }
@@ -433,11 +477,11 @@ mod tests {
         let mut copier = Copier::default();
         opened(&mut copier, 0, 0, None, 0);
         assert_eq!(copier.handle(TimeMs(0), &fleet(), record(0, 0, Some(9), 1)), [publish(9, 1)]);
-        let refused = copier.handle(TimeMs(1), &fleet(), CopyIn::Published(Published::Refused("old".to_owned())));
+        let refused = copier.handle(TimeMs(1), &fleet(), came(9, Published::Refused("old".to_owned())));
         assert!(matches!(&refused[0], CopyOut::Tell { count: 1, reason, .. } if reason == "old"), "{refused:?}");
-        copier.handle(TimeMs(2), &fleet(), CopyIn::Told(true));
+        copier.handle(TimeMs(2), &fleet(), told(0, true));
         assert_eq!(copier.handle(TimeMs(500), &fleet(), record(1, 0, None, 2)), [publish(10, 2)]);
-        let refused = copier.handle(TimeMs(501), &fleet(), CopyIn::Published(Published::Refused("old".to_owned())));
+        let refused = copier.handle(TimeMs(501), &fleet(), came(10, Published::Refused("old".to_owned())));
         assert_eq!(refused, [keep(2, 10)]);
     }
 
@@ -446,11 +490,11 @@ mod tests {
         let mut copier = Copier::default();
         opened(&mut copier, 0, 0, None, 0);
         assert_eq!(copier.handle(TimeMs(0), &fleet(), record(0, 50, None, 1)), [publish(50, 1)]);
-        let later = copier.handle(TimeMs(10), &fleet(), CopyIn::Published(Published::Again));
+        let later = copier.handle(TimeMs(10), &fleet(), came(50, Published::Again));
         assert_eq!(later, [CopyOut::WakeAt(TimeMs(10 + RETRY_PAUSE_MS_MIN))]);
         assert_eq!(copier.handle(TimeMs(110), &fleet(), CopyIn::Wake), [publish(50, 1)]);
         copier.handle(TimeMs(111), &fleet(), record(1, 60, None, 3));
-        copier.handle(TimeMs(112), &fleet(), CopyIn::Published(Published::Again));
+        copier.handle(TimeMs(112), &fleet(), came(50, Published::Again));
         assert_eq!(copier.handle(TimeMs(1_000), &fleet(), CopyIn::Wake), [publish(60, 3)]);
     }
 
@@ -507,9 +551,9 @@ mod tests {
                         match out {
                             CopyOut::Publish { sequence, demand } => {
                                 taken.take(sequence, demand);
-                                open.push(CopyIn::Published(Published::Done));
+                                open.push(came(sequence, Published::Done));
                             }
-                            CopyOut::Tell { .. } => open.push(CopyIn::Told(true)),
+                            CopyOut::Tell { offset, .. } => open.push(told(offset.0, true)),
                             CopyOut::Keep(place) => kept = place,
                             CopyOut::WakeAt(_) => {}
                         }

@@ -84,22 +84,20 @@ impl Formula {
     #[must_use]
     pub fn inputs(&self) -> Vec<Input> {
         let of = |metric: &str| format!("{metric}{{{}}}", self.selector);
-        let gauge = |name, series: String, required| Input {
-            name,
-            query: format!("sum({series})"),
-            oldest: format!("min(timestamp({series}))"),
-            required,
+        let gauge = |name, metrics: &[&str], required| {
+            let series: Vec<String> = metrics.iter().map(|metric| of(metric)).collect();
+            // Of each by itself: of an expression such as `a or b`, Prometheus gives the time of the evaluation.
+            let times: Vec<String> = series.iter().map(|series| format!("timestamp({series})")).collect();
+            let (query, oldest) = (format!("sum({})", series.join(" or ")), format!("min({})", times.join(" or ")));
+            Input { name, query, oldest, required }
         };
         match self.source {
-            Source::Vllm => {
+            Source::Vllm => vec![
+                gauge("running", &["vllm:num_requests_running"], true),
+                gauge("waiting", &["vllm:num_requests_waiting"], true),
                 // vLLM renamed it; a fleet may run both.
-                let cache = format!("{} or {}", of("vllm:kv_cache_usage_perc"), of("vllm:gpu_cache_usage_perc"));
-                vec![
-                    gauge("running", of("vllm:num_requests_running"), true),
-                    gauge("waiting", of("vllm:num_requests_waiting"), true),
-                    gauge("cache", cache, false),
-                ]
-            }
+                gauge("cache", &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"], false),
+            ],
             Source::Triton => {
                 let counter = of("nv_inference_compute_infer_duration_us");
                 let executing = Input {
@@ -108,7 +106,7 @@ impl Formula {
                     oldest: format!("min(timestamp({counter}))"),
                     required: true,
                 };
-                vec![executing, gauge("waiting", of("nv_inference_pending_request_count"), false)]
+                vec![executing, gauge("waiting", &["nv_inference_pending_request_count"], false)]
             }
             Source::Dcgm => {
                 let busy = of("DCGM_FI_DEV_GPU_UTIL");
@@ -249,6 +247,15 @@ mod tests {
                 assert!(input.query.contains("{job=\"chat\"}") && input.oldest.contains("min(timestamp("), "{input:?}");
             }
         }
+    }
+
+    /// The time of `a or b` is that of its evaluation, so that a cache that nobody had scraped for minutes looked fresh.
+    #[test]
+    fn times_are_asked_for_of_series_and_never_of_expressions() {
+        let cache = Formula { selector: String::new(), ..formula(Source::Vllm) }.inputs().remove(2);
+        assert_eq!(cache.query, "sum(vllm:kv_cache_usage_perc{} or vllm:gpu_cache_usage_perc{})");
+        let oldest = "min(timestamp(vllm:kv_cache_usage_perc{}) or timestamp(vllm:gpu_cache_usage_perc{}))";
+        assert_eq!(cache.oldest, oldest);
     }
 
     #[test]

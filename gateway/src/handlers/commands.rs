@@ -14,9 +14,8 @@ pub async fn get(State(app): Shared, Id(command): Id<CommandId>, _: NoQuery) -> 
     let (status, problem) = match answer {
         None => (CommandState::Undecided, None),
         Some(Answer::Taken | Answer::Unremarked) => (CommandState::Done, None),
-        // What it was about is in the refusal; the target of this request is the command.
-        Some(Answer::Refused(refusal)) => {
-            (CommandState::Refused, Some(refused(&refusal, Target { kind: "command", name: command.as_str() })))
+        Some(Answer::Refused { subject, refusal }) => {
+            (CommandState::Refused, Some(refused(&refusal, Target::of_refused(&subject, &refusal))))
         }
         Some(Answer::SetAside(_)) => (
             CommandState::Refused,

@@ -19,6 +19,7 @@ use events_schema::dataset::DatasetInfo;
 use events_schema::fields::nearest;
 use gateway_api::{Dataset, Datasets};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
+use shell::Chain;
 use std::error::Error;
 use storage::dataset::{LoadError, Outside, RegisterError, Registration, info_of};
 use storage::keys::is_dataset_object;
@@ -101,9 +102,9 @@ async fn ensure_present(app: &App, key: &str) -> Result<(), ApiError> {
     Err(ApiError::of_field(Kind::DatasetUnreadable, "metadata_key", key, expected).saying(detail))
 }
 
-/// A refusal in the words of whoever read the dataset.
+/// A refusal in the words of whoever read the dataset, with all causes: these are about the user's own files, so the user may read them.
 fn unreadable(field: &str, value: &str, expected: &str, error: &(dyn Error + 'static)) -> ApiError {
-    ApiError::of_field(Kind::DatasetUnreadable, field, value, expected).saying(told(error))
+    ApiError::of_field(Kind::DatasetUnreadable, field, value, expected).saying(Chain(error).to_string())
 }
 
 fn not_allowed(field: &str, outside: &Outside) -> ApiError {
@@ -131,18 +132,8 @@ fn unloadable(error: &LoadError) -> ApiError {
 }
 
 fn store_away(error: &(dyn Error + 'static)) -> ApiError {
-    tracing::warn!(error = %told(error), "a store does not answer");
+    tracing::warn!(error = %Chain(error), "a store does not answer");
     ApiError::new(Kind::StoreUnavailable, format!("try again in a moment: {error}"))
-}
-
-/// An error with its causes: these are about the user's own files, so the user may read them.
-fn told(error: &(dyn Error + 'static)) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// `GET /v1/datasets`.
@@ -152,8 +143,11 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<Da
     let prefix = query.prefix()?;
     let model = app.read();
     let all = model.state().datasets().filter(|dataset| dataset.name.as_str().starts_with(prefix));
-    let (datasets, next_cursor) = listing.page(all.map(|dataset| (dataset.name.clone(), dataset)));
-    Ok(Json(Datasets { datasets: datasets.into_iter().map(convert::dataset).collect(), next_cursor }))
+    let (page, next_cursor) = listing.page(all.map(|dataset| (dataset.name.clone(), dataset)));
+    Ok(Json(Datasets {
+        datasets: page.into_iter().map(|(_, dataset)| convert::dataset(dataset)).collect(),
+        next_cursor,
+    }))
 }
 
 /// `GET /v1/datasets/{name}`.
@@ -184,6 +178,8 @@ pub async fn remove(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     if headers.contains_key(header::IF_MATCH) {
+        // What is compared is what is there now, not what was known here a moment ago.
+        app.catch_up().await?;
         let shown = known(&app, &name).await?.ok_or_else(|| not_found(&app, &name))?;
         ensure_unchanged(&headers, Some(&etag(&shown)))?;
     }

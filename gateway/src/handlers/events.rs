@@ -32,6 +32,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 /// Pieces of the log (1 MiB each) read for one page; a page of a rare subject ends early and says where to go on.
 const PAGE_PIECES_MAX: usize = 32;
@@ -129,7 +130,7 @@ async fn respond(app: &Arc<App>, request: Request, begins_after: FactPosition) -
     let cursor_now = app.read().cursor();
     let whence = if request.page_limit.is_some() { BEGINNING } else { cursor_now };
     let after = request.after.unwrap_or(whence).max(begins_after);
-    let pull = Pull {
+    let mut pull = Pull {
         reader: FeedReader::new(app.model.clone(), app.log.clone(), app.cell, after),
         pending: VecDeque::new(),
         cursor: after,
@@ -139,7 +140,14 @@ async fn respond(app: &Arc<App>, request: Request, begins_after: FactPosition) -
     };
     match request.page_limit {
         Some(limit) => page(pull, limit).await,
-        None => stream(app, pull).await,
+        None => {
+            let place = streams_place(app)?;
+            if request.after.is_some() {
+                // A place that is no longer kept is said by the answer's status: once a stream has begun, it could only end.
+                pull.pending.extend(pull.reader.next().await?);
+            }
+            Ok(stream(app, pull, place))
+        }
     }
 }
 
@@ -200,13 +208,16 @@ async fn page(mut pull: Pull, limit: usize) -> Result<Response, ApiError> {
     Ok(Json(EventPage { events, next_cursor: more.then(|| cursor.clone()), cursor }).into_response())
 }
 
-async fn stream(app: &Arc<App>, pull: Pull) -> Result<Response, ApiError> {
-    let place = app.streams.clone().try_acquire_owned().map_err(|_| {
+fn streams_place(app: &App) -> Result<OwnedSemaphorePermit, ApiError> {
+    app.streams.clone().try_acquire_owned().map_err(|_| {
         ApiError::new(
             Kind::Overloaded,
             format!("{} event streams are open, the most there may be; try again later", app.limits.streams_max),
         )
-    })?;
+    })
+}
+
+fn stream(app: &Arc<App>, pull: Pull, place: OwnedSemaphorePermit) -> Response {
     // The client knows its place from the first moment on, even if it is cut off before the first event.
     let hello = Event::default().id(event_cursor(pull.cursor)).retry(RECONNECT_PAUSE).comment("connected");
     let progress = pull.selection.progress_of().cloned().map(|job| ProgressTail {
@@ -224,13 +235,18 @@ async fn stream(app: &Arc<App>, pull: Pull) -> Result<Response, ApiError> {
         ended: false,
         _place: place,
     };
-    let events = futures::stream::unfold(subscription, |mut subscription| async {
-        let event = subscription.next().await?;
-        Some((Ok::<_, Infallible>(event), subscription))
+    // The answer's body is made after the request was let through: what the log says of it belongs to the request all the same.
+    let request = tracing::Span::current();
+    let events = futures::stream::unfold(subscription, move |mut subscription| {
+        let next = async {
+            let event = subscription.next().await?;
+            Some((Ok::<_, Infallible>(event), subscription))
+        };
+        next.instrument(request.clone())
     });
     let heartbeat = KeepAlive::new().interval(app.limits.heartbeat).text("heartbeat");
     let headers = [(header::CACHE_CONTROL, "no-cache"), (header::HeaderName::from_static("x-accel-buffering"), "no")];
-    Ok((StatusCode::OK, headers, Sse::new(events).keep_alive(heartbeat)).into_response())
+    (StatusCode::OK, headers, Sse::new(events).keep_alive(heartbeat)).into_response()
 }
 
 /// One open stream.

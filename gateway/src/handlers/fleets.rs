@@ -44,8 +44,8 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<ap
     let prefix = query.prefix()?;
     let model = app.read();
     let all = model.state().fleets().filter(|(name, _)| name.as_str().starts_with(prefix));
-    let (fleets, next_cursor) = listing.page(all.map(|(name, fleet)| (name.clone(), (name, fleet))));
-    let fleets = fleets.into_iter().map(|(name, fleet)| convert::fleet(model.state(), name, fleet)).collect();
+    let (page, next_cursor) = listing.page(all.map(|(name, fleet)| (name.clone(), fleet)));
+    let fleets = page.into_iter().map(|(name, fleet)| convert::fleet(model.state(), &name, fleet)).collect();
     Ok(Json(api::Fleets { fleets, next_cursor }))
 }
 
@@ -203,12 +203,13 @@ pub async fn slots(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<a
     let state = query.get("state", &format!("one of {}", states.join(", ")), SlotState::parse)?;
     let model = app.read();
     let wanted = convert::slots(model.state()).filter(|(id, slot)| {
-        fleet.as_ref().is_none_or(|fleet| slot.fleet.as_deref() == Some(fleet.as_str()))
+        fleet.as_ref().is_none_or(|fleet| slot.is_some_and(|slot| slot.fleet.as_ref() == Some(fleet)))
             && server.as_ref().is_none_or(|server| id.server == *server)
-            && job.as_ref().is_none_or(|job| slot.job.as_deref() == Some(job.as_str()))
-            && state.is_none_or(|state| slot.state.known() == Some(&state))
+            && job.as_ref().is_none_or(|job| slot.is_some_and(|slot| slot.job.as_ref() == Some(job)))
+            && state.is_none_or(|state| convert::slot_state(model.state(), id).known() == Some(&state))
     });
-    let (slots, next_cursor) = listing.page(wanted);
+    let (page, next_cursor) = listing.page(wanted);
+    let slots = page.into_iter().map(|(id, slot)| convert::slot(model.state(), &id, slot)).collect();
     Ok(Json(api::Slots { slots, next_cursor }))
 }
 

@@ -16,7 +16,7 @@ use crate::submit::{self, Submitted};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use controller_core::state::Job;
 use events_schema::command::Command;
@@ -150,6 +150,8 @@ pub async fn resume(
 
 async fn ask(app: &App, job: &JobId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
     if headers.contains_key(header::IF_MATCH) {
+        // What is compared is what is there now, not what was known here a moment ago.
+        app.catch_up().await?;
         ensure_known(app, job).await?;
         ensure_unchanged(headers, Some(&convert::etag(&show(app, job)?)))?;
     }
@@ -174,6 +176,7 @@ pub async fn model(
     State(app): Shared,
     Id(job): Id<JobId>,
     _: NoQuery,
+    method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let outcome = outcome(&app, &job).await?;
@@ -185,6 +188,11 @@ pub async fn model(
     let key = storage::keys::model(&job);
     let path = StorePath::from(key.as_str());
     let unreadable = |error: object_store::Error| model_unreadable(&key, &error);
+    if method == Method::HEAD {
+        // A range means something to GET alone (RFC 9110 §14.2).
+        let size = app.store.head(&path).await.map_err(unreadable)?.size;
+        return Ok((model_headers(&job, etag, size), Body::empty()).into_response());
+    }
     let wanted = match headers.contains_key(header::RANGE) {
         true => ranges::wanted(&headers, &etag, app.store.head(&path).await.map_err(unreadable)?.size),
         false => Wanted::Whole,
@@ -202,13 +210,7 @@ pub async fn model(
     let is_part = range.is_some();
     let object = app.store.get_opts(&path, GetOptions { range, ..GetOptions::default() }).await.map_err(unreadable)?;
     let (part, size) = (object.range.clone(), object.meta.size);
-    let headers = [
-        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (header::CONTENT_LENGTH, (part.end - part.start).to_string()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{job}.safetensors\"")),
-        (header::ACCEPT_RANGES, "bytes".to_owned()),
-        (header::ETAG, etag),
-    ];
+    let headers = model_headers(&job, etag, part.end - part.start);
     let mut response = (headers, Body::from_stream(object.into_stream())).into_response();
     if is_part {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
@@ -216,6 +218,16 @@ pub async fn model(
         response.headers_mut().extend(HeaderValue::from_str(&told).ok().map(|told| (header::CONTENT_RANGE, told)));
     }
     Ok(response)
+}
+
+fn model_headers(job: &JobId, etag: String, length: u64) -> [(HeaderName, String); 5] {
+    [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{job}.safetensors\"")),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::ETAG, etag),
+    ]
 }
 
 /// How a job ended with a model; refused as long as it has none.

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use events_public::rfc3339;
 use events_schema::{ExecutorId, IdError, JobId};
 use gateway_api::{Log, Logs};
-use storage::logs::{LOG_CHUNK_BYTES, LogPiece, pieces_of_job, read_piece};
+use storage::logs::{LOG_CHUNK_BYTES, LogPiece, pieces_of_executor, pieces_of_job, read_piece};
 use storage::retry::StoreFault;
 
 /// Pieces (256 KiB each) in one answer.
@@ -24,9 +24,9 @@ const NEXT: &str = gateway_api::headers::LOG_NEXT;
 /// `GET /v1/jobs/{id}/logs`.
 pub async fn list(State(app): Shared, Id(job): Id<JobId>, _: NoQuery) -> Result<Json<Logs>, ApiError> {
     ensure_known(&app, &job).await?;
-    let pieces = pieces_of_job(&app.store, &job).await.map_err(|fault| store_away(&fault))?;
-    let of_one = pieces.chunk_by(|a, b| a.executor == b.executor);
-    Ok(Json(Logs { logs: of_one.filter_map(log).collect() }))
+    let found = pieces_of_job(&app.store, &job).await.map_err(|fault| store_away(&fault))?;
+    let of_one = found.pieces.chunk_by(|a, b| a.executor == b.executor);
+    Ok(Json(Logs { logs: of_one.filter_map(log).collect(), incomplete: found.incomplete }))
 }
 
 fn log(pieces: &[LogPiece]) -> Option<Log> {
@@ -60,8 +60,7 @@ pub async fn read(
     })?;
     ensure_known(&app, &job).await?;
     let executor = ExecutorId { job, number };
-    let pieces = pieces_of_job(&app.store, &executor.job).await.map_err(|fault| store_away(&fault))?;
-    let own: Vec<LogPiece> = pieces.into_iter().filter(|piece| piece.executor == executor).collect();
+    let own = pieces_of_executor(&app.store, &executor).await.map_err(|fault| store_away(&fault))?;
     if own.is_empty() {
         let expected = format!("an executor whose log is kept; GET /v1/jobs/{}/logs lists them", executor.job);
         return Err(ApiError::of_field(Kind::UnknownLog, "executor", &number.to_string(), expected));

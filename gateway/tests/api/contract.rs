@@ -2,7 +2,7 @@
 
 use crate::support::{Rig, Script, job_with, quick, script_one_job};
 use events_log::MemoryLog;
-use events_schema::fact::Fact;
+use events_schema::fact::{Fact, Refusal};
 use events_schema::report::{ExitCause, Outcome, Report};
 use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step};
 use gateway_api::{Dataset, Datasets, Fleets, Job, JobPage, Problem, Slots};
@@ -11,6 +11,7 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -134,7 +135,7 @@ async fn a_model_is_given_in_parts() {
     rig.store.put(&"jobs/job-a/model.safetensors".into(), model.clone().into()).await.unwrap();
     let get = async |headers: &[(&str, &str)]| rig.send(Method::GET, "/v1/jobs/job-a/model", headers, None).await;
     let whole = get(&[]).await;
-    let etag = whole.headers["etag"].as_str();
+    let etag = &whole.headers["etag"];
     assert_eq!(
         (whole.status, whole.headers["accept-ranges"].as_str(), &whole.bytes),
         (StatusCode::OK, "bytes", &model)
@@ -153,6 +154,13 @@ async fn a_model_is_given_in_parts() {
         (416, "range-beyond", "bytes */256")
     );
     assert_eq!(get(&[("if-none-match", etag)]).await.status, StatusCode::NOT_MODIFIED);
+    // A range means nothing but to GET.
+    for range in ["bytes=200-", "bytes=256-"] {
+        let head = rig.send(Method::HEAD, "/v1/jobs/job-a/model", &[("range", range)], None).await;
+        let told = [&head.headers["content-length"], &head.headers["accept-ranges"], &head.headers["etag"]];
+        assert_eq!((head.status, told), (StatusCode::OK, [&"256".to_owned(), &"bytes".to_owned(), etag]), "{range}");
+        assert!(head.bytes.is_empty() && !head.headers.contains_key("content-range"), "{head:?}");
+    }
 }
 
 #[tokio::test]
@@ -192,9 +200,40 @@ async fn a_job_shows_when_it_trained_and_what_it_held() {
     assert_eq!(times, [&json!("1970-01-01T00:00:01.002Z"), &json!("1970-01-01T00:00:01.004Z")]);
 }
 
-/// An answer, read and written again as the published type: nothing is lost and nothing is added.
-fn same<T: Serialize + DeserializeOwned>(answer: &Value) {
+/// Who asked was answered before anybody had decided, and looks later.
+#[tokio::test]
+async fn a_refused_command_says_what_its_request_would_have_been_answered() {
+    let log = Arc::new(MemoryLog::new());
+    let refused = |command: &str, subject: &str, refusal| Fact::CommandRefused {
+        command: command.parse().unwrap(),
+        subject: subject.to_owned(),
+        refusal,
+    };
+    let unknown = |kind: &str, name: &str| Refusal::Unknown { kind: kind.into(), name: name.into(), nearest: None };
+    let facts = vec![
+        refused("cmd-1", "job-z", unknown("job", "job-z")),
+        refused("cmd-2", "job-z", unknown("dataset", "digits")),
+        refused("cmd-3", "digits", Refusal::InUse { by: "job job-a".into() }),
+    ];
+    Script::new(&log).await.batch(facts).await;
+    let rig = Rig::without_controller(log, quick()).await;
+    for (command, kind, part) in [
+        ("cmd-1", "unknown-job", "`job-z`"),
+        ("cmd-2", "unknown-reference", "`digits`"),
+        ("cmd-3", "in-use", "dataset `digits` is used by job job-a"),
+    ] {
+        let status = rig.get(&format!("/v1/commands/{command}")).await.json;
+        let problem: Problem = serde_json::from_value(status["problem"].clone()).unwrap();
+        assert!(problem.kind.ends_with(kind) && problem.detail.contains(part), "{status}");
+    }
+}
+
+/// An answer, read and written again as the published type: nothing is lost and nothing is added, and every word in it is a published one.
+fn same<T: Debug + Serialize + DeserializeOwned>(answer: &Value) {
     let read: T = serde_json::from_value(answer.clone()).unwrap();
+    // A word that is not published is kept as `Other`, and would be written again as it was.
+    let shown = format!("{read:?}");
+    assert!(!shown.contains("Other("), "{shown}");
     assert_eq!(serde_json::to_value(read).unwrap(), *answer);
 }
 

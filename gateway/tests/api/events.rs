@@ -198,6 +198,11 @@ async fn events_that_were_trimmed_are_gone_and_said_to_be() {
     log.trim(Stream::Events, crate::support::CELL, end).await.unwrap();
     let gone = rig.get("/v1/events?from=2-0").await;
     assert_eq!((gone.status.as_u16(), gone.slug()), (410, "cursor-expired"), "{}", gone.text);
+    // A stream is refused as well, and not begun to be ended.
+    let mut stream = rig.client.get(rig.url("/v1/events")).header("accept", "text/event-stream");
+    stream = stream.header("last-event-id", "2-0");
+    let gone = crate::support::Answer::of(stream.send().await.unwrap()).await;
+    assert_eq!((gone.status.as_u16(), gone.slug()), (410, "cursor-expired"), "{}", gone.text);
     // What is in memory is still served.
     assert_eq!(rig.get(&format!("/v1/events?from={}-0", end.0 - 5)).await.status, StatusCode::OK);
 }

@@ -12,3 +12,4 @@ mod fleets;
 mod jobs;
 mod limits;
 mod refusals;
+mod stale;

@@ -48,13 +48,13 @@ fn signing_links() -> storage::Links {
 }
 
 async fn gateway_on(
-    log: &Arc<MemoryLog>,
+    log: Arc<dyn EventLog>,
     store: &Arc<dyn ObjectStore>,
     limits: Limits,
     telemetry: &TelemetrySource,
 ) -> Gateway {
     let config = GatewayConfig {
-        log: log.clone(),
+        log,
         store: store.clone(),
         links: signing_links(),
         store_url: "s3://key:secret@bucket/prefix".to_owned(),
@@ -99,14 +99,23 @@ impl Rig {
     }
 
     pub async fn with_telemetry(log: Arc<MemoryLog>, limits: Limits, telemetry: TelemetrySource) -> Self {
+        Self::reading(log.clone(), log, limits, telemetry).await
+    }
+
+    /// Reads `log` by way of `seen`.
+    pub async fn on(seen: Arc<dyn EventLog>, log: Arc<MemoryLog>, limits: Limits) -> Self {
+        Self::reading(seen, log, limits, Arc::new(|_| None)).await
+    }
+
+    async fn reading(seen: Arc<dyn EventLog>, log: Arc<MemoryLog>, limits: Limits, telemetry: TelemetrySource) -> Self {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let gateway = gateway_on(&log, &store, limits, &telemetry).await;
+        let gateway = gateway_on(seen, &store, limits, &telemetry).await;
         Self { log, store, gateway, client: reqwest::Client::new(), controller: None, limits, telemetry }
     }
 
     /// A new gateway on the same log and store; the old one is gone.
     pub async fn restart_gateway(&mut self) {
-        let gateway = gateway_on(&self.log, &self.store, self.limits, &self.telemetry).await;
+        let gateway = gateway_on(self.log.clone(), &self.store, self.limits, &self.telemetry).await;
         std::mem::replace(&mut self.gateway, gateway).shutdown().await.unwrap();
         self.client = reqwest::Client::new();
     }

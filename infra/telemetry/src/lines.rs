@@ -1,14 +1,16 @@
-//! Log lines on standard error, as text for people or as JSON for programs. A line that is written within a span says which.
+//! Log lines on standard error, as text for people or as JSON for programs. A line that is written within a span says which, and has the fields
+//! of the log's own spans (`tracing`'s: what a request is called) that it is written in.
 
 use crate::hop::current;
-use serde_json::{Map, Value};
+use serde_json::{Deserializer, Map, Value};
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::time::SystemTime;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::fmt::format::{Format, Full, Writer};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Format, Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// How log lines look.
@@ -40,7 +42,8 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Writes events in a format.
+/// Writes events, and the fields of spans, in a format.
+#[derive(Clone)]
 pub(crate) struct Lines {
     format: LogFormat,
     text: Format<Full>,
@@ -59,7 +62,7 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         if self.format == LogFormat::Json {
-            return writeln!(to, "{}", Value::Object(object(event, SystemTime::now())));
+            return writeln!(to, "{}", Value::Object(object(event, of_spans(context), SystemTime::now())));
         }
         if let Some(trace) = current() {
             write!(to, "{trace} ")?;
@@ -68,10 +71,35 @@ where
     }
 }
 
+impl<'w> FormatFields<'w> for Lines {
+    fn format_fields<R: RecordFields>(&self, mut to: Writer<'w>, fields: R) -> fmt::Result {
+        if self.format == LogFormat::Json {
+            let mut map = Map::new();
+            fields.record(&mut Fields(&mut map));
+            return write!(to, "{}", Value::Object(map));
+        }
+        DefaultFields::new().format_fields(to, fields)
+    }
+}
+
+/// The fields of the spans that an event is in, the innermost last: as [`Lines`] wrote them, one object after the other.
+fn of_spans<S, N>(context: &FmtContext<'_, S, N>) -> Map<String, Value>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    let mut all = Map::new();
+    for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+        if let Some(written) = span.extensions().get::<FormattedFields<N>>() {
+            all.extend(Deserializer::from_str(&written.fields).into_iter::<Map<String, Value>>().flatten().flatten());
+        }
+    }
+    all
+}
+
 /// An event as JSON.
-fn object(event: &Event<'_>, now: SystemTime) -> Map<String, Value> {
+fn object(event: &Event<'_>, mut line: Map<String, Value>, now: SystemTime) -> Map<String, Value> {
     let metadata = event.metadata();
-    let mut line = Map::new();
     line.insert("time".to_owned(), humantime::format_rfc3339_micros(now).to_string().into());
     line.insert("level".to_owned(), metadata.level().as_str().into());
     line.insert("target".to_owned(), metadata.target().into());
@@ -141,16 +169,38 @@ mod tests {
         }
     }
 
+    /// What is written in a format by `work`, of warnings and what is worse.
+    fn written(format: LogFormat, work: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let (writer, lines) = (kept.clone(), Lines::new(format));
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).fmt_fields(lines.clone()).event_format(lines);
+        let subscriber = subscriber.with_max_level(tracing::Level::WARN).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, work);
+        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_the_fields_of_the_spans_it_is_written_in() {
+        let work = || {
+            let outer =
+                tracing::error_span!("request", request_id = "req-1", slot = 2_u64, late = tracing::field::Empty);
+            outer.record("late", true);
+            outer.in_scope(|| {
+                tracing::error_span!("part", part = 7_u64).in_scope(|| tracing::warn!(slot = 3_u64, "look"))
+            });
+        };
+        let line: Value = serde_json::from_str(&written(LogFormat::Json, work)).unwrap();
+        let told = ["message", "request_id", "part", "late", "slot"].map(|name| line[name].clone());
+        assert_eq!(told, ["look".into(), "req-1".into(), 7.into(), true.into(), Value::from(3)], "{line}");
+        let text = written(LogFormat::Text, work);
+        assert!(text.contains("request_id=\"req-1\"") && text.contains("look"), "{text}");
+    }
+
     #[test]
     fn a_line_of_json_is_one_object_whatever_is_said() {
-        let kept = Kept::default();
-        let writer = kept.clone();
-        let lines = tracing_subscriber::fmt().event_format(Lines::new(LogFormat::Json));
-        let subscriber = lines.with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(subscriber, || {
+        let text = written(LogFormat::Json, || {
             tracing::warn!(slot = 3_u64, reason = "two\nlines and \"quotes\"", "look at it");
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(

@@ -60,10 +60,16 @@ pub fn logs(job: &JobId) -> String {
 /// half-way, so a place in the log follows from the number.
 pub const LOG_CHUNK_BYTES: usize = 256 << 10;
 
+/// All that one executor said begins with this and a slash.
+#[must_use]
+pub fn log(executor: &ExecutorId) -> String {
+    format!("{}/e{:010}", logs(&executor.job), executor.number)
+}
+
 /// A piece of what an executor said on its standard error.
 #[must_use]
 pub fn log_chunk(executor: &ExecutorId, chunk: u64) -> String {
-    format!("{}/e{:010}/{chunk:0width$}.log", logs(&executor.job), executor.number, width = NUMBER_WIDTH)
+    format!("{}/{chunk:0width$}.log", log(executor), width = NUMBER_WIDTH)
 }
 
 /// What a checkpoint's objects are named by.

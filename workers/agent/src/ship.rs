@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use events_schema::JobId;
     use object_store::memory::InMemory;
-    use storage::logs::{pieces_of_job, read_piece};
+    use storage::logs::{pieces_of_executor, read_piece};
 
     #[tokio::test]
     async fn what_was_said_is_in_the_store_when_the_executor_is_gone() {
@@ -102,7 +102,7 @@ mod tests {
         }
         drop(sender);
         assert!(shippers.ended().await);
-        let pieces = pieces_of_job(&store, &executor.job).await.unwrap();
+        let pieces = pieces_of_executor(&store, &executor).await.unwrap();
         assert_eq!(pieces.iter().map(|piece| piece.bytes).collect::<Vec<_>>(), [256 << 10, 24 << 10]);
         assert_eq!(read_piece(&store, &executor, 1).await.unwrap().unwrap().len(), 24 << 10);
         assert_eq!(read_piece(&store, &executor, 2).await.unwrap(), None);

@@ -2,8 +2,9 @@
 //! is not there is looked for again. Places are committed as those of the group `PREFIX`, which has no members: partitions are
 //! assigned by hand, so several gateways read the same, and nothing waits for a group to come together.
 //!
-//! One thread polls, hands over through a bounded channel, commits, and looks for topics. A topic that nobody may read, or that has not
-//! as many partitions as there are cells, is complained about once and left out.
+//! One thread polls, hands over through a bounded channel, commits, and looks for topics. A topic that may be seen and not read, or that
+//! has not as many partitions as there are cells, is complained about once and left out. One that may not even be seen is as if it were
+//! not there, so nothing is said of it.
 
 use super::settings::{self, Reading};
 use super::{ANSWER_WAIT, Context};
@@ -61,6 +62,7 @@ impl FleetTopics for KafkaFleetTopics {
             cells: self.cells as usize,
             open: BTreeMap::new(),
             complained: BTreeSet::new(),
+            is_denied: false,
         };
         let run = move || {
             let cause = reader.run().err().unwrap_or_else(|| Arc::new(Stopped) as Cause);
@@ -126,22 +128,39 @@ struct Reader {
     cells: usize,
     /// What is read, and the next offset of each.
     open: BTreeMap<FleetId, Offset>,
-    /// Topics that were complained about.
+    /// Topics that were complained about and were not read since.
     complained: BTreeSet<FleetId>,
+    /// It was complained that some topic of those that are open may not be read.
+    is_denied: bool,
+}
+
+/// When topics are looked for: at once if others are wanted than before, and again and again.
+struct Looks {
+    next_at: Instant,
+    wanted: BTreeSet<FleetId>,
+}
+
+impl Looks {
+    /// Whether to look now. However that goes, the next look at the same is [`LOOK_EVERY`] later.
+    fn is_due(&mut self, wanted: &BTreeSet<FleetId>, now: Instant) -> bool {
+        if *wanted == self.wanted && now < self.next_at {
+            return false;
+        }
+        wanted.clone_into(&mut self.wanted);
+        self.next_at = now + LOOK_EVERY;
+        true
+    }
 }
 
 impl Reader {
     fn run(mut self) -> Result<(), Cause> {
-        let mut look_at = Instant::now();
-        let mut looked_for = BTreeSet::new();
+        let mut looks = Looks { next_at: Instant::now(), wanted: BTreeSet::new() };
         while !self.asked.stop.load(Ordering::Acquire) {
             let wanted = self.asked.fleets.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if wanted != looked_for || Instant::now() >= look_at {
-                match self.look(&wanted) {
-                    Ok(()) => looked_for = wanted,
-                    Err(error) => tracing::warn!(%error, "fleets' topics cannot be looked for; trying again"),
-                }
-                look_at = Instant::now() + LOOK_EVERY;
+            if looks.is_due(&wanted, Instant::now())
+                && let Err(error) = self.look(&wanted)
+            {
+                tracing::warn!(%error, "fleets' topics cannot be looked for; trying again");
             }
             self.commit();
             self.poll()?;
@@ -160,6 +179,10 @@ impl Reader {
                 Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
                     return Err(Arc::new(KafkaError::MessageConsumptionFatal(code)));
                 }
+                Some(Err(KafkaError::MessageConsumption(RDKafkaErrorCode::TopicAuthorizationFailed))) => {
+                    self.complain_of_denial();
+                    continue;
+                }
                 Some(Err(error)) => {
                     // Of one topic, or of the connection: the client tries again, and `look` finds what is gone.
                     tracing::debug!(%error, "reading fleets' topics goes on");
@@ -175,6 +198,17 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// The client tells neither of which topic it is, nor more than once of each.
+    fn complain_of_denial(&mut self) {
+        if !std::mem::replace(&mut self.is_denied, true) {
+            let topics: Vec<String> = self.open.keys().map(|fleet| self.topic(fleet)).collect();
+            tracing::error!(
+                topics = topics.join(" "),
+                "one or more of these topics of fleets may be seen but not read: grant the right to read each of them"
+            );
+        }
     }
 
     fn fleet_of(&self, topic: &str) -> Option<FleetId> {
@@ -206,6 +240,8 @@ impl Reader {
         }
         for (fleet, next, note, end) in opened {
             tracing::info!(topic = self.topic(&fleet), %next, "a fleet's own topic is read");
+            self.complained.remove(&fleet);
+            self.is_denied = false;
             self.open.insert(fleet.clone(), next);
             self.hand(fleet, FleetTopic::Opened { next, note, end });
         }
@@ -223,7 +259,6 @@ impl Reader {
         for topic in metadata.topics() {
             let Some(fleet) = self.fleet_of(topic.name()).filter(|fleet| wanted.contains(fleet)) else { continue };
             if topic.error().is_none() && topic.partitions().len() == self.cells {
-                self.complained.remove(&fleet);
                 there.insert(fleet);
             } else if self.complained.insert(fleet) {
                 let (found, expected) = (topic.partitions().len(), self.cells);
@@ -308,4 +343,22 @@ fn record(message: &BorrowedMessage<'_>) -> (String, FleetTopic) {
     let at = message.timestamp().to_millis().and_then(|at| u64::try_from(at).ok()).map(TimeMs);
     let offset = Offset(u64::try_from(message.offset()).unwrap_or(0));
     (message.topic().to_owned(), FleetTopic::Record { offset, at, value })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A cluster that refuses at once was asked twenty times a second.
+    #[test]
+    fn a_look_at_the_same_topics_is_repeated_after_a_pause_and_not_before() {
+        let now = Instant::now();
+        let mut looks = Looks { next_at: now, wanted: BTreeSet::new() };
+        let fleets = BTreeSet::from([FleetId::parse("local").unwrap()]);
+        assert!(looks.is_due(&fleets, now), "others are wanted");
+        assert!(!looks.is_due(&fleets, now + POLL));
+        assert!(looks.is_due(&fleets, now + LOOK_EVERY));
+        assert!(looks.is_due(&BTreeSet::new(), now + LOOK_EVERY + POLL), "others are wanted");
+    }
 }
