@@ -205,9 +205,8 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
     assert!(unmet.is_empty(), "never met: {unmet:?}");
 }
 
-/// A minute of seeds that nobody has run. What they find is printed, replays from a file, and fails where `EBB_FRESH_SEEDS` is `strict`: about one seed in
-/// ten thousand still finds something, and a change is not held up for what was there before it. It is mended, here or in the check that asks more than is
-/// true, and kept among `FOUND`.
+/// A minute of seeds that nobody has run. The first finding ends it and fails; what found it replays from a file, as small as it goes. It is mended, here or in
+/// the check that asks more than is true, and kept among `FOUND`. With `EBB_FRESH_SEEDS=print` findings are printed only, for who has to go on without that.
 #[test]
 fn a_minute_of_fresh_seeds() {
     quiet();
@@ -215,7 +214,7 @@ fn a_minute_of_fresh_seeds() {
     let first = now.as_secs() << 20;
     println!("first seed: {first}");
     let (begun, mut tally, mut seed) = (Instant::now(), Tally::default(), first);
-    let strict = std::env::var("EBB_FRESH_SEEDS").is_ok_and(|how| how == "strict");
+    let strict = !std::env::var("EBB_FRESH_SEEDS").is_ok_and(|how| how == "print");
     while begun.elapsed() < FRESH && (!strict || tally.findings.is_empty()) {
         tally.add(seed);
         seed += 1;
