@@ -224,13 +224,13 @@ fn of_verdicts() -> Vec<Vec<u8>> {
     let waves = [(1, 0), (2, 1), (u32::MAX, 60_000), (7, u64::MAX)];
     let wave = |n: usize, at_ms: u64| -> Option<Wave> {
         let (in_a_row, pause_ms) = waves[n % waves.len()];
-        (n % 3 != 0).then_some(Wave { in_a_row, pause_until: TimeMs(at_ms.saturating_add(pause_ms)) })
+        (!n.is_multiple_of(3)).then_some(Wave { in_a_row, pause_until: TimeMs(at_ms.saturating_add(pause_ms)) })
     };
     for (n, (at_ms, fact)) in facts.iter_mut().enumerate() {
         let at_ms = EPOCH_MS + *at_ms;
-        let fault = if n % 2 == 0 { Fault::Program } else { Fault::Infrastructure };
+        let fault = if n.is_multiple_of(2) { Fault::Program } else { Fault::Infrastructure };
         let failure = Failure { fault, what: format!("as it was judged: {n}"), wave: wave(n, at_ms) };
-        let judged = if n % 5 == 0 { Verdict::Well } else { Verdict::Failure(failure) };
+        let judged = if n.is_multiple_of(5) { Verdict::Well } else { Verdict::Failure(failure) };
         match fact {
             Fact::ExecutorGone { verdict, awaited_until, .. } => {
                 *verdict = Some(judged);

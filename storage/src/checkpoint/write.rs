@@ -37,7 +37,8 @@ pub enum CheckpointWriteError {
         generation: Generation,
     },
     /// A controller of another build named the objects of this generation otherwise while they were written. This checkpoint stays
-    /// incomplete; the next one may succeed.
+    /// incomplete, and the next one may succeed; where the job stands still for it, this member stops, and the others write it in a generation
+    /// of their own.
     #[error(
         "the shards are named by different tokens: the controller issued another one for generation {generation} while they were written"
     )]

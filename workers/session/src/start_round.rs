@@ -42,14 +42,20 @@ impl Session {
     fn begin_round(&mut self, proposal: &Proposal, membership: Membership, entry: &Entry, out: &mut Vec<Output>) {
         self.floor = Some(membership.tag);
         self.candidate = None;
-        self.heard = None;
+        let position = match &self.phase {
+            Phase::Running(running) => Some(running.step),
+            _ => self.holding.map(|holding| holding.step),
+        };
         if matches!(self.phase, Phase::Running(_)) {
             out.push(Output::Abandon);
         }
         if !membership.has(self.config.me) {
+            // Left out, it may become a newcomer again. Its links to the others stay, and on those nobody says again where they are.
+            self.heard = position.or(self.heard);
             self.phase = Phase::Idle;
             return;
         }
+        self.heard = None;
         let recover = matches!(entry, Entry::Recover);
         if !recover {
             self.holding = None;

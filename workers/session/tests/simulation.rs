@@ -192,6 +192,30 @@ fn a_newcomer_that_is_proposed_twice_gets_ready_twice() {
     assert!(out.iter().any(ready), "{out:?}");
 }
 
+/// Found by the simulation of everything (seed 702836): it waited for ever for a word on links that it had all the time.
+#[test]
+fn a_newcomer_that_went_in_and_was_left_out_gets_ready_again() {
+    let mut world = World::new(1, 4, 100);
+    let (member, newcomer) = (world.spawn(), world.spawn());
+    let in_it = world.proposal(Entry::Switch { from: Generation(0) }, &[member, newcomer]);
+    let without = world.proposal(Entry::Recover, &[member]);
+    let again = world.proposal(Entry::Switch { from: Generation(2) }, &[member, newcomer]);
+    let membership = Membership::of(&in_it);
+    let tag = membership.tag;
+    let session = &mut world.shells.get_mut(&newcomer).unwrap().session;
+    session.handle(Input::Proposal(in_it));
+    session.handle(Input::Linked(member));
+    let welcome = workers_session::Message::Welcome { membership, step: Step(7) };
+    let entered = session.handle(Input::Message(member, Envelope { tag, message: welcome }));
+    assert!(entered.iter().any(|o| matches!(o, Output::Enter(..))), "{entered:?}");
+    session.handle(Input::Proposal(without));
+    let out = session.handle(Input::Proposal(again));
+    assert!(out.iter().any(|o| matches!(o, Output::Warm(Generation(3), _, Step(7)))), "{out:?}");
+    let out = session.handle(Input::Warmed(Generation(3)));
+    let ready = |o: &Output| matches!(o, Output::Send(to, said) if *to == member && said.message == workers_session::Message::Ready);
+    assert!(out.iter().any(ready), "{out:?}");
+}
+
 #[test]
 fn ranks_of_a_departure_are_placed_like_any_other() {
     let seat = |peer, ranks: std::ops::Range<u16>| workers_session::Seat {

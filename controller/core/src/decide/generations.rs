@@ -175,11 +175,17 @@ fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
     if cause == AbandonCause::Deadline {
         let attempts = draft.state.job(id).and_then(Job::placement).map_or(0, |placement| placement.attempts);
         let switches = matches!(proposal.entry, Entry::Switch { .. });
-        // A newcomer that stalls a switch is no loss. Members that again and again do not come together are replaced.
-        let useless = |executor: &Executor| if switches { !executor.replica } else { attempts >= ATTEMPTS_MAX };
+        // A newcomer that stalls a switch is no loss, also one that holds the replica of a generation it was left out of. Members that again
+        // and again do not come together are replaced.
+        let active = draft.state.job(id).and_then(Job::active);
+        let in_force = |number: &ExecutorId| active.is_some_and(|active| active.members.contains(number));
+        let useless = |number: &&ExecutorId| match draft.state.executor(number) {
+            Some(executor) if switches => !executor.replica || !in_force(number),
+            Some(_) => attempts >= ATTEMPTS_MAX,
+            None => false,
+        };
         let members = proposal.members.iter().map(|member| &member.executor);
-        let drop: Vec<ExecutorId> =
-            members.filter(|number| draft.state.executor(number).is_some_and(useless)).cloned().collect();
+        let drop: Vec<ExecutorId> = members.filter(useless).cloned().collect();
         if let Some(newcomer) = drop.first().filter(|_| switches) {
             pause_growth(draft, newcomer, GrowthFailure::Late);
         }

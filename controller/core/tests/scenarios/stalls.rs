@@ -76,6 +76,35 @@ fn nobody_is_let_go_before_somebody_who_stays_holds_the_replica() {
     calm(&world);
 }
 
+/// Found by the simulation of everything (seed 702836): a newcomer held the replica of a generation that had gone on without it, was not taken for
+/// one, and the same switch was proposed and given up for ever.
+#[test]
+fn a_newcomer_that_stalls_a_switch_goes_also_if_it_holds_an_old_replica() {
+    let (mut world, id) = training();
+    world.demand("local", 1);
+    world.run();
+    world.demand("local", 0);
+    world.deliver_orders(&ServerId::parse("local").unwrap());
+    world.processes().iter().for_each(|process| _ = world.get_ready(process));
+    world.deliver_all();
+    let newcomer = ExecutorId { job: id.clone(), number: 4 };
+    world.state.apply(world.at, &Fact::ReplicaHeld { executor: newcomer.clone(), step: Step(1) });
+    let mark = world.log.len();
+    world.pass(30_000);
+    let facts = since(&world, mark);
+    assert!(has(&facts, |f| matches!(f, Fact::GenerationAbandoned { cause: AbandonCause::Deadline, .. })), "{facts:?}");
+    let paused = |f: &Fact| matches!(f, Fact::GrowthPaused { cause: GrowthFailure::Late, executor, .. } if *executor == newcomer);
+    assert!(has(&facts, paused), "{facts:?}");
+    assert!(proposed(&facts).is_empty(), "{facts:?}");
+    world.run();
+    for _ in 0..2 {
+        world.pass(30_000);
+        world.run();
+    }
+    assert_eq!(members(&world, &id), [0, 1, 2, 5]);
+    calm(&world);
+}
+
 /// The members of a job know that they are to grow and are past the boundary; the newcomers are not whole yet.
 fn grow_without_the_copy(world: &mut World, id: &JobId) {
     let server = ServerId::parse("local").unwrap();
