@@ -70,7 +70,15 @@ impl Client {
             )));
         }
         let mut headers = HeaderMap::new();
-        if let Some(authorization) = options.authorization() {
+        let authorization = options.authorization();
+        // Either is sent as a password.
+        let in_address = !url.username().is_empty() || url.password().is_some();
+        if authorization.is_some() && in_address {
+            return Err(ClientError::Options(format!(
+                "there are two credentials for `{shown}`, one in its address and a token, and only one can be sent; leave one out"
+            )));
+        }
+        if authorization.is_some() || in_address {
             ensure_private(&url, &shown)?;
             let mut value = HeaderValue::from_str(&authorization)
                 .map_err(|_| ClientError::Options("the credential cannot stand in a header".to_owned()))?;
@@ -81,6 +89,8 @@ impl Client {
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(redirect::Policy::none())
+        }
+        if let Some(authorization) = authorization {
             .default_headers(headers)
             .no_proxy()
             .tls_certs_merge(authorities(options)?)
@@ -313,7 +323,8 @@ fn authorities(options: &ClientOptions) -> Result<Vec<Certificate>, ClientError>
 /// A credential goes where nobody can read it on its way: over TLS, or within this machine.
 fn ensure_private(url: &Url, shown: &str) -> Result<(), ClientError> {
     let loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        // No name below it: whatever resolves names may be asked for those, and answer as it likes.
+        Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,

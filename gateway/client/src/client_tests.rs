@@ -96,8 +96,8 @@ fn a_credential_is_not_sent_where_others_could_read_it() {
     for private in ["https://ebb.example.org", "http://127.0.0.1:7878", "http://[::1]:7878", "http://localhost:7878"] {
         Client::with(private, &options).unwrap();
     }
-    for public in ["http://ebb.example.org", "http://10.0.0.1:7878", "http://localhost.example.org"] {
-        let refused = Client::with(public, &options).unwrap_err().to_string();
+    for public in ["ebb.example.org", "10.0.0.1:7878", "localhost.example.org", "ebb.localhost"] {
+        let refused = Client::with(&format!("http://{public}"), &options).unwrap_err().to_string();
         assert!(refused.contains("use https://"), "{refused}");
         Client::new(public).unwrap();
     }
