@@ -6,6 +6,7 @@
 
 use crate::problem::{ApiError, Kind};
 use crate::read_model::ReadModel;
+use controller_fold::Contradiction;
 use events_log::{EventLog, ReadError, Record, Stream};
 use events_public::FactPosition;
 use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
@@ -155,6 +156,9 @@ pub enum FeedError {
     /// A record is none. Stop; the log was written by a newer build or is damaged.
     #[error(transparent)]
     Record(#[from] UnreadableEvent),
+    /// An operator had one passed over that was read. Stop; another build went on without it.
+    #[error(transparent)]
+    Contradicted(#[from] Contradiction),
 }
 
 impl From<ReadError> for FeedError {
@@ -174,7 +178,7 @@ impl From<FeedError> for ApiError {
                 "begin anew without a cursor, after reading the present state of what you follow",
             ),
             FeedError::Log(error) => error.into(),
-            FeedError::Record(_) => ApiError::incident(&error.to_string()),
+            FeedError::Record(_) | FeedError::Contradicted(_) => ApiError::incident(&error.to_string()),
         }
     }
 }

@@ -5,7 +5,9 @@
 
 use crate::feed::{FeedError, READ_BYTES_MAX};
 use crate::read_model::{Progress, ReadModel};
+use controller_fold::FoldError;
 use events_log::{Advice, EventLog, ReadError, Stream, passed_over};
+use events_rule::count::Words;
 use events_schema::{Cell, Offset};
 use shell::Pauses;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Follows until the log says that it is over; cancel by dropping.
 pub async fn follow(log: Arc<dyn EventLog>, cell: Cell, model: Arc<ReadModel>) -> FeedError {
-    let error = Follower { log, cell, model: model.clone(), next: Offset(0), goal: None }.run().await;
+    let words = Words::default();
+    let error = Follower { log, cell, model: model.clone(), words, next: Offset(0), goal: None }.run().await;
     model.set_progress(Progress::Stopped);
     error
 }
@@ -26,6 +29,7 @@ struct Follower {
     log: Arc<dyn EventLog>,
     cell: Cell,
     model: Arc<ReadModel>,
+    words: Words,
     /// First record not read yet.
     next: Offset,
     /// The end as it was at the start; below it the model is of the past.
@@ -60,11 +64,15 @@ impl Follower {
         let records = self.log.read(Stream::Events, self.cell, self.next, READ_BYTES_MAX).await?;
         let nothing_new = records.is_empty();
         for record in records {
-            if let Err(unreadable) = self.model.take(&record) {
-                if passed_over(self.log.as_ref(), self.cell, &unreadable).await?.is_none() {
-                    return Err(unreadable.into());
+            match self.model.take(&record) {
+                Ok(()) => {}
+                Err(FoldError::Unreadable(unreadable)) => {
+                    if passed_over(self.log.as_ref(), self.cell, &mut self.words, &unreadable).await?.is_none() {
+                        return Err(unreadable.into());
+                    }
+                    self.model.pass_over(record.offset);
                 }
-                self.model.pass_over(record.offset);
+                Err(FoldError::Contradicted(contradiction)) => return Err(contradiction.into()),
             }
             self.next = record.offset.next();
         }

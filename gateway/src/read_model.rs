@@ -7,10 +7,9 @@ use crate::feed::{BEGINNING, CountedBatch, Feed, end_of_record};
 use crate::job_index::JobIndex;
 use crate::usage::Usages;
 use controller_core::State;
-use controller_fold::{Fold, Folded};
+use controller_fold::{Fold, FoldError, Folded};
 use events_public::FactPosition;
 use events_rule::Record;
-use events_rule::count::UnreadableEvent;
 use events_schema::batch::Batch;
 use events_schema::{Cell, Offset};
 use gateway_call::Answers;
@@ -60,7 +59,7 @@ impl Model {
     }
 
     /// Takes in the next record.
-    fn take(&mut self, record: &Record) -> Result<(), UnreadableEvent> {
+    fn take(&mut self, record: &Record) -> Result<(), FoldError> {
         if let Folded::Counts(batch) = self.fold.take(record)? {
             self.counts(record.offset, batch);
         }
@@ -137,7 +136,7 @@ impl ReadModel {
     }
 
     /// Takes in the next record. Only the follower calls this.
-    pub fn take(&self, record: &Record) -> Result<(), UnreadableEvent> {
+    pub fn take(&self, record: &Record) -> Result<(), FoldError> {
         self.write().take(record)
     }
 

@@ -18,6 +18,7 @@ module=github.com/minio/minio
 bucket=ebb-test
 access=ebb-test-access
 certificate_days=7
+certificate_rest_s=86400
 start_tries=5
 answer_wait_s=60
 stop_wait_s=10
@@ -30,8 +31,9 @@ ours() { # whether $1 is a running server whose data is in $2
 
 make_certificates() { # DIRECTORY: an authority of its own, and a certificate of it for loopback
   local certificates=$1/certificates
-  [ -s "$certificates/public.crt" ] && return
   command -v openssl >/dev/null || install_packages openssl
+  # Of a DIR that is kept for longer than they hold, they are made anew.
+  openssl x509 -checkend "$certificate_rest_s" -noout -in "$certificates/public.crt" >/dev/null 2>&1 && return
   mkdir -p "$certificates"
   (
     umask 077

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// Bytes of a piece. All but the newest of an executor are full, so a place in its log follows from a piece's number.
-pub const LOG_CHUNK_BYTES: usize = 256 << 10;
+pub use crate::keys::LOG_CHUNK_BYTES;
+
 /// Pieces told of for one job: of 256 executors with all that is kept of one, which are 32.
 const PIECES_MAX: usize = 8_192;
 /// Objects looked at for them: 64 requests to an S3 store, some seconds.

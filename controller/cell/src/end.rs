@@ -1,5 +1,6 @@
 //! How a controller's work on its cell ends, and what a person has to know and do about it. Next file: `machine.rs`.
 
+use controller_fold::Contradiction;
 use events_rule::Stream;
 use events_rule::count::UnreadableEvent;
 use events_schema::{Epoch, Offset};
@@ -38,6 +39,9 @@ pub enum CellFailure {
     /// The log holds what this build cannot read.
     #[error("the log cannot be understood: {0}: {cause}", cause = .0.source)]
     Unreadable(UnreadableEvent),
+    /// The log has a record passed over that this controller has read.
+    #[error("the log cannot be understood: {0}")]
+    Contradicted(Contradiction),
     /// The log stayed unreachable for as long as a start may take.
     #[error("the log did not answer for {attempts} attempts: {last}")]
     Attempts {

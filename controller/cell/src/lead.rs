@@ -7,12 +7,12 @@ use crate::end::{CellEnd, CellFailure};
 use crate::health::Health;
 use crate::intake::{Counts, Due, Intake, Limits, Prepared, prepare};
 use crate::links::Links;
-use crate::message::{AppendFailure, CellConfig, Out, ReadFailure, Ticket};
+use crate::message::{AppendFailure, Attempt, CellConfig, Out, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use crate::take_over::Recovered;
 use controller_core::Policy;
-use controller_fold::{Fold, Folded};
+use controller_fold::{Fold, FoldError, Folded};
 use events_rule::count::split;
 use events_rule::{RECORD_LEN_MAX, Record, Stream};
 use events_schema::batch::Taken;
@@ -53,6 +53,8 @@ struct Commit {
     /// Its records; the first is the one being appended.
     parts: VecDeque<Vec<u8>>,
     append: Option<Ticket>,
+    /// What the next append is.
+    attempt: Attempt,
     again_ms: Option<u64>,
     backoff: Backoff,
     sequence: Sequence,
@@ -76,7 +78,7 @@ pub(crate) enum Step {
     Stay,
     /// What was decided counts.
     Committed,
-    /// What is in the log is not known any more: drop the state, claim, and read.
+    /// What is in the log is not known any more, or not understood as it comes: drop the state, claim, and read.
     Recover(String),
     End(CellEnd),
 }
@@ -172,7 +174,8 @@ impl Lead {
         let (counts, taken) = (prepared.counts, prepared.taken.clone());
         let parts = split(prepared.batch(self.epoch, sequence), RECORD_LEN_MAX).into();
         let backoff = Backoff::new(PAUSE_MAX_MS);
-        let commit = Commit { parts, append: None, again_ms: None, backoff, sequence, counts, taken };
+        let (append, attempt, again_ms) = (None, Attempt::Decided, None);
+        let commit = Commit { parts, append, attempt, again_ms, backoff, sequence, counts, taken };
         self.commit.insert(commit).append(around);
     }
 
@@ -190,7 +193,7 @@ impl Lead {
         let bytes = commit.parts.front().cloned().unwrap_or_default();
         match self.take(&Record { offset, bytes: bytes.into() }, around) {
             Ok(()) => self.part_is_there(around),
-            Err(failure) => Step::End(CellEnd::Failed(failure)),
+            Err(error) => Self::not_folded(error),
         }
     }
 
@@ -203,6 +206,7 @@ impl Lead {
             AppendFailure::Unknown(reason) => Step::Recover(format!("the outcome of an append is unknown: {reason}")),
             AppendFailure::Unavailable(_) => {
                 commit.again_ms = Some(around.now_ms + commit.backoff.pause_ms());
+                commit.attempt = Attempt::Again(ticket);
                 Step::Stay
             }
             AppendFailure::TooLarge(reason) => {
@@ -225,6 +229,7 @@ impl Lead {
         let Some(commit) = &mut self.commit else { return Step::Stay };
         commit.parts.pop_front();
         if !commit.parts.is_empty() {
+            commit.attempt = Attempt::First;
             commit.append(around);
             return Step::Stay;
         }
@@ -271,8 +276,8 @@ impl Lead {
         }
         let until = gap.until;
         for record in records.iter().take_while(|record| record.offset < until) {
-            if let Err(failure) = self.take(record, around) {
-                return Step::End(CellEnd::Failed(failure));
+            if let Err(error) = self.take(record, around) {
+                return Self::not_folded(error);
             }
         }
         if self.fold.known < until {
@@ -322,8 +327,18 @@ impl Lead {
         self.gap = Some(Gap { until, read, again_ms: None, backoff, empty_reads: 0 });
     }
 
-    fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), CellFailure> {
-        match self.fold.take(record).map_err(CellFailure::Unreadable)? {
+    /// A record that cannot be read may be one that an operator had passed over further down: recovery looks there, and ends if nobody did.
+    fn not_folded(error: FoldError) -> Step {
+        match error {
+            FoldError::Unreadable(unreadable) => Step::Recover(unreadable.to_string()),
+            FoldError::Contradicted(contradiction) => {
+                Step::End(CellEnd::Failed(CellFailure::Contradicted(contradiction)))
+            }
+        }
+    }
+
+    fn take(&mut self, record: &Record, around: &mut Around<'_>) -> Result<(), FoldError> {
+        match self.fold.take(record)? {
             Folded::Counts(batch) => around.out.push(Out::Counted(Box::new(batch))),
             Folded::Skipped(cause) => around.out.note(Note::Skipped { offset: record.offset, cause }),
             Folded::Claimed | Folded::Incomplete | Folded::PassesOver(_) => {}
@@ -348,7 +363,7 @@ impl Lead {
 impl Commit {
     fn append(&mut self, around: &mut Around<'_>) {
         let Some(record) = self.parts.front() else { return };
-        let ticket = around.out.append(Stream::Events, record.clone());
+        let ticket = around.out.append(Stream::Events, record.clone(), self.attempt);
         around.health.append_begun(ticket, Stream::Events, around.now_ms);
         self.append = Some(ticket);
     }

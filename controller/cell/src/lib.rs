@@ -32,5 +32,5 @@ mod take_over;
 pub use controller_fold::{Claimant, Fold, Positions};
 pub use end::{CellEnd, CellFailure};
 pub use machine::CellMachine;
-pub use message::{AppendFailure, CellConfig, Committed, In, LinkEnd, LinkId, Out, ReadFailure, Ticket};
+pub use message::{AppendFailure, Attempt, CellConfig, Committed, In, LinkEnd, LinkId, Out, ReadFailure, Ticket};
 pub use note::{Note, Urgency};

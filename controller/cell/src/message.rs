@@ -148,6 +148,17 @@ pub enum AppendFailure {
     Stopped(String),
 }
 
+/// What an append is an attempt at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// The first record of a batch that was decided just now, for the first time.
+    Decided,
+    /// Anything else for the first time: a report, a claim, a further record of a batch.
+    First,
+    /// Once more what the append with this ticket was of, which failed.
+    Again(Ticket),
+}
+
 /// Something to do, in the order given.
 #[derive(Debug, Clone)]
 pub enum Out {
@@ -159,6 +170,8 @@ pub enum Out {
         stream: Stream,
         /// What.
         record: Vec<u8>,
+        /// Whether it is new; for whoever measures.
+        attempt: Attempt,
     },
     /// Read what stands at an offset and after it now. Replaces the stream's earlier `Read` or `Follow`, which need not be
     /// answered any more.

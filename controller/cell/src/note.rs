@@ -195,7 +195,7 @@ impl fmt::Display for Note {
             Note::TakeOverAgain { attempts, reason } => {
                 write!(f, "taking the cell over once more, after {attempts} failed attempts: {reason}")
             }
-            Note::Recovering { reason } => write!(f, "reading back from the log what has become of a batch: {reason}"),
+            Note::Recovering { reason } => write!(f, "reading back from the log what stands in it: {reason}"),
             Note::Log { well: true } => f.write_str("the log answers again"),
             Note::Log { well: false } => {
                 f.write_str("the log does not answer in its usual time; loans are not renewed and no agent is given up until it does")

@@ -1,6 +1,6 @@
 //! What a machine collects while it handles one input: outputs in order, and the numbers of requests.
 
-use crate::message::{LinkEnd, LinkId, Out, Ticket};
+use crate::message::{Attempt, LinkEnd, LinkId, Out, Ticket};
 use crate::note::Note;
 use events_rule::Stream;
 use events_schema::Offset;
@@ -26,9 +26,9 @@ impl Outbox {
         std::mem::take(&mut self.outs)
     }
 
-    pub fn append(&mut self, stream: Stream, record: Vec<u8>) -> Ticket {
+    pub fn append(&mut self, stream: Stream, record: Vec<u8>, attempt: Attempt) -> Ticket {
         let ticket = self.ticket();
-        self.push(Out::Append { ticket, stream, record });
+        self.push(Out::Append { ticket, stream, record, attempt });
         ticket
     }
 

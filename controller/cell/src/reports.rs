@@ -4,7 +4,7 @@
 //! Bounded: what does not fit is left for the agent to say again. Next file: `intake.rs`, which takes them from the log.
 
 use crate::health::Health;
-use crate::message::{AppendFailure, Ticket};
+use crate::message::{AppendFailure, Attempt, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
 use events_rule::Stream;
@@ -40,6 +40,8 @@ struct Waiting {
     /// Something was left for the agent to say again.
     overflowed: bool,
     on_its_way: Option<Ticket>,
+    /// The append of the first one that failed.
+    failed: Option<Ticket>,
     again_ms: Option<u64>,
     backoff: Backoff,
 }
@@ -51,6 +53,7 @@ impl Waiting {
             newest: (0, 0),
             overflowed: false,
             on_its_way: None,
+            failed: None,
             again_ms: None,
             backoff: Backoff::new(PAUSE_MAX_MS),
         }
@@ -58,7 +61,8 @@ impl Waiting {
 
     fn begin(&mut self, now_ms: u64, health: &mut Health, out: &mut Outbox) -> Option<Ticket> {
         let record = self.records.front().filter(|_| self.on_its_way.is_none() && self.again_ms.is_none())?;
-        let ticket = out.append(Stream::Reports, to_bytes(record));
+        let attempt = self.failed.take().map_or(Attempt::First, Attempt::Again);
+        let ticket = out.append(Stream::Reports, to_bytes(record), attempt);
         health.append_begun(ticket, Stream::Reports, now_ms);
         self.on_its_way = Some(ticket);
         Some(ticket)
@@ -123,7 +127,7 @@ impl Reports {
             None => None,
             Some(AppendFailure::Unknown(_) | AppendFailure::Unavailable(_)) => {
                 let again_ms = now_ms + waiting.backoff.pause_ms();
-                waiting.again_ms = Some(again_ms);
+                (waiting.again_ms, waiting.failed) = (Some(again_ms), Some(ticket));
                 self.next_ms = Some(self.next_ms.map_or(again_ms, |next_ms| next_ms.min(again_ms)));
                 return Some(None);
             }

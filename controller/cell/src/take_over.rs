@@ -6,11 +6,11 @@
 
 use crate::end::{CellEnd, CellFailure};
 use crate::health::Health;
-use crate::message::{AppendFailure, CellConfig, ReadFailure, Ticket};
+use crate::message::{AppendFailure, Attempt, CellConfig, ReadFailure, Ticket};
 use crate::note::Note;
 use crate::outbox::{Backoff, Outbox};
-use controller_fold::{Fold, Positions};
-use events_rule::count::{UnreadableEvent, passes_over};
+use controller_fold::{Fold, FoldError, Positions};
+use events_rule::count::{UnreadableEvent, Words};
 use events_rule::{Record, Stream};
 use events_schema::batch::{EventRecord, InputStream, to_bytes};
 use events_schema::{Cell, Epoch, Offset};
@@ -34,11 +34,15 @@ pub(crate) struct TakeOver {
     stage: Stage,
     /// What was read so far. All of it stood in the log, so another attempt goes on behind it.
     fold: Box<Fold>,
+    /// What operators said of records that cannot be read, as far as that was looked for.
+    words: Words,
     /// When the stage's requests are made, again or for the first time.
     again_ms: Option<u64>,
     attempts: u32,
     attempts_max: Option<u32>,
     backoff: Backoff,
+    /// What the next claim is.
+    attempt: Attempt,
     short_looks: u32,
 }
 
@@ -53,7 +57,7 @@ enum Stage {
     /// Reads up to the claim.
     Reading { claim: Offset, read: Option<Ticket> },
     /// A record cannot be read: looks behind it for an operator's word that it is passed over, then goes on with the stage before.
-    Seeking { unreadable: UnreadableEvent, from: Offset, read: Option<Ticket>, before: Box<Stage> },
+    Seeking { unreadable: UnreadableEvent, read: Option<Ticket>, before: Box<Stage> },
     /// Asks where the inputs end.
     Ending { epoch: Epoch, ends: Ends },
 }
@@ -105,7 +109,17 @@ impl TakeOver {
 
     fn new(stage: Stage, fold: Fold, attempts_max: Option<u32>, at_ms: u64) -> Self {
         let (fold, backoff) = (Box::new(fold), Backoff::new(PAUSE_MAX_MS));
-        Self { stage, fold, again_ms: Some(at_ms), attempts: 0, attempts_max, backoff, short_looks: 0 }
+        Self {
+            stage,
+            fold,
+            words: Words::default(),
+            again_ms: Some(at_ms),
+            attempts: 0,
+            attempts_max,
+            backoff,
+            attempt: Attempt::First,
+            short_looks: 0,
+        }
     }
 
     /// When something is due.
@@ -126,15 +140,15 @@ impl TakeOver {
             Stage::Claiming(append) => {
                 let controller = around.config.name.clone();
                 let claim = EventRecord::Claim { controller, incarnation: around.config.incarnation };
-                let ticket = around.out.append(Stream::Events, to_bytes(&claim));
+                let ticket = around.out.append(Stream::Events, to_bytes(&claim), self.attempt);
                 around.health.append_begun(ticket, Stream::Events, around.now_ms);
                 *append = Some(ticket);
             }
             Stage::Checking(read) | Stage::Reading { read, .. } => {
                 *read = Some(around.out.read(Stream::Events, self.fold.known, PIECE_BYTES_MAX));
             }
-            Stage::Seeking { from, read, .. } => {
-                *read = Some(around.out.read(Stream::Events, *from, PIECE_BYTES_MAX));
+            Stage::Seeking { unreadable, read, .. } => {
+                *read = Some(around.out.read(Stream::Events, self.words.next(unreadable), PIECE_BYTES_MAX));
             }
             Stage::Ending { ends, .. } => {
                 let streams = InputStream::ALL.map(Stream::from);
@@ -152,6 +166,7 @@ impl TakeOver {
             return CellFailure::EventsShortened { end: offset, known: self.fold.known }.into();
         }
         self.stage = Stage::Reading { claim: offset, read: None };
+        self.attempt = Attempt::First;
         self.request(around)
     }
 
@@ -163,6 +178,7 @@ impl TakeOver {
             // A claim that may be there is claimed over, unless somebody else has claimed since.
             AppendFailure::Unknown(reason) | AppendFailure::Unavailable(reason) => {
                 self.stage = self.before_claim();
+                self.attempt = Attempt::Again(ticket);
                 self.fail(reason, around)
             }
             AppendFailure::TooLarge(reason) | AppendFailure::Stopped(reason) => CellFailure::Append { reason }.into(),
@@ -180,10 +196,18 @@ impl TakeOver {
             return Progress::Waiting;
         }
         for record in records.iter().take_while(|record| until.is_none_or(|claim| record.offset <= claim)) {
-            if let Err(unreadable) = self.fold.take(record) {
-                let (from, before) = (record.offset.next(), Box::new(self.stage.clone()));
-                self.stage = Stage::Seeking { unreadable, from, read: None, before };
-                return self.request(around);
+            match self.fold.take(record) {
+                Ok(_) => {}
+                Err(FoldError::Unreadable(unreadable)) => {
+                    let Some(word) = self.words.about(&unreadable).cloned() else {
+                        let before = Box::new(self.stage.clone());
+                        self.stage = Stage::Seeking { unreadable, read: None, before };
+                        return self.request(around);
+                    };
+                    self.fold.pass_over(word.offset);
+                    around.out.note(Note::PassedOver(word));
+                }
+                Err(FoldError::Contradicted(contradiction)) => return CellFailure::Contradicted(contradiction).into(),
             }
         }
         match until {
@@ -195,15 +219,15 @@ impl TakeOver {
 
     /// Some of what stands behind a record that cannot be read.
     fn sought(&mut self, records: &[Record], around: &mut Surroundings<'_>) -> Progress {
-        let Stage::Seeking { unreadable, from, before, .. } = &mut self.stage else { return Progress::Waiting };
-        if let Some(word) = records.iter().find_map(|record| passes_over(record, unreadable)) {
-            self.fold.pass_over(word.offset);
-            self.stage = before.as_ref().clone();
-            around.out.note(Note::PassedOver(word));
-            return self.request(around);
+        let Stage::Seeking { unreadable, before, .. } = &self.stage else { return Progress::Waiting };
+        if records.is_empty() {
+            return CellFailure::Unreadable(unreadable.clone()).into();
         }
-        let Some(last) = records.last() else { return CellFailure::Unreadable(unreadable.clone()).into() };
-        *from = last.offset.next();
+        records.iter().for_each(|record| self.words.meet(record));
+        if self.words.about(unreadable).is_some() {
+            // It meets the record again, and the word about it is known.
+            self.stage = before.as_ref().clone();
+        }
         self.request(around)
     }
 

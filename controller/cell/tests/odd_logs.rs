@@ -3,10 +3,12 @@
 
 mod support;
 
-use events_rule::Stream;
+use controller_cell::{Attempt, CellEnd, CellFailure};
+use controller_fold::Contradiction;
+use events_rule::{RECORD_LEN_MAX, Stream};
 use events_schema::batch::{Batch, EventRecord, PassOver, to_bytes};
 use events_schema::{Epoch, Offset, Sequence};
-use support::{LEASE_MS, WALL, World, has_dataset};
+use support::{Fault, LEASE_MS, WALL, World, has_dataset};
 
 /// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
 #[test]
@@ -84,6 +86,70 @@ fn a_record_that_no_ebb_wrote_is_passed_over_once_an_operator_said_so() {
     assert!(world.controllers[2].end.is_none() && has_dataset(state, "d1") && has_dataset(state, "d2"));
 }
 
+/// Found by review: who led ended on such a record, also if it was passed over already.
+#[test]
+fn who_leads_passes_over_what_an_operator_had_passed_over() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(500);
+    world.log.append(Stream::Events, b"hello".to_vec());
+    let offset = Offset(world.log.end(Stream::Events).0 - 1);
+    let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+    let word = EventRecord::PassOver(PassOver { offset, by, at: WALL, reason });
+    world.log.append(Stream::Events, to_bytes(&word));
+    world.pass(2_000);
+    world.log.register("d2");
+    world.pass(2_000);
+    assert_eq!(world.first().end, None);
+    assert!(has_dataset(world.first().state(), "d1") && has_dataset(world.first().state(), "d2"));
+
+    world.log.append(Stream::Events, b"hello".to_vec());
+    world.pass(2_000);
+    assert!(matches!(world.first().end, Some(CellEnd::Failed(CellFailure::Unreadable(_)))), "nobody spoke of this one");
+}
+
+/// Found by review: each of them was looked for through all that stands behind it.
+#[test]
+fn many_records_that_are_passed_over_cost_one_search() {
+    let mut world = World::led();
+    let many = 50;
+    let first = world.log.end(Stream::Events).0;
+    for _ in 0..many {
+        world.log.append(Stream::Events, b"hello".to_vec());
+    }
+    for offset in (first..first + many).map(Offset) {
+        let (by, reason) = ("ada".to_owned(), "a stray producer".to_owned());
+        let word = EventRecord::PassOver(PassOver { offset, by, at: WALL, reason });
+        world.log.append(Stream::Events, to_bytes(&word));
+    }
+    let before = world.log.reads[&Stream::Events];
+    world.start("b");
+    world.pass(5_000);
+    assert_eq!(world.controllers[1].end, None);
+    assert_eq!(world.controllers[1].committed.as_ref().map(|committed| committed.epoch), Some(Epoch(first + 2 * many)));
+    let reads = world.log.reads[&Stream::Events] - before;
+    assert!(u64::from(reads) < many, "{reads}");
+}
+
+/// Found by review: the word was called a record that cannot be read, and a word about the word was looked for.
+#[test]
+fn a_word_about_what_was_read_ends_a_controller_and_says_so() {
+    let mut world = World::led();
+    world.log.register("d1");
+    world.pass(500);
+    let offset = Offset(world.log.end(Stream::Events).0 - 1);
+    let (by, reason) = ("ada".to_owned(), "another build could not".to_owned());
+    let word = EventRecord::PassOver(PassOver { offset, by, at: WALL, reason });
+    world.log.append(Stream::Events, to_bytes(&word));
+    world.pass(2_000);
+    world.start("b");
+    world.pass(2_000);
+    let expected = CellFailure::Contradicted(Contradiction { word: offset.next(), offset });
+    for controller in &world.controllers {
+        assert_eq!(controller.end, Some(CellEnd::Failed(expected.clone())));
+    }
+}
+
 /// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.
 #[test]
 fn time_goes_on_from_a_log_that_is_ahead() {
@@ -111,4 +177,58 @@ fn time_goes_on_from_a_log_that_is_ahead() {
     let second = world.first().state().at();
     assert!(first >= ahead && first < ahead.plus_ms(2_000), "{first}");
     assert_eq!(second.since_ms(first), 1_010);
+}
+
+/// What was appended to a stream since this was asked last.
+fn attempts(world: &mut World, stream: Stream) -> Vec<Attempt> {
+    let appends = std::mem::take(&mut world.first().appends);
+    appends.into_iter().filter(|(_, of, _)| *of == stream).map(|(.., attempt)| attempt).collect()
+}
+
+/// Whoever measures took every append for a decision of its own.
+#[test]
+fn an_append_says_whether_it_is_new() {
+    let mut world = World::led();
+    assert_eq!(attempts(&mut world, Stream::Events), [Attempt::First], "the claim");
+    world.log.faults.extend([(Stream::Events, Fault::Unavailable); 2]);
+    world.log.register("d1");
+    world.pass(1_000);
+    let tickets: Vec<_> = world.first().appends.iter().map(|(ticket, ..)| *ticket).collect();
+    let again = [Attempt::Decided, Attempt::Again(tickets[0]), Attempt::Again(tickets[1])];
+    assert_eq!(attempts(&mut world, Stream::Events), again);
+    world.log.faults.push_back((Stream::Events, Fault::Lost));
+    world.log.register("d2");
+    world.pass(1_000);
+    let anew = [Attempt::Decided, Attempt::First, Attempt::Decided];
+    assert_eq!(
+        attempts(&mut world, Stream::Events),
+        anew,
+        "what became of it is unknown: claimed, and decided once more"
+    );
+    world.log.faults.extend([(Stream::Events, Fault::Lost); 2]);
+    world.log.register("d3");
+    world.pass(2_000);
+    let claims = attempts(&mut world, Stream::Events);
+    assert!(
+        matches!(claims[..], [Attempt::Decided, Attempt::First, Attempt::Again(_), Attempt::Decided]),
+        "{claims:?}"
+    );
+    world.log.faults.push_back((Stream::Reports, Fault::Unavailable));
+    world.agent(0, "s1", 7, 1);
+    assert!(matches!(attempts(&mut world, Stream::Reports)[..], [Attempt::First, Attempt::Again(_)]));
+}
+
+#[test]
+fn of_a_batch_in_parts_the_first_alone_was_decided_just_now() {
+    let mut world = World::led();
+    // What comes while an append is on its way is decided about together, and does not fit one record.
+    world.log.stalled = true;
+    world.log.register("first");
+    world.pass(100);
+    (0..32).for_each(|number| world.log.register_at(&format!("d{number}"), &"k".repeat(RECORD_LEN_MAX / 16)));
+    world.pass(100);
+    world.log.stalled = false;
+    world.pass(10);
+    let attempts = attempts(&mut world, Stream::Events);
+    assert_eq!(attempts[..4], [Attempt::First, Attempt::Decided, Attempt::Decided, Attempt::First], "{attempts:?}");
 }

@@ -1,7 +1,7 @@
 //! What always holds, as named functions of one job, slot, executor or fleet, and of a step from one state to the next.
 //!
-//! [`check`] and [`check_step`] look at everything, after every event of tests and of the simulator. [`check_changes`] looks only at
-//! what differs between two states and at what that is tied to: cheap enough to follow every batch in production. All hold between
+//! [`check`] and [`check_step`] look at everything, after every input of tests; [`check_batch`] after every batch of the simulator.
+//! [`check_changes`] looks only at what differs between two states and at what that is tied to: cheap enough to follow every batch in production. All hold between
 //! inputs, not between the facts of one input.
 //!
 //! None of them knows how long a report may take. That a reclaimed slot really becomes free in time is for whoever watches clocks:
@@ -57,6 +57,9 @@ const STEP_OF_JOB: [Step<JobId>; 2] = [
 
 const STEP_OF_SLOT: [Step<SlotId>; 1] = [("a slot is free only when its agent says so", freed_by_its_agent)];
 
+/// Where several inputs may lie between the two states.
+const BATCH_OF_SLOT: [Step<SlotId>; 1] = [(STEP_OF_SLOT[0].0, freed_while_its_agent_was_away)];
+
 const STEP_OF_EXECUTOR: [Step<ExecutorId>; 1] = [("an executor's number is never used again", numbers_are_not_reused)];
 
 /// The names of all invariants, once each.
@@ -82,12 +85,22 @@ pub fn check(state: &State) -> Vec<Violation> {
     found.violations
 }
 
-/// All invariants of a step; empty when they hold.
+/// All invariants of a step, which one input made; empty when they hold.
 #[must_use]
 pub fn check_step(before: &State, after: &State) -> Vec<Violation> {
+    steps(before, after, &STEP_OF_SLOT)
+}
+
+/// All invariants of a batch, in which several inputs may have been taken; empty when they hold.
+#[must_use]
+pub fn check_batch(before: &State, after: &State) -> Vec<Violation> {
+    steps(before, after, &BATCH_OF_SLOT)
+}
+
+fn steps(before: &State, after: &State, of_slot: &[Step<SlotId>]) -> Vec<Violation> {
     let mut found = Found::default();
     before.jobs().for_each(|(id, _)| found.step(&STEP_OF_JOB, before, after, id));
-    before.slots().for_each(|(id, _)| found.step(&STEP_OF_SLOT, before, after, id));
+    before.slots().for_each(|(id, _)| found.step(of_slot, before, after, id));
     after.executors().for_each(|(id, _)| found.step(&STEP_OF_EXECUTOR, before, after, id));
     found.violations
 }
@@ -103,7 +116,7 @@ pub fn check_changes(before: &State, after: &State) -> Vec<Violation> {
         after.job(id).into_iter().for_each(|job| found.of(&OF_JOB, after, id, job));
     }
     for id in &touched.slots {
-        found.step(&STEP_OF_SLOT, before, after, id);
+        found.step(&BATCH_OF_SLOT, before, after, id);
         after.slot(id).into_iter().for_each(|slot| found.of(&OF_SLOT, after, id, slot));
     }
     for id in &touched.executors {
@@ -358,9 +371,15 @@ fn generation_never_goes_back(before: &State, after: &State, id: &JobId, broken:
 
 fn freed_by_its_agent(before: &State, after: &State, id: &SlotId, broken: &mut Vec<String>) {
     let free = |state: &State| state.slot(id).is_none_or(|slot| slot.state == SlotState::Unoffered);
-    // Between the two states there may be several facts: a slot that was handed back, and then its agent was given up.
-    if !free(before) && free(after) && is_away(before, id) && is_away(after, id) {
+    if !free(before) && free(after) && is_away(after, id) {
         broken.push(format!("{id} was {:?}; its server is away", before.slot(id)));
+    }
+}
+
+/// A slot that was handed back, and then its agent was given up, breaks nothing.
+fn freed_while_its_agent_was_away(before: &State, after: &State, id: &SlotId, broken: &mut Vec<String>) {
+    if is_away(before, id) {
+        freed_by_its_agent(before, after, id, broken);
     }
 }
 

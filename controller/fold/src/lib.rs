@@ -6,7 +6,7 @@
 use controller_core::State;
 use events_rule::Record;
 use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, read_event};
-use events_schema::batch::{Batch, DecodeError, EventRecord, InputStream, PassOver};
+use events_schema::batch::{Batch, EventRecord, InputStream, PassOver};
 use events_schema::{Cell, Epoch, Offset, TimeMs};
 use std::collections::BTreeSet;
 
@@ -89,6 +89,31 @@ pub enum Folded {
     PassesOver(PassOver),
 }
 
+/// Why a record of `events` cannot be folded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FoldError {
+    /// It cannot be read. Stop, unless a word behind it has it passed over: then go on with [`Fold::pass_over`].
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableEvent),
+    /// Another one of which it speaks is in this state. Stop.
+    #[error(transparent)]
+    Contradicted(#[from] Contradiction),
+}
+
+/// An operator had a record passed over whose facts are in this state. Whoever could not read it went on without them, so no state with them
+/// is right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the record at offset {word} of `events` has the one at offset {offset} passed over, which was read here. If that one was damaged after it \
+     was read, start this process again; if the same is said then, this build can read what another could not: start that other build"
+)]
+pub struct Contradiction {
+    /// Where the word stands.
+    pub word: Offset,
+    /// What it is about.
+    pub offset: Offset,
+}
+
 impl Fold {
     /// Of an empty log.
     #[must_use]
@@ -112,7 +137,7 @@ impl Fold {
     }
 
     /// Takes the next record of `events`.
-    pub fn take(&mut self, record: &Record) -> Result<Folded, UnreadableEvent> {
+    pub fn take(&mut self, record: &Record) -> Result<Folded, FoldError> {
         let (offset, event) = (record.offset, read_event(record)?);
         if let EventRecord::Claim { controller, incarnation } = &event {
             self.installation.get_or_insert(*incarnation);
@@ -122,12 +147,7 @@ impl Fold {
             && word.offset < offset
             && !self.passed_over.contains(&word.offset)
         {
-            // Whoever could not read it went on without its facts, so no state with them is right.
-            let passed_over = word.offset;
-            let text = format!(
-                "it has the record at offset {passed_over} passed over, which this build can read: start the one that could not"
-            );
-            return Err(UnreadableEvent { offset, source: DecodeError(text) });
+            return Err(Contradiction { word: offset, offset: word.offset }.into());
         }
         self.known = offset.next();
         Ok(match self.counter.offer(offset, event) {
@@ -181,6 +201,6 @@ mod tests {
         newer.take(&record(0, &claim)).unwrap();
         newer.take(&record(1, &claim)).unwrap();
         let error = newer.take(&record(2, &word)).unwrap_err();
-        assert!(error.offset == Offset(2) && error.source.to_string().contains("offset 1 passed over"), "{error:?}");
+        assert_eq!(error, Contradiction { word: Offset(2), offset: Offset(1) }.into());
     }
 }

@@ -84,10 +84,16 @@ impl CellSecret {
     }
 
     fn fill_in(&self, order: &mut ExecutorOrder) {
-        let job = &order.executor.job;
-        order.job.key = self.job_key(job);
-        order.job.writer = order.job.proposal.as_ref().map(|proposal| self.writer(job, proposal.generation));
-        order.job.link_keys = self.link_keys(&order.executor, order.job.proposal.as_ref());
+        let (executor, job) = (&order.executor, &mut order.job);
+        job.key = self.job_key(&executor.job);
+        job.writer = self.writer_of(executor, job.proposal.as_ref());
+        job.link_keys = self.link_keys(executor, job.proposal.as_ref());
+    }
+
+    /// The token of a proposed generation, for its members. Who is left out is told so by the proposal, and has nothing to name there.
+    fn writer_of(&self, executor: &ExecutorId, proposal: Option<&Proposal>) -> Option<WriterToken> {
+        let joined = proposal.filter(|proposal| proposal.members.iter().any(|member| member.executor == *executor))?;
+        Some(self.writer(&executor.job, joined.generation))
     }
 
     /// An executor gets the keys of its own links, to those that it is to come together with.
@@ -289,6 +295,17 @@ mod tests {
     use events_schema::fact::{Entry, Member};
     use events_schema::{Digest, Step, TimeMs, TraceContext};
 
+    fn proposal(job: &JobId, members: &[u32]) -> Proposal {
+        let member = |number: &u32| Member {
+            executor: ExecutorId { job: job.clone(), number: *number },
+            address: String::new(),
+            ranks: Vec::new(),
+        };
+        let members: Vec<Member> = members.iter().map(member).collect();
+        let leader = members[0].executor.clone();
+        Proposal { generation: Generation(1), entry: Entry::Fresh, members, leader, deadline: TimeMs(0) }
+    }
+
     #[test]
     fn keys_differ_by_job_and_by_cell_and_come_again() {
         let (one, other) = (CellSecret::generate().unwrap(), CellSecret::generate().unwrap());
@@ -335,14 +352,7 @@ mod tests {
     #[test]
     fn a_link_has_a_key_that_only_its_two_ends_are_given() {
         let (cell, job) = (CellSecret::generate().unwrap(), JobId::parse("job-a").unwrap());
-        let members = [3u32, 4, 9].map(|number| Member {
-            executor: ExecutorId { job: job.clone(), number },
-            address: String::new(),
-            ranks: Vec::new(),
-        });
-        let (leader, entry) = (members[0].executor.clone(), Entry::Fresh);
-        let proposal =
-            Proposal { generation: Generation(1), entry, members: members.into(), leader, deadline: TimeMs(0) };
+        let proposal = proposal(&job, &[3, 4, 9]);
         let keys = |number| -> BTreeMap<u32, [u8; 32]> {
             let keys = cell.link_keys(&ExecutorId { job: job.clone(), number }, Some(&proposal));
             keys.into_iter().map(|link| (link.peer, link.key)).collect()
@@ -354,5 +364,16 @@ mod tests {
         assert!(!known_to_three.contains(&four[&9]), "it cannot speak for one of the others to the other");
         assert_ne!(cell.link_key(&JobId::parse("job-b").unwrap(), 3, 4), three[&4]);
         assert!(cell.link_keys(&ExecutorId { job, number: 3 }, None).is_empty());
+    }
+
+    /// Found by review: a member that was left out could name what counts for the generation that goes on without it.
+    #[test]
+    fn only_the_proposed_members_are_given_a_generation_s_token() {
+        let (cell, job) = (CellSecret::generate().unwrap(), JobId::parse("job-a").unwrap());
+        let proposal = proposal(&job, &[3, 4]);
+        let given = |number, proposal| cell.writer_of(&ExecutorId { job: job.clone(), number }, proposal);
+        let issued = Some(cell.writer(&job, proposal.generation));
+        assert_eq!([3, 4, 9].map(|number| given(number, Some(&proposal))), [issued, issued, None]);
+        assert_eq!(given(3, None), None);
     }
 }

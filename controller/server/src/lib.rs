@@ -8,6 +8,7 @@
 //! on a job's path: `workers/agent/src/lib.rs`.
 
 mod agents;
+mod appends;
 mod failure;
 mod hands;
 mod meters;

@@ -1,16 +1,19 @@
 //! What a controller counts and measures, for whoever watches it. Everything follows from what passes the loop anyway: facts, progress, answers
 //! of the log; and states are counted when somebody asks. Labels are of bounded sets; no id is one.
 
-use controller_cell::{Committed, Note, Ticket};
+use crate::appends::Appends;
+use controller_cell::{AppendFailure, Attempt, Committed, Note, Ticket};
+use controller_core::invariants::names;
 use ebb_telemetry::KeyValue;
-use ebb_telemetry::metrics::{Counter, Gauge, Histogram, counter, meter, seconds};
+use ebb_telemetry::metrics::{Counter, Histogram, counter, meter, seconds};
 use events_rule::Stream;
 use events_schema::batch::{Batch, InputStream};
 use events_schema::fact::{Fact, LossNotice, ReclaimCause};
 use events_schema::job::ModelSpec;
 use events_schema::orders::Telemetry;
-use events_schema::{Generation, JobId, Offset, SlotId};
-use std::collections::BTreeMap;
+use events_schema::{FleetId, Generation, JobId, Offset, SlotId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -23,7 +26,6 @@ const FLEETS_MAX: usize = 100;
 pub(crate) struct Meters {
     decision: Histogram<f64>,
     append: Histogram<f64>,
-    lag: Gauge<u64>,
     returned: Histogram<f64>,
     scaled: Histogram<f64>,
     pause: Histogram<f64>,
@@ -39,8 +41,9 @@ pub(crate) struct Meters {
     plans_failed: Counter<u64>,
     invariants: Counter<u64>,
     committed: watch::Receiver<Option<Committed>>,
-    appends: BTreeMap<Ticket, (Stream, Instant)>,
+    appends: Appends,
     looks: BTreeMap<Ticket, Stream>,
+    lag: Lag,
     reclaimed: BTreeMap<SlotId, ReclaimCause>,
     progress: BTreeMap<JobId, (Generation, u64)>,
     broken: BTreeMap<&'static str, u64>,
@@ -53,11 +56,6 @@ impl Meters {
         let meters = Self {
             decision: seconds("ebb.decision", "Time to decide about one batch of inputs"),
             append: seconds("ebb.append", "Time until the log acknowledged a record, by stream"),
-            lag: meter()
-                .u64_gauge("ebb.log.lag")
-                .with_unit("{record}")
-                .with_description("Records of a stream that are not taken yet")
-                .build(),
             returned: seconds("ebb.slot.return", "Time from a reclaim to the free slot, by the way it was asked for"),
             scaled: seconds("ebb.job.scale", "Time from a plan until its job trains at the new size"),
             pause: seconds("ebb.job.pause", "What the first step at a new size took longer than one before"),
@@ -80,35 +78,45 @@ impl Meters {
             plans_failed: counter("ebb.plans.failed", "Panics of the policy"),
             invariants: counter("ebb.invariants.broken", "What always holds and did not, by name: a defect of Ebb"),
             committed,
-            appends: BTreeMap::new(),
+            appends: Appends::default(),
             looks: BTreeMap::new(),
+            lag: Lag::default(),
             reclaimed: BTreeMap::new(),
             progress: BTreeMap::new(),
             broken: BTreeMap::new(),
         };
+        meters.lag.observe();
         // What never happened is a zero: to Prometheus a series that begins with one has not grown.
         meters.plans_failed.add(0, &[]);
         meters.data_wait.add(0.0, &[]);
         for counter in [&meters.restarts, &meters.stalls, &meters.steps] {
             counter.add(0, &[]);
         }
+        names().for_each(|name| meters.invariants.add(0, &[KeyValue::new("invariant", name)]));
         InputStream::ALL.iter().for_each(|stream| meters.refused.add(0, &[KeyValue::new("stream", stream.name())]));
         meters
     }
 
-    /// A record is being appended; one of `events` was decided in this time.
-    pub fn asked(&mut self, ticket: Ticket, stream: Stream, took: Duration) {
-        if stream == Stream::Events {
-            self.decision.record(took.as_secs_f64(), &[]);
-        }
-        self.appends.insert(ticket, (stream, Instant::now()));
+    /// A batch was decided in this time.
+    pub fn decided(&self, took: Duration) {
+        self.decision.record(took.as_secs_f64(), &[]);
     }
 
-    /// An append is answered; only what was acknowledged is measured.
-    pub fn answered(&mut self, ticket: Ticket, acknowledged: bool) {
-        if let Some((stream, since)) = self.appends.remove(&ticket).filter(|_| acknowledged) {
-            self.append.record(since.elapsed().as_secs_f64(), &[KeyValue::new("stream", stream.name())]);
+    /// A record goes to the log.
+    pub fn asked(&mut self, ticket: Ticket, stream: Stream, attempt: Attempt) {
+        self.appends.asked(ticket, stream, attempt, Instant::now());
+    }
+
+    /// The log has it.
+    pub fn acknowledged(&mut self, ticket: Ticket) {
+        if let Some((stream, took)) = self.appends.acknowledged(ticket, Instant::now()) {
+            self.append.record(took.as_secs_f64(), &[KeyValue::new("stream", stream.name())]);
         }
+    }
+
+    /// It may not have it.
+    pub fn failed(&mut self, ticket: Ticket, failure: &AppendFailure) {
+        self.appends.failed(ticket, failure);
     }
 
     /// Somebody asks where a stream ends.
@@ -118,8 +126,8 @@ impl Meters {
         self.looks.insert(ticket, stream);
     }
 
-    /// It ends here.
-    pub fn ends(&mut self, ticket: Ticket, end: Offset) {
+    /// It ends here, or the log does not say where.
+    pub fn ends(&mut self, ticket: Ticket, end: Option<Offset>) {
         let Some(stream) = self.looks.remove(&ticket) else { return };
         let taken = self.committed.borrow().as_ref().map(|committed| match stream {
             Stream::Commands => committed.inputs.of(InputStream::Commands),
@@ -127,9 +135,7 @@ impl Meters {
             Stream::Reports => committed.inputs.of(InputStream::Reports),
             Stream::Events | Stream::Public => committed.position,
         });
-        if let Some(taken) = taken {
-            self.lag.record(end.0.saturating_sub(taken.0), &[KeyValue::new("stream", stream.name())]);
-        }
+        self.lag.set(stream, end.zip(taken).map(|(end, taken)| end.0.saturating_sub(taken.0)));
     }
 
     /// A batch counts.
@@ -230,6 +236,42 @@ fn family(model: &ModelSpec) -> &'static str {
     }
 }
 
+/// Records of each stream that are not taken yet, as far as that is known: of a log that does not answer nothing is, and the last word would
+/// look like the present one.
+#[derive(Debug, Clone, Default)]
+struct Lag(Arc<Mutex<BTreeMap<Stream, u64>>>);
+
+impl Lag {
+    fn set(&self, stream: Stream, records: Option<u64>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match records {
+            Some(records) => drop(known.insert(stream, records)),
+            None => drop(known.remove(&stream)),
+        }
+    }
+
+    fn known(&self) -> BTreeMap<Stream, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn observe(&self) {
+        let lag = self.clone();
+        // The provider keeps what was built.
+        let _ = meter()
+            .u64_observable_gauge("ebb.log.lag")
+            .with_unit("{record}")
+            .with_description(
+                "Records of a stream that are not taken yet; none while the log does not say where it ends",
+            )
+            .with_callback(move |observer| {
+                lag.known().into_iter().for_each(|(stream, records)| {
+                    observer.observe(records, &[KeyValue::new("stream", stream.name())]);
+                });
+            })
+            .build();
+    }
+}
+
 /// What is counted when somebody asks: states of jobs, slots and agents, and the loss that running jobs are at.
 fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::TelemetryBoard) {
     let gauge = |name: &'static str, what: &'static str, count: fn(&Committed) -> Counts| {
@@ -239,11 +281,7 @@ fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::Telemet
             .with_description(what)
             .with_callback(move |observer| {
                 let committed = committed.borrow().clone();
-                for (labels, value) in committed.iter().flat_map(count) {
-                    let labels: Vec<KeyValue> =
-                        labels.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
-                    observer.observe(value, &labels);
-                }
+                committed.iter().flat_map(count).for_each(|(labels, value)| observer.observe(value, &labels));
             })
             .build()
     };
@@ -274,54 +312,109 @@ fn observe(committed: &watch::Receiver<Option<Committed>>, board: crate::Telemet
 }
 
 /// Values with their labels.
-type Counts = BTreeMap<Vec<(&'static str, String)>, u64>;
+type Counts = Vec<(Vec<KeyValue>, u64)>;
+
+/// A phase or a state without jobs or slots is a zero, not a gap.
+const PHASES: [&str; 8] =
+    ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"];
+const SLOT_STATES: [&str; 4] = ["unoffered", "offered", "borrowed", "reclaimed"];
 
 fn jobs(committed: &Committed) -> Counts {
-    let mut counts = Counts::new();
-    // A phase without jobs is a zero, not a gap.
-    for phase in ["queued", "starting", "running", "suspending", "suspended", "finished", "failed", "cancelled"] {
-        counts.insert(vec![("phase", phase.to_owned())], 0);
-    }
+    let mut counts = BTreeMap::from(PHASES.map(|phase| (phase, 0)));
+    // Those that ended are among them, all of them: no text is made for each.
     for (_, job) in committed.state.jobs() {
-        *counts.entry(vec![("phase", job.phase.name().to_owned())]).or_default() += 1;
+        *counts.entry(job.phase.name()).or_default() += 1;
     }
-    counts
+    counts.into_iter().map(|(phase, count)| (vec![KeyValue::new("phase", phase)], count)).collect()
 }
 
 fn slots(committed: &Committed) -> Counts {
-    let mut counts = Counts::new();
-    let label = fleet_labels(committed);
+    let labelled = labelled_fleets(committed);
+    let mut counts: BTreeMap<(&str, &'static str), u64> =
+        labelled.iter().flat_map(|fleet| SLOT_STATES.map(|state| ((*fleet, state), 0))).collect();
     for (_, slot) in committed.state.slots() {
-        let fleet = slot
-            .fleet
-            .as_ref()
-            .map_or("none", |fleet| if label.contains(&fleet.as_str()) { fleet.as_str() } else { "other" });
-        let state = slot.state.name();
-        *counts.entry(vec![("fleet", fleet.to_owned()), ("state", state.to_owned())]).or_default() += 1;
+        let fleet = slot.fleet.as_ref().map_or("none", |fleet| label(fleet, &labelled));
+        *counts.entry((fleet, slot.state.name())).or_default() += 1;
     }
-    counts
+    let labels = |(fleet, state): (&str, &'static str)| {
+        vec![KeyValue::new("fleet", fleet.to_owned()), KeyValue::new("state", state)]
+    };
+    counts.into_iter().map(|(key, count)| (labels(key), count)).collect()
 }
 
-fn fleet_labels(committed: &Committed) -> Vec<&str> {
+fn labelled_fleets(committed: &Committed) -> BTreeSet<&str> {
     committed.state.fleets().take(FLEETS_MAX).map(|(fleet, _)| fleet.as_str()).collect()
+}
+
+fn label<'a>(fleet: &'a FleetId, labelled: &BTreeSet<&str>) -> &'a str {
+    if labelled.contains(fleet.as_str()) { fleet.as_str() } else { "other" }
 }
 
 fn agents(committed: &Committed) -> Counts {
     let heard = committed.state.servers().filter(|(_, server)| server.connected).count() as u64;
     let known = committed.state.servers().count() as u64;
-    Counts::from([(vec![("state", "heard".to_owned())], heard), (vec![("state", "lost".to_owned())], known - heard)])
+    let state = |state: &'static str, count| (vec![KeyValue::new("state", state)], count);
+    vec![state("heard", heard), state("lost", known - heard)]
 }
 
 fn executors(committed: &Committed) -> Counts {
-    Counts::from([(Vec::new(), committed.state.executors().count() as u64)])
+    vec![(Vec::new(), committed.state.executors().count() as u64)]
 }
 
 fn needed(committed: &Committed) -> Counts {
-    let mut counts = Counts::new();
-    let label = fleet_labels(committed);
+    let labelled = labelled_fleets(committed);
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (id, fleet) in committed.state.fleets() {
-        let name = if label.contains(&id.as_str()) { id.as_str() } else { "other" };
-        *counts.entry(vec![("fleet", name.to_owned())]).or_default() += u64::from(fleet.needed);
+        *counts.entry(label(id, &labelled)).or_default() += u64::from(fleet.needed);
     }
-    counts
+    counts.into_iter().map(|(fleet, count)| (vec![KeyValue::new("fleet", fleet.to_owned())], count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use controller_cell::Positions;
+    use controller_core::State;
+    use events_schema::command::OfferMode;
+    use events_schema::{Cell, Epoch, TimeMs};
+
+    fn committed(facts: &[Fact]) -> Committed {
+        let mut state = State::new(Cell(0));
+        facts.iter().for_each(|fact| state.apply(TimeMs(1), fact));
+        Committed { state, epoch: Epoch(0), position: Offset(0), inputs: Positions::default() }
+    }
+
+    fn fleet(name: &str, slot: &str) -> Fact {
+        let (fleet, slots) = (FleetId::parse(name).unwrap(), vec![slot.parse().unwrap()]);
+        Fact::FleetDeclared { fleet, slots, offers: OfferMode::ByDemand, reclaim_deadline_ms: 1 }
+    }
+
+    fn shown(counts: Counts) -> BTreeMap<String, u64> {
+        let labels = |labels: Vec<KeyValue>| labels.iter().map(|l| format!("{}={} ", l.key, l.value)).collect();
+        counts.into_iter().map(|(of, count)| (labels(of), count)).collect()
+    }
+
+    /// A state that the last slot has left was a gap in its series: to whoever draws it, the slot was still there.
+    #[test]
+    fn a_fleet_has_a_number_for_every_state() {
+        let counts = shown(slots(&committed(&[fleet("local", "s1/0")])));
+        let of = |state: &str| counts.get(&format!("fleet=local state={state} ")).copied();
+        assert_eq!(SLOT_STATES.map(of), [Some(1), Some(0), Some(0), Some(0)], "{counts:?}");
+    }
+
+    #[test]
+    fn fleets_beyond_those_with_a_label_are_one() {
+        let facts: Vec<Fact> =
+            (0..FLEETS_MAX + 2).map(|number| fleet(&format!("f{number:03}"), &format!("s{number}/0"))).collect();
+        let counts = shown(slots(&committed(&facts)));
+        assert_eq!(counts["fleet=other state=unoffered "], 2, "{counts:?}");
+        assert_eq!(counts.len(), FLEETS_MAX * SLOT_STATES.len() + 1);
+        assert_eq!(shown(needed(&committed(&facts))).len(), FLEETS_MAX + 1);
+    }
+
+    #[test]
+    fn a_phase_without_jobs_is_a_zero() {
+        assert!(shown(jobs(&committed(&[]))).into_values().eq([0; PHASES.len()]));
+    }
 }

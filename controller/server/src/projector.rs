@@ -4,9 +4,9 @@
 //! What is said of a fact is decided in `events/public`, which batches count in `events/rule`.
 
 use controller_cell::Committed;
-use events_log::{EventLog, PublicMessage, PublicTopic, Stream, passed_over};
+use events_log::{EventLog, PublicMessage, PublicTopic, ReadError, Stream, passed_over};
 use events_public::{CloudEvent, FactPosition, PublicEvent};
-use events_rule::count::{Counter, UnreadableEvent, Verdict, read_event};
+use events_rule::count::{Counter, UnreadableEvent, Verdict, Words, read_event};
 use events_schema::batch::{Batch, EventRecord, from_bytes};
 use events_schema::fact::Fact;
 use events_schema::trace::cause_of;
@@ -60,7 +60,7 @@ impl Projector {
     async fn go_on(&self) -> Result<Infallible, UnreadableEvent> {
         let newest = again(|| self.topic.newest(self.cell)).await;
         let mut after = newest.and_then(|id| id.parse().ok());
-        let (mut counter, mut next, mut installation) = (Counter::new(), Offset(0), None);
+        let (mut counter, mut words, mut next, mut installation) = (Counter::new(), Words::default(), Offset(0), None);
         loop {
             let records = again(|| self.log.read(Stream::Events, self.cell, next, READ_BYTES_MAX)).await;
             if records.is_empty() {
@@ -76,10 +76,8 @@ impl Projector {
                 }
                 let event = match read_event(&record) {
                     Ok(event) => event,
-                    Err(unreadable) => match again(|| passed_over(self.log.as_ref(), self.cell, &unreadable)).await {
-                        Some(_) => continue,
-                        None => return Err(unreadable),
-                    },
+                    Err(unreadable) if self.is_passed_over(&mut words, &unreadable).await => continue,
+                    Err(unreadable) => return Err(unreadable),
                 };
                 if let Verdict::Counts(batch) = counter.offer(record.offset, event) {
                     let events = events_of(installation.unwrap_or(0), self.cell, record.offset, &batch, after);
@@ -88,6 +86,19 @@ impl Projector {
                 }
             }
         }
+    }
+
+    /// Whether an operator had a record passed over.
+    async fn is_passed_over(&self, words: &mut Words, unreadable: &UnreadableEvent) -> bool {
+        let known = &*words;
+        let seek = || async {
+            let mut met = known.clone();
+            let word = passed_over(self.log.as_ref(), self.cell, &mut met, unreadable).await?;
+            Ok::<_, ReadError>((word.is_some(), met))
+        };
+        let (passed_over, met) = again(seek).await;
+        *words = met;
+        passed_over
     }
 
     /// Publishes events in order. If one of a chunk did not arrive, the whole chunk goes out again, so that each stands behind those before it.

@@ -1,7 +1,7 @@
 //! The one loop of a cell: gives the machine what happens, one input at a time, and does what it says. It never waits for the
 //! log, an agent or the store itself; all of them answer by inputs.
 //!
-//! Nothing here decides. Next files: `hands.rs` (log and store), `agents.rs` (streams), `meters.rs` and `traces.rs` (what others may see of it).
+//! Nothing here decides. Next files: `hands.rs` (log and store), `agents.rs` (streams), `meters.rs`, `appends.rs` and `traces.rs` (what others may see of it).
 
 use crate::agents::{CellSecret, Streams};
 use crate::failure::ControllerEnd;
@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::meters::Meters;
 use crate::telemetry::TelemetryBoard;
 use crate::traces::Traces;
-use controller_cell::{CellEnd, CellMachine, Committed, In, Note, Out, Urgency};
+use controller_cell::{Attempt, CellEnd, CellMachine, Committed, In, Note, Out, Urgency};
 use controller_link::AgentConnection;
 use events_log::{EventLog, Stream};
 use events_schema::Cell;
@@ -102,10 +102,15 @@ impl Driver {
         let outs = self.machine.handle(now_ms, input);
         let took = asked.elapsed();
         for out in outs {
-            if let Out::Append { ticket, stream, .. } = &out {
-                self.meters.asked(*ticket, *stream, took);
-                if *stream == Stream::Events {
-                    self.traces.asked(*ticket, begun);
+            if let Out::Append { ticket, stream, attempt, .. } = &out {
+                self.meters.asked(*ticket, *stream, *attempt);
+                match attempt {
+                    Attempt::Decided => {
+                        self.meters.decided(took);
+                        self.traces.decided(*ticket, begun);
+                    }
+                    Attempt::First | Attempt::Again(_) if *stream == Stream::Events => self.traces.asked(*ticket),
+                    Attempt::First | Attempt::Again(_) => {}
                 }
             }
             self.perform(out)?;
@@ -117,18 +122,19 @@ impl Driver {
     fn measure(&mut self, input: &In) {
         match input {
             In::Appended { ticket, .. } => {
-                self.meters.answered(*ticket, true);
+                self.meters.acknowledged(*ticket);
                 self.traces.appended(*ticket);
             }
-            In::AppendFailed { ticket, .. } => self.meters.answered(*ticket, false),
-            In::End { ticket, end } => self.meters.ends(*ticket, *end),
+            In::AppendFailed { ticket, failure } => self.meters.failed(*ticket, failure),
+            In::End { ticket, end } => self.meters.ends(*ticket, Some(*end)),
+            In::EndFailed { ticket, .. } => self.meters.ends(*ticket, None),
             _ => {}
         }
     }
 
     fn perform(&mut self, out: Out) -> ControlFlow<ControllerEnd> {
         match out {
-            Out::Append { ticket, stream, record } => self.hands.append(ticket, stream, record),
+            Out::Append { ticket, stream, record, .. } => self.hands.append(ticket, stream, record),
             Out::Read { ticket, stream, from, bytes_max } => self.hands.read(ticket, stream, from, bytes_max, false),
             Out::Follow { ticket, stream, from, bytes_max } => self.hands.read(ticket, stream, from, bytes_max, true),
             Out::AskEnd { ticket, stream } => {
@@ -150,6 +156,7 @@ impl Driver {
             Out::StandDown(end) => return ControlFlow::Break(controller_end(end)),
             Out::Note(note) => {
                 self.meters.noted(&note);
+                self.traces.noted(&note);
                 write_down(&note);
             }
             Out::WakeAt(ms) => self.wake_at = Some(self.begun + Duration::from_millis(ms)),

@@ -4,7 +4,7 @@
 //!
 //! While nothing is exported no input carries a trace, and all of this is a look at an empty list.
 
-use controller_cell::Ticket;
+use controller_cell::{Note, Ticket};
 use ebb_telemetry::{HopKind, NewHop};
 use events_schema::batch::Batch;
 use events_schema::fact::Fact;
@@ -33,6 +33,7 @@ pub(crate) struct Traces {
 /// A batch on its way into the log.
 #[derive(Debug)]
 struct Deciding {
+    /// Of the last attempt at its last record.
     ticket: Ticket,
     begun: SystemTime,
     asked: SystemTime,
@@ -45,9 +46,23 @@ impl Traces {
         ebb_telemetry::is_on().then(SystemTime::now)
     }
 
-    /// A batch was decided from `begun` until now, and is being appended.
-    pub fn asked(&mut self, ticket: Ticket, begun: Option<SystemTime>) {
+    /// A batch was decided from `begun` until now, and goes to the log.
+    pub fn decided(&mut self, ticket: Ticket, begun: Option<SystemTime>) {
         self.deciding = begun.map(|begun| Deciding { ticket, begun, asked: SystemTime::now(), appended: None });
+    }
+
+    /// It goes there once more, or one more of its records does.
+    pub fn asked(&mut self, ticket: Ticket) {
+        if let Some(deciding) = &mut self.deciding {
+            (deciding.ticket, deciding.appended) = (ticket, None);
+        }
+    }
+
+    /// The machine says something to people: it may have dropped what was on its way.
+    pub fn noted(&mut self, note: &Note) {
+        if matches!(note, Note::Recovering { .. } | Note::BatchTooLarge { .. }) {
+            self.deciding = None;
+        }
     }
 
     /// An append is answered.
@@ -180,6 +195,22 @@ mod tests {
         assert_eq!(["job-a", "job-b", "job-c"].map(|job| known(&traces, job)), [Some(trace(1)), Some(trace(2)), None]);
         traces.counted(&batch(&["job-a"], Vec::new()));
         assert_eq!(["job-a", "job-b"].map(|job| known(&traces, job)), [None, Some(trace(2))], "a tick decided about a");
+    }
+
+    /// A span began at the last repetition, and hid the outage that it was to show.
+    #[test]
+    fn a_decision_that_is_appended_again_began_when_it_was_taken() {
+        let (mut traces, begun) = (Traces::default(), SystemTime::UNIX_EPOCH);
+        traces.decided(Ticket(1), Some(begun));
+        let asked = traces.deciding.as_ref().unwrap().asked;
+        traces.asked(Ticket(2));
+        traces.appended(Ticket(1));
+        assert!(traces.deciding.as_ref().unwrap().appended.is_none(), "an answer that is too late");
+        traces.appended(Ticket(2));
+        let deciding = traces.deciding.as_ref().unwrap();
+        assert!(deciding.begun == begun && deciding.asked == asked && deciding.appended.is_some());
+        traces.noted(&Note::Recovering { reason: "planned".to_owned() });
+        assert!(traces.deciding.is_none(), "the decision was dropped");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use events_schema::batch::{Batch, DecodeError, EventRecord, Part, PassOver, Take
 use events_schema::fact::Fact;
 use events_schema::{Epoch, Offset, Sequence};
 use minicbor::Encode;
+use std::collections::BTreeMap;
 
 /// Most parts of a batch: 1,024 records of 8 MiB are far beyond any batch; a larger number is damage.
 pub const PARTS_MAX: u32 = 1_024;
@@ -124,15 +125,35 @@ pub fn read_event(record: &Record) -> Result<EventRecord, UnreadableEvent> {
     from_bytes(&record.bytes).map_err(|source| UnreadableEvent { offset, source })
 }
 
-/// What an operator says, in this record, of one before it that cannot be read: that it is passed over. A reader that meets such a record
-/// looks for this behind it, and stops at it if nobody says so.
-#[must_use]
-pub fn passes_over(record: &Record, unreadable: &UnreadableEvent) -> Option<PassOver> {
-    match from_bytes(&record.bytes) {
-        Ok(EventRecord::PassOver(word)) if word.offset == unreadable.offset && word.offset < record.offset => {
-            Some(word)
+/// What operators say, in the log, of records that cannot be read: that they are passed over. A reader that meets such a record looks behind it
+/// for such a word, and stops if nobody says so. Words about others that it meets on the way are kept, so that any number of such records cost one search.
+#[derive(Debug, Clone, Default)]
+pub struct Words {
+    met: BTreeMap<Offset, PassOver>,
+    until: Offset,
+}
+
+impl Words {
+    /// What was met about this record.
+    #[must_use]
+    pub fn about(&self, unreadable: &UnreadableEvent) -> Option<&PassOver> {
+        self.met.get(&unreadable.offset)
+    }
+
+    /// Where the search for a word about this record goes on.
+    #[must_use]
+    pub fn next(&self, unreadable: &UnreadableEvent) -> Offset {
+        self.until.max(unreadable.offset.next())
+    }
+
+    /// Takes in the next record of the search.
+    pub fn meet(&mut self, record: &Record) {
+        self.until = record.offset.next();
+        if let Ok(EventRecord::PassOver(word)) = from_bytes(&record.bytes)
+            && word.offset < record.offset
+        {
+            self.met.entry(word.offset).or_insert(word);
         }
-        _ => None,
     }
 }
 

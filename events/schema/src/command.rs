@@ -188,7 +188,7 @@ pub enum OfferMode {
 }
 
 /// One record of the `demand` stream: how many of its slots a fleet needs for itself.
-#[derive(Debug, Clone, PartialEq, Eq, Encode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct DemandSignal {
     /// Whose.
     #[n(0)]
@@ -216,41 +216,17 @@ pub const UTILIZATION_MILLI_MAX: u64 = 1_000 * NEEDED_MAX as u64;
 /// Lowest and highest utilization that a fleet can want of a slot, in thousandths.
 pub const TARGET_MILLI: std::ops::RangeInclusive<u64> = 50..=1_000;
 
-/// A signal as it stands in a record, whether or not it could have been given.
-#[derive(Decode)]
-struct SignalRecord {
-    #[n(0)]
-    fleet: FleetId,
-    #[n(1)]
-    sequence: u64,
-    #[n(2)]
-    at: TimeMs,
-    #[n(3)]
-    demand: Demand,
-    #[n(4)]
-    trace: Option<TraceContext>,
-}
-
-// By the same rule as a request: a number at the end of the range would shut a fleet out for good.
-impl<'b, C> Decode<'b, C> for DemandSignal {
-    fn decode(d: &mut minicbor::Decoder<'b>, context: &mut C) -> Result<Self, minicbor::decode::Error> {
-        let place = d.position();
-        let SignalRecord { fleet, sequence, at, demand, trace } = SignalRecord::decode(d, context)?;
-        let wrong = |text: String| Err(minicbor::decode::Error::message(text).at(place));
-        match demand {
-            _ if sequence > SEQUENCE_MAX => wrong(format!("`sequence` is {sequence}; expected at most {SEQUENCE_MAX}")),
-            Demand::Needed(needed) if needed > NEEDED_MAX => {
-                wrong(format!("`needed` is {needed}; expected at most {NEEDED_MAX}"))
+impl DemandSignal {
+    /// Whether it may be given, by the rule of the doors. Asked where signals are decided; what stands in a log is read whatever it is.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        let may_be = match self.demand {
+            Demand::Needed(needed) => needed <= NEEDED_MAX,
+            Demand::Utilization { sum_milli, target_milli } => {
+                sum_milli <= UTILIZATION_MILLI_MAX && TARGET_MILLI.contains(&target_milli)
             }
-            Demand::Utilization { sum_milli, .. } if sum_milli > UTILIZATION_MILLI_MAX => {
-                wrong(format!("`utilization` is {sum_milli} thousandths; expected at most {UTILIZATION_MILLI_MAX}"))
-            }
-            Demand::Utilization { target_milli, .. } if !TARGET_MILLI.contains(&target_milli) => {
-                let (least, most) = (TARGET_MILLI.start(), TARGET_MILLI.end());
-                wrong(format!("`target` is {target_milli} thousandths; expected {least} to {most}"))
-            }
-            _ => Ok(Self { fleet, sequence, at, demand, trace }),
-        }
+        };
+        may_be && self.sequence <= SEQUENCE_MAX
     }
 }
 

@@ -13,7 +13,7 @@ pub const DIMENSIONS_MAX: usize = 4;
 pub const SAMPLE_ELEMENTS_MAX: u64 = 16_777_216;
 
 /// What one row of a dataset holds.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SampleShape {
     /// A tensor of 32-bit floats and the number of its class.
@@ -38,35 +38,11 @@ pub enum SampleShape {
     },
 }
 
-/// A shape as it stands in a record, whether or not it could have been given.
-#[derive(Decode)]
-enum ShapeRecord {
-    #[n(0)]
-    Classified {
-        #[n(0)]
-        shape: Vec<u32>,
-        #[n(1)]
-        classes: u32,
-    },
-    #[n(1)]
-    Tokens {
-        #[n(0)]
-        length: u32,
-        #[n(1)]
-        vocabulary: u32,
-    },
-}
-
-// By the same rule as a registration, so that no record holds a shape that could not have been given.
-impl<'b, C> Decode<'b, C> for SampleShape {
-    fn decode(d: &mut minicbor::Decoder<'b>, context: &mut C) -> Result<Self, minicbor::decode::Error> {
-        let at = d.position();
-        let shape = match ShapeRecord::decode(d, context)? {
-            ShapeRecord::Classified { shape, classes } => Self::Classified { shape, classes },
-            ShapeRecord::Tokens { length, vocabulary } => Self::Tokens { length, vocabulary },
-        };
-        let document = serde_json::to_value(&shape).unwrap_or(Value::Null);
-        parse_sample_shape("sample", &document).map_err(|problems| minicbor::decode::Error::message(problems).at(at))
+impl SampleShape {
+    /// Whether it may be given, by the rule of a registration body. Asked where shapes come in; what stands in a log is read whatever it is.
+    pub fn ensure_fit(&self) -> Result<(), Problems> {
+        let document = serde_json::to_value(self).unwrap_or(Value::Null);
+        parse_sample_shape("sample", &document).map(drop)
     }
 }
 

@@ -161,7 +161,7 @@ pub struct JobOrder {
     #[cbor(skip_if = "Vec::is_empty")]
     pub link_keys: Vec<LinkKey>,
     /// What the objects are named by that are written in the generation of `proposal`; derived like `key`, for each generation anew, and
-    /// given to those alone that the proposal concerns. None of an earlier controller, and without a proposal.
+    /// given to its members alone. None of an earlier controller, without a proposal, and for whom the proposal leaves out.
     #[n(7)]
     pub writer: Option<WriterToken>,
 }

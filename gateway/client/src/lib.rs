@@ -10,6 +10,7 @@ mod calls;
 mod canned;
 mod client;
 mod error;
+mod event_pages;
 mod follow;
 mod options;
 mod submit;

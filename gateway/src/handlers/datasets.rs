@@ -119,6 +119,9 @@ fn unloadable(error: &LoadError) -> ApiError {
             let wanted = format!("the digest of the object at `metadata_key`, which is {found}");
             unreadable("metadata_digest", &expected.to_string(), &wanted, error)
         }
+        LoadError::Sample { key, .. } => {
+            unreadable("metadata_key", key, "the key of metadata of rows that a dataset can have", error)
+        }
         LoadError::Unusable { key, .. } => {
             unreadable("metadata_key", key, "the key of metadata that an import of this release wrote", error)
         }

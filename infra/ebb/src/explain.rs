@@ -3,7 +3,6 @@
 //! All of it is read from the log's public events. What is decided together is one batch there, so its events have one time and one OFFSET in
 //! their ids: that is what "the same moment" means, and nothing here guesses.
 
-use crate::event_list;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, json, line, listed};
@@ -48,7 +47,7 @@ const CAUSES: &[&str] = &["fleet.", "slot.", "agent.", "executor.gone", "generat
 pub async fn explain(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
     let record: Value = client.get(&format!("/v1/jobs/{id}")).await?;
-    let events = event_list::all(client, &format!("/v1/jobs/{id}/events")).await?;
+    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await?;
     let decisions: Vec<&Value> = events.iter().filter(|event| DECISIONS.contains(&kind(event))).collect();
     let earlier = decisions.len().saturating_sub(DECISIONS_MAX);
     let mut batches = Batches::new(client);

@@ -3,9 +3,11 @@
 //! Decides nothing; commands return a [`Failure`], `lib.rs` prints it and exits with its code.
 
 use gateway_client::ClientError;
+use loadtest_harness::HarnessError;
 use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
+use workers_agent_client::AgentClientError;
 
 /// Exit codes beside 0; shown by `ebb --help`.
 pub mod exit_code {
@@ -42,6 +44,9 @@ pub enum Failure {
     /// The service did not do what it was asked.
     #[error(transparent)]
     Service(#[from] ClientError),
+    /// The agent did not do what it was asked.
+    #[error(transparent)]
+    Agent(AgentClientError),
     /// No such thing. Stop.
     #[error("there is no {kind} `{text}`")]
     NotFound {
@@ -145,7 +150,9 @@ impl Failure {
             Self::Usage(_) => exit_code::USAGE,
             Self::Thresholds { .. } => exit_code::THRESHOLD,
             Self::Interrupted => exit_code::INTERRUPTED,
-            Self::Service(_) | Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Local { .. } => exit_code::FAILED,
+            Self::Service(_) | Self::Agent(_) | Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Local { .. } => {
+                exit_code::FAILED
+            }
         }
     }
 
@@ -161,6 +168,7 @@ impl Failure {
     pub fn next_step(&self) -> Option<String> {
         match self {
             Self::Service(failure) => next_step_of(failure),
+            Self::Agent(failure) => next_step_at_agent(failure).map(str::to_owned),
             Self::NotFound { nearest: Some(nearest), .. } => Some(format!("did you mean `{nearest}`?")),
             Self::NotFound { kind, .. } => Some(format!("`ebb {kind}s` lists what there is")),
             Self::Ambiguous { .. } => Some("type more of it".to_owned()),
@@ -213,6 +221,42 @@ fn next_step_of(failure: &ClientError) -> Option<String> {
         }
     };
     Some(text.to_owned())
+}
+
+/// What its user can do about an agent that did not do what it was asked.
+fn next_step_at_agent(failure: &AgentClientError) -> Option<&'static str> {
+    match failure {
+        AgentClientError::Unknown(_) => {
+            Some("name the data directory of its `ebb up` with --data, or the agent with --agent and --token-file")
+        }
+        AgentClientError::Token(_) => Some("run this as the user who runs the agent, or with its fleet's token file"),
+        AgentClientError::Unreachable { .. } => {
+            Some("start it with `ebb up` or `ebb agent`; without an agent no slot of its machine is in use")
+        }
+        AgentClientError::SetUp(_) | AgentClientError::Answer(_) => None,
+    }
+}
+
+// What an agent answers reads, and ends the command, as what the service answers.
+impl From<AgentClientError> for Failure {
+    fn from(error: AgentClientError) -> Self {
+        match error {
+            AgentClientError::Answer(answer) => Self::Service(answer),
+            other => Self::Agent(other),
+        }
+    }
+}
+
+impl From<HarnessError> for Failure {
+    fn from(error: HarnessError) -> Self {
+        match error {
+            HarnessError::Service(failure) => failure.into(),
+            HarnessError::Agent(failure) => failure.into(),
+            HarnessError::NoModel { job, phase, reason } => Self::NoModel { job, phase, reason },
+            HarnessError::Options(text) => Self::Usage(text),
+            HarnessError::Local { what, next, source } => Self::Local { what, next, source },
+        }
+    }
 }
 
 /// Candidates of an ambiguous abbreviation that are shown.

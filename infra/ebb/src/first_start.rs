@@ -10,7 +10,7 @@ use gateway_client::{Client, ClientError};
 use std::time::Duration;
 
 /// Name of the fleet.
-pub const LOCAL_FLEET: &str = "local";
+const LOCAL_FLEET: &str = "local";
 /// From a reclaim to the kill of an executor.
 const RECLAIM_DEADLINE_MS: u64 = 10_000;
 /// Looks at the slots until the agent has joined; with the pause below 30 s, of which it takes a fraction of one.
@@ -93,4 +93,12 @@ async fn until_known(client: &Client, slot: &SlotId) -> Result<(), Failure> {
     }
     Err(Failure::plain("gateway, controller and agent did not find each other")
         .advise("look at the lines above; EBB_LOG=info shows more"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn demo_and_benchmarks_know_the_fleet_by_its_name() {
+        assert_eq!(super::LOCAL_FLEET, loadtest_harness::LOCAL_FLEET);
+    }
 }

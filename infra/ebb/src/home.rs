@@ -26,7 +26,7 @@ const FOLDERS: [&str; 4] = ["store", AGENT_FOLDER, SECRETS_FOLDER, "executors"];
 const FILES: [&str; 4] = ["log.redb", "lock", "agent.json", "service.stderr"];
 
 /// The agent's folder.
-pub const AGENT_FOLDER: &str = "agent";
+use workers_agent_client::AGENT_FOLDER;
 const SECRETS_FOLDER: &str = "secrets";
 
 /// An open data directory; no other process has it while this lives.

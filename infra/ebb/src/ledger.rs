@@ -4,7 +4,6 @@
 //! `slot.reclaimed` to `slot.returned`. [`Ledger`] is pure; the rest reads and prints.
 
 use crate::args::LedgerArgs;
-use crate::event_list;
 use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
 use crate::sentences::{kind, time_ms};
@@ -25,7 +24,7 @@ pub async fn ledger(client: &Client, output: Output, args: &LedgerArgs) -> Resul
     // Also says whether there is such a fleet.
     let _: Value = client.get(&format!("/v1/fleets/{}", args.fleet)).await?;
     let mut ledger = Ledger::new(args.fleet.clone());
-    event_list::each(client, &format!("/v1/events?type={TYPES}"), |event| ledger.take(event)).await?;
+    client.each_event(&format!("/v1/events?type={TYPES}"), None, |event| ledger.take(event)).await?;
     let now_ms = shell::wall_clock().0;
     let since_ms = args.since.map(|since| since.ms(now_ms));
     let rows = ledger.rows(since_ms.unwrap_or(0));

@@ -2,12 +2,11 @@
 //!
 //! Reading order: [`args`] (what can be asked), [`mod@configuration`] (where settings come from), [`up`] (the service in one process) and
 //! [`roles`] (its parts, each also alone), [`home`] (a data directory), `gateway-client`
-//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then [`demo`]
-//! and [`mod@bench`]. Only this crate reads arguments, prints, and ends the process.
+//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then what
+//! [`demo`] and [`mod@bench`] print of `loadtest/demo` and `loadtest/bench`. Only this crate reads arguments, prints, and ends the process.
 
 pub mod args;
 pub mod bench;
-pub mod brokers;
 pub mod configuration;
 mod datasets;
 mod demand_follow;
@@ -26,11 +25,8 @@ mod load;
 pub mod log;
 mod logs;
 pub mod output;
-mod release;
 pub mod roles;
-mod scratch;
 mod sentences;
-pub mod service;
 pub mod simulate;
 pub mod store;
 pub mod take_back;
@@ -119,7 +115,7 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|e| Failure::local("the executor ended before its job", e));
         }
-        Command::BenchMember(args) => return bench::reduce_member(args).map(|()| ExitCode::SUCCESS),
+        Command::BenchMember(args) => return bench::member(args).map(|()| ExitCode::SUCCESS),
         Command::Simulate { command: simulate::SimulateCommand::Chaos(args) } => {
             return simulate::chaos(args, cli.output);
         }

@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Output, bytes, json as print_json, pairs};
 use clap::{Args, Subcommand, ValueHint};
 use controller_core::invariants;
-use controller_fold::{Fold, Folded};
+use controller_fold::{Contradiction, Fold, FoldError, Folded};
 use events_log::{EventLog, LogUrl, ReadError, Stream, passed_over};
-use events_rule::count::{UnreadableEvent, read_event};
+use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, Words, read_event};
 use events_schema::batch::{EventRecord, PassOver, looks_like_a_record, to_bytes};
 use events_schema::{Cell, Offset};
 use gateway_api::rfc3339;
@@ -38,6 +38,7 @@ pub struct SkipArgs {
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
     /// Also if it looks like a record of another build of ebb: the facts in it are lost, and builds that can read it refuse this log from then on.
+    /// Or if others follow it that count only with it: their facts are lost as well.
     #[arg(long)]
     pub lose_facts: bool,
     /// Who decided it.
@@ -81,11 +82,13 @@ struct Summary {
 
 /// Why a log cannot be folded.
 #[derive(Debug, thiserror::Error)]
-enum FoldError {
+enum CannotFold {
     #[error("the log cannot be read")]
     Read(#[from] ReadError),
     #[error("a record of the log cannot be read")]
     Record(#[from] UnreadableEvent),
+    #[error("the log says of a record that can be read that it cannot")]
+    Contradicted(#[from] Contradiction),
 }
 
 /// `ebb log …`.
@@ -122,10 +125,17 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
             unreadable.source
         )));
     }
-    let known = passed_over(log.as_ref(), CELL, &unreadable).await.map_err(cannot)?;
+    let known = passed_over(log.as_ref(), CELL, &mut Words::default(), &unreadable).await.map_err(cannot)?;
     let word = match known {
         Some(word) => word,
         None => {
+            let voided = void_without(log.as_ref(), offset).await.map_err(cannot)?;
+            if voided > 0 && !args.lose_facts {
+                return Err(Failure::plain(format!(
+                    "{voided} records behind the one at offset {offset} count only with it, so what they say would be lost as well; restore `events` \
+                     from a backup in which it can be read, or give them up with --lose-facts"
+                )));
+            }
             let (by, reason) = (by.to_owned(), reason.to_owned());
             let word = PassOver { offset, by, at: shell::wall_clock(), reason };
             let record = to_bytes(&EventRecord::PassOver(word.clone()));
@@ -144,6 +154,28 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
 
 fn shown(word: &PassOver) -> String {
     format!("offset {}, by {} at {}: {}", word.offset, word.by, rfc3339(word.at), word.reason)
+}
+
+/// How many records of `events` have no effect once one that cannot be read is passed over, because it was a batch, or part of one, or the claim
+/// that they follow. From the next claim on nothing depends on it.
+async fn void_without(log: &dyn EventLog, offset: Offset) -> Result<u64, ReadError> {
+    let end = log.end(Stream::Events, CELL).await?;
+    let (mut counter, mut next, mut voided) = (Counter::new(), Offset(0), 0);
+    loop {
+        let records = log.read(Stream::Events, CELL, next, PIECE_BYTES_MAX).await?;
+        if records.is_empty() || next >= end {
+            return Ok(voided);
+        }
+        for record in records {
+            next = record.offset.next();
+            let Ok(event) = read_event(&record) else { continue };
+            match counter.offer(record.offset, event) {
+                Verdict::Claimed { .. } if record.offset > offset => return Ok(voided),
+                Verdict::Skipped(SkipCause::Gap | SkipCause::Unclaimed) if record.offset > offset => voided += 1,
+                _ => {}
+            }
+        }
+    }
 }
 
 async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {
@@ -221,7 +253,7 @@ async fn fold(args: &LogArgs, show: impl FnMut(Offset, &Folded)) -> Result<Summa
     Ok(summary)
 }
 
-async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> Result<Summary, FoldError> {
+async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> Result<Summary, CannotFold> {
     let end = log.end(Stream::Events, CELL).await?;
     let mut summary = Summary {
         fold: Fold::new(CELL),
@@ -232,6 +264,7 @@ async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> 
         claims: 0,
         passed_over: Vec::new(),
     };
+    let mut words = Words::default();
     loop {
         let records = log.read(Stream::Events, CELL, summary.fold.known, PIECE_BYTES_MAX).await?;
         if records.is_empty() || summary.fold.known >= end {
@@ -244,13 +277,16 @@ async fn fold_all(log: &dyn EventLog, mut show: impl FnMut(Offset, &Folded)) -> 
                     summary.count(&folded);
                     show(record.offset, &folded);
                 }
-                Err(unreadable) => match passed_over(log, CELL, &unreadable).await? {
-                    Some(word) => {
-                        summary.fold.pass_over(word.offset);
-                        summary.passed_over.push(word);
+                Err(FoldError::Contradicted(contradiction)) => return Err(contradiction.into()),
+                Err(FoldError::Unreadable(unreadable)) => {
+                    match passed_over(log, CELL, &mut words, &unreadable).await? {
+                        Some(word) => {
+                            summary.fold.pass_over(word.offset);
+                            summary.passed_over.push(word);
+                        }
+                        None => return Err(unreadable.into()),
                     }
-                    None => return Err(unreadable.into()),
-                },
+                }
             }
         }
     }
@@ -296,6 +332,8 @@ async fn open(args: &LogArgs) -> Result<Arc<dyn EventLog>, Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::batch::Batch;
+    use events_schema::{Epoch, Sequence, TimeMs};
 
     async fn run(command: LogCommand) -> Result<(), String> {
         log(&command, Output::Json).await.map_err(|failure| shell::Chain(&failure).to_string())
@@ -340,5 +378,37 @@ mod tests {
         let lost = SkipArgs { offset: newer.0, reason, lose_facts: true, by, log: args.clone() };
         run(LogCommand::Skip(lost)).await.unwrap();
         run(LogCommand::Verify(args)).await.unwrap();
+    }
+
+    /// Found by review: whoever passed over a damaged batch lost all that its controller decided after it, and was not asked.
+    #[tokio::test]
+    async fn a_batch_that_others_follow_is_passed_over_only_with_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = LogArgs { data: folder.path().to_owned(), log: None };
+        let file = crate::home::log_file(folder.path());
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let claim = to_bytes(&EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 });
+        let batch = |sequence| {
+            let (epoch, sequence, at) = (Epoch(0), Sequence(sequence), TimeMs(1));
+            let (taken, facts, causes) = (Vec::new(), Vec::new(), Vec::new());
+            to_bytes(&EventRecord::Batch(Batch { epoch, sequence, part: None, taken, at, facts, causes }))
+        };
+        let damaged = || b"damaged".to_vec();
+        // Nothing follows the last.
+        let records = [claim.clone(), batch(0), damaged(), batch(2), batch(3), claim, damaged()];
+        let written = events_log::open(&LogUrl::file(file)).await.unwrap();
+        for record in records {
+            written.append(Stream::Events, CELL, record).await.unwrap();
+        }
+        drop(written);
+        let skip = |offset, lose_facts| {
+            let (reason, by) = ("a disk".to_owned(), "ada".to_owned());
+            run(LogCommand::Skip(SkipArgs { offset, reason, lose_facts, by, log: args.clone() }))
+        };
+        let said = skip(2, false).await.unwrap_err();
+        assert!(said.starts_with("2 records behind") && said.contains("--lose-facts"), "{said}");
+        skip(6, false).await.unwrap();
+        skip(2, true).await.unwrap();
+        assert_eq!(fold(&args, |_, _| {}).await.unwrap().skipped, 2);
     }
 }

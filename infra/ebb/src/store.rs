@@ -102,8 +102,8 @@ async fn check_store(args: &StoreArg, output: Output) -> Result<(), Failure> {
     if report.usable {
         return Ok(());
     }
-    let failed = report.checks.iter().filter(|c| c.needed && c.verdict == Verdict::Failed).map(|c| c.item.name());
-    Err(Failure::plain(format!("{} is not fit for Ebb yet: {}", report.store, failed.collect::<Vec<_>>().join(", "))))
+    let unfit: Vec<&str> = report.unfit().iter().map(|finding| finding.item.name()).collect();
+    Err(Failure::plain(format!("{} is not fit for Ebb yet: {}", report.store, unfit.join(", "))))
 }
 
 /// What the client that moves all data says to the same address and environment.
@@ -197,7 +197,8 @@ async fn look_at_uploads(args: &UploadsArgs, output: Output) -> Result<(), Failu
         Output::Name => found.uploads.iter().for_each(|upload| line(&upload.key)),
     }
     if found.more {
-        advise(format!("there are more than the {UPLOADS_MAX} uploads looked at; run this again"));
+        let then = if args.abort { "run this again" } else { "they come once these are ended (--abort)" };
+        advise(format!("there may be more than these; one run takes {UPLOADS_MAX}: {then}"));
     }
     match found.uploads.iter().filter(|upload| matches!(upload.outcome, uploads::Outcome::Failed(_))).count() {
         0 => Ok(()),

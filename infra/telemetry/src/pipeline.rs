@@ -2,17 +2,20 @@
 
 use crate::client::Client;
 use crate::lines::{Lines, LogFormat};
-use crate::settings::{Exports, TelemetryError, exports};
+use crate::settings::{Exports, TelemetryError, exports, service_name};
 use crate::{hop, metrics};
-use opentelemetry::{KeyValue, global};
+use opentelemetry::{Key, KeyValue, global};
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::resource::{EnvResourceDetector, ResourceDetector};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tracing::Level;
@@ -27,7 +30,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// What a process says of itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Its role: `ebb-up`, `ebb-agent`, …; `OTEL_SERVICE_NAME` overrides it.
+    /// Its role: `ebb`, `ebb-agent`, …, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` say another.
     pub service: &'static str,
     /// What it logs if `EBB_LOG` does not say.
     pub log: &'static str,
@@ -89,10 +92,10 @@ pub fn start(options: Options, runtime: Option<&Handle>) -> Result<Telemetry, Te
 
 impl Telemetry {
     fn export(&mut self, service: &'static str, exports: Exports, runtime: &Handle) -> Result<(), TelemetryError> {
-        let mut resource = Resource::builder();
-        if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
-            resource = resource.with_service_name(service);
-        }
+        let attribute = EnvResourceDetector::new().detect().get(&Key::new("service.name"));
+        let name =
+            service_name(std::env::var("OTEL_SERVICE_NAME").ok(), attribute.map(|name| name.to_string()), service);
+        let resource = Resource::builder().with_service_name(name);
         let process = i64::from(std::process::id());
         let about =
             [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("process.pid", process)];
@@ -134,11 +137,72 @@ impl Telemetry {
         hop::turn(false);
         let ended = [
             self.traces.map(|traces| traces.shutdown_with_timeout(STOP_TIMEOUT)),
-            self.metrics.map(|metrics| metrics.shutdown_with_timeout(STOP_TIMEOUT)),
+            self.metrics.map(|metrics| stop_metrics(metrics, STOP_TIMEOUT)),
             self.logs.map(|logs| logs.shutdown_with_timeout(STOP_TIMEOUT)),
         ];
         for error in ended.into_iter().flatten().filter_map(Result::err) {
             tracing::event!(Level::WARN, %error, "the last telemetry of this process was not sent");
         }
+    }
+}
+
+/// Ends metrics within this time. The provider takes a time-out and waits five seconds whatever it says, so it ends on a thread of its own, which
+/// outlives the call if it has to; it goes with the process.
+fn stop_metrics(metrics: SdkMeterProvider, timeout: Duration) -> OTelSdkResult {
+    let (ended, end) = mpsc::channel();
+    let stop = move || {
+        // Whoever waited may have gone.
+        let _ = ended.send(metrics.shutdown());
+    };
+    thread::Builder::new()
+        .name("last-metrics".to_owned())
+        .spawn(stop)
+        .map_err(|error| OTelSdkError::InternalFailure(format!("no thread to send the last metrics: {error}")))?;
+    end.recv_timeout(timeout).unwrap_or(Err(OTelSdkError::Timeout(timeout)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use opentelemetry::metrics::MeterProvider;
+    use opentelemetry_sdk::metrics::Temporality;
+    use opentelemetry_sdk::metrics::data::ResourceMetrics;
+    use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+    use std::sync::Mutex;
+
+    /// A collector that does not answer before the test ends.
+    struct Hangs(Mutex<mpsc::Receiver<()>>);
+
+    impl PushMetricExporter for Hangs {
+        async fn export(&self, _: &ResourceMetrics) -> OTelSdkResult {
+            let _ = self.0.lock().unwrap().recv();
+            Ok(())
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn temporality(&self) -> Temporality {
+            Temporality::Cumulative
+        }
+    }
+
+    /// It took the provider's own five seconds, whatever it was given.
+    #[test]
+    fn the_last_metrics_hold_nobody_up_for_longer_than_said() {
+        let (held, hangs) = mpsc::channel();
+        let provider = SdkMeterProvider::builder().with_periodic_exporter(Hangs(Mutex::new(hangs))).build();
+        // Of nothing nothing is sent.
+        provider.meter("test").u64_counter("count").build().add(1, &[]);
+        let timeout = Duration::from_millis(10);
+        let ended = stop_metrics(provider, timeout);
+        assert!(matches!(ended, Err(OTelSdkError::Timeout(waited)) if waited == timeout), "{ended:?}");
+        drop(held);
     }
 }

@@ -64,6 +64,12 @@ pub(crate) fn exports(get: &dyn Fn(&str) -> Option<String>) -> Result<Exports, T
     Ok(Exports { traces: wanted("TRACES")?, metrics: wanted("METRICS")?, logs: wanted("LOGS")? })
 }
 
+/// Who speaks: as `OTEL_SERVICE_NAME` says, or `service.name` in `OTEL_RESOURCE_ATTRIBUTES`, or the role. What is empty says nothing.
+pub(crate) fn service_name(variable: Option<String>, attribute: Option<String>, role: &str) -> String {
+    let said = |name: &String| !name.is_empty();
+    variable.filter(said).or(attribute.filter(said)).unwrap_or_else(|| role.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -78,6 +84,18 @@ mod tests {
         assert_eq!(of(&[]).unwrap(), Exports::default());
         assert_eq!(of(&[(ENDPOINT, "")]).unwrap(), Exports::default());
         assert_eq!(of(&[("OTEL_TRACES_EXPORTER", "otlp"), ("OTEL_SERVICE_NAME", "x")]).unwrap(), Exports::default());
+    }
+
+    /// An attribute was overwritten by the role, and an empty variable made the service an unknown one.
+    #[test]
+    fn a_service_has_the_name_that_it_is_given() {
+        let name = |variable: Option<&str>, attribute: Option<&str>| {
+            service_name(variable.map(str::to_owned), attribute.map(str::to_owned), "ebb")
+        };
+        assert_eq!(name(None, None), "ebb");
+        assert_eq!(name(Some(""), Some("")), "ebb");
+        assert_eq!(name(Some(""), Some("theirs")), "theirs");
+        assert_eq!(name(Some("mine"), Some("theirs")), "mine");
     }
 
     #[test]

@@ -59,7 +59,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),
     ("workers-engine", &["events-schema"]),
     ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine", "shell"]),
-    ("workers-agent-core", &["events-schema"]),
+    ("workers-agent-core", &["events-schema", "storage-keys"]),
     (
         "workers-agent",
         &[
@@ -93,9 +93,29 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-engine",
             "workers-executor",
             "workers-agent",
+            "workers-agent-client",
             "ebb-telemetry",
             "loadtest",
             "loadtest-world",
+            "loadtest-harness",
+            "loadtest-demo",
+            "loadtest-bench",
+        ],
+    ),
+    // Only `ebb` depends on what is under `loadtest`.
+    ("loadtest-harness", &["gateway-api", "gateway-client", "workers-agent-client"]),
+    ("loadtest-demo", &["loadtest", "loadtest-harness", "gateway-api", "gateway-client", "workers-agent-client"]),
+    (
+        "loadtest-bench",
+        &[
+            "events-schema",
+            "events-log",
+            "gateway-api",
+            "gateway-client",
+            "storage",
+            "workers-executor",
+            "workers-agent-client",
+            "loadtest-harness",
         ],
     ),
     (
@@ -112,6 +132,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-agent-core",
         ],
     ),
+    ("workers-agent-client", &["workers-agent", "gateway-api", "gateway-client", "storage"]),
     ("http-listener", &[]),
     ("shell", &["events-schema"]),
     ("ebb-telemetry", &["events-schema"]),

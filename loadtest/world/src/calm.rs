@@ -22,6 +22,8 @@ const REST_MS: u64 = 60_000;
 const GENERATIONS_MAX: u64 = 3;
 /// Claims that a controller asks for after the healing, beside those that answer an older one of its own which landed only then.
 const CLAIMS_MAX: u64 = 1;
+/// And for each rival: its own, and that of whom it throws out, who is started again. Two that claim at the same time cannot know of each other.
+const CLAIMS_OF_RIVAL: u64 = 2;
 
 /// Generations for each unit that hangs: without whoever is in it, and with another one in its place.
 const HUNG_GENERATIONS: u64 = 2;
@@ -183,7 +185,7 @@ impl World {
         let Calm { claims, rivals, asked, .. } = self.checks.calm;
         // Those that were asked for before and stand only now throw their own controller back once.
         let late = (self.log.claims - claims).saturating_sub(asked);
-        if self.controller.is_some_and(|pid| self.leads(pid)) && asked > CLAIMS_MAX + rivals + late {
+        if self.controller.is_some_and(|pid| self.leads(pid)) && asked > CLAIMS_MAX + CLAIMS_OF_RIVAL * rivals + late {
             let detail = format!("{asked} times, with {rivals} rivals and {late} claims that came late");
             self.found("L4: the cell is claimed once more at most", detail);
         }

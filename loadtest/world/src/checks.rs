@@ -313,7 +313,7 @@ impl World {
     pub fn check_batch(&mut self, before: &State, batch: &Batch) {
         self.checks.batches += 1;
         let truth = &self.log.truth;
-        let whole = invariants::check(truth).into_iter().chain(invariants::check_step(before, truth));
+        let whole = invariants::check(truth).into_iter().chain(invariants::check_batch(before, truth));
         // The cheap look of production finds what the look at everything does.
         for violation in whole.chain(invariants::check_changes(before, truth)) {
             if !MEASURED_HERE.contains(&violation.invariant) {

@@ -193,7 +193,7 @@ impl World {
     /// Something that a controller asks of the log.
     pub fn ask_log(&mut self, asker: Pid, out: Out) {
         match out {
-            Out::Append { ticket, stream, record } => {
+            Out::Append { ticket, stream, record, .. } => {
                 let ticket = ticket.0;
                 self.append(Append { asker: Asker::Cell(asker), ticket, stream, record, word: Word::Acknowledged });
             }

@@ -239,9 +239,18 @@ impl World {
                 let bytes = self.schedule.setup.element_bytes * (REPLICA / usize::from(count).max(1)) as u64;
                 let (first_element, elements) = (0, (REPLICA / usize::from(count).max(1)) as u64);
                 let digest = replica_digest;
-                let shard =
-                    ShardWritten { checkpoint, index, count, first_element, elements, bytes, digest, replica_digest };
-                Written::Shard(shard)
+                let writer = Some(WRITER);
+                Written::Shard(ShardWritten {
+                    checkpoint,
+                    index,
+                    count,
+                    first_element,
+                    elements,
+                    bytes,
+                    digest,
+                    replica_digest,
+                    writer,
+                })
             }
             Task::Manifest(checkpoint, shards) => {
                 let (step, name) = (checkpoint.step, name(&snapshot.job, checkpoint));

@@ -12,7 +12,7 @@ const FRESH: Duration = Duration::from_secs(60);
 const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 22] = [
+const FOUND: [(&str, &str); 23] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -53,6 +53,7 @@ const FOUND: [(&str, &str); 22] = [
     ("a-job-grows-with-what-another-left", include_str!("found/a-job-grows-with-what-another-left.json")),
     ("the-log-loses-the-end-of-an-executor", include_str!("found/the-log-loses-the-end-of-an-executor.json")),
     ("who-leads-is-lost-and-who-is-left-hangs", include_str!("found/who-leads-is-lost-and-who-is-left-hangs.json")),
+    ("two-controllers-claim-at-once", include_str!("found/two-controllers-claim-at-once.json")),
 ];
 
 /// A machine's panic is caught and is a finding; its own words would only stand between the lines.

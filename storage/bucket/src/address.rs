@@ -85,7 +85,7 @@ impl fmt::Display for BucketAddress {
 pub struct Access {
     /// The server; Amazon's if absent.
     pub endpoint: Option<String>,
-    /// The region; if absent, a profile's, else [`REGION`].
+    /// The region; if absent, [`REGION`].
     pub region: Option<String>,
     /// Whether the bucket stands in the host's name instead of the path.
     pub virtual_hosted: bool,
@@ -130,6 +130,17 @@ impl Access {
     }
 }
 
+/// A server's address as it may be shown: what stands before its host may be a secret.
+pub(crate) fn without_password(endpoint: &str) -> String {
+    match endpoint.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+            format!("{scheme}://{}{path}", authority.rsplit('@').next().unwrap_or_default())
+        }
+        None => endpoint.rsplit('@').next().unwrap_or_default().to_owned(),
+    }
+}
+
 /// What `object_store` takes for true.
 fn is_true(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y")
@@ -168,6 +179,18 @@ mod tests {
                 error.contains(part) && error.contains("s3://BUCKET/PREFIX") && !error.contains("secret"),
                 "{text}: {error}"
             );
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_shown_without_its_password() {
+        for (given, shown) in [
+            ("https://s3.example.org:9000/a@b", "https://s3.example.org:9000/a@b"),
+            ("http://user:secret@s3:1/x", "http://s3:1/x"),
+            ("http://user:sec@ret@s3:1", "http://s3:1"),
+            ("user:secret@s3", "s3"),
+        ] {
+            assert_eq!(without_password(given), shown);
         }
     }
 

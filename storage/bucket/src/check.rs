@@ -1,7 +1,7 @@
 //! Whether a bucket can do what Ebb needs: everything is tried, one thing at a time, with objects of a few bytes in a folder of its own,
 //! which is empty again afterwards. Nothing is written before it is known that it can be deleted. Next: `lifecycle.rs`.
 
-use crate::address::{Access, BucketAddress, REGION};
+use crate::address::{Access, BucketAddress, REGION, without_password};
 use crate::client::Bucket;
 use crate::fault::Fault;
 use crate::lifecycle;
@@ -17,6 +17,8 @@ const CHECK_TIME_MAX: Duration = Duration::from_secs(120);
 const CLEANING_TIME_MAX: Duration = Duration::from_secs(60);
 /// Writers that race for one object; a server that lets two of so few win does it often.
 const RACERS: usize = 8;
+/// Looked at of one check, which makes fewer than this.
+const UPLOADS_MAX: i32 = 100;
 /// Left by checks that were killed; more are left to the next check.
 const LEFTOVERS_MAX: i32 = 100;
 /// No check lasts so long, so what is older is of one that was killed.
@@ -32,7 +34,7 @@ const WRONG_TAG: &str = "\"00000000000000000000000000000000\"";
 /// Tries everything. Ends within three minutes, whatever the server does. `run_name` has to be another one for every check.
 pub async fn check(address: BucketAddress, access: &Access, run_name: &str) -> Report {
     let store = address.to_string();
-    let endpoint = access.endpoint.clone().unwrap_or_else(|| "Amazon S3".to_owned());
+    let endpoint = access.endpoint.as_deref().map_or("Amazon S3".to_owned(), without_password);
     let region = access.region.clone().unwrap_or_else(|| REGION.to_owned());
     let mut findings = Findings::default();
     match Bucket::open(address, access).await {
@@ -297,11 +299,12 @@ impl Run {
     }
 
     async fn list_uploads(&mut self, upload: &Begun) {
-        let exact = self.uploads_at(&upload.key).await;
-        let below = self.uploads_at(&self.folder).await;
+        let exact = self.bucket.uploads(&upload.key, UPLOADS_MAX).await;
+        let below = self.bucket.uploads(&self.folder, UPLOADS_MAX).await;
+        let is_in = |uploads: &[(Begun, Option<i64>)]| uploads.iter().any(|(listed, _)| listed.id == upload.id);
         match (exact, below) {
-            (_, Ok(below)) if below.contains(&upload.id) => self.findings.ok(Item::UploadList, "allowed"),
-            (Ok(exact), Ok(_)) if exact.contains(&upload.id) => self.findings.note(
+            (_, Ok(below)) if is_in(&below) => self.findings.ok(Item::UploadList, "allowed"),
+            (Ok(exact), Ok(_)) if is_in(&exact) => self.findings.note(
                 Item::UploadList,
                 "the server lists uploads by their whole key only, so `ebb store uploads` finds none",
                 "rely on the server's own removal of stale uploads (MinIO: after a day)",
@@ -313,12 +316,6 @@ impl Run {
                 "`ebb store uploads` cannot find abandoned uploads here",
             ),
         }
-    }
-
-    async fn uploads_at(&self, prefix: &str) -> Result<Vec<String>, Fault> {
-        let list = self.bucket.client.list_multipart_uploads().bucket(self.bucket.name()).prefix(prefix);
-        let answer = list.send().await.map_err(|e| Fault::of(&e))?;
-        Ok(answer.uploads().iter().filter_map(|upload| upload.upload_id().map(str::to_owned)).collect())
     }
 
     /// On a key that exists now: both conditions have to refuse. A refusal leaves the upload open.
@@ -360,9 +357,26 @@ impl Run {
         }
     }
 
+    /// Takes up what is open without our knowledge: the server began it, and its answer was lost. Some servers list by prefix, others by whole
+    /// keys only.
+    async fn find_uploads(&mut self) -> Result<(), Fault> {
+        let key = self.key("upload");
+        if !self.made.contains(&key) {
+            return Ok(());
+        }
+        for prefix in [&self.folder, &key] {
+            let found = self.bucket.uploads(prefix, UPLOADS_MAX).await?;
+            let unknown: Vec<Begun> =
+                found.into_iter().map(|(upload, _)| upload).filter(|upload| !self.open.contains(upload)).collect();
+            self.open.extend(unknown);
+        }
+        Ok(())
+    }
+
     /// Removes what the check made. An upload that may not be given up is completed, so that its object can be deleted.
     async fn clean_up(&mut self) {
         let mut left = Vec::new();
+        let looked = self.find_uploads().await;
         for upload in std::mem::take(&mut self.open) {
             if self.bucket.abort(&upload).await.is_ok() {
                 continue;
@@ -382,14 +396,19 @@ impl Run {
         }
         self.remove_leftovers().await;
         let versions = self.bucket.remove_versions(&self.folder).await;
-        match (left.is_empty(), versions) {
-            (true, Ok(())) => self.findings.ok(Item::CleanUp, "nothing is left of this check"),
-            (true, Err(fault)) => self.findings.note(
+        match (left.is_empty(), versions, looked) {
+            (true, Ok(()), Ok(())) => self.findings.ok(Item::CleanUp, "nothing is left of this check"),
+            (true, Err(fault), _) => self.findings.note(
                 Item::CleanUp,
-                format!("old versions of a few bytes are left under {}: {fault}", self.folder),
+                format!("old versions of a few bytes may be left under {}: {fault}", self.folder),
                 "let a life-cycle rule remove old versions (NoncurrentVersionExpiration)",
             ),
-            (false, _) => {
+            (true, Ok(()), Err(fault)) => self.findings.note(
+                Item::CleanUp,
+                format!("no object is left; whether an upload is, the server did not say: {fault}"),
+                "let a rule give up abandoned uploads (`ebb store setup URL`)",
+            ),
+            (false, ..) => {
                 self.findings.failed(Item::CleanUp, format!("left behind: {}", left.join(", ")), "delete it by hand")
             }
         }
@@ -397,15 +416,18 @@ impl Run {
 
     /// What checks that were killed have left.
     async fn remove_leftovers(&self) {
-        let Ok(keys) = self.bucket.keys(&self.bucket.address.key(&format!("{FOLDER}/")), LEFTOVERS_MAX).await else {
-            return;
-        };
+        let folder = self.bucket.address.key(&format!("{FOLDER}/"));
         let now_s = self.bucket.clock.now_there().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        for (key, at_s) in keys {
-            if at_s.is_some_and(|at_s| i64::try_from(now_s).unwrap_or(0) - at_s > LEFTOVER_AGE_S) {
-                // The next check tries again.
-                let _ = self.bucket.delete(&key).await;
-            }
+        let is_left =
+            |at_s: &Option<i64>| at_s.is_some_and(|at_s| i64::try_from(now_s).unwrap_or(0) - at_s > LEFTOVER_AGE_S);
+        // What does not work here, the next check tries again.
+        let uploads = self.bucket.uploads(&folder, LEFTOVERS_MAX).await.unwrap_or_default();
+        for (upload, _) in uploads.into_iter().filter(|(_, at_s)| is_left(at_s)) {
+            let _ = self.bucket.abort(&upload).await;
+        }
+        let keys = self.bucket.keys(&folder, LEFTOVERS_MAX).await.unwrap_or_default();
+        for (key, _) in keys.into_iter().filter(|(_, at_s)| is_left(at_s)) {
+            let _ = self.bucket.delete(&key).await;
         }
     }
 }

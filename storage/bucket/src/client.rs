@@ -1,7 +1,7 @@
 //! One bucket through `aws-sdk-s3`, with bounded waits and retries, and the server's clock as its answers tell it. Decides nothing.
 //! Next: `probe.rs`.
 
-use crate::address::{Access, BucketAddress, REGION};
+use crate::address::{Access, BucketAddress, REGION, without_password};
 use crate::fault::Fault;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, SdkConfig};
@@ -46,7 +46,7 @@ impl Bucket {
     /// Finds credentials and sets the client up; asks the bucket nothing yet.
     pub async fn open(address: BucketAddress, access: &Access) -> Result<Self, Fault> {
         if let Some(endpoint) = access.endpoint.as_deref().filter(|e| e.starts_with("http://") && !access.allow_http) {
-            return Err(Fault::Plaintext { endpoint: endpoint.to_owned() });
+            return Err(Fault::Plaintext { endpoint: without_password(endpoint) });
         }
         let config = configuration(access).await;
         let identity = identity(&config).await?;
@@ -100,7 +100,7 @@ async fn configuration(access: &Access) -> SdkConfig {
     loader.load().await
 }
 
-/// The access key that the chain finds, without its middle, and how long it holds.
+/// The beginning of the access key that the chain finds, and how long it holds.
 async fn identity(config: &SdkConfig) -> Result<String, Fault> {
     let Some(provider) = config.credentials_provider() else { return Err(Fault::NoCredentials(String::new())) };
     let found = tokio::time::timeout(CREDENTIALS_TIME_MAX, provider.provide_credentials()).await;

@@ -1,5 +1,6 @@
 //! The bucket's rule that gives up abandoned uploads. A bucket has one document of rules for all its users, replaced as a whole: what is
-//! Ebb's is one rule, and the others stay as they are. `plan` is pure; [`setup`] reads, writes and reads again.
+//! Ebb's is one rule, and the others are sent back as they were read, which is all that Amazon knows of them. `plan` is pure; [`setup`] reads,
+//! writes and reads again.
 
 use crate::client::Bucket;
 use crate::fault::Fault;
@@ -12,6 +13,8 @@ use serde::Serialize;
 
 /// Days after which the server gives an upload up: the age of `ebb store uploads`, and for the same reason.
 pub const DAYS: i32 = (AGE_STANDARD.as_secs() / (24 * 3_600)) as i32;
+/// What a server says of a bucket without rules. Only then may a document of ours be the whole.
+const NO_RULES: &str = "NoSuchLifecycleConfiguration";
 /// Longest name of a rule that S3 takes.
 const NAME_LEN_MAX: usize = 255;
 
@@ -149,7 +152,11 @@ async fn read(bucket: &Bucket) -> Result<Rules, SetupError> {
             rules: answer.rules().to_vec(),
             transition_minimum: answer.transition_default_minimum_object_size().cloned(),
         }),
-        Err(Fault::Missing { .. }) => Ok(Rules { rules: Vec::new(), transition_minimum: None }),
+        Err(Fault::Missing { code }) if code == NO_RULES => Ok(Rules { rules: Vec::new(), transition_minimum: None }),
+        // Of somebody between here and the server, or of a bucket that went away: not the word that there is nothing to lose.
+        Err(Fault::Missing { code }) => {
+            Err(SetupError::Fault { doing: "read", fault: Fault::Other { status: 404, code } })
+        }
         Err(fault) => Err(SetupError::Fault { doing: "read", fault }),
     }
 }

@@ -3,7 +3,9 @@
 use crate::client::Bucket;
 use crate::fault::Fault;
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{BucketVersioningStatus, CompletedMultipartUpload, CompletedPart, Delete, ObjectIdentifier};
+use aws_sdk_s3::types::{
+    BucketVersioningStatus, CompletedMultipartUpload, CompletedPart, Delete, MultipartUpload, ObjectIdentifier,
+};
 
 /// Versions removed after a check, which makes fewer than this.
 const VERSIONS_MAX: i32 = 100;
@@ -87,6 +89,17 @@ impl Bucket {
         }
     }
 
+    /// Uploads that were begun for keys that begin with this and are open, and since when: at most `count_max`, which one answer holds.
+    pub(crate) async fn uploads(&self, prefix: &str, count_max: i32) -> Result<Vec<(Begun, Option<i64>)>, Fault> {
+        let list = self.client.list_multipart_uploads().bucket(self.name()).prefix(prefix).max_uploads(count_max);
+        let answer = list.send().await.map_err(|e| Fault::of(&e))?;
+        let upload = |upload: &MultipartUpload| {
+            let begun = Begun { key: upload.key()?.to_owned(), id: upload.upload_id()?.to_owned() };
+            Some((begun, upload.initiated().map(|at| at.secs())))
+        };
+        Ok(answer.uploads().iter().filter_map(upload).collect())
+    }
+
     /// Begins an upload in parts.
     pub(crate) async fn begin(&self, key: &str) -> Result<Begun, Fault> {
         let create = self.client.create_multipart_upload().bucket(self.name()).key(key);
@@ -125,13 +138,17 @@ impl Bucket {
         }
     }
 
-    /// Removes what a bucket with versions keeps of deleted objects that begin with this; nothing where there are no versions.
+    /// Removes what a bucket with versions keeps of deleted objects that begin with this; nothing where there are no versions. Where nobody may
+    /// know whether there are, they are looked for.
     pub(crate) async fn remove_versions(&self, prefix: &str) -> Result<(), Fault> {
-        if matches!(self.versioning().await, Ok(Versioning::Off) | Err(_)) {
+        if matches!(self.versioning().await, Ok(Versioning::Off) | Err(Fault::Unsupported { .. })) {
             return Ok(());
         }
         let list = self.client.list_object_versions().bucket(self.name()).prefix(prefix).max_keys(VERSIONS_MAX);
-        let answer = list.send().await.map_err(|e| Fault::of(&e))?;
+        let answer = match list.send().await.map_err(|e| Fault::of(&e)) {
+            Err(Fault::Unsupported { .. }) => return Ok(()),
+            answer => answer?,
+        };
         let versions = answer.versions().iter().map(|v| (v.key(), v.version_id()));
         let markers = answer.delete_markers().iter().map(|m| (m.key(), m.version_id()));
         for (key, version) in versions.chain(markers) {

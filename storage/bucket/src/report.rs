@@ -198,6 +198,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Why it is not usable: what failed of what Ebb needs, or, where nothing did, what was not tried.
+    #[must_use]
+    pub fn unfit(&self) -> Vec<&Finding> {
+        let unfit = || self.checks.iter().filter(|finding| is_unfit(finding));
+        let failed: Vec<&Finding> = unfit().filter(|finding| finding.verdict == Verdict::Failed).collect();
+        if failed.is_empty() { unfit().collect() } else { failed }
+    }
+
     /// Whether the bucket was found, so that other clients can be tried on it.
     #[must_use]
     pub fn found_bucket(&self) -> bool {
@@ -222,7 +230,11 @@ impl Report {
 }
 
 pub(crate) fn usable(checks: &[Finding]) -> bool {
-    checks.iter().all(|c| !c.needed || matches!(c.verdict, Verdict::Ok | Verdict::Note))
+    !checks.iter().any(is_unfit)
+}
+
+fn is_unfit(finding: &Finding) -> bool {
+    finding.needed && !matches!(finding.verdict, Verdict::Ok | Verdict::Note)
 }
 
 /// Findings as they come.
@@ -293,5 +305,24 @@ impl Findings {
             advice: String::new(),
         };
         Item::ALL.into_iter().map(|item| found(item).unwrap_or_else(|| not_tried(item))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a time-out nothing has failed, and the list of what is missing was empty.
+    #[test]
+    fn what_was_not_tried_is_why_a_store_is_not_usable() {
+        let mut findings =
+            Findings { stopped_by: "the check took longer than 120 s".to_owned(), ..Findings::default() };
+        Item::ALL.into_iter().filter(|item| *item != Item::Get).for_each(|item| findings.ok(item, "allowed"));
+        findings.note(Item::Put, "odd", "");
+        let checks = findings.in_order();
+        let (usable, (store, endpoint, region)) = (usable(&checks), Default::default());
+        let report = Report { store, endpoint, region, checks, usable };
+        assert!(!report.usable);
+        assert_eq!(report.unfit().iter().map(|finding| finding.item).collect::<Vec<_>>(), [Item::Get]);
     }
 }

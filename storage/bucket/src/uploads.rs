@@ -8,8 +8,10 @@ use futures::StreamExt;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// Uploads looked at in one run; more means that something begins them in a loop, and the next run goes on.
+/// Uploads that one run gives; when they are given up, the next run finds those behind them. Younger ones are passed over and not counted.
 pub const UPLOADS_MAX: usize = 20_000;
+/// Uploads looked at in one run, a thousand to an answer: a server that goes on for longer begins them in a loop, or lists in a circle.
+const LOOKED_AT_MAX: usize = 1_000_000;
 /// Uploads that are given up at once: an answer each, and servers slow callers down who ask for more.
 const ABORTS_IN_FLIGHT_MAX: usize = 8;
 /// Younger ones are left alone unless somebody asks for another age: at the slowest that the data path bears (1 MiB/s) the largest object
@@ -48,16 +50,12 @@ pub enum Outcome {
 pub struct Found {
     /// Oldest first.
     pub uploads: Vec<Upload>,
-    /// Whether there were more than one run looks at.
+    /// Whether there may be more than one run gives.
     pub more: bool,
 }
 
 /// Lists uploads below the address that are at least this old.
 pub async fn list(bucket: &Bucket, older_than: Duration) -> Result<Found, Fault> {
-    list_at_most(bucket, older_than, UPLOADS_MAX).await
-}
-
-async fn list_at_most(bucket: &Bucket, older_than: Duration, count_max: usize) -> Result<Found, Fault> {
     let prefix = bucket.address.key_prefix();
     let (mut uploads, mut seen, mut more) = (Vec::new(), 0, false);
     let mut after: (Option<String>, Option<String>) = (None, None);
@@ -83,7 +81,7 @@ async fn list_at_most(bucket: &Bucket, older_than: Duration, count_max: usize) -
         if page.is_truncated() != Some(true) || next.0.is_none() || next == after {
             break;
         }
-        if seen >= count_max {
+        if uploads.len() >= UPLOADS_MAX || seen >= LOOKED_AT_MAX {
             more = true;
             break;
         }

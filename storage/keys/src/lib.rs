@@ -9,9 +9,11 @@
 //! | `jobs/JOB/logs/eNUMBER/CHUNK.log` | the agent of executor NUMBER of the job | grows until it is full, the next chunk then begins | the agent, beyond its bound; controller, a week after the last change |
 //! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |
 //!
-//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is issued by the controller with the generation's proposal,
-//! so only its members can name what they write, and who is in an earlier generation cannot name what counts for a later one. Earlier builds derived
-//! it from a key of the job, and before that wrote `gG-sS` alone; both are still read and deleted.
+//! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is issued by the controller with the generation's
+//! proposal, to the proposed members alone, so that only they can name what they write, and who is in an earlier generation cannot name what
+//! counts for a later one. Earlier builds derived it from a key of the job, and before that wrote `gG-sS` alone; both are still read and deleted.
+//! A name derived from the job's key still counts when it is reported, for executors of an earlier build; so whoever has that key, as every
+//! executor of the job has, can name what counts for any generation until a later release takes such names no more.
 //! The controller deletes a checkpoint when it retires it, and sweeps up what can never count any more.
 //!
 //! Pure: nothing here reads or writes a store. No key is a folder of another key (some S3 servers keep keys as files). Generation and
@@ -53,6 +55,10 @@ pub fn model(job: &JobId) -> String {
 pub fn logs(job: &JobId) -> String {
     format!("jobs/{job}/logs")
 }
+
+/// Bytes of a full piece of what an executor said. A piece begins at its number times this, also if the one before was given up, whole or
+/// half-way, so a place in the log follows from the number.
+pub const LOG_CHUNK_BYTES: usize = 256 << 10;
 
 /// All that one executor said begins with this and a slash.
 #[must_use]

@@ -36,6 +36,15 @@ pub enum CheckpointWriteError {
         /// Which.
         generation: Generation,
     },
+    /// A controller of another build named the objects of this generation otherwise while they were written. This checkpoint stays
+    /// incomplete; the next one may succeed.
+    #[error(
+        "the shards are named by different tokens: the controller issued another one for generation {generation} while they were written"
+    )]
+    Mixed {
+        /// Which.
+        generation: Generation,
+    },
     /// The manifest that was to be written is not whole. A bug of the caller; stop.
     #[error("manifest is not whole")]
     NotWhole(#[source] ManifestError),

@@ -255,7 +255,7 @@ impl DatasetMetadata {
 #[must_use]
 pub(crate) fn row_elements(sample: &SampleShape) -> u64 {
     match sample {
-        SampleShape::Classified { shape, .. } => shape.iter().map(|&n| u64::from(n)).product(),
+        SampleShape::Classified { shape, .. } => shape.iter().fold(1, |all: u64, &n| all.saturating_mul(n.into())),
         SampleShape::Tokens { length, .. } => u64::from(*length),
     }
 }

@@ -35,6 +35,7 @@ use crate::object::{Object, WholeError};
 use crate::retry::StoreFault;
 use bytes::Bytes;
 use events_schema::dataset::DatasetInfo;
+use events_schema::fields::Problems;
 use events_schema::{DatasetName, Digest};
 use object_store::ObjectStore;
 use std::sync::Arc;
@@ -64,6 +65,15 @@ pub enum LoadError {
     /// It names files that may not be registered.
     #[error(transparent)]
     Outside(#[from] Outside),
+    /// Of rows that a dataset may not have; only what is registered anew is asked.
+    #[error("metadata object `{key}` is of rows that a dataset cannot have")]
+    Sample {
+        /// Its key.
+        key: String,
+        /// What is wrong with the shape or the number of classes.
+        #[source]
+        source: Problems,
+    },
     /// Not metadata of this release, or not of this dataset.
     #[error("metadata object `{key}` cannot be used")]
     Unusable {
@@ -114,6 +124,7 @@ pub async fn info_of(
     roots: &DatasetRoots,
 ) -> Result<DatasetInfo, LoadError> {
     let metadata = load_metadata_object(store, metadata_key, metadata_digest, REGISTERED_METADATA_BYTES_MAX).await?;
+    metadata.sample.ensure_fit().map_err(|source| LoadError::Sample { key: metadata_key.to_owned(), source })?;
     for partition in &metadata.partitions {
         if let Location::Uri(uri) = &partition.location {
             roots.admit(uri)?;

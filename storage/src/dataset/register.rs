@@ -14,6 +14,7 @@ use crate::retry::{RetryPolicy, StoreFault};
 use crate::store::{OpenStoreError, open_object};
 use events_schema::DatasetName;
 use events_schema::dataset::{DatasetInfo, SAMPLE_ELEMENTS_MAX, SampleShape};
+use events_schema::fields::Problems;
 use futures::TryStreamExt;
 use object_store::{ObjectStore, path::Path as StorePath};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
@@ -117,6 +118,15 @@ pub enum RegisterError {
         /// The first file's.
         expected: String,
     },
+    /// A file whose rows are of no shape that a dataset may have.
+    #[error("file `{uri}` holds rows that a dataset cannot have")]
+    Sample {
+        /// Its address.
+        uri: String,
+        /// What is wrong with the shape or the number of classes.
+        #[source]
+        source: Problems,
+    },
     /// Nobody says how many classes there are.
     #[error(
         "the number of classes is unknown: column `{label}` of `{uri}` has no statistics; declare it, for example `sample: {{kind: classified, shape: {shape:?}, classes: 10}}`"
@@ -139,6 +149,7 @@ impl RegisterError {
             Self::File { uri, .. }
             | Self::Columns { uri, .. }
             | Self::Differs { uri, .. }
+            | Self::Sample { uri, .. }
             | Self::ClassesUnknown { uri, .. } => Some(uri),
             Self::TooManyObjects(uri) => Some(uri),
             Self::Outside(outside) => Some(&outside.uri),
@@ -225,6 +236,9 @@ pub async fn register(
             None => return Err(RegisterError::NoFiles),
         },
     };
+    if let Err(source) = sample.ensure_fit() {
+        return Err(RegisterError::Sample { uri: partitions[0].location.as_str().to_owned(), source });
+    }
     let metadata = DatasetMetadata {
         format_version: FORMAT_VERSION,
         sample,

@@ -278,6 +278,12 @@ impl Table {
             return Err(ImportError::Source(format!("dataset `{}` would have no rows", self.target.name)));
         }
         let metadata = metadata_of(summary, self.rows, self.partitions);
+        metadata.sample.ensure_fit().map_err(|problems| {
+            ImportError::Source(format!(
+                "dataset `{}` would hold rows that none can have: {problems}",
+                self.target.name
+            ))
+        })?;
         DatasetMetadata::parse(&metadata.to_bytes())?;
         Ok(self.target.runtime.block_on(save_metadata(&self.target.store, self.target.name.clone(), &metadata))?)
     }

@@ -194,6 +194,14 @@ fn floats(rows: usize, width: i32) -> ArrayRef {
     Arc::new(FixedSizeListArray::new(Arc::new(Field::new_list_field(DataType::Float32, false)), width, values, None))
 }
 
+/// One element per row, in so many lists of one.
+fn lists_in_lists(rows: usize, depth: usize) -> ArrayRef {
+    (1..depth).fold(floats(rows, 1), |inner, _| {
+        let item = Arc::new(Field::new_list_field(inner.data_type().clone(), false));
+        Arc::new(FixedSizeListArray::new(item, 1, inner, None))
+    })
+}
+
 fn labels(rows: usize) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values((0..rows as i64).map(|i| i % 5)))
 }
@@ -456,6 +464,9 @@ async fn files_that_do_not_fit_are_refused() {
         files.parquet("two.parquet", &batch(vec![("a", floats(4, 2)), ("b", floats(4, 2)), ("label", labels(4))]), 100);
     let negative: ArrayRef = Arc::new(Int64Array::from(vec![-1, 0, 1, 2]));
     let negative = files.parquet("negative.parquet", &batch(vec![("x", floats(4, 2)), ("label", negative)]), 100);
+    let deep = files.parquet("deep.parquet", &batch(vec![("x", lists_in_lists(4, 5)), ("label", labels(4))]), 100);
+    let numerous: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, 2, 2_999_999]));
+    let numerous = files.parquet("numerous.parquet", &batch(vec![("x", floats(4, 2)), ("label", numerous)]), 100);
     let junk = files.0.path().join("junk.parquet").display().to_string();
     std::fs::write(&junk, "PAR1 and nothing more").unwrap();
     let csv = files.0.path().join("a.csv").display().to_string();
@@ -477,6 +488,8 @@ async fn files_that_do_not_fit_are_refused() {
             &["column `x` holds 3 elements", "[2, 2]"],
         ),
         (with(&good, SampleShape::Tokens { length: 2, vocabulary: 5 }), &["cannot tell which column holds the tokens"]),
+        (registration(&[deep]), &["deep.parquet", "`sample.shape` is [1,1,1,1,1]"]),
+        (registration(&[numerous]), &["numerous.parquet", "`sample.classes` is 3000000"]),
         (
             Registration {
                 columns: ColumnNames { features: Some("q".into()), ..ColumnNames::default() },

@@ -30,10 +30,18 @@ pub enum Fault {
     LostAnswer,
 }
 
+/// What is to happen to requests with this method whose query begins so.
+struct Planned {
+    fault: Fault,
+    method: Method,
+    query: &'static str,
+    times: u64,
+}
+
 struct Shared {
     server: String,
     client: reqwest::Client,
-    fault: Mutex<Option<(Fault, Method, u64)>>,
+    fault: Mutex<Option<Planned>>,
     requests: AtomicU64,
 }
 
@@ -67,12 +75,17 @@ impl Proxy {
 
     /// The next `times` requests with this method go wrong.
     pub fn fail(&self, fault: Fault, method: Method, times: u64) {
-        *self.shared.fault.lock().unwrap() = Some((fault, method, times));
+        self.fail_query(fault, method, "", times);
+    }
+
+    /// The next `times` of them whose query begins so do.
+    pub fn fail_query(&self, fault: Fault, method: Method, query: &'static str, times: u64) {
+        *self.shared.fault.lock().unwrap() = Some(Planned { fault, method, query, times });
     }
 
     /// How often the fault has still to strike.
     pub fn pending(&self) -> u64 {
-        self.shared.fault.lock().unwrap().as_ref().map_or(0, |(_, _, times)| *times)
+        self.shared.fault.lock().unwrap().as_ref().map_or(0, |planned| planned.times)
     }
 
     /// Requests so far.
@@ -81,14 +94,15 @@ impl Proxy {
     }
 }
 
-fn strikes(shared: &Shared, method: &Method) -> Option<Fault> {
-    let mut fault = shared.fault.lock().unwrap();
-    let (fault, of, times) = fault.as_mut()?;
-    if *times == 0 || of != method {
+fn strikes(shared: &Shared, request: &Request) -> Option<Fault> {
+    let mut planned = shared.fault.lock().unwrap();
+    let planned = planned.as_mut()?;
+    let meant = planned.method == request.method() && request.uri().query().unwrap_or("").starts_with(planned.query);
+    if planned.times == 0 || !meant {
         return None;
     }
-    *times -= 1;
-    Some(*fault)
+    planned.times -= 1;
+    Some(planned.fault)
 }
 
 fn refusal(status: StatusCode, code: &str) -> Response<Body> {
@@ -104,7 +118,7 @@ fn broken() -> io::Error {
 
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     shared.requests.fetch_add(1, Ordering::SeqCst);
-    let fault = strikes(&shared, request.method());
+    let fault = strikes(&shared, &request);
     match fault {
         Some(Fault::SlowDown) => return refusal(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
         Some(Fault::Expired) => return refusal(StatusCode::BAD_REQUEST, "ExpiredToken"),

@@ -1,4 +1,4 @@
-//! Values for this crate's unit tests.
+//! An order, for the tests of both crates of the agent: they include this file. No behaviour, and nothing that only one of them needs.
 #![allow(clippy::unwrap_used)]
 
 use events_schema::dataset::{DatasetInfo, SampleShape};

@@ -25,7 +25,7 @@ mod words;
 
 pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
 pub use link::{HEARTBEAT_INTERVAL_MS, SILENCE_MAX_MS};
-pub use log_chunks::{CHUNK_BYTES, LogChunks, LogWrite};
+pub use log_chunks::{LogChunks, LogWrite};
 pub use machine::{Agent, Config, FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 pub use slot::{EXIT_STATUS_PROTOCOL, SlotState, SlotView};
 pub use take_back::{KEEP_AGAIN_AFTER_MS, LEASE_END_DEADLINE_MS, REAP_TIMEOUT_MS, REQUESTS_MAX};

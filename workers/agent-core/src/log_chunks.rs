@@ -2,10 +2,11 @@
 //! piece is written when, and what is given up when the store is slow or the executor says too much. One machine per executor, beside
 //! the agent's own: nothing of it touches slots.
 
-/// Bytes of a piece.
-pub const CHUNK_BYTES: usize = 256 << 10;
+use std::collections::VecDeque;
+use storage_keys::LOG_CHUNK_BYTES as CHUNK_BYTES;
+
 /// Pieces kept in the store for one executor, the growing one among them: 8 MiB, the newest.
-pub const CHUNKS_KEPT: u64 = 32;
+pub const CHUNKS_KEPT: usize = 32;
 /// Pieces that wait for the store; beyond, the oldest is given up. It is in the agent's own log file all the same.
 const CHUNKS_WAITING_MAX: usize = 4;
 /// Between two writes of a piece that grows: whoever follows a job sees what it says within seconds, and a talkative one costs 20
@@ -40,12 +41,14 @@ pub struct LogChunks {
     waiting: Vec<u8>,
     /// Bytes of the first waiting piece that are in the store.
     stored: usize,
-    /// The oldest piece in the store.
-    oldest: Option<u64>,
+    /// Numbers of the pieces in the store, oldest first. Those that were given up are not among them.
+    in_store: VecDeque<u64>,
     /// What is under way.
     under_way: Option<LogWrite>,
-    /// No write before then.
+    /// No write before then, unless a whole piece waits and the last write was possible.
     not_before_ms: u64,
+    /// Whether the last write was not possible.
+    failed: bool,
     /// Tries since the executor ended without success; `None` while it lives.
     last_writes: Option<u32>,
 }
@@ -72,11 +75,14 @@ impl LogChunks {
         if self.under_way.is_some() || self.is_over() {
             return None;
         }
-        let full = self.waiting.len() >= CHUNK_BYTES;
-        let write = match self.oldest {
-            Some(oldest) if self.first.saturating_sub(oldest) >= CHUNKS_KEPT => LogWrite::Delete { chunk: oldest },
+        let at_once = (self.waiting.len() >= CHUNK_BYTES && !self.failed) || self.last_writes.is_some();
+        let write = match self.in_store.front() {
+            // Makes room for a piece that is not there yet.
+            Some(oldest) if self.in_store.len() >= CHUNKS_KEPT && self.in_store.back() != Some(&self.first) => {
+                LogWrite::Delete { chunk: *oldest }
+            }
             _ if self.waiting.len() <= self.stored => return None,
-            _ if now_ms < self.not_before_ms && !full && self.last_writes.is_none() => return None,
+            _ if now_ms < self.not_before_ms && !at_once => return None,
             _ => {
                 let bytes = self.waiting[..self.waiting.len().min(CHUNK_BYTES)].to_vec();
                 LogWrite::Put { chunk: self.first, bytes }
@@ -90,12 +96,15 @@ impl LogChunks {
     /// What was under way is done, or was not possible.
     pub fn done(&mut self, possible: bool) {
         let Some(write) = self.under_way.take() else { return };
-        if !possible {
+        self.failed = !possible;
+        if self.failed {
             self.last_writes = self.last_writes.map(|tries| tries + 1);
         }
         match write {
             LogWrite::Put { chunk, bytes } if possible => {
-                self.oldest.get_or_insert(chunk);
+                if self.in_store.back() != Some(&chunk) {
+                    self.in_store.push_back(chunk);
+                }
                 // It may have been given up meanwhile, with what was said after it.
                 if chunk == self.first && bytes.len() == CHUNK_BYTES {
                     self.waiting.drain(..CHUNK_BYTES);
@@ -107,7 +116,7 @@ impl LogChunks {
             }
             LogWrite::Put { .. } => {}
             // One that cannot be deleted is left to the sweep: it must not hold up what is said.
-            LogWrite::Delete { chunk } => self.oldest = Some(chunk + 1),
+            LogWrite::Delete { .. } => drop(self.in_store.pop_front()),
         }
     }
 
@@ -171,7 +180,25 @@ mod tests {
             did.extend(run(&mut log, 0, true));
         }
         let deleted: Vec<u64> = did.iter().filter(|(what, ..)| *what == '-').map(|(_, chunk, _)| *chunk).collect();
-        assert_eq!((did.len() as u64, deleted), (CHUNKS_KEPT + 2 + 3, vec![0, 1, 2]));
+        assert_eq!((did.len(), deleted), (CHUNKS_KEPT + 2 + 3, vec![0, 1, 2]));
+    }
+
+    /// Found by review: each number that had been given up cost a request, one after the other, before anything was written again.
+    #[test]
+    fn only_what_is_in_the_store_is_deleted() {
+        let mut log = LogChunks::default();
+        for _ in 0..CHUNKS_KEPT {
+            log.take(&[b'x'; CHUNK_BYTES]);
+            run(&mut log, 0, true);
+        }
+        run(&mut log, 0, true);
+        log.take(&vec![b'x'; 1_000 * CHUNK_BYTES]);
+        let did = run(&mut log, 0, true);
+        let newest = (CHUNKS_KEPT + 1_000) as u64;
+        let written: Vec<u64> = did.iter().filter(|(what, ..)| *what == '+').map(|(_, chunk, _)| *chunk).collect();
+        assert_eq!(written, (newest - CHUNKS_WAITING_MAX as u64..newest).collect::<Vec<_>>());
+        assert_eq!(did.len(), 2 * CHUNKS_WAITING_MAX, "and one is deleted for each: {did:?}");
+        assert!(log.in_store.len() < CHUNKS_KEPT);
     }
 
     #[test]
@@ -180,6 +207,9 @@ mod tests {
         log.take(&vec![b'x'; 10 * CHUNK_BYTES + 1]);
         assert_eq!(log.waiting.len(), CHUNKS_WAITING_MAX * CHUNK_BYTES + 1, "the oldest are given up");
         assert_eq!(run(&mut log, 0, false), [('+', 6, CHUNK_BYTES)]);
+        // Found by review: a whole piece was tried again and again without a pause.
+        assert_eq!((log.next(0), log.wake_at_ms()), (None, Some(WRITE_INTERVAL_MS)));
+        assert_eq!(run(&mut log, WRITE_INTERVAL_MS, false), [('+', 6, CHUNK_BYTES)]);
         log.take(&vec![b'y'; 100 * CHUNK_BYTES]);
         assert!(log.waiting.len() < (CHUNKS_WAITING_MAX + 1) * CHUNK_BYTES);
         log.end();

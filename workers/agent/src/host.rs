@@ -9,7 +9,7 @@ use crate::direct::SlotReport;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
 use crate::record::{ExecutorRecord, TakenBack};
-use crate::ship;
+use crate::ship::Shippers;
 use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
@@ -92,7 +92,7 @@ pub(crate) struct Host {
     /// Where what executors say is kept, if it can be opened here.
     store: Option<Arc<dyn ObjectStore>>,
     /// What brings it there, one for each executor. Apart from the other tasks, because it is not waited for as they are.
-    shippers: JoinSet<()>,
+    shippers: Shippers,
 }
 
 struct OpenLink {
@@ -142,7 +142,7 @@ impl Host {
             events,
             tasks: JoinSet::new(),
             store,
-            shippers: JoinSet::new(),
+            shippers: Shippers::default(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Host {
                     self.tell(In::Shutdown);
                 }
                 Some(ended) = self.tasks.join_next() => panicked(ended)?,
-                Some(ended) = self.shippers.join_next() => panicked(ended)?,
+                true = self.shippers.ended() => {}
                 Some(event) = self.events.recv() => self.take_waiting(event)?,
                 () = sleep_until(self.wake_at.unwrap_or(self.begun)), if self.wake_at.is_some() => {}
             }
@@ -166,7 +166,7 @@ impl Host {
             }
         }
         // The last words of those that were just ended; what the store does not take in time is in the log files.
-        let shipped = async { while self.shippers.join_next().await.is_some() {} };
+        let shipped = async { while self.shippers.ended().await {} };
         if tokio::time::timeout(LAST_WORDS_TIMEOUT, shipped).await.is_err() {
             tracing::warn!("the store does not take what the last executors said");
         }
@@ -351,9 +351,7 @@ impl Host {
     /// A way into the store for what an executor says.
     fn ship(&mut self, executor: &ExecutorId) -> Option<mpsc::Sender<Vec<u8>>> {
         let store = self.store.clone()?;
-        let (sender, said) = mpsc::channel(ship::PIECES_WAITING_MAX);
-        self.shippers.spawn(ship::ship(store, executor.clone(), said));
-        Some(sender)
+        Some(self.shippers.begin(store, executor.clone()))
     }
 
     fn kill(&mut self, slot: u16, executor: &ExecutorId, cause: KillCause) {

@@ -11,6 +11,9 @@
 mod access;
 mod direct;
 mod environment;
+#[cfg(test)]
+#[path = "../../agent-core/src/fixtures.rs"]
+mod fixtures;
 mod group;
 mod holder;
 mod host;

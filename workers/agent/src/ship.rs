@@ -1,5 +1,6 @@
 //! What executors say goes into the store, beside the log file of this machine: so it can be read after the machine is gone. What is written
-//! when is decided in `workers/agent-core/src/log_chunks.rs`; here are the store and the clock. Whatever becomes of it, no executor waits.
+//! when is decided in `workers/agent-core/src/log_chunks.rs`; here are the store and the clock. Whatever becomes of it, no executor waits, and
+//! none ends for it.
 
 use events_schema::ExecutorId;
 use object_store::ObjectStore;
@@ -9,16 +10,40 @@ use std::time::Duration;
 use storage::logs::{delete_piece, write_piece};
 use storage::retry::StoreFault;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use workers_agent_core::{LogChunks, LogWrite};
 
 /// Pieces of a pipe (8 KiB each) that wait to be looked at; they are looked at at once.
-pub(crate) const PIECES_WAITING_MAX: usize = 64;
+const PIECES_WAITING_MAX: usize = 64;
+
+/// One task for each executor.
+#[derive(Debug, Default)]
+pub(crate) struct Shippers(JoinSet<()>);
+
+impl Shippers {
+    /// A way into the store for what an executor says; it ends when the sender is dropped and all is there, or given up.
+    pub fn begin(&mut self, store: Arc<dyn ObjectStore>, executor: ExecutorId) -> mpsc::Sender<Vec<u8>> {
+        let (sender, said) = mpsc::channel(PIECES_WAITING_MAX);
+        self.0.spawn(ship(store, executor, said));
+        sender
+    }
+
+    /// Waits until one has ended; false if there is none. A panic of one is told and goes no further: what executors say is in their log files,
+    /// and no training is worth less for it.
+    pub async fn ended(&mut self) -> bool {
+        let Some(ended) = self.0.join_next().await else { return false };
+        if let Err(error) = ended {
+            tracing::error!(%error, "what an executor says goes into the store no more; it is in this machine's log file");
+        }
+        true
+    }
+}
 
 type Writing = Pin<Box<dyn Future<Output = Result<(), StoreFault>> + Send>>;
 
 /// Writes what comes until its sender is gone and all of it is in the store, or given up.
-pub(crate) async fn ship(store: Arc<dyn ObjectStore>, executor: ExecutorId, mut said: mpsc::Receiver<Vec<u8>>) {
+async fn ship(store: Arc<dyn ObjectStore>, executor: ExecutorId, mut said: mpsc::Receiver<Vec<u8>>) {
     let begun = Instant::now();
     let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut log = LogChunks::default();
@@ -70,16 +95,24 @@ mod tests {
     async fn what_was_said_is_in_the_store_when_the_executor_is_gone() {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 3 };
-        let (sender, said) = mpsc::channel(PIECES_WAITING_MAX);
-        let shipping = tokio::spawn(ship(store.clone(), executor.clone(), said));
+        let mut shippers = Shippers::default();
+        let sender = shippers.begin(store.clone(), executor.clone());
         for _ in 0..70 {
             sender.send(vec![b'x'; 4 << 10]).await.unwrap();
         }
         drop(sender);
-        shipping.await.unwrap();
+        assert!(shippers.ended().await);
         let pieces = pieces_of_executor(&store, &executor).await.unwrap();
         assert_eq!(pieces.iter().map(|piece| piece.bytes).collect::<Vec<_>>(), [256 << 10, 24 << 10]);
         assert_eq!(read_piece(&store, &executor, 1).await.unwrap().unwrap().len(), 24 << 10);
         assert_eq!(read_piece(&store, &executor, 2).await.unwrap(), None);
+    }
+    /// Found by review: it ended the agent, and with it every executor of the server.
+    #[tokio::test]
+    async fn one_that_panics_takes_nobody_along() {
+        let mut shippers = Shippers::default();
+        shippers.0.spawn(async { panic!("a bug") });
+        assert!(shippers.ended().await);
+        assert!(!shippers.ended().await, "there is no other");
     }
 }

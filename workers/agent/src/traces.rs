@@ -9,7 +9,8 @@ use events_schema::{ExecutorId, JobId, TraceContext};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-/// Executors whose orders are followed for a trace, those included whose end was not reported yet: far more than run on a server.
+/// Executors whose orders are followed for a trace, those included whose end was not reported yet: far more than run on a server. When there are
+/// more, one that has ended is forgotten first, of those the one followed longest.
 const FOLLOWED_MAX: usize = 1_024;
 
 /// What this server does for traces.
@@ -18,12 +19,18 @@ pub(crate) struct Traces {
     executors: BTreeMap<ExecutorId, Followed>,
     /// Slots that a fleet took back for a trace.
     taken_back: BTreeMap<u16, TraceContext>,
+    /// Executors followed so far.
+    followed: u64,
 }
 
 #[derive(Debug)]
 struct Followed {
+    /// Grows from one to the next.
+    number: u64,
     /// As it came.
     cause: TraceContext,
+    /// What it was followed for before its slot was taken back here. Orders come with it until the controller has heard of that.
+    outdated: Option<TraceContext>,
     /// When it came, if anybody wants to know.
     since: Option<SystemTime>,
     /// What goes on: our own span once the executor is told, until then the cause.
@@ -33,12 +40,24 @@ struct Followed {
     told: bool,
     /// When it may leave, or was made to.
     left: Option<SystemTime>,
+    /// Whether it is reaped; that is still to be reported.
+    ended: bool,
 }
 
 impl Followed {
     fn new(cause: TraceContext) -> Self {
         let since = ebb_telemetry::is_on().then(SystemTime::now);
-        Self { cause, since, context: cause, hop: None, told: false, left: None }
+        Self {
+            number: 0,
+            cause,
+            outdated: None,
+            since,
+            context: cause,
+            hop: None,
+            told: false,
+            left: None,
+            ended: false,
+        }
     }
 }
 
@@ -46,9 +65,9 @@ impl Traces {
     /// Orders came. Those that belong to a trace begin a span when their executor is told.
     pub fn orders(&mut self, orders: &Orders) {
         for order in &orders.executors {
-            let known = self.executors.get(&order.executor).map(|followed| followed.cause);
+            let known = self.executors.get(&order.executor);
             match order.trace {
-                Some(cause) if known == Some(cause) => {}
+                Some(cause) if known.is_some_and(|f| f.cause == cause || f.outdated == Some(cause)) => {}
                 Some(cause) => {
                     self.taken_back.remove(&order.slot.index);
                     self.follow(order.executor.clone(), Followed::new(cause));
@@ -65,14 +84,22 @@ impl Traces {
         self.taken_back.retain(|slot, _| !slots.contains(slot));
         let Some(trace) = trace else { return };
         self.taken_back.extend(slots.iter().map(|slot| (*slot, trace)));
-        executors.into_iter().for_each(|executor| self.follow(executor, Followed::new(trace)));
+        for executor in executors {
+            // Taken back twice before the controller heard of it: its orders are still those of before the first time.
+            let outdated = self.executors.get(&executor).map(|known| known.outdated.unwrap_or(known.cause));
+            self.follow(executor, Followed { outdated, ..Followed::new(trace) });
+        }
     }
 
     fn follow(&mut self, executor: ExecutorId, followed: Followed) {
-        if self.executors.len() >= FOLLOWED_MAX {
-            self.executors.clear();
+        self.followed += 1;
+        self.executors.insert(executor, Followed { number: self.followed, ..followed });
+        if self.executors.len() > FOLLOWED_MAX {
+            let oldest = self.executors.iter().min_by_key(|(_, followed)| (!followed.ended, followed.number));
+            if let Some(oldest) = oldest.map(|(executor, _)| executor.clone()) {
+                self.executors.remove(&oldest);
+            }
         }
-        self.executors.insert(executor, followed);
     }
 
     /// What an executor is told before its next frame, once.
@@ -122,6 +149,7 @@ impl Traces {
     /// An executor is reaped: its order is followed, and its slot free.
     pub fn ended(&mut self, executor: &ExecutorId) {
         let Some(followed) = self.executors.get_mut(executor) else { return };
+        followed.ended = true;
         let exit = NewHop::new("exit", HopKind::Internal).after(Some(followed.context));
         if let Some(exit) = exit.since(followed.left.unwrap_or_else(SystemTime::now)).begin() {
             exit.set("ebb.executor", executor.to_string());
@@ -144,9 +172,10 @@ impl Traces {
         }
     }
 
+    /// Of the newest executor of the job that is there: whoever it replaced has nothing to do with what the job does now.
     fn of_job(&self, job: &JobId) -> Option<TraceContext> {
-        let of_job = self.executors.iter().filter(|(executor, _)| executor.job == *job);
-        of_job.map(|(_, followed)| followed.context).next()
+        let of_job = self.executors.iter().filter(|(executor, followed)| executor.job == *job && !followed.ended);
+        of_job.map(|(_, followed)| followed.context).next_back()
     }
 }
 
@@ -154,7 +183,9 @@ impl Traces {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::fixtures;
     use events_schema::report::ExitCause;
+    use events_schema::{Epoch, Offset};
 
     fn trace(span: u8) -> TraceContext {
         TraceContext::new([1; 16], [span; 8], 1).unwrap()
@@ -174,5 +205,57 @@ mod tests {
         assert_eq!(traces.of(&Report::SlotTakenBack { slot: slot.clone() }), Some(trace(3)));
         traces.taken_back(None, &BTreeSet::from([1]), Vec::new());
         assert_eq!(traces.of(&Report::SlotTakenBack { slot }), None, "taken back again, for no trace");
+    }
+
+    fn orders(executor: &ExecutorId, cause: Option<TraceContext>) -> Orders {
+        let mut order = fixtures::order(&executor.to_string(), "local/1");
+        order.trace = cause;
+        Orders { epoch: Epoch(1), position: Offset(1), executors: vec![order] }
+    }
+
+    /// Found by review: orders that were on their way put the trace of a decision from before in its place.
+    #[test]
+    fn a_take_back_is_followed_until_the_controller_has_decided_upon_it() {
+        let executor: ExecutorId = "job-a/e1".parse().unwrap();
+        let mut traces = Traces::default();
+        let cause = |traces: &Traces| traces.executors.get(&executor).map(|followed| followed.cause);
+        traces.orders(&orders(&executor, Some(trace(1))));
+        traces.taken_back(Some(trace(3)), &BTreeSet::from([1]), vec![executor.clone()]);
+        for late in [Some(trace(1)), None] {
+            traces.orders(&orders(&executor, late));
+            assert_eq!(cause(&traces), Some(trace(3)), "{late:?}");
+        }
+        traces.orders(&orders(&executor, Some(trace(4))));
+        assert_eq!(cause(&traces), Some(trace(4)), "a decision after it");
+    }
+
+    /// Found by review: a job's words went into the trace of the executor that had been there first, for good.
+    #[test]
+    fn what_a_job_does_follows_from_its_newest_executor_that_is_there() {
+        let [first, second]: [ExecutorId; 2] = ["job-a/e1", "job-a/e2"].map(|id| id.parse().unwrap());
+        let mut traces = Traces::default();
+        traces.orders(&orders(&first, Some(trace(1))));
+        traces.orders(&orders(&second, Some(trace(2))));
+        assert_eq!(traces.of_job(&first.job), Some(trace(2)));
+        traces.ended(&second);
+        assert_eq!(traces.of_job(&first.job), Some(trace(1)));
+        traces.ended(&first);
+        assert_eq!(traces.of_job(&first.job), None);
+    }
+
+    /// Found by review: everything was forgotten at once, spans in flight among it.
+    #[test]
+    fn what_is_followed_is_bounded_and_who_has_ended_is_forgotten_first() {
+        let mut traces = Traces::default();
+        let id = |number: usize| ExecutorId { job: JobId::parse("job-a").unwrap(), number: number as u32 };
+        for number in 0..FOLLOWED_MAX {
+            traces.follow(id(number), Followed::new(trace(1)));
+        }
+        traces.ended(&id(7));
+        traces.follow(id(FOLLOWED_MAX), Followed::new(trace(1)));
+        traces.follow(id(FOLLOWED_MAX + 1), Followed::new(trace(1)));
+        assert_eq!(traces.executors.len(), FOLLOWED_MAX);
+        let forgotten: Vec<usize> = (0..FOLLOWED_MAX + 2).filter(|n| !traces.executors.contains_key(&id(*n))).collect();
+        assert_eq!(forgotten, [0, 7], "the one that has ended, then the oldest");
     }
 }

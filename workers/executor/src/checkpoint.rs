@@ -7,7 +7,7 @@
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;
 use crate::tokens::WriterTokens;
-use events_schema::{Digest, JobId, WriterToken};
+use events_schema::{Digest, Generation, JobId, WriterToken};
 use object_store::ObjectStore;
 use std::collections::VecDeque;
 use std::io;
@@ -145,11 +145,24 @@ impl Writer {
         }
     }
 
-    fn name(&self, checkpoint: CheckpointId) -> Result<(CheckpointName, WriterToken), CheckpointWriteError> {
+    fn token(&self, generation: Generation) -> Result<WriterToken, CheckpointWriteError> {
+        self.tokens.wait_for(generation, TOKEN_WAIT).ok_or(CheckpointWriteError::Unnamed { generation })
+    }
+
+    /// The one token that all shards are named by; if builds of the controller changed while they were written, there may be none. Shards
+    /// of an earlier build do not say, and were named as that build names all.
+    fn token_of(&self, generation: Generation, shards: &[ShardWritten]) -> Result<WriterToken, CheckpointWriteError> {
+        let mut said = shards.iter().filter_map(|shard| shard.writer);
+        let Some(token) = said.next() else { return self.token(generation) };
+        if said.any(|other| other != token) || !self.tokens.knows(generation, token) {
+            return Err(CheckpointWriteError::Mixed { generation });
+        }
+        Ok(token)
+    }
+
+    fn name(&self, checkpoint: CheckpointId, writer: WriterToken) -> CheckpointName {
         let (step, generation) = (checkpoint.step, checkpoint.tag.generation);
-        let writer = self.tokens.wait_for(generation, TOKEN_WAIT);
-        let writer = writer.ok_or(CheckpointWriteError::Unnamed { generation })?;
-        Ok((CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }, writer))
+        CheckpointName { job: self.job.clone(), generation, step, writer: Some(writer) }
     }
 
     fn write_shard(
@@ -159,7 +172,8 @@ impl Writer {
         count: u16,
         replica: Arc<Vec<f32>>,
     ) -> Result<Event, CheckpointWriteError> {
-        let (name, _) = self.name(checkpoint)?;
+        let writer = self.token(checkpoint.tag.generation)?;
+        let name = self.name(checkpoint, writer);
         let shards = cut_shards(replica.len() as u64, u32::from(count));
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
@@ -176,11 +190,13 @@ impl Writer {
             bytes: record.bytes,
             digest: record.blake3,
             replica_digest: digest,
+            writer: Some(writer),
         }))
     }
 
     fn write_manifest(&self, checkpoint: CheckpointId, shards: &[ShardWritten]) -> Result<Event, CheckpointWriteError> {
-        let (name, writer) = self.name(checkpoint)?;
+        let writer = self.token_of(checkpoint.tag.generation, shards)?;
+        let name = self.name(checkpoint, writer);
         let record = |s: &ShardWritten| ShardRecord {
             key: name.shard(u32::from(s.index)),
             first_element: s.first_element,
@@ -210,8 +226,60 @@ impl Writer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use events_schema::{Generation, Step};
+    use events_schema::Step;
+    use object_store::{ObjectStoreExt, memory::InMemory};
     use workers_session::Tag;
+
+    const GENERATION: Generation = Generation(3);
+    const CHECKPOINT: CheckpointId = CheckpointId { step: Step(9), tag: Tag { generation: GENERATION, revision: 0 } };
+
+    fn writer() -> Writer {
+        let (inbox, _) = sync_channel(1);
+        Writer {
+            runtime: Arc::new(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()),
+            store: Arc::new(InMemory::new()),
+            job: JobId::parse("job-a").unwrap(),
+            spec_digest: Digest::of(b"spec"),
+            class: Digest::of(b"class"),
+            replica_len: 8,
+            inbox,
+            tokens: Arc::default(),
+        }
+    }
+
+    fn shard_of(writer: &Writer, index: u16) -> ShardWritten {
+        let task = Task::Shard { checkpoint: CHECKPOINT, index, count: 2, replica: Arc::new(vec![1.0; 8]) };
+        match writer.write(task).unwrap() {
+            Event::ShardWritten(shard) => shard,
+            _ => unreachable!(),
+        }
+    }
+
+    /// Found by review: a controller of another build, between two shards of a checkpoint, had the leader name shards that nobody wrote;
+    /// and the checkpoint counted.
+    #[test]
+    fn a_manifest_names_what_was_written_or_is_not_written() {
+        let (old, new) = (WriterToken([1; 16]), WriterToken([2; 16]));
+        let writer = writer();
+        writer.tokens.add(GENERATION, old);
+        let first = shard_of(&writer, 0);
+        let both = [first.clone(), shard_of(&writer, 1)];
+        writer.tokens.add(GENERATION, new);
+        let mixed = [first, shard_of(&writer, 1)];
+        let said = writer.write_manifest(CHECKPOINT, &mixed).err().unwrap();
+        assert!(matches!(said, CheckpointWriteError::Mixed { generation: GENERATION }), "{said}");
+        let foreign = both.clone().map(|shard| ShardWritten { writer: Some(WriterToken([9; 16])), ..shard });
+        assert!(writer.write_manifest(CHECKPOINT, &foreign).is_err(), "a name that was never issued to this member");
+
+        let Event::ManifestWritten(_, saved) = writer.write_manifest(CHECKPOINT, &both).unwrap() else {
+            unreachable!()
+        };
+        assert_eq!(saved.writer, old, "what was begun under the first token is finished under it");
+        for index in 0..2 {
+            let key = writer.name(CHECKPOINT, saved.writer).shard(index);
+            writer.runtime.block_on(writer.store.head(&key.as_str().into())).unwrap();
+        }
+    }
 
     fn shard(generation: u64) -> Task {
         let tag = Tag { generation: Generation(generation), revision: 0 };

@@ -1,5 +1,8 @@
-//! What an executor names its checkpoints by: a token for each generation, as orders bring it with the proposal. Learned as soon as an order is read, like
-//! the keys of links; who enters a generation before its own order has come waits for it here.
+//! What an executor names its checkpoints by: a token for each generation, as orders bring it with the proposal. Learned as soon as an order is
+//! read, like the keys of links; who enters a generation before its own order has come waits for it here.
+//!
+//! A controller of another build may issue another token for a generation that has one. What was named by the first is still what it is, so
+//! both are known, and the newest is used.
 
 use events_schema::orders::JobOrder;
 use events_schema::{Generation, WriterToken};
@@ -9,12 +12,16 @@ use std::time::Duration;
 
 /// Tokens kept, the newest: nothing is written for a generation that so many others have followed.
 const TOKENS_MAX: usize = 64;
+/// Tokens kept of one generation, the newest: that of each build of the controller, of which an upgrade and a rollback make two.
+const ISSUES_MAX: usize = 4;
 
 /// The tokens of a job's generations.
+#[derive(Default)]
 pub struct WriterTokens {
     /// Earlier controllers issue none: there the tokens of all generations follow from this.
     job_key: [u8; 32],
-    issued: Mutex<BTreeMap<Generation, WriterToken>>,
+    /// Of each generation in the order of coming, none of them empty.
+    issued: Mutex<BTreeMap<Generation, Vec<WriterToken>>>,
     news: Condvar,
 }
 
@@ -22,7 +29,7 @@ impl WriterTokens {
     /// That of the first order.
     #[must_use]
     pub fn of(order: &JobOrder) -> Self {
-        let new = Self { job_key: order.key, issued: Mutex::new(BTreeMap::new()), news: Condvar::new() };
+        let new = Self { job_key: order.key, ..Self::default() };
         new.learn(order);
         new
     }
@@ -31,25 +38,77 @@ impl WriterTokens {
     pub fn learn(&self, order: &JobOrder) {
         let Some(proposal) = &order.proposal else { return };
         let token = order.writer.unwrap_or_else(|| WriterToken::of(&self.job_key, proposal.generation));
+        self.add(proposal.generation, token);
+    }
+
+    pub(crate) fn add(&self, generation: Generation, token: WriterToken) {
         let mut issued = self.issued();
-        issued.insert(proposal.generation, token);
+        let of_generation = issued.entry(generation).or_default();
+        of_generation.retain(|known| *known != token);
+        of_generation.push(token);
+        if of_generation.len() > ISSUES_MAX {
+            of_generation.remove(0);
+        }
         while issued.len() > TOKENS_MAX {
             issued.pop_first();
         }
         self.news.notify_all();
     }
 
-    /// The token of a generation, if it comes to be known within this time.
+    /// The newest token of a generation, if it comes to be known within this time. Once a newer generation is known nobody waits: an order
+    /// replaces the one before, so that of this generation does not come any more.
     #[must_use]
     pub fn wait_for(&self, generation: Generation, within: Duration) -> Option<WriterToken> {
-        let unknown = |issued: &mut BTreeMap<Generation, WriterToken>| !issued.contains_key(&generation);
-        let waited = self.news.wait_timeout_while(self.issued(), within, unknown);
+        let may_come =
+            |issued: &mut BTreeMap<Generation, Vec<WriterToken>>| issued.range(generation..).next().is_none();
+        let waited = self.news.wait_timeout_while(self.issued(), within, may_come);
         let (issued, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        issued.get(&generation).copied()
+        issued.get(&generation)?.last().copied()
     }
 
-    fn issued(&self) -> MutexGuard<'_, BTreeMap<Generation, WriterToken>> {
-        // What a panicked thread left is whole: each change is one insertion.
+    /// Whether this token came for this generation, now or before.
+    #[must_use]
+    pub fn knows(&self, generation: Generation, token: WriterToken) -> bool {
+        self.issued().get(&generation).is_some_and(|tokens| tokens.contains(&token))
+    }
+
+    fn issued(&self) -> MutexGuard<'_, BTreeMap<Generation, Vec<WriterToken>>> {
+        // What a panicked thread left serves: nothing that is done under the lock panics half way.
         self.issued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+    const NOT_AT_ALL: Duration = Duration::ZERO;
+
+    fn token(n: u8) -> WriterToken {
+        WriterToken([n; 16])
+    }
+
+    #[test]
+    fn the_newest_token_of_a_generation_is_used_and_the_earlier_ones_are_known() {
+        let tokens = WriterTokens::default();
+        assert_eq!(tokens.wait_for(Generation(3), NOT_AT_ALL), None);
+        (0..10).for_each(|n| tokens.add(Generation(3), token(n)));
+        // Rolled back: the one before comes again.
+        tokens.add(Generation(3), token(8));
+        assert_eq!(tokens.wait_for(Generation(3), NOT_AT_ALL), Some(token(8)));
+        let known: Vec<u8> = (0..10).filter(|n| tokens.knows(Generation(3), token(*n))).collect();
+        assert_eq!(known, [6, 7, 8, 9]);
+        assert!(!tokens.knows(Generation(4), token(8)));
+    }
+
+    /// Found by review: the writing thread stood still for a token that could not come any more.
+    #[test]
+    fn nobody_waits_for_the_token_of_a_generation_that_was_skipped() {
+        let tokens = WriterTokens::default();
+        tokens.add(Generation(3), token(3));
+        tokens.add(Generation(5), token(5));
+        assert_eq!(tokens.wait_for(Generation(4), LONG), None);
+        assert_eq!(tokens.wait_for(Generation(3), LONG), Some(token(3)));
     }
 }

@@ -77,6 +77,7 @@ mod tests {
             bytes: 4,
             digest,
             replica_digest: digest,
+            writer: None,
         };
         Message::ShardWritten(shard)
     }

@@ -341,6 +341,7 @@ mod anything {
                 bytes: 1,
                 digest: Digest([0; 32]),
                 replica_digest: Digest([(index % 2) as u8; 32]),
+                writer: None,
             },
         );
         let at = |make: fn(Step) -> Message| number().prop_map(move |step| make(Step(step)));

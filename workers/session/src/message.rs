@@ -5,7 +5,7 @@
 use events_schema::fact::{Member, Proposal};
 use events_schema::report::Metrics;
 use events_schema::tree::{Node, fold, place};
-use events_schema::{Digest, Generation, Rank, Step};
+use events_schema::{Digest, Generation, Rank, Step, WriterToken};
 use minicbor::{Decode, Encode};
 
 /// An executor of this job: its number within the job. Never reused, so a lost peer's number stays dead.
@@ -423,6 +423,9 @@ pub struct ShardWritten {
     /// Digest of the writer's whole replica: all must agree.
     #[n(8)]
     pub replica_digest: Digest,
+    /// What its object is named by: a manifest names all its shards by one. None of an earlier build.
+    #[n(9)]
+    pub writer: Option<WriterToken>,
 }
 
 impl ShardWritten {

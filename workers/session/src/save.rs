@@ -187,7 +187,8 @@ mod tests {
 
     fn part(index: u16, count: u16) -> ShardWritten {
         let (digest, replica_digest) = (Digest([1; 32]), Digest([2; 32]));
-        ShardWritten { checkpoint: ID, index, count, first_element: 0, elements: 1, bytes: 4, digest, replica_digest }
+        let (checkpoint, first_element, elements, bytes, writer) = (ID, 0, 1, 4, None);
+        ShardWritten { checkpoint, index, count, first_element, elements, bytes, digest, replica_digest, writer }
     }
 
     fn heard(session: &mut Session, from: u32, shard: ShardWritten) -> Vec<Output> {

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use controller_cell::{
-    AppendFailure, CellConfig, CellEnd, CellMachine, Committed, Fold, In, LinkEnd, LinkId, Note, Out, ReadFailure,
-    Ticket,
+    AppendFailure, Attempt, CellConfig, CellEnd, CellMachine, Committed, Fold, In, LinkEnd, LinkId, Note, Out,
+    ReadFailure, Ticket,
 };
 use controller_core::{State, policy_by_name};
 use events_rule::count::{Counter, Verdict, read_event};
@@ -182,6 +182,8 @@ pub struct Controller {
     wake_ms: Option<u64>,
     follows: BTreeMap<Stream, (Ticket, Offset, usize)>,
     held: Vec<Out>,
+    /// What it appended, with its tickets, in order.
+    pub appends: Vec<(Ticket, Stream, Attempt)>,
     pub told: Vec<(LinkId, ControllerMessage)>,
     pub ended: Vec<(LinkId, Option<LinkEnd>)>,
     pub notes: Vec<Note>,
@@ -207,6 +209,7 @@ impl Controller {
             wake_ms: None,
             follows: BTreeMap::new(),
             held: Vec::new(),
+            appends: Vec::new(),
             told: Vec::new(),
             ended: Vec::new(),
             notes: Vec::new(),
@@ -245,7 +248,10 @@ impl Controller {
         match out {
             Out::Append { .. } | Out::AskEnd { .. } if log.stalled => self.held.push(out),
             Out::AskEnd { stream, .. } if log.unknown_end == Some(stream) => self.held.push(out),
-            Out::Append { ticket, stream, record } => return vec![append(log, ticket, stream, record)],
+            Out::Append { ticket, stream, record, attempt } => {
+                self.appends.push((ticket, stream, attempt));
+                return vec![append(log, ticket, stream, record)];
+            }
             Out::AskEnd { ticket, stream } => return vec![In::End { ticket, end: log.end(stream) }],
             Out::Read { ticket, stream, from, bytes_max } => {
                 self.follows.remove(&stream);

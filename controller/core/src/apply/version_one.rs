@@ -1,6 +1,6 @@
 //! What facts of the first version were judged to be, which did not carry it: the fold did it, by these numbers. Records of that version alone come
-//! here, and they have to fold as they did when they were written; so nothing here ever changes, whatever is decided now
-//! (`limits.rs`, `decide/failures.rs`).
+//! here, and they have to fold as they did when they were written; so nothing here ever changes, whatever is decided now. That is why it says
+//! again what `limits.rs` and `decide/failures.rs` say: those change, and shared code would change this with them.
 
 use crate::state::{Executor, Faults, Job};
 use events_schema::fact::{AbandonCause, Fault, LeaveCause};

@@ -5,6 +5,7 @@ use crate::limits::DATASETS_MAX;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::{Fact, Refusal};
+use events_schema::fields::Problems;
 use events_schema::job::JobSpec;
 
 /// How alike (Jaro-Winkler, 0 to 1) a known name has to be to be suggested.
@@ -35,10 +36,18 @@ pub(super) fn register(draft: &mut Draft<'_>, dataset: &DatasetInfo) -> Result<(
             Err(Refusal::Limit { what: "datasets".to_owned(), limit: DATASETS_MAX })
         }
         None => {
+            dataset.sample.ensure_fit().map_err(unfit)?;
             draft.emit(Fact::DatasetRegistered { dataset: dataset.clone() });
             Ok(())
         }
     }
+}
+
+/// The first of the problems, which says enough: the doors tell all of them.
+fn unfit(Problems(problems): Problems) -> Refusal {
+    let (field, value, expected) =
+        problems.into_iter().next().map_or_else(Default::default, |p| (p.field, p.value, p.expected));
+    Refusal::Unfit { field, value, expected }
 }
 
 pub(super) fn remove(draft: &mut Draft<'_>, name: &DatasetName) -> Result<(), Refusal> {

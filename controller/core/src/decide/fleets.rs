@@ -47,7 +47,7 @@ pub(super) fn put(
     // Slots the fleet no longer declares go back under the deadline it gave before.
     reclaim::take_back(draft, id, &dropped, ReclaimCause::Undeclared);
     draft.emit(Fact::FleetDeclared { fleet: id.clone(), slots, offers, reclaim_deadline_ms });
-    reclaim::surplus(draft, id, ReclaimCause::Demand);
+    reclaim::surplus(draft, id);
     Ok(())
 }
 
@@ -126,7 +126,7 @@ pub(super) fn recall(draft: &mut Draft<'_>, id: &FleetId, slots: Recall) -> Done
     let fleet = own(draft, id, &[])?;
     if fleet.recalled < Some(slots) {
         draft.emit(Fact::FleetRecalled { fleet: id.clone(), slots });
-        reclaim::surplus(draft, id, ReclaimCause::Recall);
+        reclaim::surplus(draft, id);
     }
     Ok(())
 }
@@ -153,13 +153,14 @@ pub(super) fn tell_refused(draft: &mut Draft<'_>, id: &FleetId, offset: Offset, 
     Ok(())
 }
 
-/// A demand signal. One that is not newer than the last, or of an unknown fleet, has no effect.
+/// A demand signal. One that is not newer than the last, of an unknown fleet, or that no door lets in has no effect: a number at the end of the
+/// range would shut its fleet out for good.
 ///
 /// One that repeats the need is a fact all the same, for its number: it was answered, and a lower need that was published before it
 /// and comes later must not undo it.
 pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let Some(fleet) = draft.state.fleet(&signal.fleet) else { return };
-    if fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
+    if !signal.is_fit() || fleet.sequence.is_some_and(|taken| signal.sequence <= taken) {
         return;
     }
     let needed = signal.demand.needed().min(fleet.slots.len() as u32);
@@ -167,7 +168,7 @@ pub(super) fn demand(draft: &mut Draft<'_>, signal: &DemandSignal) {
     let falls = fleet.sequence.is_none() || fleet.redeclared || needed < fleet.needed;
     let offers = falls && fleet.offers == OfferMode::ByDemand;
     draft.emit(Fact::DemandAccepted { fleet: signal.fleet.clone(), sequence: signal.sequence, needed });
-    reclaim::surplus(draft, &signal.fleet, ReclaimCause::Demand);
+    reclaim::surplus(draft, &signal.fleet);
     if offers {
         offer_surplus(draft, &signal.fleet);
     }

@@ -12,9 +12,10 @@ use events_schema::{FleetId, JobId, SlotId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Reclaims what a fleet lends beyond what its need allows.
-pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId, cause: ReclaimCause) {
+/// Reclaims what a fleet lends beyond what its need allows, or what is held of it while it is recalled.
+pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
     let Some(fleet) = draft.state.fleet(id) else { return };
+    let cause = if fleet.held() > fleet.needs() { ReclaimCause::Recall } else { ReclaimCause::Demand };
     let count = fleet.lent.saturating_sub(fleet.lendable_by_name());
     if count > 0 {
         let slots = choose(&draft.state, &fleet.slots, count);

@@ -54,8 +54,13 @@ impl Fleet {
     /// The same of slots that it names: one that offers by demand and has not said anything yet lends what it names.
     #[must_use]
     pub fn lendable_by_name(&self) -> usize {
-        let needed = self.sequence.map_or(0, |_| self.needed as usize);
-        self.slots.len().saturating_sub(needed.max(self.held()))
+        self.slots.len().saturating_sub(self.needs().max(self.held()))
+    }
+
+    /// Slots that it needs itself; none before it said so.
+    #[must_use]
+    pub fn needs(&self) -> usize {
+        self.sequence.map_or(0, |_| self.needed as usize)
     }
 
     /// Slots that a recall keeps with it.

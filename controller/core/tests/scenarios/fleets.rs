@@ -9,7 +9,7 @@ use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Offer
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Entry, Fact, ReclaimCause, Refusal, WaitCause};
 use events_schema::report::ExitCause;
-use events_schema::{CommandId, Digest, FleetId, JobId, Offset, ServerId, TenantId};
+use events_schema::{CommandId, Digest, FleetId, JobId, Offset, ServerId, TenantId, TimeMs};
 use serde_json::{Value, json};
 
 #[test]
@@ -202,6 +202,31 @@ fn equal_inputs_have_one_effect() {
     assert!(matches!(same[..], [Fact::CommandTaken { .. }]));
     let changed = world.register(DatasetInfo { rows: 7, ..dataset("digits") });
     assert!(matches!(refusal(&changed), Refusal::Exists { kind, .. } if kind == "dataset"));
+}
+
+/// Whoever appends to the log without a door: decided is what the doors would let in, read is all.
+#[test]
+fn what_no_door_lets_in_is_refused_or_without_effect_when_it_is_decided() {
+    let mut world = local(4);
+    let many = SampleShape::Classified { shape: vec![64], classes: 3_000_000 };
+    let said = refusal(&world.register(DatasetInfo { sample: many.clone(), ..dataset("many") }));
+    assert!(
+        matches!(&said, Refusal::Unfit { field, value, .. } if field == "sample.classes" && value == "3000000"),
+        "{said}"
+    );
+    // One that an earlier build took stands, and is the same to whoever registers it again.
+    let old = DatasetInfo { sample: many, ..dataset("old") };
+    world.state.apply(world.at, &Fact::DatasetRegistered { dataset: old.clone() });
+    assert!(matches!(world.register(old)[..], [Fact::CommandTaken { .. }]));
+
+    let signal = |sequence, demand| {
+        let fleet = FleetId::parse("local").unwrap();
+        Input::Demand(DemandSignal { fleet, sequence, at: TimeMs(1), demand, trace: None })
+    };
+    assert!(world.input(&signal(u64::MAX, Demand::Needed(4))).is_empty());
+    assert!(world.input(&signal(50, Demand::Needed(u32::MAX))).is_empty());
+    assert!(world.input(&signal(50, Demand::Utilization { sum_milli: 1, target_milli: 0 })).is_empty());
+    assert!(!world.input(&signal(50, Demand::Needed(4))).is_empty(), "the fleet is not shut out");
 }
 
 #[test]
@@ -404,6 +429,27 @@ fn a_recalled_fleet_lends_nothing_until_it_is_released() {
     let again = world.command(Command::ReleaseFleet { fleet });
     assert!(!again.iter().any(|fact| matches!(fact, Fact::FleetReleased { .. })), "{again:?}");
     calm(&world);
+}
+
+/// Found by review: it was called a need, which the fleet never spoke of.
+#[test]
+fn what_a_recall_holds_of_a_fleet_declared_anew_goes_back_for_the_recall() {
+    let (mut world, _) = training();
+    world.command(Command::RecallFleet { fleet: FleetId::parse("local").unwrap(), slots: Recall::Slots(3) });
+    world.run();
+    let lent = world.state.loans().next().unwrap().slot.clone();
+    let others = (0..4).map(|index| slot("local", index)).filter(|slot| *slot != lent).take(2);
+    let slots = others.chain([lent.clone()]).collect();
+    let (fleet, offers) = (FleetId::parse("local").unwrap(), OfferMode::ByDemand);
+    let facts = world.command(Command::PutFleet { fleet, slots, offers, reclaim_deadline_ms: 2_000 });
+    let causes: Vec<ReclaimCause> = facts
+        .iter()
+        .filter_map(|fact| match fact {
+            Fact::SlotReclaimed { cause, .. } => Some(*cause),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(causes, [ReclaimCause::Recall], "{facts:?}");
 }
 
 /// A recall of some slots is a need that no signal lowers, and one that is released while slots are on their way lends them again.

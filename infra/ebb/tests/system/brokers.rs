@@ -5,14 +5,14 @@
 //! measured by `ebb bench --brokers`.
 
 use crate::support::{LOOK_EVERY, PATIENCE, System, job, model_job, steps, submit, until};
-use ebb::brokers::{Brokers, Loss};
-use ebb::take_back::AgentClient;
 use gateway_client::{Body, Client};
+use loadtest_harness::brokers::{Brokers, Loss};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
+use workers_agent_client::AgentClient;
 
 fn brokers() -> Brokers {
     let folder = std::env::var("EBB_TEST_KAFKA3_DIR").unwrap_or_else(|_| {
@@ -90,7 +90,7 @@ async fn a_broker_is_lost(loss: Loss) {
         assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
     }
     assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
-    let events = ebb::event_list::all(&client, "/v1/events").await.unwrap();
+    let events = client.all_events("/v1/events").await.unwrap();
     assert!(events.iter().all(|event| event["type"] != "dev.ebb.agent.gone.v1"), "a healthy agent was given up");
 }
 

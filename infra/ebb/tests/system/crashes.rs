@@ -101,7 +101,7 @@ async fn until_gone(pid: i32) {
 }
 
 async fn event_ids(client: &Client) -> BTreeSet<String> {
-    let all = ebb::event_list::all(client, "/v1/events").await.unwrap_or_else(|e| panic!("{e}"));
+    let all = client.all_events("/v1/events").await.unwrap_or_else(|e| panic!("{e}"));
     all.iter().map(|e| e["id"].as_str().unwrap().to_owned()).collect()
 }
 

@@ -1,8 +1,8 @@
 //! A disk that takes nothing more, in the middle of work: the service ends with a sentence, and loses nothing that it acknowledged.
 
 use crate::support::{EBB, System};
-use ebb::service::tail;
 use gateway_client::ClientError;
+use loadtest_harness::service::tail;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;

@@ -5,9 +5,9 @@
 //! each sample was used.
 
 use crate::support::{Chance, System, finished, job, steps, submit, text, until};
-use ebb::service::kill_process;
 use events_schema::dataset::SampleShape;
 use events_schema::job::JobSpec;
+use loadtest_harness::service::kill_process;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -55,14 +55,14 @@ impl Cluster {
 /// The needs that counted for a fleet, in order.
 async fn needs(system: &System, fleet: &str) -> Vec<u64> {
     let path = format!("/v1/fleets/{fleet}/events");
-    let events = ebb::event_list::all(&system.client(), &path).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = system.client().all_events(&path).await.unwrap_or_else(|e| panic!("{e}"));
     let needs = events.iter().filter(|event| event["type"] == "dev.ebb.fleet.demand.v1");
     needs.map(|event| event["data"]["needed"].as_u64().unwrap()).collect()
 }
 
 async fn refusals(system: &System, fleet: &str) -> Vec<Value> {
     let path = format!("/v1/fleets/{fleet}/events");
-    let events = ebb::event_list::all(&system.client(), &path).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = system.client().all_events(&path).await.unwrap_or_else(|e| panic!("{e}"));
     events.into_iter().filter(|event| event["type"] == "dev.ebb.fleet.signals_refused.v1").collect()
 }
 

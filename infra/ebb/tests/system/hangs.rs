@@ -4,12 +4,12 @@
 use crate::support::{
     LOOK_EVERY, PATIENCE, System, agent_alone, finished, job, model_job, plain_digest, steps, submit, until, until_slot,
 };
-use ebb::take_back::AgentClient;
 use gateway_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
+use workers_agent_client::AgentClient;
 
 /// A stopped process; it goes on when this is dropped, so that it can end with its agent.
 struct Stopped(Pid);
@@ -43,8 +43,7 @@ async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
 
 /// Who leads the newest generation.
 async fn leader(client: &Client, job: &str) -> String {
-    let events =
-        ebb::event_list::all(client, &format!("/v1/jobs/{job}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = client.all_events(&format!("/v1/jobs/{job}/events")).await.unwrap_or_else(|e| panic!("{e}"));
     let proposed = events.iter().rfind(|event| event["type"] == "dev.ebb.generation.proposed.v1").unwrap();
     proposed["data"]["leader"].as_str().unwrap().to_owned()
 }

@@ -3,12 +3,12 @@
 //! Seeded random schedules of demand, direct take-backs, kills and suspensions over the three models; one service per model.
 
 use crate::support::{Chance, System, finished, import_text, job, model_job, plain_digest, steps, submit, until};
-use ebb::service::kill_process;
-use ebb::take_back::AgentClient;
 use ebb::wire::Job;
 use gateway_api::ProblemKind;
 use gateway_client::ClientError;
+use loadtest_harness::service::kill_process;
 use serde_json::json;
+use workers_agent_client::AgentClient;
 
 /// Slots of each service.
 const SLOTS: u16 = 4;

@@ -18,7 +18,7 @@ async fn read_by_python(brokers: &str, topic: &str, job: &str) -> Vec<Value> {
 
 /// The events of HTTP up to the end of a job, as the client above shows them.
 async fn read_by_http(system: &System, job: &str) -> Vec<Value> {
-    let events = ebb::event_list::all(&system.client(), "/v1/events").await.unwrap_or_else(|e| panic!("{e}"));
+    let events = system.client().all_events("/v1/events").await.unwrap_or_else(|e| panic!("{e}"));
     let last = events.iter().position(|event| event["type"] == "dev.ebb.job.finished.v1" && event["subject"] == job);
     let shown = |event: &Value| {
         let mut shown = json!({"key": event["subject"]});

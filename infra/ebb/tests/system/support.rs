@@ -1,13 +1,12 @@
 //! What the tests share: a service on a directory of its own, the jobs they train, seeded chance, and what a job has to become.
 
-use ebb::service::{Service, ServiceOptions};
-use ebb::take_back::AgentClient;
 use ebb::wire::Job;
 use events_schema::JobId;
 use events_schema::dataset::DatasetInfo;
 use events_schema::job::JobSpec;
 use events_schema::orders::JobOrder;
 use gateway_client::{Body, Client};
+use loadtest_harness::service::{Service, ServiceOptions};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use workers_agent_client::AgentClient;
 
 /// The program under test.
 pub const EBB: &str = env!("CARGO_BIN_EXE_ebb");

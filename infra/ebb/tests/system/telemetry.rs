@@ -3,7 +3,7 @@
 
 use crate::support::{LOOK_EVERY, PATIENCE, System, agent_with, model_job, prometheus, text, until, until_slot};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -219,7 +219,7 @@ async fn alert_rules_say_what_their_tests_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prometheus_finds_whatever_the_dashboards_ask_for() {
+async fn a_prometheus_finds_whatever_dashboards_and_alerts_ask_for() {
     let system = System::start(2).await;
     let (client, url) = (system.client(), system.service.ready().url.clone());
     let (_far, agent) = agent_with(&system, 1, &[]).await;
@@ -251,20 +251,39 @@ async fn a_prometheus_finds_whatever_the_dashboards_ask_for() {
         all_of(&dashboard, "targets", &mut targets);
         for target in targets {
             let expression = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
-            let begun = Instant::now();
-            // Rates need two scrapes.
-            loop {
-                let said = query(&prometheus, &expression).await;
-                assert_eq!(said["status"], "success", "{}: {expression}: {said}", path.display());
-                if said["data"]["result"].as_array().is_some_and(|found| !found.is_empty()) {
-                    break;
-                }
-                assert!(begun.elapsed() < Duration::from_secs(30), "nothing is found of {expression}");
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
+            is_found(&prometheus, &expression).await;
             asked += 1;
         }
     }
     assert!(asked > 15, "{asked} expressions");
+    // An alert is silent for as long as all is well: also one that asks for what there is not.
+    let metrics = metrics_of_alerts();
+    assert!(metrics.len() > 10, "{metrics:?}");
+    for metric in metrics {
+        is_found(&prometheus, &format!("count({{__name__=\"{metric}\"}})")).await;
+    }
     system.stop().await;
+}
+
+/// Waits until a Prometheus finds something of an expression: rates need two scrapes.
+async fn is_found(prometheus: &str, expression: &str) {
+    let begun = Instant::now();
+    loop {
+        let said = query(prometheus, expression).await;
+        assert_eq!(said["status"], "success", "{expression}: {said}");
+        if said["data"]["result"].as_array().is_some_and(|found| !found.is_empty()) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is found of {expression}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What the alert rules ask for, by name.
+fn metrics_of_alerts() -> BTreeSet<String> {
+    let rules = std::fs::read_to_string(repository().join("infra/telemetry/alerts.yml")).unwrap();
+    let expressions = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let words = expressions.flat_map(|expression| expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let is_metric = |word: &&str| word.starts_with("ebb_") || word.starts_with("http_server_") || *word == "up";
+    words.filter(is_metric).map(str::to_owned).collect()
 }

@@ -17,7 +17,7 @@ use axum::http::Method;
 use place::{Place, Server};
 use proxy::Fault;
 use std::time::{Duration, SystemTime};
-use storage_bucket::check::check;
+use storage_bucket::check::{FOLDER, check};
 use storage_bucket::report::{Finding, Item, Report, Verdict};
 use storage_bucket::{Access, BucketAddress};
 
@@ -70,6 +70,35 @@ async fn lost_answers_do_not_make_a_good_server_a_bad_one() {
     place.assert_empty().await;
 }
 
+/// An upload that was begun although the answer was lost is one that nobody here knows of.
+#[tokio::test]
+async fn an_upload_whose_beginning_was_not_answered_is_given_up() {
+    for server in [Server::Versitygw, Server::Minio] {
+        let place = Place::on(server).await;
+        place.proxy.fail_query(Fault::LostAnswer, Method::POST, "uploads", 1);
+        let report = check(place.address.clone(), &place.access, "run").await;
+        assert!(place.proxy.pending() == 0 && finding(&report, Item::CleanUp).verdict == Verdict::Ok, "{report:#?}");
+        place.assert_empty().await;
+        // MinIO lists by whole keys.
+        let uploads = place.root.list_multipart_uploads().bucket(place.address.bucket());
+        let uploads = uploads.prefix(place.address.key(&format!("{FOLDER}/run/upload"))).send().await.unwrap();
+        assert!(uploads.uploads().is_empty(), "{server:?}: {uploads:?}");
+    }
+}
+
+/// A report that nothing is left has to have looked, also where nobody says whether the bucket has versions.
+#[tokio::test]
+async fn old_versions_go_also_where_the_setting_may_not_be_read() {
+    let mut place = Place::on(Server::Minio).await;
+    place.address = place.versioned_bucket().await;
+    let access = place.session(&denying("s3:GetBucketVersioning")).await;
+    let report = place.check(&access).await;
+    assert_eq!(finding(&report, Item::CleanUp).verdict, Verdict::Ok, "{report:#?}");
+    let versions = place.root.list_object_versions().bucket(place.address.bucket()).send().await.unwrap();
+    assert!(versions.versions().is_empty() && versions.delete_markers().is_empty(), "{versions:?}");
+    place.root.delete_bucket().bucket(place.address.bucket()).send().await.unwrap();
+}
+
 /// One right after the other, denied by the policy of a session: the report names that right, and nothing is left.
 #[tokio::test]
 async fn a_missing_right_is_named_and_nothing_is_left() {
@@ -114,7 +143,8 @@ async fn wrong_settings_are_told_apart() {
         let (key, secret) = (place.key.as_str(), place.secret.as_str());
         let region = Access { region: Some("mars-north-1".to_owned()), ..place.access.clone() };
         let nobody = Access { endpoint: Some("http://127.0.0.1:9".to_owned()), ..place.access.clone() };
-        let plaintext = Access { allow_http: false, ..place.access.clone() };
+        let with_password = place.proxy.url.replace("://", "://user:wrong-secret@");
+        let plaintext = Access { endpoint: Some(with_password), allow_http: false, ..place.access.clone() };
         for (what, access, item, part) in [
             (
                 "secret",

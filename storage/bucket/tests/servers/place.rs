@@ -3,6 +3,7 @@
 use crate::proxy::Proxy;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -75,6 +76,16 @@ impl Place {
 
     pub async fn bucket(&self) -> Bucket {
         Bucket::open(self.address.clone(), &self.access).await.unwrap()
+    }
+
+    /// A folder in another bucket, of this test's own, which keeps versions.
+    pub async fn versioned_bucket(&self) -> BucketAddress {
+        let address = BucketAddress::parse(&format!("s3://{}/place", fresh("versioned"))).unwrap();
+        self.root.create_bucket().bucket(address.bucket()).send().await.unwrap();
+        let on = VersioningConfiguration::builder().status(BucketVersioningStatus::Enabled).build();
+        let put = self.root.put_bucket_versioning().bucket(address.bucket()).versioning_configuration(on);
+        put.send().await.unwrap();
+        address
     }
 
     /// Temporary credentials with this policy, as `AssumeRole` gives them.

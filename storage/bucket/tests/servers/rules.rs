@@ -7,6 +7,7 @@ use aws_sdk_s3::types::{
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use storage_bucket::lifecycle::{DAYS, Outcome, setup};
 use storage_bucket::{Access, Bucket, BucketAddress};
@@ -63,15 +64,42 @@ async fn keep(State(document): State<Arc<Mutex<Option<String>>>>, request: Reque
     }
 }
 
+/// A 404 of anybody else's was taken for a bucket without rules, and the rules of others were gone.
 #[tokio::test]
-async fn the_rule_comes_once_and_others_stay_word_for_word() {
-    let document = Arc::new(Mutex::new(None));
+async fn rules_that_cannot_be_read_are_not_replaced() {
+    for (code, written) in [("NoSuchLifecycleConfiguration", true), ("NoSuchKey", false), ("", false)] {
+        let puts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&puts);
+        let endpoint = serve(Router::new().fallback(move |request: Request| async move {
+            if request.method() == Method::PUT {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+            (StatusCode::NOT_FOUND, format!("<Error><Code>{code}</Code></Error>"))
+        }));
+        let bucket = Bucket::open(BucketAddress::parse("s3://b/ebb").unwrap(), &access(endpoint.await)).await.unwrap();
+        let error = setup(&bucket, false).await.unwrap_err();
+        assert_eq!(puts.load(Ordering::SeqCst) > 0, written, "{code}: {error:?}");
+        let dry = setup(&bucket, true).await;
+        assert_eq!(dry.is_ok(), written, "{code}: {dry:?}");
+    }
+}
+
+/// A server of this test's on a port of its own; its URL.
+pub async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().fallback(keep).with_state(Arc::clone(&document));
+    let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    let access = Access { endpoint: Some(endpoint), allow_http: true, ..Access::default() }
-        .with_credentials("key", "secret", None);
+    url
+}
+
+pub fn access(endpoint: String) -> Access {
+    Access { endpoint: Some(endpoint), allow_http: true, ..Access::default() }.with_credentials("key", "secret", None)
+}
+
+#[tokio::test]
+async fn the_rule_comes_once_and_others_stay() {
+    let document = Arc::new(Mutex::new(None));
+    let access = access(serve(Router::new().fallback(keep).with_state(Arc::clone(&document))).await);
     let bucket = |url: &'static str| Bucket::open(BucketAddress::parse(url).unwrap(), &access);
     let kept = || document.lock().unwrap().clone().unwrap_or_default();
 

@@ -2,9 +2,13 @@
 
 use crate::place::{Place, Server};
 use crate::proxy::Fault;
+use crate::rules::{access, serve};
+use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::Method;
 use std::time::Duration;
-use storage_bucket::uploads::{self, AGE_STANDARD, Outcome};
+use storage_bucket::uploads::{self, AGE_STANDARD, Outcome, UPLOADS_MAX};
+use storage_bucket::{Bucket, BucketAddress};
 
 async fn begin(place: &Place, key: &str) {
     place.root.create_multipart_upload().bucket(place.address.bucket()).key(key).send().await.unwrap();
@@ -37,6 +41,36 @@ async fn old_ones_below_the_address_are_ended_and_no_others() {
     let left = uploads::list(&elsewhere, Duration::ZERO).await.unwrap();
     assert_eq!(left.uploads.len(), 1);
     uploads::abort(&elsewhere, left).await;
+}
+
+/// As many pages of a thousand young uploads, then one with an old one.
+async fn pages(State(young): State<usize>, request: Request) -> String {
+    let marker = request.uri().query().unwrap_or("").split('&').find_map(|field| field.strip_prefix("key-marker="));
+    let page: usize = marker.map_or(0, |marker| marker.parse().unwrap());
+    let upload = |key: String, begun: &str| {
+        format!("<Upload><Key>{key}</Key><UploadId>1</UploadId><Initiated>{begun}</Initiated></Upload>")
+    };
+    let uploads: String = if page < young {
+        (0..1_000).map(|number| upload(format!("{page}-{number}"), "2999-01-01T00:00:00.000Z")).collect()
+    } else {
+        upload("old".to_owned(), "2020-01-01T00:00:00.000Z")
+    };
+    let next = if page < young { format!("<NextKeyMarker>{}</NextKeyMarker>", page + 1) } else { String::new() };
+    let more = page < young;
+    format!("<ListMultipartUploadsResult><IsTruncated>{more}</IsTruncated>{next}{uploads}</ListMultipartUploadsResult>")
+}
+
+/// A run looked at so many and no further, and the next one at the same.
+#[tokio::test]
+async fn old_ones_are_found_behind_any_number_of_young_ones() {
+    let young = UPLOADS_MAX / 1_000 + 1;
+    let endpoint = serve(Router::new().fallback(pages).with_state(young)).await;
+    let bucket = Bucket::open(BucketAddress::parse("s3://b").unwrap(), &access(endpoint)).await.unwrap();
+    let found = uploads::list(&bucket, AGE_STANDARD).await.unwrap();
+    let keys: Vec<&str> = found.uploads.iter().map(|upload| upload.key.as_str()).collect();
+    assert!(keys == ["old"] && !found.more, "{keys:?}");
+    let all = uploads::list(&bucket, Duration::ZERO).await.unwrap();
+    assert!(all.more && all.uploads.len() == UPLOADS_MAX, "{}", all.uploads.len());
 }
 
 #[tokio::test]

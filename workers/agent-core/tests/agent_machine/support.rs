@@ -1,13 +1,15 @@
 //! Orders and an agent whose inputs and outputs a test writes out.
 
 use events_schema::control::ToExecutor;
-use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::job::JobSpec;
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::Report;
-use events_schema::{DatasetName, Digest, Epoch, Offset, ServerId, TimeMs};
+use events_schema::{Digest, Epoch, Offset, ServerId, TimeMs};
 use std::collections::BTreeSet;
 use workers_agent_core::{Agent, Config, ExecutorWord, In, LinkWord, Moment, Out, ProcessEnd, SlotState};
+
+#[path = "../../src/fixtures.rs"]
+mod fixtures;
+pub(crate) use fixtures::order;
 
 pub const LEASE_MS: u64 = 600_000;
 
@@ -21,32 +23,7 @@ pub fn config(slots: u16) -> Config {
     }
 }
 
-/// An order for an executor on a slot.
-pub fn order(executor: &str, slot: &str) -> ExecutorOrder {
-    let document = serde_json::json!({ "name": "t", "model": { "kind": "mlp", "hidden": [8] }, "dataset": "digits", "batch_size": 8, "epochs": 1 });
-    let dataset = DatasetInfo {
-        name: DatasetName::parse("digits").unwrap(),
-        sample: SampleShape::Classified { shape: vec![64], classes: 10 },
-        rows: 100,
-        metadata_key: "datasets/digits".to_owned(),
-        metadata_digest: Digest::of(b""),
-    };
-    let spec = Box::new(JobSpec::parse(&document).unwrap());
-    let job = JobOrder {
-        spec,
-        dataset,
-        evaluation: None,
-        key: [7; 32],
-        proposal: None,
-        park: false,
-        link_keys: Vec::new(),
-        writer: None,
-    };
-    let (executor, slot) = (executor.parse().unwrap(), slot.parse().unwrap());
-    ExecutorOrder { executor, slot, leave_by: None, job, leave_in_ms: None, trace: None }
-}
-
-/// The same, and it has to leave.
+/// An order that says that its executor has to leave.
 pub fn leaving(mut order: ExecutorOrder, by: u64, in_ms: u64) -> ExecutorOrder {
     (order.leave_by, order.leave_in_ms) = (Some(TimeMs(by)), Some(in_ms));
     order

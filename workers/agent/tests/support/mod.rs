@@ -4,11 +4,9 @@
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, AgentToken, serve};
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, ToExecutor};
-use events_schema::dataset::{DatasetInfo, SampleShape};
-use events_schema::job::JobSpec;
-use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, Orders};
+use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::{Metrics, Report};
-use events_schema::{DatasetName, Digest, Epoch, Generation, Offset, ServerId, Step};
+use events_schema::{Digest, Epoch, Generation, Offset, ServerId, Step};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,6 +17,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use workers_agent::{Agent, AgentConfig, LEASE};
+
+#[path = "../../../agent-core/src/fixtures.rs"]
+mod fixtures;
+pub(crate) use fixtures::order;
 
 /// Longest wait for anything; reached only by a failure.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -109,36 +111,6 @@ fn read_frame() -> Option<ToExecutor> {
 
 pub fn server() -> ServerId {
     ServerId::parse("local").unwrap()
-}
-
-pub fn order(executor: &str, slot: &str) -> ExecutorOrder {
-    let document = serde_json::json!({ "name": "t", "model": { "kind": "mlp", "hidden": [8] }, "dataset": "digits", "batch_size": 8, "epochs": 1 });
-    let dataset = DatasetInfo {
-        name: DatasetName::parse("digits").unwrap(),
-        sample: SampleShape::Classified { shape: vec![64], classes: 10 },
-        rows: 100,
-        metadata_key: "datasets/digits".to_owned(),
-        metadata_digest: Digest::of(b""),
-    };
-    let spec = Box::new(JobSpec::parse(&document).unwrap());
-    let job = JobOrder {
-        spec,
-        dataset,
-        evaluation: None,
-        key: [7; 32],
-        proposal: None,
-        park: false,
-        link_keys: Vec::new(),
-        writer: None,
-    };
-    ExecutorOrder {
-        executor: executor.parse().unwrap(),
-        slot: slot.parse().unwrap(),
-        leave_by: None,
-        job,
-        leave_in_ms: None,
-        trace: None,
-    }
 }
 
 pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> AgentConfig {

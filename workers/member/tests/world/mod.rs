@@ -489,6 +489,7 @@ impl World {
                     bytes: 0,
                     digest,
                     replica_digest: digest,
+                    writer: None,
                 }))
             }
             Task::Manifest(checkpoint, shards) => {

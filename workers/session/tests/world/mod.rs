@@ -260,6 +260,7 @@ impl World {
                     bytes: 0,
                     digest,
                     replica_digest,
+                    writer: None,
                 };
                 shell.pending.push(Input::ShardWritten(shard));
             }

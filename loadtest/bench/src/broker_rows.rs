@@ -1,23 +1,21 @@
 //! A broker of three is lost, and at the same moment a fleet wants slots back: how long until they are free, beside what a bare
 //! producer and consumer need to go on in the same trial. Again and again while a job trains.
 
-use super::Effort;
-use super::row::{Row, Times};
-use crate::brokers::{Bare, Brokers, Loss};
-use crate::demo::screen::Screen;
-use crate::demo::tide::Tide;
-use crate::event_list;
-use crate::failure::Failure;
-use crate::first_start::LOCAL_FLEET;
-use crate::release::occupied;
-use crate::service::{Service, ServiceOptions};
-use crate::take_back::AgentClient;
-use crate::wire::Job;
+use crate::Effort;
+use crate::row::{Row, Times};
+use gateway_api::Job;
 use gateway_api::PublishDemand;
 use gateway_client::{Body, Client};
+use loadtest_harness::HarnessError;
+use loadtest_harness::LOCAL_FLEET;
+use loadtest_harness::brokers::{Bare, Brokers, Loss};
+use loadtest_harness::release::occupied;
+use loadtest_harness::service::{Service, ServiceOptions};
+use loadtest_harness::watched_job::WatchedJob;
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use workers_agent_client::AgentClient;
 
 /// Slots of the service, and logical workers of the job.
 const SLOTS: u16 = 4;
@@ -39,7 +37,7 @@ pub async fn rows(
     effort: Effort,
     wanted: &impl Fn(&[&str]) -> bool,
     rows: &mut Vec<Row>,
-) -> Result<(), Failure> {
+) -> Result<(), HarnessError> {
     let brokers = Brokers::of_folder(brokers)?;
     brokers.until_whole().await?;
     let prefix = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -48,7 +46,6 @@ pub async fn rows(
     let service = Service::start(ServiceOptions::new(&data, SLOTS)?.with("--log", Some(&log))).await?;
     let bare = Bare::start(&brokers, &format!("{prefix}.bare")).await?;
     let (client, agent) = (service.client()?, service.agent()?);
-    let screen = Screen::silent(SLOTS);
     let document = json!({
         "name": "bench",
         "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
@@ -59,8 +56,8 @@ pub async fn rows(
         "checkpoint": {"every_steps": 1_000_000_000u64},
     });
     let job: Job = client.submit(&Body::json(&document), "bench-brokers").await?;
-    let mut tide = Tide::follow(&client, &job.id, &screen);
-    tide.until_members(SLOTS).await?;
+    let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
+    watched.until_members(SLOTS).await?;
     let trials = Trials { brokers: &brokers, bare: &bare, client: &client, agent: &agent, prefix: &prefix };
     for (loss, name) in
         [(Loss::Killed, "demand to slot free, broker killed"), (Loss::Stopped, "demand to slot free, broker stopped")]
@@ -71,8 +68,8 @@ pub async fn rows(
         let mut seen = Vec::new();
         for round in 0..effort.pick(4, 20) {
             brokers.until_whole().await?;
-            tide.until_members(SLOTS).await?;
-            tide.until_steps(STEPS_BETWEEN).await?;
+            watched.until_members(SLOTS).await?;
+            watched.until_steps(STEPS_BETWEEN).await?;
             let trial = trials.run(loss, LED[round % LED.len()]).await?;
             eprintln!("measuring: {name}, {}: {trial:?}", LED[round % LED.len()]);
             seen.push(trial);
@@ -80,7 +77,7 @@ pub async fn rows(
         let given_up = trials.agents_given_up().await?;
         rows.push(row(name, &seen, given_up));
     }
-    drop(tide);
+    drop(watched);
     client.cancel(&job.id).await?;
     service.stop().await.map(drop)
 }
@@ -116,7 +113,7 @@ struct Trials<'a> {
 }
 
 impl Trials<'_> {
-    async fn run(&self, loss: Loss, led: &str) -> Result<Trial, Failure> {
+    async fn run(&self, loss: Loss, led: &str) -> Result<Trial, HarnessError> {
         let lost = self.brokers.leader(&format!("{}.{led}", self.prefix), 0).await?;
         let before = occupied(&self.agent.slots().await?);
         let since = Instant::now();
@@ -133,7 +130,7 @@ impl Trials<'_> {
     }
 
     /// Sends a need until it is accepted, as the answers say how.
-    async fn until_accepted(&self, needed: u32, since: Instant) -> Result<f64, Failure> {
+    async fn until_accepted(&self, needed: u32, since: Instant) -> Result<f64, HarnessError> {
         loop {
             match self.client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await {
                 Ok(_) => return Ok(since.elapsed().as_secs_f64() * 1e3),
@@ -143,7 +140,11 @@ impl Trials<'_> {
         }
     }
 
-    async fn until_free(&self, before: &std::collections::BTreeSet<String>, since: Instant) -> Result<f64, Failure> {
+    async fn until_free(
+        &self,
+        before: &std::collections::BTreeSet<String>,
+        since: Instant,
+    ) -> Result<f64, HarnessError> {
         loop {
             let now = occupied(&self.agent.slots().await?);
             if before.difference(&now).count() >= NEEDED as usize || since.elapsed() > TRIAL_TIMEOUT {
@@ -153,8 +154,8 @@ impl Trials<'_> {
         }
     }
 
-    async fn agents_given_up(&self) -> Result<usize, Failure> {
-        let events = event_list::all(self.client, "/v1/events").await?;
+    async fn agents_given_up(&self) -> Result<usize, HarnessError> {
+        let events = self.client.all_events("/v1/events").await?;
         Ok(events.iter().filter(|event| event["type"] == "dev.ebb.agent.gone.v1").count())
     }
 }

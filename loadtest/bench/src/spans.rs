@@ -1,13 +1,13 @@
 //! Where the time of a reclaim goes, by the spans of a service that exports them to this process: a receiver of OTLP on loopback, which keeps of each
 //! trace when its spans began and ended. What they mean is in `docs/operations.md`.
 
-use super::row::{Times, number};
-use crate::failure::Failure;
+use crate::row::{Times, number};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
+use loadtest_harness::HarnessError;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ impl Drop for Receiver {
 
 impl Receiver {
     /// Listens on a free port of loopback.
-    pub async fn start() -> Result<Self, Failure> {
-        let cannot = |e| Failure::local("the bench cannot listen for spans", e);
+    pub async fn start() -> Result<Self, HarnessError> {
+        let cannot = |e| HarnessError::local("the bench cannot listen for spans", e);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(cannot)?;
         let url = format!("http://{}/v1/traces", listener.local_addr().map_err(cannot)?);
         let traces = Traces::default();

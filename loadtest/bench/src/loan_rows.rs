@@ -1,22 +1,21 @@
 //! Loans: from a demand (or a direct take-back) to free slots, how long the others stand still, and how soon they train again
 //! after a kill, again and again while a job trains. Compared with the undisturbed step of the same job, because a slot is given back at a boundary between steps.
 
-use super::Effort;
-use super::row::{Row, Times};
-use super::spans::{Budget, Receiver};
-use crate::demo::screen::Screen;
-use crate::demo::tide::Tide;
-use crate::failure::Failure;
-use crate::first_start::LOCAL_FLEET;
-use crate::release::{occupied, until_free};
-use crate::service::{Service, ServiceOptions, hang_process, kill_process};
-use crate::take_back::AgentClient;
-use crate::wire::Job;
+use crate::Effort;
+use crate::row::{Row, Times};
+use crate::spans::{Budget, Receiver};
+use gateway_api::Job;
 use gateway_api::{NameSlots, PublishDemand};
 use gateway_client::{Body, Client};
+use loadtest_harness::HarnessError;
+use loadtest_harness::LOCAL_FLEET;
+use loadtest_harness::release::{occupied, until_free};
+use loadtest_harness::service::{Service, ServiceOptions, fresh_topics, hang_process, kill_process};
+use loadtest_harness::watched_job::WatchedJob;
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use workers_agent_client::AgentClient;
 
 /// Slots of the service, and logical workers of the job.
 const SLOTS: u16 = 4;
@@ -32,26 +31,25 @@ const HANGS: usize = 2;
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// All rows about loans.
-pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Vec<Row>, Failure> {
+pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let data = folder.join("loan-service");
     let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let fresh = |name: &str| log.map(|url| crate::demo::fresh_topics(url, name));
+    let fresh = |name: &str| log.map(|url| fresh_topics(url, name));
     let options = ServiceOptions::new(&data, SLOTS)?.with("--log", fresh(&own).as_deref());
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
-    let screen = Screen::silent(SLOTS);
     let job: Job = client.submit(&Body::json(&document()), "bench-loans").await?;
-    let mut tide = Tide::follow(&client, &job.id, &screen);
-    tide.until_members(SLOTS).await?;
-    tide.until_steps(4 * STEPS_BETWEEN).await?;
+    let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
+    watched.until_members(SLOTS).await?;
+    watched.until_steps(4 * STEPS_BETWEEN).await?;
     let step = undisturbed(&client, &job.id, effort.pick(60, 200)).await?;
     let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20) };
-    let by_demand = cycles.by_demand(&mut tide).await?;
-    let by_take_back = cycles.by_take_back(&mut tide).await?;
-    let by_hang = cycles.by_loss(&mut tide, HANGS, hang_process).await?;
-    let by_kill = cycles.by_loss(&mut tide, KILLS, kill_process).await?;
-    let (shrinking, growing) = (Times::of_ms(tide.pauses_in_ms()), Times::of_ms(tide.pauses_out_ms()));
-    drop(tide);
+    let by_demand = cycles.by_demand(&mut watched).await?;
+    let by_take_back = cycles.by_take_back(&mut watched).await?;
+    let by_hang = cycles.by_loss(&mut watched, HANGS, hang_process).await?;
+    let by_kill = cycles.by_loss(&mut watched, KILLS, kill_process).await?;
+    let (shrinking, growing) = (Times::of_ms(watched.pauses_in_ms()), Times::of_ms(watched.pauses_out_ms()));
+    drop(watched);
     client.cancel(&job.id).await?;
     service.stop().await?;
     let against_step = |name, times: &Times, what: &str| Row {
@@ -91,33 +89,32 @@ fn document() -> serde_json::Value {
 }
 
 /// Where the time of a reclaim goes: the same again with a service that exports its spans, since that costs a little too.
-async fn budget(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Budget, Failure> {
+async fn budget(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Budget, HarnessError> {
     let receiver = Receiver::start().await?;
     let mut options = ServiceOptions::new(&folder.join("span-service"), SLOTS)?.with("--log", log);
     options.environment = receiver.environment();
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
-    let screen = Screen::silent(SLOTS);
     let job: Job = client.submit(&Body::json(&document()), "bench-spans").await?;
-    let mut tide = Tide::follow(&client, &job.id, &screen);
-    tide.until_members(SLOTS).await?;
-    tide.until_steps(STEPS_BETWEEN).await?;
+    let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
+    watched.until_members(SLOTS).await?;
+    watched.until_steps(STEPS_BETWEEN).await?;
     let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(3, 10) };
-    cycles.by_demand(&mut tide).await?;
+    cycles.by_demand(&mut watched).await?;
     let budget = receiver.budget(cycles.rounds).await;
-    drop(tide);
+    drop(watched);
     service.stop().await?;
     Ok(budget)
 }
 
 /// Times of single steps while nothing happens.
-async fn undisturbed(client: &Client, id: &str, samples: usize) -> Result<Times, Failure> {
+async fn undisturbed(client: &Client, id: &str, samples: usize) -> Result<Times, HarnessError> {
     let mut times_ms = Vec::with_capacity(samples);
     let mut seen = 0;
     while times_ms.len() < samples {
         let job = client.job(id).await?;
         if job.is_over() {
-            return Err(Failure::plain(format!("the bench's job ended as {}", job.phase)));
+            return Err(HarnessError::plain(format!("the bench's job ended as {}", job.phase)));
         }
         if let Some(progress) = job.progress.filter(|p| p.step > seen) {
             seen = progress.step;
@@ -136,38 +133,38 @@ struct Cycles<'a> {
 }
 
 impl Cycles<'_> {
-    async fn demand(&self, needed: u32) -> Result<Instant, Failure> {
+    async fn demand(&self, needed: u32) -> Result<Instant, HarnessError> {
         self.client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
         Ok(Instant::now())
     }
 
-    async fn by_demand(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
+    async fn by_demand(&self, watched: &mut WatchedJob<'_>) -> Result<Times, HarnessError> {
         let mut times_ms = Vec::new();
         for _ in 0..self.rounds {
             let before = occupied(&self.agent.slots().await?);
             let accepted = self.demand(NEEDED).await?;
             times_ms.extend(until_free(self.agent, &before, NEEDED as usize, accepted).await?);
-            tide.until_members(SLOTS - NEEDED as u16).await?;
-            tide.until_steps(STEPS_BETWEEN).await?;
+            watched.until_members(SLOTS - NEEDED as u16).await?;
+            watched.until_steps(STEPS_BETWEEN).await?;
             self.demand(0).await?;
-            until_whole(tide).await?;
+            until_whole(watched).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
 
-    async fn by_take_back(&self, tide: &mut Tide<'_>) -> Result<Times, Failure> {
+    async fn by_take_back(&self, watched: &mut WatchedJob<'_>) -> Result<Times, HarnessError> {
         let mut times_ms = Vec::new();
         for _ in 0..self.rounds {
             let slots = self.agent.slots().await?;
             let Some(slot) = slots.iter().rev().find(|s| s.executor.is_some()) else {
-                return Err(Failure::plain("no slot is in use"));
+                return Err(HarnessError::plain("no slot is in use"));
             };
             let freed = self.agent.take_back(std::slice::from_ref(&slot.slot), None).await?;
             times_ms.extend(freed.iter().map(|f| f.elapsed_ms as f64));
-            tide.until_members(SLOTS - 1).await?;
-            tide.until_steps(STEPS_BETWEEN).await?;
+            watched.until_members(SLOTS - 1).await?;
+            watched.until_steps(STEPS_BETWEEN).await?;
             self.client.offer(LOCAL_FLEET, &NameSlots { slots: vec![slot.slot.clone()] }).await?;
-            until_whole(tide).await?;
+            until_whole(watched).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
@@ -175,28 +172,28 @@ impl Cycles<'_> {
     /// From the loss of one of the executors, leader included, to the event that the others train again.
     async fn by_loss(
         &self,
-        tide: &mut Tide<'_>,
+        watched: &mut WatchedJob<'_>,
         losses: usize,
-        lose: fn(i32) -> Result<(), Failure>,
-    ) -> Result<Times, Failure> {
+        lose: fn(i32) -> Result<(), HarnessError>,
+    ) -> Result<Times, HarnessError> {
         let mut times_ms = Vec::new();
         for round in 0..losses {
             let processes: Vec<i32> = self.agent.slots().await?.iter().filter_map(|s| s.pid).collect();
             let Some(victim) = processes.get(round % processes.len().max(1)) else {
-                return Err(Failure::plain("no executor runs on any slot"));
+                return Err(HarnessError::plain("no executor runs on any slot"));
             };
-            tide.disturbed();
+            watched.disturbed();
             let lost = Instant::now();
             lose(*victim)?;
-            let recovered = tide.until_recovered().await?;
+            let recovered = watched.until_recovered().await?;
             times_ms.push(recovered.duration_since(lost).as_secs_f64() * 1e3);
-            until_whole(tide).await?;
+            until_whole(watched).await?;
         }
         Ok(Times::of_ms(times_ms))
     }
 }
 
-async fn until_whole(tide: &mut Tide<'_>) -> Result<(), Failure> {
-    tide.until_members(SLOTS).await?;
-    tide.until_steps(STEPS_BETWEEN).await
+async fn until_whole(watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
+    watched.until_members(SLOTS).await?;
+    watched.until_steps(STEPS_BETWEEN).await
 }

@@ -1,17 +1,17 @@
 //! What happens in the demo, in order. Each event waits until the one before has had its whole effect and training has gone on
 //! since; each is timed against what the API, the agent and the facts say.
 
-use super::screen::Screen;
-use super::tide::Tide;
-use crate::failure::Failure;
-use crate::first_start::LOCAL_FLEET;
-use crate::release::{occupied, until_free};
-use crate::service::{Service, kill_process};
-use crate::take_back::AgentClient;
-use crate::wire::{Job, Outcome};
+use crate::screen::Screen;
+use gateway_api::{Job, Outcome};
 use gateway_client::{Body, Client};
+use loadtest_harness::HarnessError;
+use loadtest_harness::LOCAL_FLEET;
+use loadtest_harness::release::{occupied, until_free};
+use loadtest_harness::service::{Service, kill_process};
+use loadtest_harness::watched_job::WatchedJob;
 use serde_json::{Value, json};
 use std::time::Instant;
+use workers_agent_client::AgentClient;
 
 /// Steps that training has to go on after an event before the next one.
 const STEPS_BETWEEN: u64 = 30;
@@ -65,54 +65,55 @@ pub struct Story<'a> {
 
 impl<'a> Story<'a> {
     /// A story about to be told.
-    pub fn new(service: &Service, screen: &'a Screen) -> Result<Self, Failure> {
+    pub fn new(service: &Service, screen: &'a Screen) -> Result<Self, HarnessError> {
         Ok(Self { client: service.client()?, agent: service.agent()?, screen, record: Record::default() })
     }
 
     /// Tells it from the first submit to the second model.
-    pub async fn tell(mut self) -> Result<Record, Failure> {
+    pub async fn tell(mut self) -> Result<Record, HarnessError> {
         self.record.elastic = self.elastic_run().await?;
         self.screen.tell("the same job again, on 4 slots, undisturbed");
-        let mut tide = self.submit("fixed").await?;
-        self.record.fixed = self.finish(&mut tide).await?;
+        let mut watched = self.submit("fixed").await?;
+        self.record.fixed = self.finish(&mut watched).await?;
         Ok(self.record)
     }
 
-    async fn elastic_run(&mut self) -> Result<Outcome, Failure> {
+    async fn elastic_run(&mut self) -> Result<Outcome, HarnessError> {
         self.screen.tell("submitting a CNN with 4 logical workers on the handwritten digits");
-        let mut tide = self.submit("elastic").await?;
-        tide.until_members(4).await?;
-        tide.until_steps(STEPS_BETWEEN).await?;
-        self.spike(&mut tide).await?;
-        self.ebb(&mut tide).await?;
-        let slot = self.take_back(&mut tide).await?;
-        self.lend_again(&mut tide, &slot).await?;
-        self.kill(&mut tide).await?;
+        let mut watched = self.submit("elastic").await?;
+        watched.until_members(4).await?;
+        watched.until_steps(STEPS_BETWEEN).await?;
+        self.spike(&mut watched).await?;
+        self.ebb(&mut watched).await?;
+        let slot = self.take_back(&mut watched).await?;
+        self.lend_again(&mut watched, &slot).await?;
+        self.kill(&mut watched).await?;
         self.screen.tell("no more disturbance; training to the end");
-        let outcome = self.finish(&mut tide).await?;
-        self.record.scale_in_pause_ms = tide.pauses_in_ms();
-        self.record.scale_out_pause_ms = tide.pauses_out_ms();
-        self.record.steps_lost = tide.steps_lost();
+        let outcome = self.finish(&mut watched).await?;
+        self.record.scale_in_pause_ms = watched.pauses_in_ms();
+        self.record.scale_out_pause_ms = watched.pauses_out_ms();
+        self.record.steps_lost = watched.steps_lost();
         Ok(outcome)
     }
 
-    async fn submit(&self, run: &str) -> Result<Tide<'a>, Failure> {
+    async fn submit(&self, run: &str) -> Result<WatchedJob<'a>, HarnessError> {
         let job: Job = self.client.submit(&Body::json(&job()), &format!("demo-{run}")).await?;
-        Ok(Tide::follow(&self.client, &job.id, self.screen))
+        let screen = self.screen;
+        Ok(WatchedJob::follow(&self.client, &job.id, |job| screen.update(job)))
     }
 
-    async fn finish(&self, tide: &mut Tide<'_>) -> Result<Outcome, Failure> {
-        let job = tide.until_over().await?;
+    async fn finish(&self, watched: &mut WatchedJob<'_>) -> Result<Outcome, HarnessError> {
+        let job = watched.until_over().await?;
         match job.outcome {
             Some(outcome) if job.phase == "finished" => Ok(outcome),
-            _ => Err(Failure::NoModel { job: job.id, phase: job.phase.to_string(), reason: job.failure }),
+            _ => Err(HarnessError::NoModel { job: job.id, phase: job.phase.to_string(), reason: job.failure }),
         }
     }
 
     /// The fleet's demand rises: three of four slots go back.
-    async fn spike(&mut self, tide: &mut Tide<'_>) -> Result<(), Failure> {
+    async fn spike(&mut self, watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
         self.screen.tell(&format!("a spike: the fleet needs {SPIKE_NEEDED} slots, 4 → 1"));
-        tide.disturbed();
+        watched.disturbed();
         let before = occupied(&self.agent.slots().await?);
         let accepted = self.demand(SPIKE_NEEDED).await?;
         let free_after = until_free(&self.agent, &before, SPIKE_NEEDED as usize, accepted).await?;
@@ -120,31 +121,31 @@ impl<'a> Story<'a> {
             self.screen.detail(&format!("a slot is free {ms:.0} ms after the demand was accepted"));
         }
         self.record.releases.extend(free_after.into_iter().map(|ms| ("demand", ms)));
-        tide.until_members(1).await?;
-        tide.until_steps(STEPS_BETWEEN).await
+        watched.until_members(1).await?;
+        watched.until_steps(STEPS_BETWEEN).await
     }
 
     /// The fleet's demand falls: all slots are lent again.
-    async fn ebb(&self, tide: &mut Tide<'_>) -> Result<(), Failure> {
+    async fn ebb(&self, watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
         self.screen.tell("the spike is over: the fleet needs none, 1 → 4 slots");
-        tide.disturbed();
+        watched.disturbed();
         self.demand(0).await?;
-        tide.until_members(4).await?;
-        tide.until_steps(STEPS_BETWEEN).await
+        watched.until_members(4).await?;
+        watched.until_steps(STEPS_BETWEEN).await
     }
 
     /// One slot is taken back directly at its agent; which.
-    async fn take_back(&mut self, tide: &mut Tide<'_>) -> Result<String, Failure> {
+    async fn take_back(&mut self, watched: &mut WatchedJob<'_>) -> Result<String, HarnessError> {
         let slots = self.agent.slots().await?;
         let slot = slots
             .iter()
             .rev()
             .find(|s| s.executor.is_some())
-            .ok_or_else(|| Failure::plain("no slot is in use"))?
+            .ok_or_else(|| HarnessError::plain("no slot is in use"))?
             .slot
             .clone();
         self.screen.tell(&format!("slot {slot} is taken back directly at its agent, 4 → 3 slots"));
-        tide.disturbed();
+        watched.disturbed();
         for freed in self.agent.take_back(std::slice::from_ref(&slot), None).await? {
             self.screen.detail(&format!(
                 "{} is free after {} ms{}",
@@ -154,45 +155,45 @@ impl<'a> Story<'a> {
             ));
             self.record.releases.push(("take-back", freed.elapsed_ms as f64));
         }
-        tide.until_members(3).await?;
-        tide.until_steps(STEPS_BETWEEN).await?;
+        watched.until_members(3).await?;
+        watched.until_steps(STEPS_BETWEEN).await?;
         Ok(slot)
     }
 
     /// A slot that was taken back by name is lent again by name: its fleet's demand did not change.
-    async fn lend_again(&self, tide: &mut Tide<'_>, slot: &str) -> Result<(), Failure> {
+    async fn lend_again(&self, watched: &mut WatchedJob<'_>, slot: &str) -> Result<(), HarnessError> {
         self.screen.tell(&format!("the fleet lends {slot} again, 3 → 4 slots"));
-        tide.disturbed();
+        watched.disturbed();
         self.client.post(&format!("/v1/fleets/{LOCAL_FLEET}/offers"), &json!({ "slots": [slot] })).await?;
-        tide.until_members(4).await?;
-        tide.until_steps(STEPS_BETWEEN).await
+        watched.until_members(4).await?;
+        watched.until_steps(STEPS_BETWEEN).await
     }
 
     /// One executor is killed; its slot stays lent, so a new one takes its place.
-    async fn kill(&mut self, tide: &mut Tide<'_>) -> Result<(), Failure> {
+    async fn kill(&mut self, watched: &mut WatchedJob<'_>) -> Result<(), HarnessError> {
         let slots = self.agent.slots().await?;
         let victim = slots
             .iter()
             .find_map(|s| s.pid.zip(s.executor.clone()))
-            .ok_or_else(|| Failure::plain("no executor runs on any slot"))?;
+            .ok_or_else(|| HarnessError::plain("no executor runs on any slot"))?;
         self.screen.tell(&format!(
             "kill -9 of executor {} (process {})",
             victim.1.rsplit('/').next().unwrap_or_default(),
             victim.0
         ));
-        tide.disturbed();
+        watched.disturbed();
         let killed = Instant::now();
         kill_process(victim.0)?;
-        let recovered = tide.until_recovered().await?;
+        let recovered = watched.until_recovered().await?;
         let ms = recovered.duration_since(killed).as_secs_f64() * 1e3;
         self.screen.detail(&format!("the others train again after {ms:.0} ms"));
         self.record.recovery_ms.push(ms);
-        tide.until_members(4).await?;
-        tide.until_steps(STEPS_BETWEEN).await
+        watched.until_members(4).await?;
+        watched.until_steps(STEPS_BETWEEN).await
     }
 
     /// Publishes the fleet's need; when it was accepted.
-    async fn demand(&self, needed: u32) -> Result<Instant, Failure> {
+    async fn demand(&self, needed: u32) -> Result<Instant, HarnessError> {
         self.client.post(&format!("/v1/fleets/{LOCAL_FLEET}/demand"), &json!({ "needed": needed })).await?;
         let accepted = Instant::now();
         self.screen.demand(needed);

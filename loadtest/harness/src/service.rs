@@ -1,8 +1,8 @@
 //! An `ebb up` (or `ebb agent`) as a child process: started on free ports, killed for real, started again. For the demo, the
 //! benchmarks and the whole-system tests; knows nothing of what they do with it.
 
-use crate::failure::Failure;
-use crate::take_back::AgentClient;
+use crate::HarnessError;
+
 use gateway_client::Client;
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use workers_agent_client::AgentClient;
 
 /// Longest start: on Kafka, topics are created and the log is read first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,8 +40,9 @@ pub struct ServiceOptions {
 
 impl ServiceOptions {
     /// A service of this very program.
-    pub fn new(data: &Path, slots: u16) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
+    pub fn new(data: &Path, slots: u16) -> Result<Self, HarnessError> {
+        let program =
+            std::env::current_exe().map_err(|e| HarnessError::local("this program's own path is unknown", e))?;
         Ok(Self { program, data: data.to_path_buf(), slots, arguments: Vec::new(), environment: Vec::new() })
     }
 
@@ -77,18 +79,18 @@ pub struct Service {
 
 impl Service {
     /// Starts it and waits until it is ready.
-    pub async fn start(options: ServiceOptions) -> Result<Self, Failure> {
+    pub async fn start(options: ServiceOptions) -> Result<Self, HarnessError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&options.data)
-            .map_err(|e| Failure::local(format!("`{}` cannot be made", options.data.display()), e))?;
+            .map_err(|e| HarnessError::local(format!("`{}` cannot be made", options.data.display()), e))?;
         let errors = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
             .open(error_file(&options.data))
-            .map_err(|e| Failure::local("the service's error file cannot be made", e))?;
+            .map_err(|e| HarnessError::local("the service's error file cannot be made", e))?;
         let mut command = Command::new(&options.program);
         command.args(["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots"]).arg(options.slots.to_string());
         command.arg("--data").arg(&options.data).args(&options.arguments);
@@ -102,16 +104,16 @@ impl Service {
             .kill_on_drop(true);
         let mut child = command
             .spawn()
-            .map_err(|e| Failure::local(format!("`{}` cannot be started", options.program.display()), e))?;
-        let out = child.stdout.take().ok_or_else(|| Failure::plain("the service has no standard output"))?;
+            .map_err(|e| HarnessError::local(format!("`{}` cannot be started", options.program.display()), e))?;
+        let out = child.stdout.take().ok_or_else(|| HarnessError::plain("the service has no standard output"))?;
         let mut lines = BufReader::new(out).lines();
         let first = tokio::time::timeout(START_TIMEOUT, lines.next_line()).await;
         let Ok(Ok(Some(first))) = first else {
             let _ = child.start_kill();
-            return Err(Failure::plain(format!("the service did not start: {}", tail(&options.data))));
+            return Err(HarnessError::plain(format!("the service did not start: {}", tail(&options.data))));
         };
         let ready = serde_json::from_str(&first)
-            .map_err(|e| Failure::local(format!("the service's first line is not understood: {first}"), e))?;
+            .map_err(|e| HarnessError::local(format!("the service's first line is not understood: {first}"), e))?;
         Ok(Self { child, ready, options })
     }
 
@@ -128,43 +130,53 @@ impl Service {
     }
 
     /// A client of its API.
-    pub fn client(&self) -> Result<Client, Failure> {
+    pub fn client(&self) -> Result<Client, HarnessError> {
         Ok(Client::new(&self.ready.url)?)
     }
 
     /// A client of its agent's own listener.
-    pub fn agent(&self) -> Result<AgentClient, Failure> {
-        AgentClient::of_directory(&self.options.data)
+    pub fn agent(&self) -> Result<AgentClient, HarnessError> {
+        Ok(AgentClient::of_directory(&self.options.data)?)
     }
 
     /// `kill -9`, and how to start it again on the same directory.
-    pub async fn kill(mut self) -> Result<ServiceOptions, Failure> {
-        self.child.kill().await.map_err(|e| Failure::local("the service cannot be killed", e))?;
+    pub async fn kill(mut self) -> Result<ServiceOptions, HarnessError> {
+        self.child.kill().await.map_err(|e| HarnessError::local("the service cannot be killed", e))?;
         Ok(self.options)
     }
 
     /// SIGTERM; waits until it has ended.
-    pub async fn stop(self) -> Result<ExitStatus, Failure> {
+    pub async fn stop(self) -> Result<ExitStatus, HarnessError> {
         if let Some(pid) =
             self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
         {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-                .map_err(|e| Failure::local("the service cannot be told to stop", std::io::Error::from(e)))?;
+                .map_err(|e| HarnessError::local("the service cannot be told to stop", std::io::Error::from(e)))?;
         }
         self.ended().await
     }
 
     /// Waits until it ends by itself.
-    pub async fn ended(mut self) -> Result<ExitStatus, Failure> {
+    pub async fn ended(mut self) -> Result<ExitStatus, HarnessError> {
         match tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await {
-            Ok(ended) => ended.map_err(|e| Failure::local("the service's end was not seen", e)),
-            Err(_) => Err(Failure::plain(format!(
+            Ok(ended) => ended.map_err(|e| HarnessError::local("the service's end was not seen", e)),
+            Err(_) => Err(HarnessError::plain(format!(
                 "the service did not end within {} s: {}",
                 STOP_TIMEOUT.as_secs(),
                 tail(&self.options.data)
             ))),
         }
     }
+}
+
+/// The same brokers with topics of our own, unless the URL already names some.
+#[must_use]
+pub fn fresh_topics(url: &str, name: &str) -> String {
+    if url.contains("prefix=") || !url.starts_with("kafka") {
+        return url.to_owned();
+    }
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}prefix={name}")
 }
 
 /// Where a service's standard error goes.
@@ -180,22 +192,35 @@ pub fn tail(data: &Path) -> String {
 }
 
 /// `kill -9` of a process by its number.
-pub fn kill_process(pid: i32) -> Result<(), Failure> {
+pub fn kill_process(pid: i32) -> Result<(), HarnessError> {
     signal(pid, Signal::KILL)
 }
 
 /// Makes a process hang: it lives, but does nothing more.
-pub fn hang_process(pid: i32) -> Result<(), Failure> {
+pub fn hang_process(pid: i32) -> Result<(), HarnessError> {
     signal(pid, Signal::STOP)
 }
 
 /// Lets a process that hangs go on.
-pub fn continue_process(pid: i32) -> Result<(), Failure> {
+pub fn continue_process(pid: i32) -> Result<(), HarnessError> {
     signal(pid, Signal::CONT)
 }
 
-fn signal(pid: i32, signal: Signal) -> Result<(), Failure> {
-    let process = Pid::from_raw(pid).ok_or_else(|| Failure::plain(format!("{pid} is no process number")))?;
+fn signal(pid: i32, signal: Signal) -> Result<(), HarnessError> {
+    let process = Pid::from_raw(pid).ok_or_else(|| HarnessError::plain(format!("{pid} is no process number")))?;
     rustix::process::kill_process(process, signal)
-        .map_err(|e| Failure::local("the process cannot be sent a signal", std::io::Error::from(e)))
+        .map_err(|e| HarnessError::local("the process cannot be sent a signal", std::io::Error::from(e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_demo_has_its_own_topics_on_shared_brokers() {
+        assert_eq!(fresh_topics("kafka://h:1", "x"), "kafka://h:1?prefix=x");
+        assert_eq!(fresh_topics("kafka://h:1?plaintext=allow", "x"), "kafka://h:1?plaintext=allow&prefix=x");
+        assert_eq!(fresh_topics("kafka://h:1?prefix=mine", "x"), "kafka://h:1?prefix=mine");
+        assert_eq!(fresh_topics("file:///log", "x"), "file:///log");
+    }
 }

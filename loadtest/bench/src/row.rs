@@ -1,6 +1,5 @@
 //! One figure and what it is compared with.
 
-use crate::output;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -28,6 +27,19 @@ impl Row {
         if self.baseline == 0.0 { f64::NAN } else { self.value / self.baseline }
     }
 
+    /// For people.
+    #[must_use]
+    pub fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.to_owned(),
+            number(self.value),
+            self.unit.to_owned(),
+            format!("{} {}", number(self.baseline), self.baseline_name),
+            format!("{:.2}", self.ratio()),
+            self.note.clone(),
+        ]
+    }
+
     /// For programs.
     #[must_use]
     pub fn json(&self) -> Value {
@@ -35,27 +47,11 @@ impl Row {
     }
 }
 
-/// All rows, for people.
-#[must_use]
-pub fn table(rows: &[Row]) -> String {
-    let cells: Vec<Vec<String>> = rows
-        .iter()
-        .map(|r| {
-            vec![
-                r.name.to_owned(),
-                number(r.value),
-                r.unit.to_owned(),
-                format!("{} {}", number(r.baseline), r.baseline_name),
-                format!("{:.2}", r.ratio()),
-                r.note.clone(),
-            ]
-        })
-        .collect();
-    output::table(&["NAME", "VALUE", "UNIT", "BASELINE", "RATIO", "NOTE"], &cells)
-}
+/// Headings of [`Row::cells`].
+pub const HEADINGS: [&str; 6] = ["NAME", "VALUE", "UNIT", "BASELINE", "RATIO", "NOTE"];
 
 /// Three digits that matter.
-pub(super) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
@@ -123,6 +119,6 @@ mod tests {
     fn a_ratio_is_value_over_baseline() {
         let row = Row { name: "x", value: 3.0, unit: "ms", baseline_name: "y", baseline: 2.0, note: String::new() };
         assert_eq!(row.ratio(), 1.5);
-        assert!(table(&[row]).contains("3.00   ms    2.00 y    1.50"));
+        assert_eq!(row.cells(), ["x", "3.00", "ms", "2.00 y", "1.50", ""]);
     }
 }

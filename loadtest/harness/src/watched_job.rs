@@ -1,9 +1,8 @@
 //! One job as an onlooker sees it: its record, read again and again, and its facts, followed. Waits are for something seen, and
 //! each has an end.
 
-use super::screen::Screen;
-use crate::failure::Failure;
-use crate::wire::Job;
+use crate::HarnessError;
+use gateway_api::Job;
 use gateway_client::{Client, ClientError, Event, Follower};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Longest wait for any one thing; a machine too slow for it is too slow for the demo.
+/// Longest wait for any one thing; a machine too slow for it is too slow for what is to be seen.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How often the record is read while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
@@ -19,10 +18,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 const EVENTS_QUEUE_LEN: usize = 1_024;
 
 /// A job being watched.
-pub struct Tide<'a> {
+pub struct WatchedJob<'a> {
     client: Client,
     path: String,
-    screen: &'a Screen,
+    on_look: Box<dyn FnMut(&Job) + 'a>,
     events: mpsc::Receiver<(Instant, Result<Event, ClientError>)>,
     follower: JoinHandle<()>,
     memberships: Memberships,
@@ -31,15 +30,15 @@ pub struct Tide<'a> {
     floor: u64,
 }
 
-impl Drop for Tide<'_> {
+impl Drop for WatchedJob<'_> {
     fn drop(&mut self) {
         self.follower.abort();
     }
 }
 
-impl<'a> Tide<'a> {
-    /// Begins to watch.
-    pub fn follow(client: &Client, id: &str, screen: &'a Screen) -> Self {
+impl<'a> WatchedJob<'a> {
+    /// Begins to watch; `on_look` is given each record that was read.
+    pub fn follow(client: &Client, id: &str, on_look: impl FnMut(&Job) + 'a) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_QUEUE_LEN);
         let mut reader = Follower::new(client.clone(), &format!("/v1/jobs/{id}/events"), None);
         let follower = tokio::spawn(async move {
@@ -55,7 +54,7 @@ impl<'a> Tide<'a> {
         Self {
             client: client.clone(),
             path,
-            screen,
+            on_look: Box::new(on_look),
             events,
             follower,
             memberships: Memberships::default(),
@@ -72,32 +71,32 @@ impl<'a> Tide<'a> {
     }
 
     /// Waits until so many executors train in lock-step.
-    pub async fn until_members(&mut self, members: u16) -> Result<(), Failure> {
+    pub async fn until_members(&mut self, members: u16) -> Result<(), HarnessError> {
         let what = format!("{members} executors to train");
-        self.until(&what, |tide| {
-            tide.memberships.members == usize::from(members) && tide.job.progress.is_some_and(|p| p.members == members)
+        self.until(&what, |it| {
+            it.memberships.members == usize::from(members) && it.job.progress.is_some_and(|p| p.members == members)
         })
         .await
     }
 
     /// Waits until training has gone on by so many steps.
-    pub async fn until_steps(&mut self, steps: u64) -> Result<(), Failure> {
+    pub async fn until_steps(&mut self, steps: u64) -> Result<(), HarnessError> {
         self.look().await?;
         let goal = self.steps() + steps;
-        self.until("training to go on", |tide| tide.steps() >= goal).await
+        self.until("training to go on", |it| it.steps() >= goal).await
     }
 
     /// Waits until the survivors of a lost member train again; when that was.
-    pub async fn until_recovered(&mut self) -> Result<Instant, Failure> {
-        self.until("the survivors to go on", |tide| tide.memberships.recovered.is_some()).await?;
+    pub async fn until_recovered(&mut self) -> Result<Instant, HarnessError> {
+        self.until("the survivors to go on", |it| it.memberships.recovered.is_some()).await?;
         Ok(self.memberships.recovered.unwrap_or_else(Instant::now))
     }
 
     /// Waits until the job is over; its last record.
-    pub async fn until_over(&mut self) -> Result<Job, Failure> {
+    pub async fn until_over(&mut self) -> Result<Job, HarnessError> {
         loop {
             let seen = self.steps();
-            let went_on = self.until("training to go on", |tide| tide.job.is_over() || tide.steps() > seen).await;
+            let went_on = self.until("training to go on", |it| it.job.is_over() || it.steps() > seen).await;
             if self.job.is_over() {
                 return Ok(self.job.clone());
             }
@@ -124,7 +123,7 @@ impl<'a> Tide<'a> {
         self.job.progress.map_or(0, |p| p.step)
     }
 
-    async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), Failure> {
+    async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), HarnessError> {
         let begun = Instant::now();
         let mut over_before = false;
         while begun.elapsed() < PATIENCE {
@@ -135,24 +134,27 @@ impl<'a> Tide<'a> {
             // One more look after the end: its last facts may come after its record.
             if self.job.is_over() && over_before {
                 let reason = self.job.failure.clone().unwrap_or_else(|| self.job.phase.to_string());
-                return Err(Failure::plain(format!("the job ended ({reason}) while the demo waited for {what}")));
+                return Err(HarnessError::plain(format!(
+                    "the job ended ({reason}) before {what}, which was waited for"
+                )));
             }
             over_before = self.job.is_over();
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        Err(Failure::plain(format!(
-            "waited {} s for {what}, in vain: {}",
+        Err(HarnessError::plain(format!(
+            "waited {} s for {what}, in vain: the job is {}, {} steps are done",
             PATIENCE.as_secs(),
-            crate::watch::summary(&self.job)
+            self.job.phase,
+            self.steps()
         )))
     }
 
-    async fn look(&mut self) -> Result<(), Failure> {
+    async fn look(&mut self) -> Result<(), HarnessError> {
         while let Ok((at, event)) = self.events.try_recv() {
             self.memberships.take(&event?, at);
         }
         self.job = self.client.get(&self.path).await?;
-        self.screen.update(&self.job);
+        (self.on_look)(&self.job);
         Ok(())
     }
 }

@@ -1,15 +1,15 @@
 //! Step times: the elastic loop against the same engine in a plain loop without membership, and many logical workers on one
 //! executor against as many separate runs.
 
-use super::Effort;
-use super::row::Row;
-use super::store_rows::spec;
-use crate::failure::Failure;
-use crate::service::{Service, ServiceOptions};
-use crate::wire::Job;
+use crate::Effort;
+use crate::row::Row;
+use crate::store_rows::spec;
 use events_schema::JobId;
 use events_schema::orders::JobOrder;
+use gateway_api::Job;
 use gateway_client::{Body, Client};
+use loadtest_harness::HarnessError;
+use loadtest_harness::service::{Service, ServiceOptions};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Both rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all; the best second of
 /// each is the least disturbed one.
-pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, Failure> {
+pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let (rounds, steps) = (effort.pick(2, 5), effort.pick(200, 400));
     let service = Service::start(ServiceOptions::new(&folder.join("step-service"), 1)?).await?;
     let client = service.client()?;
@@ -75,7 +75,7 @@ fn document(workers: u16, steps: u64) -> Value {
 }
 
 /// Step time of a job on the service over its best second, by its executor's own clock.
-async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) -> Result<f64, Failure> {
+async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) -> Result<f64, HarnessError> {
     let key = format!("bench-step-{workers}-{round}");
     let job: Job = client.submit(&Body::json(&document(workers, steps)), &key).await?;
     let begun = Instant::now();
@@ -87,22 +87,23 @@ async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) 
         if now.is_over() {
             if now.phase != "finished" || best_rate == 0.0 {
                 let why = now.failure.unwrap_or_else(|| "its rate was not seen".to_owned());
-                return Err(Failure::plain(format!("the bench's job ended as {}: {why}", now.phase)));
+                return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
             }
             return Ok(f64::from(BATCH * workers) / best_rate * 1e3);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Failure::plain("the bench's job did not end"))
+    Err(HarnessError::plain("the bench's job did not end"))
 }
 
 /// Step time of the job with one worker in the plain loop, in this process, over its best second.
-async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, Failure> {
+async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, HarnessError> {
     let address = format!("file://{}", folder.join("plain-store").display());
-    let store = storage::open_store(&address).map_err(|e| Failure::local("the bench's store cannot be opened", e))?;
+    let store =
+        storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
     let digits = storage::dataset::register_digits(&store)
         .await
-        .map_err(|e| Failure::local("the digits cannot be written", e))?;
+        .map_err(|e| HarnessError::local("the digits cannot be written", e))?;
     let order = JobOrder {
         spec: Box::new(spec(&document(1, steps))?),
         dataset: digits.dataset,
@@ -113,11 +114,11 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, Failure> {
         link_keys: Vec::new(),
         writer: None,
     };
-    let job = JobId::parse("job-bench").map_err(|e| Failure::plain(e.to_string()))?;
+    let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
     let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, steps)).await;
     let run = run
-        .map_err(|e| Failure::local("the plain loop failed", e))?
-        .map_err(|e| Failure::local("the plain loop failed", e))?;
+        .map_err(|e| HarnessError::local("the plain loop failed", e))?
+        .map_err(|e| HarnessError::local("the plain loop failed", e))?;
     Ok(best_window_ms(&run.step_times[(WARM_STEPS as usize).min(run.step_times.len())..]))
 }
 

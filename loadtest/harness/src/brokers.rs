@@ -1,7 +1,7 @@
 //! Three Kafka brokers that figures and tests may lose, as `infra/servers/kafka3.sh` starts them: who leads what, one of them
 //! killed or stopped, and healed again. Knows nothing of Ebb.
 
-use crate::failure::Failure;
+use crate::HarnessError;
 use crate::service::{continue_process, hang_process, kill_process};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -69,15 +69,15 @@ pub struct Brokers {
 
 impl Brokers {
     /// Those that `kafka3.sh start FOLDER` started.
-    pub fn of_folder(folder: &Path) -> Result<Self, Failure> {
-        let address = |node: i32| -> Result<String, Failure> {
+    pub fn of_folder(folder: &Path) -> Result<Self, HarnessError> {
+        let address = |node: i32| -> Result<String, HarnessError> {
             let port = read(&folder.join(node.to_string()).join("port"))?;
             Ok(format!("127.0.0.1:{port}"))
         };
         let bootstrap = (1..=NODES).map(address).collect::<Result<Vec<_>, _>>()?.join(",");
         let admin = quick(&bootstrap)
             .create_with_context(Quiet)
-            .map_err(|e| Failure::local("the Kafka client cannot be set up", e))?;
+            .map_err(|e| HarnessError::local("the Kafka client cannot be set up", e))?;
         Ok(Self { folder: folder.to_path_buf(), bootstrap, admin: Arc::new(admin) })
     }
 
@@ -87,23 +87,23 @@ impl Brokers {
         format!("kafka://{}?prefix={prefix}&replicas={NODES}", self.bootstrap)
     }
 
-    async fn metadata(&self) -> Result<Metadata, Failure> {
+    async fn metadata(&self) -> Result<Metadata, HarnessError> {
         let admin = Arc::clone(&self.admin);
         let asked = tokio::task::spawn_blocking(move || admin.inner().fetch_metadata(None, ANSWER_WAIT)).await;
-        let answer = asked.map_err(|e| Failure::local("asking the brokers panicked", e))?;
-        answer.map_err(|e| Failure::local("the brokers do not answer", e))
+        let answer = asked.map_err(|e| HarnessError::local("asking the brokers panicked", e))?;
+        answer.map_err(|e| HarnessError::local("the brokers do not answer", e))
     }
 
     /// Who leads a partition.
-    pub async fn leader(&self, topic: &str, partition: i32) -> Result<Node, Failure> {
+    pub async fn leader(&self, topic: &str, partition: i32) -> Result<Node, HarnessError> {
         let metadata = self.metadata().await?;
         let topic = metadata.topics().iter().find(|known| known.name() == topic);
         let found = topic.and_then(|topic| topic.partitions().iter().find(|known| known.id() == partition));
-        found.map(|found| Node(found.leader())).ok_or_else(|| Failure::plain("a partition has no leader"))
+        found.map(|found| Node(found.leader())).ok_or_else(|| HarnessError::plain("a partition has no leader"))
     }
 
     /// Whether all partitions of a topic are led, and none by this broker.
-    async fn leads_nothing(&self, topic: &str, node: Node) -> Result<bool, Failure> {
+    async fn leads_nothing(&self, topic: &str, node: Node) -> Result<bool, HarnessError> {
         let metadata = self.metadata().await?;
         let topic = metadata.topics().iter().find(|known| known.name() == topic);
         let mut leaders = topic.into_iter().flat_map(|topic| topic.partitions()).map(|partition| partition.leader());
@@ -111,7 +111,7 @@ impl Brokers {
     }
 
     /// Waits until every broker is there, is in sync everywhere and leads what it is the first to lead.
-    pub async fn until_whole(&self) -> Result<(), Failure> {
+    pub async fn until_whole(&self) -> Result<(), HarnessError> {
         let begun = Instant::now();
         loop {
             let whole = self.metadata().await.is_ok_and(|metadata| {
@@ -125,19 +125,22 @@ impl Brokers {
                 return Ok(());
             }
             if begun.elapsed() > WHOLE_WAIT {
-                return Err(Failure::plain(format!("the brokers are not in sync after {} s", WHOLE_WAIT.as_secs())));
+                return Err(HarnessError::plain(format!(
+                    "the brokers are not in sync after {} s",
+                    WHOLE_WAIT.as_secs()
+                )));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    fn pid(&self, node: Node) -> Result<i32, Failure> {
+    fn pid(&self, node: Node) -> Result<i32, HarnessError> {
         let path = self.folder.join(node.0.to_string()).join("pid");
-        read(&path)?.parse().map_err(|e| Failure::local(format!("`{}` holds no process", path.display()), e))
+        read(&path)?.parse().map_err(|e| HarnessError::local(format!("`{}` holds no process", path.display()), e))
     }
 
     /// Loses one.
-    pub fn lose(&self, node: Node, loss: Loss) -> Result<(), Failure> {
+    pub fn lose(&self, node: Node, loss: Loss) -> Result<(), HarnessError> {
         let pid = self.pid(node)?;
         match loss {
             Loss::Killed => kill_process(pid),
@@ -146,24 +149,24 @@ impl Brokers {
     }
 
     /// Brings it back: it may not be in sync yet.
-    pub async fn heal(&self, node: Node, loss: Loss) -> Result<(), Failure> {
+    pub async fn heal(&self, node: Node, loss: Loss) -> Result<(), HarnessError> {
         if loss == Loss::Stopped {
             return continue_process(self.pid(node)?);
         }
         let script = self.folder.join("node");
         let ended = Command::new(&script).arg(node.0.to_string()).output().await;
-        let ended = ended.map_err(|e| Failure::local(format!("`{}` cannot be run", script.display()), e))?;
+        let ended = ended.map_err(|e| HarnessError::local(format!("`{}` cannot be run", script.display()), e))?;
         if ended.status.success() {
             return Ok(());
         }
-        Err(Failure::plain(format!("a broker did not start again: {}", String::from_utf8_lossy(&ended.stderr))))
+        Err(HarnessError::plain(format!("a broker did not start again: {}", String::from_utf8_lossy(&ended.stderr))))
     }
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+fn read(path: &Path) -> Result<String, HarnessError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|e| {
-        Failure::local(
+        HarnessError::local(
             format!("`{}` cannot be read; start the brokers with infra/servers/kafka3.sh", path.display()),
             e,
         )
@@ -206,8 +209,8 @@ impl Drop for Bare {
 
 impl Bare {
     /// Creates the topic and begins.
-    pub async fn start(brokers: &Brokers, topic: &str) -> Result<Self, Failure> {
-        let cannot = |e| Failure::local("the bare producer and consumer cannot be set up", e);
+    pub async fn start(brokers: &Brokers, topic: &str) -> Result<Self, HarnessError> {
+        let cannot = |e| HarnessError::local("the bare producer and consumer cannot be set up", e);
         let new = NewTopic::new(topic, NODES, TopicReplication::Fixed(NODES)).set("min.insync.replicas", "2");
         brokers.admin.create_topics([&new], &AdminOptions::new()).await.map_err(cannot)?;
         brokers.until_whole().await?;
@@ -233,7 +236,7 @@ impl Bare {
     }
 
     /// Waits until records of all partitions come again without a broker; how long none came of the one that missed it most.
-    pub async fn gap(&self, brokers: &Brokers, lost: Node, since: Instant) -> Result<Duration, Failure> {
+    pub async fn gap(&self, brokers: &Brokers, lost: Node, since: Instant) -> Result<Duration, HarnessError> {
         let begun = Instant::now();
         let elected = loop {
             if brokers.leads_nothing(&self.topic, lost).await.is_ok_and(|nothing| nothing) {
@@ -256,11 +259,14 @@ impl Bare {
         }
     }
 
-    fn patience(&self, begun: Instant) -> Result<(), Failure> {
+    fn patience(&self, begun: Instant) -> Result<(), HarnessError> {
         if begun.elapsed() < WHOLE_WAIT {
             return Ok(());
         }
-        Err(Failure::plain(format!("a bare producer and consumer did not go on within {} s", WHOLE_WAIT.as_secs())))
+        Err(HarnessError::plain(format!(
+            "a bare producer and consumer did not go on within {} s",
+            WHOLE_WAIT.as_secs()
+        )))
     }
 }
 

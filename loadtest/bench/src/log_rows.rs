@@ -1,11 +1,11 @@
 //! Appends to the log: the embedded one against the bare `fdatasync` it cannot beat, Kafka against a bare acknowledged produce.
 
-use super::Effort;
-use super::row::{Row, Times};
-use crate::failure::Failure;
+use crate::Effort;
+use crate::row::{Row, Times};
 use events_log::{EventLog, LogUrl, Stream};
 use events_schema::Cell;
 use futures::StreamExt;
+use loadtest_harness::HarnessError;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use std::fs::File;
@@ -22,7 +22,7 @@ const MANY: usize = 256;
 const PRODUCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The embedded log in `folder`.
-pub async fn embedded(folder: &Path, effort: Effort) -> Result<Vec<Row>, Failure> {
+pub async fn embedded(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let (single, many) = (effort.pick(100, 500), effort.pick(5_000, 25_000));
     let sync = fdatasync(&folder.join("raw"), single)?;
     let log = open(&LogUrl::file(folder.join("bench.redb"))).await?;
@@ -50,9 +50,9 @@ pub async fn embedded(folder: &Path, effort: Effort) -> Result<Vec<Row>, Failure
 }
 
 /// A log on Kafka, with topics of its own.
-pub async fn kafka(url: &str, effort: Effort) -> Result<Vec<Row>, Failure> {
+pub async fn kafka(url: &str, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let url = with_own_topics(url)?;
-    let parsed = LogUrl::parse(&url).map_err(|e| Failure::Usage(e.to_string()))?;
+    let parsed = LogUrl::parse(&url).map_err(|e| HarnessError::Options(e.to_string()))?;
     let LogUrl::Kafka(brokers) = &parsed else { return Ok(Vec::new()) };
     let (single, many) = (effort.pick(200, 1_000), effort.pick(5_000, 25_000));
     let log = open(&parsed).await?;
@@ -64,10 +64,10 @@ pub async fn kafka(url: &str, effort: Effort) -> Result<Vec<Row>, Failure> {
         .set("enable.idempotence", "true")
         .set("linger.ms", "0")
         .create()
-        .map_err(|e| Failure::local("the bare Kafka producer cannot be set up", e))?;
+        .map_err(|e| HarnessError::local("the bare Kafka producer cannot be set up", e))?;
     let bare_one = bare_one_by_one(&producer, &topic, single).await?;
     let bare_each = bare_all_at_once(&producer, &topic, many).await?;
-    producer.flush(PRODUCE_TIMEOUT).map_err(|e| Failure::local("the bare Kafka producer cannot be flushed", e))?;
+    producer.flush(PRODUCE_TIMEOUT).map_err(|e| HarnessError::local("the bare Kafka producer cannot be flushed", e))?;
     let one = one_by_one(&log, single).await?;
     let each = all_at_once(&log, many).await?;
     let baseline_name = "ms a bare acknowledged produce";
@@ -91,26 +91,26 @@ pub async fn kafka(url: &str, effort: Effort) -> Result<Vec<Row>, Failure> {
     ])
 }
 
-fn with_own_topics(url: &str) -> Result<String, Failure> {
+fn with_own_topics(url: &str) -> Result<String, HarnessError> {
     if url.contains("prefix=") {
         return Ok(url.to_owned());
     }
-    let random = getrandom::u64().map_err(|e| Failure::local("the system gives no random numbers", e))?;
+    let random = getrandom::u64().map_err(|e| HarnessError::local("the system gives no random numbers", e))?;
     Ok(format!("{url}{}prefix=ebb-bench-{random:016x}", if url.contains('?') { '&' } else { '?' }))
 }
 
-async fn open(url: &LogUrl) -> Result<Arc<dyn EventLog>, Failure> {
-    events_log::open(url).await.map_err(|e| Failure::local("the log cannot be opened", e))
+async fn open(url: &LogUrl) -> Result<Arc<dyn EventLog>, HarnessError> {
+    events_log::open(url).await.map_err(|e| HarnessError::local("the log cannot be opened", e))
 }
 
-async fn append(log: &dyn EventLog) -> Result<(), Failure> {
+async fn append(log: &dyn EventLog) -> Result<(), HarnessError> {
     log.append(Stream::Events, Cell(0), vec![b'x'; RECORD_LEN])
         .await
         .map(|_| ())
-        .map_err(|e| Failure::local("an append to the log failed", e))
+        .map_err(|e| HarnessError::local("an append to the log failed", e))
 }
 
-async fn one_by_one(log: &Arc<dyn EventLog>, count: usize) -> Result<Times, Failure> {
+async fn one_by_one(log: &Arc<dyn EventLog>, count: usize) -> Result<Times, HarnessError> {
     append(log.as_ref()).await?;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
@@ -122,7 +122,7 @@ async fn one_by_one(log: &Arc<dyn EventLog>, count: usize) -> Result<Times, Fail
 }
 
 /// Mean time per record, in milliseconds.
-async fn all_at_once(log: &Arc<dyn EventLog>, count: usize) -> Result<f64, Failure> {
+async fn all_at_once(log: &Arc<dyn EventLog>, count: usize) -> Result<f64, HarnessError> {
     let begun = Instant::now();
     let mut appends = futures::stream::iter(0..count).map(|_| append(log.as_ref())).buffer_unordered(MANY);
     while let Some(appended) = appends.next().await {
@@ -132,8 +132,8 @@ async fn all_at_once(log: &Arc<dyn EventLog>, count: usize) -> Result<f64, Failu
 }
 
 /// Appends as many bytes to a bare file and syncs its data each time.
-fn fdatasync(path: &Path, count: usize) -> Result<Times, Failure> {
-    let cannot = |e| Failure::local("the bare file cannot be written", e);
+fn fdatasync(path: &Path, count: usize) -> Result<Times, HarnessError> {
+    let cannot = |e| HarnessError::local("the bare file cannot be written", e);
     let mut file = File::create(path).map_err(cannot)?;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
@@ -144,17 +144,17 @@ fn fdatasync(path: &Path, count: usize) -> Result<Times, Failure> {
     Ok(Times::of(times))
 }
 
-async fn produce(producer: &FutureProducer, topic: &str) -> Result<(), Failure> {
+async fn produce(producer: &FutureProducer, topic: &str) -> Result<(), HarnessError> {
     let payload = [b'x'; RECORD_LEN];
     let record = FutureRecord::<(), [u8]>::to(topic).payload(payload.as_slice()).partition(0);
     producer
         .send(record, PRODUCE_TIMEOUT)
         .await
         .map(|_| ())
-        .map_err(|(e, _)| Failure::local("a bare produce failed", e))
+        .map_err(|(e, _)| HarnessError::local("a bare produce failed", e))
 }
 
-async fn bare_one_by_one(producer: &FutureProducer, topic: &str, count: usize) -> Result<Times, Failure> {
+async fn bare_one_by_one(producer: &FutureProducer, topic: &str, count: usize) -> Result<Times, HarnessError> {
     // The first one waits for metadata.
     produce(producer, topic).await?;
     let mut times = Vec::with_capacity(count);
@@ -166,7 +166,7 @@ async fn bare_one_by_one(producer: &FutureProducer, topic: &str, count: usize) -
     Ok(Times::of(times))
 }
 
-async fn bare_all_at_once(producer: &FutureProducer, topic: &str, count: usize) -> Result<f64, Failure> {
+async fn bare_all_at_once(producer: &FutureProducer, topic: &str, count: usize) -> Result<f64, HarnessError> {
     let begun = Instant::now();
     let mut produces = futures::stream::iter(0..count).map(|_| produce(producer, topic)).buffer_unordered(MANY);
     while let Some(produced) = produces.next().await {

@@ -2,13 +2,12 @@
 //!
 //! Each member is this program again (`ebb bench-member`), so that links, buffers and scheduling are those of executors.
 
-use super::Effort;
-use super::row::{Row, Times};
-use crate::args::BenchMemberArgs;
-use crate::failure::Failure;
-use crate::output::line;
+use crate::Effort;
+use crate::row::{Row, Times};
 use events_schema::JobId;
+use loadtest_harness::HarnessError;
 use serde_json::{Value, json};
+use std::io::Write;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +21,7 @@ const ELEMENTS: usize = 25_000_000;
 const KEY: [u8; 32] = *b"ebb bench: not a secret at all..";
 
 /// Both rows.
-pub async fn rows(effort: Effort) -> Result<Vec<Row>, Failure> {
+pub async fn rows(effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let rounds = effort.pick(4, 10);
     let copy = memory_copy(rounds);
     let mut rows = Vec::new();
@@ -55,9 +54,9 @@ fn memory_copy(rounds: usize) -> Times {
 }
 
 /// A member's process and what it says.
-type Member = (Child, tokio::io::Lines<BufReader<ChildStdout>>);
+type Process = (Child, tokio::io::Lines<BufReader<ChildStdout>>);
 
-async fn between_processes(members: u16, rounds: usize) -> Result<Times, Failure> {
+async fn between_processes(members: u16, rounds: usize) -> Result<Times, HarnessError> {
     let mut running = Vec::new();
     for member in 0..members {
         running.push(start(member, members, rounds)?);
@@ -69,12 +68,12 @@ async fn between_processes(members: u16, rounds: usize) -> Result<Times, Failure
     let told = format!("{}\n", Value::Array(addresses));
     for (child, _) in &mut running {
         let Some(stdin) = &mut child.stdin else {
-            return Err(Failure::plain("a member of the bench has no standard input"));
+            return Err(HarnessError::plain("a member of the bench has no standard input"));
         };
         stdin
             .write_all(told.as_bytes())
             .await
-            .map_err(|e| Failure::local("a member of the bench does not listen", e))?;
+            .map_err(|e| HarnessError::local("a member of the bench does not listen", e))?;
     }
     let mut times_ms = Vec::new();
     for member in &mut running {
@@ -83,13 +82,13 @@ async fn between_processes(members: u16, rounds: usize) -> Result<Times, Failure
     }
     for (child, _) in &mut running {
         // All have what they need: the end of its input lets a member go.
-        child.wait().await.map_err(|e| Failure::local("a member of the bench was not seen to end", e))?;
+        child.wait().await.map_err(|e| HarnessError::local("a member of the bench was not seen to end", e))?;
     }
     Ok(Times::of_ms(times_ms))
 }
 
-fn start(member: u16, members: u16, rounds: usize) -> Result<Member, Failure> {
-    let program = std::env::current_exe().map_err(|e| Failure::local("this program's own path is unknown", e))?;
+fn start(member: u16, members: u16, rounds: usize) -> Result<Process, HarnessError> {
+    let program = std::env::current_exe().map_err(|e| HarnessError::local("this program's own path is unknown", e))?;
     let mut command = Command::new(program);
     command.args([
         "bench-member",
@@ -105,34 +104,45 @@ fn start(member: u16, members: u16, rounds: usize) -> Result<Member, Failure> {
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|e| Failure::local("a member of the bench cannot be started", e))?;
-    let out = child.stdout.take().ok_or_else(|| Failure::plain("a member of the bench has no standard output"))?;
+        .map_err(|e| HarnessError::local("a member of the bench cannot be started", e))?;
+    let out = child.stdout.take().ok_or_else(|| HarnessError::plain("a member of the bench has no standard output"))?;
     Ok((child, BufReader::new(out).lines()))
 }
 
-async fn said((_, lines): &mut Member) -> Result<Value, Failure> {
-    let next = lines.next_line().await.map_err(|e| Failure::local("a member of the bench cannot be read", e))?;
-    let text = next.ok_or_else(|| Failure::plain("a member of the bench ended too early"))?;
-    serde_json::from_str(&text).map_err(|e| Failure::local("a member of the bench is not understood", e))
+async fn said((_, lines): &mut Process) -> Result<Value, HarnessError> {
+    let next = lines.next_line().await.map_err(|e| HarnessError::local("a member of the bench cannot be read", e))?;
+    let text = next.ok_or_else(|| HarnessError::plain("a member of the bench ended too early"))?;
+    serde_json::from_str(&text).map_err(|e| HarnessError::local("a member of the bench is not understood", e))
 }
 
-/// `ebb bench-member`: says where it listens, is told where the others do, sums, says how long each round took, and
+/// One member of the sum.
+#[derive(Debug, Clone, Copy)]
+pub struct Member {
+    /// Which one, from 0.
+    pub member: u16,
+    /// How many there are.
+    pub members: u16,
+    /// Sums to make after a first one.
+    pub rounds: u64,
+}
+
+/// What `ebb bench-member` does: says where it listens, is told where the others do, sums, says how long each round took, and
 /// waits for the end of its input.
-pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
-    let failed = |e: GroupError| Failure::local("the sum over members failed", e);
-    let name = JobId::parse("job-bench").map_err(|e| Failure::local("the bench has no name", e))?;
-    let listening = Group::listen(&name, KEY, u32::from(args.member), args.members, args.members);
-    let mut group = listening.map_err(|e| Failure::local("a member of the bench cannot listen", e))?;
-    line(json!({"address": group.address()}).to_string());
+pub fn member(options: Member) -> Result<(), HarnessError> {
+    let failed = |e: GroupError| HarnessError::local("the sum over members failed", e);
+    let name = JobId::parse("job-bench").map_err(|e| HarnessError::local("the bench has no name", e))?;
+    let listening = Group::listen(&name, KEY, u32::from(options.member), options.members, options.members);
+    let mut group = listening.map_err(|e| HarnessError::local("a member of the bench cannot listen", e))?;
+    say(&json!({"address": group.address()}))?;
     let mut told = String::new();
-    std::io::stdin().read_line(&mut told).map_err(|e| Failure::local("standard input cannot be read", e))?;
+    std::io::stdin().read_line(&mut told).map_err(|e| HarnessError::local("standard input cannot be read", e))?;
     let addresses: Vec<String> =
-        serde_json::from_str(&told).map_err(|e| Failure::local("standard input is not understood", e))?;
+        serde_json::from_str(&told).map_err(|e| HarnessError::local("standard input is not understood", e))?;
     group.link(&addresses).map_err(failed)?;
-    let gradient = Arc::new(vec![f32::from(args.member) + 0.5; ELEMENTS]);
+    let gradient = Arc::new(vec![f32::from(options.member) + 0.5; ELEMENTS]);
     let sums: Vec<_> = group.nodes().iter().map(|_| Arc::clone(&gradient)).collect();
     let mut round_ms = Vec::new();
-    for round in 0..=args.rounds {
+    for round in 0..=options.rounds {
         let begun = Instant::now();
         let sum = group.reduce(round, sums.clone()).map_err(failed)?;
         // The first round pays for pages and connections.
@@ -141,9 +151,15 @@ pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
         }
         group.recycle(std::hint::black_box(sum));
     }
-    line(json!({ "round_ms": round_ms }).to_string());
+    say(&json!({ "round_ms": round_ms }))?;
     // The others may still need our links.
-    std::io::stdin().read_line(&mut told).map_err(|e| Failure::local("standard input cannot be read", e))?;
+    std::io::stdin().read_line(&mut told).map_err(|e| HarnessError::local("standard input cannot be read", e))?;
     group.flush();
     Ok(())
+}
+
+/// A line to whoever started this member.
+fn say(what: &Value) -> Result<(), HarnessError> {
+    writeln!(std::io::stdout(), "{what}")
+        .map_err(|e| HarnessError::local("the bench does not hear its member any more", e))
 }

@@ -1,6 +1,6 @@
 //! A directory of the demo's or the bench's own, where the system keeps temporary files. It stays after a failure, to look at.
 
-use crate::failure::Failure;
+use crate::HarnessError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes one that nobody else uses; its name begins with `kind`.
-    pub fn fresh(kind: &str) -> Result<Self, Failure> {
-        let random = getrandom::u64().map_err(|e| Failure::local("the system gives no random numbers", e))?;
+    pub fn fresh(kind: &str) -> Result<Self, HarnessError> {
+        let random = getrandom::u64().map_err(|e| HarnessError::local("the system gives no random numbers", e))?;
         let path = std::env::temp_dir().join(format!("{kind}-{random:016x}"));
-        std::fs::create_dir(&path).map_err(|e| Failure::local(format!("`{}` cannot be made", path.display()), e))?;
+        std::fs::create_dir(&path)
+            .map_err(|e| HarnessError::local(format!("`{}` cannot be made", path.display()), e))?;
         Ok(Self { path })
     }
 
@@ -36,13 +37,13 @@ impl Scratch {
     }
 
     /// Removes it and everything in it.
-    pub async fn remove(self) -> Result<(), Failure> {
+    pub async fn remove(self) -> Result<(), HarnessError> {
         let mut attempt = 1;
         loop {
             match std::fs::remove_dir_all(&self.path) {
                 Ok(()) => return Ok(()),
                 Err(_) if attempt < REMOVE_ATTEMPTS => attempt += 1,
-                Err(e) => return Err(Failure::local(format!("`{}` cannot be removed", self.path.display()), e)),
+                Err(e) => return Err(HarnessError::local(format!("`{}` cannot be removed", self.path.display()), e)),
             }
             tokio::time::sleep(REMOVE_PAUSE).await;
         }

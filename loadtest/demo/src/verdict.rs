@@ -1,8 +1,7 @@
 //! What the demo shows: figures, and whether they are what Ebb promises.
 
-use super::story::Record;
-use crate::failure::Failure;
-use crate::output::pairs;
+use crate::story::Record;
+use loadtest_harness::HarnessError;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -44,15 +43,15 @@ impl Verdict {
         })
     }
 
-    /// The result for people.
+    /// The result for people: what, and how it is.
     #[must_use]
-    pub fn table(&self) -> String {
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
         let r = &self.record;
         let releases =
             |how: &str| list(&r.releases.iter().filter(|(by, _)| *by == how).map(|(_, ms)| *ms).collect::<Vec<_>>());
         let metrics = r.elastic.metrics.unwrap_or_default();
         let same = if self.same_model() { "the same, bit for bit" } else { "DIFFERENT" };
-        pairs(&[
+        vec![
             ("model, elastic run", r.elastic.model_digest.clone()),
             ("model, fixed run", format!("{}\n                     {same}", r.fixed.model_digest)),
             ("accuracy", format!("{:.2} % of {} held-out digits", 100.0 * self.accuracy(), metrics.count)),
@@ -64,7 +63,7 @@ impl Verdict {
             ("killed → going on", list(&r.recovery_ms)),
             ("steps lost", r.steps_lost.to_string()),
             ("duration", format!("{:.0} s", self.duration_s)),
-        ])
+        ]
     }
 
     fn same_model(&self) -> bool {
@@ -73,7 +72,7 @@ impl Verdict {
     }
 
     /// An error naming every promise that was not kept.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), HarnessError> {
         let mut broken = Vec::new();
         if !self.same_model() {
             broken.push("the models differ".to_owned());
@@ -87,7 +86,7 @@ impl Verdict {
         if broken.is_empty() {
             Ok(())
         } else {
-            Err(Failure::plain(format!("the demo failed: {}", broken.join(", ")))
+            Err(HarnessError::plain(format!("the demo failed: {}", broken.join(", ")))
                 .advise("run it again with --keep and look at its directory"))
         }
     }
@@ -116,7 +115,7 @@ fn round(value: f64) -> f64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::wire::{Metrics, Outcome};
+    use gateway_api::{Metrics, Outcome};
 
     fn found(correct: u64) -> Metrics {
         Metrics { correct, count: 360, accuracy: correct as f64 / 360.0, ..Metrics::default() }

@@ -3,9 +3,8 @@
 //!
 //! Writes to standard error, so that standard output holds the result alone.
 
-use super::plot::{Moment, Recording};
-use crate::output::terminal;
-use crate::wire::Job;
+use crate::plot::{Moment, Recording};
+use gateway_api::Job;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -28,20 +27,15 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// A display for a machine of so many slots.
-    pub fn new(slots: u16, begun: Instant) -> Self {
-        let bar = terminal().then(|| {
+    /// A display for a machine of so many slots; `live` if a person looks at standard error.
+    pub fn new(slots: u16, begun: Instant, live: bool) -> Self {
+        let bar = live.then(|| {
             let bar = ProgressBar::new_spinner();
             ProgressStyle::with_template("{spinner:.cyan} {msg}").into_iter().for_each(|s| bar.set_style(s));
             bar.enable_steady_tick(TURN_EVERY);
             bar
         });
         Self::with(bar, slots, begun)
-    }
-
-    /// No display at all.
-    pub fn silent(slots: u16) -> Self {
-        Self::with(Some(ProgressBar::hidden()), slots, Instant::now())
     }
 
     fn with(bar: Option<ProgressBar>, slots: u16, begun: Instant) -> Self {
@@ -132,7 +126,7 @@ fn line(demand: u32, slots: u16, job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Progress;
+    use gateway_api::Progress;
 
     #[test]
     fn the_tide_shows_who_has_what() {

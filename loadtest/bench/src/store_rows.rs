@@ -1,12 +1,12 @@
 //! Reading partitions against reading the same bytes from a bare file, and writing checkpoints against writing a bare file.
 //! Everything is read warm: the page cache serves both sides.
 
-use super::Effort;
-use super::row::{Row, Times};
-use crate::failure::Failure;
+use crate::Effort;
+use crate::row::{Row, Times};
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step};
+use loadtest_harness::HarnessError;
 use serde_json::json;
 use std::io::{Cursor, Write};
 use std::path::Path;
@@ -25,24 +25,25 @@ const STEP_ROWS: u64 = 256;
 type Store = Arc<dyn object_store::ObjectStore>;
 
 /// Both rows.
-pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, Failure> {
+pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let address = format!("file://{}", folder.join("store").display());
-    let store = storage::open_store(&address).map_err(|e| Failure::local("the bench's store cannot be opened", e))?;
+    let store =
+        storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
     Ok(vec![partition_read(&store, folder, effort).await?, checkpoint_write(&store, folder, effort).await?])
 }
 
-async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<Row, Failure> {
+async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<Row, HarnessError> {
     let images = effort.pick(16_384u32, 65_536);
     let bytes = u64::from(images) * u64::from(SIDE * SIDE);
-    let name = DatasetName::parse("bench").map_err(|e| Failure::plain(e.to_string()))?;
+    let name = DatasetName::parse("bench").map_err(|e| HarnessError::plain(e.to_string()))?;
     let pixels: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let raw = folder.join("raw-partition");
-    std::fs::write(&raw, &pixels).map_err(|e| Failure::local("the bare file cannot be written", e))?;
+    std::fs::write(&raw, &pixels).map_err(|e| HarnessError::local("the bare file cannot be written", e))?;
     let labels: Vec<u8> = (0..images).map(|i| (i % 10) as u8).collect();
     let files = (idx(&[images, SIDE, SIDE], &pixels), idx(&[images], &labels));
     let imported = import_idx(store, &name, Cursor::new(files.0), Cursor::new(files.1), &IdxOptions::default())
         .await
-        .map_err(|e| Failure::local("the bench's dataset cannot be written", e))?;
+        .map_err(|e| HarnessError::local("the bench's dataset cannot be written", e))?;
     let spec = spec(
         &json!({"name": "bench", "model": {"kind": "mlp"}, "dataset": "bench", "workers": {"max": 1}, "batch_size": STEP_ROWS, "epochs": 1, "shuffle": "none"}),
     )?;
@@ -50,7 +51,7 @@ async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<
     let mut times = Vec::new();
     for _ in 0..effort.pick(3, 7) {
         let begun = Instant::now();
-        let read = std::fs::read(&raw).map_err(|e| Failure::local("the bare file cannot be read", e))?;
+        let read = std::fs::read(&raw).map_err(|e| HarnessError::local("the bare file cannot be read", e))?;
         raw_times.push(begun.elapsed());
         drop(std::hint::black_box(read));
         let begun = Instant::now();
@@ -68,8 +69,12 @@ async fn partition_read(store: &Store, folder: &Path, effort: Effort) -> Result<
     })
 }
 
-async fn read_all(store: &Store, spec: &JobSpec, info: &events_schema::dataset::DatasetInfo) -> Result<(), Failure> {
-    let failed = |e: storage::DataError| Failure::local("the bench's dataset cannot be read", e);
+async fn read_all(
+    store: &Store,
+    spec: &JobSpec,
+    info: &events_schema::dataset::DatasetInfo,
+) -> Result<(), HarnessError> {
+    let failed = |e: storage::DataError| HarnessError::local("the bench's dataset cannot be read", e);
     let loader = Loader::open(store.clone(), spec, info, LoaderLimits::default()).await.map_err(failed)?;
     let mut rows = 0;
     for step in 0..loader.steps_total() {
@@ -77,7 +82,7 @@ async fn read_all(store: &Store, spec: &JobSpec, info: &events_schema::dataset::
         let samples = loader.samples(Rank(0), Step(step)).await.map_err(failed)?;
         rows += Samples::len(&samples) as u64;
     }
-    if rows == info.rows { Ok(()) } else { Err(Failure::plain(format!("{rows} rows were read of {}", info.rows))) }
+    if rows == info.rows { Ok(()) } else { Err(HarnessError::plain(format!("{rows} rows were read of {}", info.rows))) }
 }
 
 /// A file in MNIST's format: magic, sizes, bytes.
@@ -88,24 +93,24 @@ fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<Row, Failure> {
+async fn checkpoint_write(store: &Store, folder: &Path, effort: Effort) -> Result<Row, HarnessError> {
     let elements = effort.pick(4_000_000u64, 16_000_000);
     let replica: Vec<f32> = (0..elements).map(|i| i as f32 * 1e-3).collect();
     let bytes: Vec<u8> = replica.iter().flat_map(|x| x.to_le_bytes()).collect();
     let spec =
         spec(&json!({"name": "bench", "model": {"kind": "mlp"}, "dataset": "bench", "batch_size": 1, "epochs": 1}))?;
-    let job = JobId::parse("job-bench").map_err(|e| Failure::plain(e.to_string()))?;
+    let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
     let mut times = Vec::new();
     let mut raw_times = Vec::new();
     for round in 0..effort.pick(3u64, 7) {
         let begun = Instant::now();
         raw_write(&folder.join(format!("raw-checkpoint-{round}")), &bytes)
-            .map_err(|e| Failure::local("the bare file cannot be written", e))?;
+            .map_err(|e| HarnessError::local("the bare file cannot be written", e))?;
         raw_times.push(begun.elapsed());
         let begun = Instant::now();
         write_one(store, &job, &spec, Step(round), &replica)
             .await
-            .map_err(|e| Failure::local("the bench's checkpoint cannot be written", e))?;
+            .map_err(|e| HarnessError::local("the bench's checkpoint cannot be written", e))?;
         times.push(begun.elapsed());
     }
     let (time, raw) = (Times::of(times), Times::of(raw_times));
@@ -154,6 +159,6 @@ fn raw_write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// A valid spec.
-pub fn spec(document: &serde_json::Value) -> Result<JobSpec, Failure> {
-    JobSpec::parse(document).map_err(|e| Failure::plain(e.to_string()))
+pub fn spec(document: &serde_json::Value) -> Result<JobSpec, HarnessError> {
+    JobSpec::parse(document).map_err(|e| HarnessError::plain(e.to_string()))
 }

@@ -1,10 +1,10 @@
 //! How long slots take to be free, as their agent sees it. Looks at the agent itself, so no hop of ours is in the figure but
 //! the look.
 
-use crate::failure::Failure;
-use crate::take_back::{AgentClient, AgentSlot};
+use crate::HarnessError;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use workers_agent_client::{AgentClient, AgentSlot};
 
 /// How often the agent is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -23,7 +23,7 @@ pub async fn until_free(
     before: &BTreeSet<String>,
     count: usize,
     accepted: Instant,
-) -> Result<Vec<f64>, Failure> {
+) -> Result<Vec<f64>, HarnessError> {
     let mut free: BTreeSet<String> = BTreeSet::new();
     let mut times_ms = Vec::new();
     while accepted.elapsed() < TIMEOUT {
@@ -39,7 +39,7 @@ pub async fn until_free(
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Failure::plain(format!(
+    Err(HarnessError::plain(format!(
         "{} of {count} slots were free {} s after the demand was accepted",
         times_ms.len(),
         TIMEOUT.as_secs()

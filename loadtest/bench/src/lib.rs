@@ -1,0 +1,124 @@
+//! What `ebb bench` measures: what this machine does, each figure beside a baseline taken in the same run, so that a ratio means something
+//! on any machine.
+//!
+//! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
+//! `reduce_rows.rs`, `step_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
+
+pub mod row;
+
+mod broker_rows;
+mod loan_rows;
+mod log_rows;
+pub mod processor;
+mod reduce_rows;
+mod spans;
+mod step_rows;
+mod store_rows;
+
+use loadtest_harness::HarnessError;
+use row::Row;
+use std::path::Path;
+
+pub use reduce_rows::{Member, member};
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Fewer repetitions.
+    pub quick: bool,
+}
+
+impl Effort {
+    /// One of two amounts.
+    #[must_use]
+    pub fn pick<T>(self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Names of the rows of each subject, for `--only`.
+const LOG_ROWS: &[&str] = &[
+    "log append, 1 in flight",
+    "log append, 256 in flight",
+    "kafka append, 1 in flight",
+    "kafka append, 256 in flight",
+];
+const STORE_ROWS: &[&str] = &["partition read", "checkpoint write"];
+const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
+const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor"];
+const LOAN_ROWS: &[&str] = &[
+    "demand accepted to slot free",
+    "take-back to slot free",
+    "pause at scale in",
+    "pause at scale out",
+    "kill -9 to training again",
+    "hung executor to training again",
+];
+const BROKER_ROWS: &[&str] = &["demand to slot free, broker killed", "demand to slot free, broker stopped"];
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct BenchOptions<'a> {
+    /// How much of it.
+    pub effort: Effort,
+    /// Only rows whose name contains this.
+    pub only: Option<&'a str>,
+    /// A log to measure too.
+    pub log: Option<&'a str>,
+    /// The folder of three brokers that may be lost.
+    pub brokers: Option<&'a Path>,
+}
+
+impl BenchOptions<'_> {
+    fn wants(&self, names: &[&str]) -> bool {
+        self.only.is_none_or(|only| names.iter().any(|name| name.contains(only)))
+    }
+
+    /// Refuses a name that no row has.
+    pub fn check(&self) -> Result<(), HarnessError> {
+        if self.wants(&[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, BROKER_ROWS].concat()) {
+            return Ok(());
+        }
+        Err(HarnessError::Options(format!("no row's name contains `{}`", self.only.unwrap_or_default())))
+    }
+}
+
+/// Measures in `folder`. Rows are added as they are whole, so that those before a failure or an interruption are kept; some may be of names
+/// that were not asked for, because they are measured together.
+pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<Row>) -> Result<(), HarnessError> {
+    options.check()?;
+    let effort = options.effort;
+    let wanted = |names: &[&str]| options.wants(names);
+    if wanted(LOG_ROWS) {
+        progress("log");
+        rows.extend(log_rows::embedded(folder, effort).await?);
+        if let Some(url) = options.log {
+            rows.extend(log_rows::kafka(url, effort).await?);
+        }
+    }
+    if wanted(STORE_ROWS) {
+        progress("store");
+        rows.extend(store_rows::rows(folder, effort).await?);
+    }
+    if wanted(REDUCE_ROWS) {
+        progress("reduce");
+        rows.extend(reduce_rows::rows(effort).await?);
+    }
+    if wanted(STEP_ROWS) {
+        progress("steps");
+        rows.extend(step_rows::rows(folder, effort).await?);
+    }
+    if wanted(LOAN_ROWS) {
+        progress("loans");
+        rows.extend(loan_rows::rows(folder, options.log, effort).await?);
+    }
+    if let Some(brokers) = options.brokers.filter(|_| wanted(BROKER_ROWS)) {
+        progress("lost brokers");
+        broker_rows::rows(folder, brokers, effort, &wanted, rows).await?;
+    }
+    Ok(())
+}
+
+fn progress(what: &str) {
+    eprintln!("measuring: {what}");
+}
