@@ -5,7 +5,7 @@ use crate::options::ClientOptions;
 use bytes::Bytes;
 use futures::StreamExt;
 use gateway_api::problem::Problem;
-use gateway_api::{CommandState, Undecided, paths};
+use gateway_api::{CommandState, Undecided, pages, paths};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
@@ -19,9 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same for the registration of a dataset: above the 120 s that the gateway gives it, so that the gateway's answer is seen.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
-/// Items asked for per page.
-const PAGE_LIMIT: usize = *gateway_api::pages::LIMIT.end();
-/// Pages read at most: 200,000 jobs are more than a terminal is for.
+/// Longest silence while something is read as it comes, before its first byte too: on an event stream a heartbeat comes every 10 s.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Pages read at most: 200,000 jobs, or a million of other things, are more than a terminal is for.
 const PAGES_MAX: usize = 1_000;
 
 /// A connection to one Ebb.
@@ -32,6 +32,7 @@ pub struct Client {
     /// The same without a password.
     base: String,
     http: reqwest::Client,
+    silence_max: Duration,
 }
 
 /// A body and how it is labelled.
@@ -60,6 +61,14 @@ impl Client {
 
     /// A client of the Ebb at `base`, reached in this way.
     pub fn with(base: &str, options: &ClientOptions) -> Result<Self, ClientError> {
+        Self::with_silence(base, options, SILENCE_MAX)
+    }
+
+    pub(crate) fn with_silence(
+        base: &str,
+        options: &ClientOptions,
+        silence_max: Duration,
+    ) -> Result<Self, ClientError> {
         let shown = without_secrets(base);
         let url = Url::parse(base).map_err(|e| {
             ClientError::Options(format!("`{shown}` is no URL ({e}); expected for example http://127.0.0.1:7878"))
@@ -70,8 +79,18 @@ impl Client {
             )));
         }
         let mut headers = HeaderMap::new();
-        if let Some(authorization) = options.authorization() {
+        let authorization = options.authorization();
+        // Either is sent as a password.
+        let in_address = !url.username().is_empty() || url.password().is_some();
+        if authorization.is_some() && in_address {
+            return Err(ClientError::Options(format!(
+                "there are two credentials for `{shown}`, one in its address and a token, and only one can be sent; leave one out"
+            )));
+        }
+        if authorization.is_some() || in_address {
             ensure_private(&url, &shown)?;
+        }
+        if let Some(authorization) = authorization {
             let mut value = HeaderValue::from_str(&authorization)
                 .map_err(|_| ClientError::Options("the credential cannot stand in a header".to_owned()))?;
             value.set_sensitive(true);
@@ -87,7 +106,7 @@ impl Client {
             .build()
             .map_err(ClientError::SetUp)?;
         let trimmed = |address: &str| address.trim_end_matches('/').to_owned();
-        Ok(Self { target: trimmed(base), base: trimmed(&shown), http })
+        Ok(Self { target: trimmed(base), base: trimmed(&shown), http, silence_max })
     }
 
     /// Where it connects to, without the password that a proxy may want.
@@ -172,20 +191,31 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
     }
 
-    /// GET of something that is read as it comes; no limit on its duration.
+    /// GET of something that is read as it comes; no limit on its duration, but one on its silence.
     pub async fn stream(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Response, ClientError> {
         let mut request = self.http.get(self.url(path));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.answer(path, request, None).await
+        self.in_time(path, self.answer(path, request, None)).await?
+    }
+
+    /// What comes next of something that is read as it comes. Only the wait for it counts, not how long its reader took before.
+    pub(crate) async fn in_time<T>(&self, path: &str, coming: impl Future<Output = T>) -> Result<T, ClientError> {
+        let silent = |_| ClientError::NoAnswer {
+            url: self.shown(path),
+            within: Some(self.silence_max),
+            may_have_effect: false,
+            source: None,
+        };
+        tokio::time::timeout(self.silence_max, coming).await.map_err(silent)
     }
 
     /// GET of a body of any size, written to `sink` piece by piece; the number of bytes.
     pub async fn download(&self, path: &str, sink: &mut impl std::io::Write) -> Result<u64, ClientError> {
         let mut pieces = self.stream(path, &[]).await?.bytes_stream();
         let mut total = 0;
-        while let Some(piece) = pieces.next().await {
+        while let Some(piece) = self.in_time(path, pieces.next()).await? {
             let piece = piece.map_err(|e| self.broken(path, None, e))?;
             sink.write_all(&piece).map_err(ClientError::Sink)?;
             total += piece.len() as u64;
@@ -200,22 +230,25 @@ impl Client {
 
     /// All items of a paged list, decoded.
     pub(crate) async fn pages<T: DeserializeOwned>(&self, path: &str, field: &str) -> Result<Vec<T>, ClientError> {
+        // Jobs are large; of everything else a page holds more.
+        let limit = if field == "jobs" { pages::LIMIT.end() } else { pages::WIDE_LIMIT.end() };
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES_MAX {
             let joint = if path.contains('?') { '&' } else { '?' };
             let after = cursor.as_deref().map(|c| format!("&cursor={c}")).unwrap_or_default();
-            let mut page: Value = self.get(&format!("{path}{joint}limit={PAGE_LIMIT}{after}")).await?;
+            let mut page: Value = self.get(&format!("{path}{joint}limit={limit}{after}")).await?;
             let Some(part @ Value::Array(_)) = page.get_mut(field).map(Value::take) else {
                 return Err(ClientError::Answer { url: self.shown(path), what: format!("no list `{field}`") });
             };
             items.extend(serde_json::from_value::<Vec<T>>(part).map_err(|e| self.not_understood(path, &e))?);
             cursor = page.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
             if cursor.is_none() {
-                break;
+                return Ok(items);
             }
         }
-        Ok(items)
+        let what = format!("a list of more than {PAGES_MAX} pages, which does not seem to end; ask for a part of it");
+        Err(ClientError::Answer { url: self.shown(path), what })
     }
 
     fn url(&self, path: &str) -> String {
@@ -239,7 +272,7 @@ impl Client {
             return ClientError::Unreachable { url: self.base.clone(), source };
         }
         let within = within.filter(|_| source.is_timeout());
-        ClientError::NoAnswer { url: self.shown(path), within, may_have_effect: false, source }
+        ClientError::NoAnswer { url: self.shown(path), within, may_have_effect: false, source: Some(source) }
     }
 
     /// GET of some bytes and what the headers say of them.
@@ -313,7 +346,8 @@ fn authorities(options: &ClientOptions) -> Result<Vec<Certificate>, ClientError>
 /// A credential goes where nobody can read it on its way: over TLS, or within this machine.
 fn ensure_private(url: &Url, shown: &str) -> Result<(), ClientError> {
     let loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        // No name below it: whatever resolves names may be asked for those, and answer as it likes.
+        Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,

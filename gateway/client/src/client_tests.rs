@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::canned;
 use tokio::net::TcpListener;
 
 #[tokio::test]
@@ -71,6 +72,40 @@ async fn a_wait_that_is_over_says_how_long_it_was() {
     assert!(failure.to_string().contains("within 20ms") && failure.may_pass(), "{failure}");
 }
 
+/// A download lasts as long as it takes, but nobody waits for one that does not go on.
+#[tokio::test]
+async fn what_is_read_as_it_comes_is_bounded_by_silence() {
+    let begun = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf";
+    let (address, _heads) = canned::serve(vec![String::new(), begun.to_owned()], true).await;
+    let client = Client::with_silence(&address, &ClientOptions::default(), Duration::from_millis(50)).unwrap();
+    for _ in 0..2 {
+        let failure = client.download("/v1/jobs/a/model", &mut Vec::new()).await.unwrap_err();
+        assert!(failure.to_string().contains("within 50ms") && failure.may_pass(), "{failure:?}");
+    }
+}
+
+/// What is missing from a list that is cut would not be seen to be missing.
+#[tokio::test]
+async fn a_list_that_does_not_end_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let answering = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let page = br#"{"slots": [], "next_cursor": "on"}"#;
+        let answer = [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", page.len()).as_bytes(), page].concat();
+        loop {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap());
+            }
+            tokio::io::AsyncWriteExt::write_all(&mut stream, &answer).await.unwrap();
+        }
+    });
+    let failure = client.list("/v1/slots", "slots").await.unwrap_err();
+    assert!(failure.to_string().contains("does not seem to end"), "{failure}");
+    answering.abort();
+}
+
 #[tokio::test]
 async fn a_credential_goes_with_every_request_and_is_never_shown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -96,11 +131,18 @@ fn a_credential_is_not_sent_where_others_could_read_it() {
     for private in ["https://ebb.example.org", "http://127.0.0.1:7878", "http://[::1]:7878", "http://localhost:7878"] {
         Client::with(private, &options).unwrap();
     }
-    for public in ["http://ebb.example.org", "http://10.0.0.1:7878", "http://localhost.example.org"] {
-        let refused = Client::with(public, &options).unwrap_err().to_string();
+    for public in ["ebb.example.org", "10.0.0.1:7878", "localhost.example.org", "ebb.localhost"] {
+        let refused = Client::with(&format!("http://{public}"), &options).unwrap_err().to_string();
         assert!(refused.contains("use https://"), "{refused}");
-        Client::new(public).unwrap();
+        for credential in ["user:secret", "secret"] {
+            let refused = Client::new(&format!("http://{credential}@{public}")).unwrap_err().to_string();
+            assert!(refused.contains("use https://") && !refused.contains("secret"), "{refused}");
+        }
+        Client::new(&format!("http://{public}")).unwrap();
     }
+    Client::new("https://user:secret@ebb.example.org").unwrap();
+    let both = Client::with("https://user:secret@ebb.example.org", &options).unwrap_err().to_string();
+    assert!(both.contains("two credentials") && !both.contains("secret"), "{both}");
     assert!(ClientOptions::default().with_bearer("two words").is_err());
 }
 

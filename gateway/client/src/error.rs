@@ -43,9 +43,9 @@ pub enum ClientError {
         within: Option<Duration>,
         /// Whether the request asks for a change.
         may_have_effect: bool,
-        /// What the connection said.
+        /// What the connection said, if it said anything.
         #[source]
-        source: reqwest::Error,
+        source: Option<reqwest::Error>,
     },
     /// The service refused. Stop; the problem says what would be right.
     #[error("{}", problem_text(.0))]

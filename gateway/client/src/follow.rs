@@ -9,14 +9,17 @@ use futures::stream::BoxStream;
 use gateway_api::headers;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest line accepted: an event is a fact without its spec, a few KiB.
 const LINE_LEN_MAX: usize = 1 << 20;
-/// Connections tried in a row before giving up: with the pauses below about 10 s, the time a restart takes.
-const ATTEMPTS_MAX: u32 = 20;
-/// Pause between two attempts.
+/// Streams that failed in a row before giving up: with the pauses below about 10 s, the time a restart takes.
+const FAILURES_MAX: u32 = 20;
+/// Pause before a stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// A stream that was open for so long did not fail: whatever stands before the service may end a silent one after a while. Above
+/// what `FAILURES_MAX` streams that end at once take with their pauses.
+const STEADY_AFTER: Duration = Duration::from_secs(15);
 
 /// One event: its cursor and its CloudEvent.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +48,9 @@ impl Event {
 #[derive(Debug, Default)]
 struct Parser {
     line: Vec<u8>,
+    /// The last `id` read; it is of a block that may not have ended.
+    id: String,
+    /// The `id` of the last whole block, which may have had no event: the service begins with one that says only where it is.
     cursor: String,
     data: String,
 }
@@ -72,6 +78,7 @@ impl Parser {
     fn line_done(&mut self, line: &str) -> Result<Option<Event>, String> {
         let line = line.strip_suffix('\r').unwrap_or(line);
         if line.is_empty() {
+            self.id.clone_into(&mut self.cursor);
             let data = std::mem::take(&mut self.data);
             if data.is_empty() {
                 return Ok(None);
@@ -88,7 +95,7 @@ impl Parser {
                 }
                 self.data.push_str(value);
             }
-            "id" => value.clone_into(&mut self.cursor),
+            "id" => value.clone_into(&mut self.id),
             // Comments (heartbeats), `event` and `retry` carry nothing we need.
             _ => {}
         }
@@ -101,16 +108,25 @@ pub struct Follower {
     client: Client,
     path: String,
     last: Option<String>,
-    open: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    open: Option<Open>,
     parser: Parser,
     ready: VecDeque<Event>,
+    /// Streams in a row that could not be opened, or ended at once without an event.
+    failures: u32,
+    retry_pause: Duration,
+}
+
+struct Open {
+    pieces: BoxStream<'static, reqwest::Result<Bytes>>,
+    since: Instant,
 }
 
 impl Follower {
     /// Follows `path` from now on, or from after `last`; `0-0` is the beginning.
     #[must_use]
     pub fn new(client: Client, path: &str, last: Option<String>) -> Self {
-        Self { client, path: path.to_owned(), last, open: None, parser: Parser::default(), ready: VecDeque::new() }
+        let (parser, ready) = (Parser::default(), VecDeque::new());
+        Self { client, path: path.to_owned(), last, open: None, parser, ready, failures: 0, retry_pause: RETRY_PAUSE }
     }
 
     /// Opens the stream: what happens later than this returns comes with [`Self::next`].
@@ -120,57 +136,63 @@ impl Follower {
 
     /// The next event; waits for it.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
-        let mut attempts = 0;
         loop {
             if let Some(event) = self.ready.pop_front() {
-                // Progress has no cursor: it is never told again.
-                if !event.cursor.is_empty() {
-                    self.last = Some(event.cursor.clone());
-                }
+                self.failures = 0;
                 return Ok(event);
             }
-            let Some(stream) = self.open.as_mut() else {
+            let Some(open) = self.open.as_mut() else {
                 match self.connect().await {
                     Ok(()) => {}
-                    Err(failure) if failure.may_pass() && attempts < ATTEMPTS_MAX => {
-                        attempts += 1;
-                        tokio::time::sleep(RETRY_PAUSE).await;
-                    }
+                    Err(failure) if failure.may_pass() => self.failed(failure).await?,
                     Err(failure) => return Err(failure),
                 }
                 continue;
             };
-            match stream.next().await {
-                Some(Ok(bytes)) => {
-                    attempts = 0;
-                    let events = self
-                        .parser
-                        .push(&bytes)
-                        .map_err(|what| ClientError::Answer { url: self.path.clone(), what })?;
+            match self.client.in_time(&self.path, open.pieces.next()).await {
+                Ok(Some(Ok(bytes))) => {
+                    let events = self.parser.push(&bytes).map_err(|what| self.answer(what))?;
                     self.ready.extend(events);
                 }
-                Some(Err(_)) | None => {
-                    self.open = None;
-                    attempts += 1;
-                    if attempts > ATTEMPTS_MAX {
-                        return Err(ClientError::Answer {
-                            url: self.path.clone(),
-                            what: "the event stream keeps ending".to_owned(),
-                        });
+                // A stream on which not even a heartbeat comes has ended, too.
+                Ok(Some(Err(_)) | None) | Err(_) => {
+                    if open.since.elapsed() >= STEADY_AFTER {
+                        self.failures = 0;
                     }
+                    self.open = None;
+                    self.failed(self.answer("the event stream keeps ending".to_owned())).await?;
                 }
             }
         }
     }
 
+    /// Counts a stream that failed, and pauses before the next; `failure` is what is said when there were too many.
+    async fn failed(&mut self, failure: ClientError) -> Result<(), ClientError> {
+        if self.failures == FAILURES_MAX {
+            self.failures = 0;
+            return Err(failure);
+        }
+        self.failures += 1;
+        tokio::time::sleep(self.retry_pause).await;
+        Ok(())
+    }
+
+    fn answer(&self, what: String) -> ClientError {
+        ClientError::Answer { url: self.path.clone(), what }
+    }
+
+    /// Opens the stream after the last whole block. Every event up to there was handed out, or there would be no need of another stream.
     async fn connect(&mut self) -> Result<(), ClientError> {
+        if !self.parser.cursor.is_empty() {
+            self.last = Some(std::mem::take(&mut self.parser.cursor));
+        }
         let mut headers = vec![("accept", headers::EVENT_STREAM)];
         if let Some(last) = self.last.as_deref() {
             headers.push((headers::LAST_EVENT_ID, last));
         }
         let response = self.client.stream(&self.path, &headers).await?;
         self.parser = Parser::default();
-        self.open = Some(response.bytes_stream().boxed());
+        self.open = Some(Open { pieces: response.bytes_stream().boxed(), since: Instant::now() });
         Ok(())
     }
 }
@@ -179,7 +201,10 @@ impl Follower {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::canned;
+    use crate::options::ClientOptions;
     use serde_json::json;
+    use tokio::sync::mpsc::UnboundedReceiver;
 
     const TEXT: &str = ": heartbeat\n\nid: 4-0\ndata: {\"type\":\"a\",\ndata: \"data\":{\"x\":1}}\n\nid: 4-1\r\ndata: {\"type\":\"b\"}\r\n\r\n";
 
@@ -198,5 +223,58 @@ mod tests {
     #[test]
     fn a_line_without_end_is_refused() {
         assert!(Parser::default().push(&vec![b'x'; LINE_LEN_MAX + 1]).is_err());
+    }
+
+    async fn serve(bodies: &[&str], hangs: bool) -> (String, UnboundedReceiver<String>) {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        canned::serve(bodies.iter().map(|body| format!("{head}{body}")).collect(), hangs).await
+    }
+
+    async fn streams(bodies: &[&str]) -> (Client, UnboundedReceiver<String>) {
+        let (address, heads) = serve(bodies, false).await;
+        (Client::new(&address).unwrap(), heads)
+    }
+
+    /// The service says where it is before there is any event; what is lost of a block that was cut off is told again.
+    #[tokio::test]
+    async fn a_stream_goes_on_behind_its_last_whole_block_also_if_that_was_no_event() {
+        let bodies = [
+            "id: 7-2\nretry: 1000\n: connected\n\nid: 8-0\ndata: {\"ty",
+            "id: 7-2\n\nid: 8-0\ndata: {\"type\":\"a\"}\n\n",
+        ];
+        let (client, mut heads) = streams(&bodies).await;
+        let mut follower = Follower::new(client, "/v1/events", None);
+        let event = follower.next().await.unwrap();
+        assert_eq!((event.cursor.as_str(), event.kind()), ("8-0", "a"));
+        assert!(!heads.recv().await.unwrap().contains("last-event-id"));
+        let second = heads.recv().await.unwrap();
+        assert!(second.contains("last-event-id: 7-2\r\n"), "{second}");
+    }
+
+    /// Each stream says hello, which once made the next begin to count anew.
+    #[tokio::test]
+    async fn streams_that_end_after_their_hello_are_an_error_in_the_end() {
+        let (client, mut heads) = streams(&["id: 7-2\n\n"; 30]).await;
+        let mut follower = Follower::new(client, "/v1/events", None);
+        follower.retry_pause = Duration::ZERO;
+        let failure = follower.next().await.unwrap_err();
+        assert!(failure.to_string().contains("keeps ending"), "{failure}");
+        let mut asked = 0;
+        while heads.try_recv().is_ok() {
+            asked += 1;
+        }
+        assert_eq!(asked, FAILURES_MAX + 1);
+    }
+
+    /// A service that hangs, or a connection whose other end is gone without a word, is left after a while.
+    #[tokio::test]
+    async fn a_silent_stream_is_opened_again() {
+        let bodies = ["id: 7-2\n\n", "id: 7-2\n\nid: 8-0\ndata: {\"type\":\"a\"}\n\n"];
+        let (address, mut heads) = serve(&bodies, true).await;
+        let client = Client::with_silence(&address, &ClientOptions::default(), Duration::from_millis(50)).unwrap();
+        let mut follower = Follower::new(client, "/v1/events", None);
+        assert_eq!(follower.next().await.unwrap().cursor, "8-0");
+        heads.recv().await.unwrap();
+        assert!(heads.recv().await.unwrap().contains("last-event-id: 7-2\r\n"));
     }
 }

@@ -6,6 +6,8 @@
 //! Next: `client.rs` (one request), `calls.rs` (the requests that there are), `submit.rs` (once, however often it is sent), `follow.rs` (events).
 
 mod calls;
+#[cfg(test)]
+mod canned;
 mod client;
 mod error;
 mod event_pages;

@@ -37,18 +37,57 @@ impl Client {
         }
     }
 
-    /// The job of a submit that is recorded and waits for a controller.
+    /// The job of a submit that is recorded and waits for a controller. A look that fails as one may is a look: whoever was told of the
+    /// failure instead would not know the command.
     async fn once_decided<T: DeserializeOwned>(&self, id: String, command: String) -> Result<T, ClientError> {
         for _ in 0..LOOKS_MAX {
-            let status: CommandStatus = self.get(&paths::with(paths::COMMAND, &command)).await?;
-            match (status.status.known(), status.problem) {
-                (Some(CommandState::Undecided), _) => tokio::time::sleep(PAUSE).await,
-                (Some(CommandState::Refused), problem) => {
-                    return Err(ClientError::Refused(Box::new(problem.unwrap_or_default())));
-                }
-                _ => return self.get(&paths::with(paths::JOB, &id)).await,
+            match self.look(&id, &command).await {
+                Ok(Some(job)) => return Ok(job),
+                Err(failure) if !failure.may_pass() => return Err(failure),
+                Ok(None) | Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
         Err(ClientError::Undecided { id, command })
+    }
+
+    /// The job, if its submit is decided about.
+    async fn look<T: DeserializeOwned>(&self, id: &str, command: &str) -> Result<Option<T>, ClientError> {
+        let status: CommandStatus = self.get(&paths::with(paths::COMMAND, command)).await?;
+        match (status.status.known(), status.problem) {
+            (Some(CommandState::Undecided), _) => Ok(None),
+            (Some(CommandState::Refused), problem) => Err(ClientError::Refused(Box::new(problem.unwrap_or_default()))),
+            _ => self.get(&paths::with(paths::JOB, id)).await.map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::canned::{answer, serve};
+    use serde_json::{Value, json};
+
+    #[tokio::test]
+    async fn a_look_that_fails_does_not_end_a_submit_that_is_recorded() {
+        let undecided = json!({"id": "job-a", "command": "cmd-1", "status": "undecided"}).to_string();
+        let done = json!({"command": "cmd-1", "status": "done"}).to_string();
+        let answers = vec![
+            answer("202 Accepted", &undecided),
+            answer("503 Service Unavailable", r#"{"title": "not ready"}"#),
+            String::new(),
+            answer("200 OK", &done),
+            answer("200 OK", r#"{"id": "job-a"}"#),
+        ];
+        let (address, mut heads) = serve(answers, false).await;
+        let client = Client::new(&address).unwrap();
+        let job: Value = client.submit(&Body::json(&json!({})), "key").await.unwrap();
+        assert_eq!(job, json!({"id": "job-a"}));
+        let mut asked = Vec::new();
+        while let Ok(head) = heads.try_recv() {
+            asked.push(head.split(' ').nth(1).unwrap().to_owned());
+        }
+        let command = "/v1/commands/cmd-1";
+        assert_eq!(asked, ["/v1/jobs", command, command, command, "/v1/jobs/job-a"]);
     }
 }
