@@ -138,11 +138,13 @@ impl Telemetry {
         let ended = [
             self.traces.map(|traces| traces.shutdown_with_timeout(STOP_TIMEOUT)),
             self.metrics.map(|metrics| stop_metrics(metrics, STOP_TIMEOUT)),
-            self.logs.map(|logs| logs.shutdown_with_timeout(STOP_TIMEOUT)),
         ];
-        for error in ended.into_iter().flatten().filter_map(Result::err) {
+        let tell = |error: &OTelSdkError| {
             tracing::event!(Level::WARN, %error, "the last telemetry of this process was not sent");
-        }
+        };
+        ended.into_iter().flatten().filter_map(Result::err).for_each(|error| tell(&error));
+        // After all that is to be told: the provider complains of lines that come when it has ended.
+        self.logs.and_then(|logs| logs.shutdown_with_timeout(STOP_TIMEOUT).err()).iter().for_each(tell);
     }
 }
 
