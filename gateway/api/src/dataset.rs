@@ -1,6 +1,6 @@
 //! Datasets and their registration.
 
-use crate::forms::{Hash, Name};
+use crate::forms::{Hash, Name, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -3,9 +3,9 @@
 
 use crate::problem::ProblemKind::{self, *};
 use crate::{
-    Checkpoints, CommandStatus, Dataset, Datasets, DeclareFleet, DemandTaken, DryRun, EventPage, Fleet, Fleets, Health,
-    Job, JobPage, JobPhase, JobSpec, LinkedFile, Logs, NameSlots, PublishDemand, RecallFleet, RegisterDataset, Server,
-    SlotState, Slots, Undecided,
+    Checkpoints, CommandStatus, Dataset, DatasetLinks, Datasets, DeclareFleet, DemandTaken, DryRun, EventPage, Fleet,
+    Fleets, Health, Job, JobPage, JobPhase, JobSpec, LinkedFile, Logs, NameSlots, PublishDemand, RecallFleet,
+    RegisterDataset, Server, SlotState, Slots, Undecided,
 };
 use crate::{forms, headers, pages, paths};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
