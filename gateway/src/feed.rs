@@ -286,13 +286,13 @@ mod tests {
     use events_log::MemoryLog;
     use events_schema::batch::{EventRecord, to_bytes};
     use events_schema::command::OfferMode;
-    use events_schema::{Epoch, FleetId, Sequence};
+    use events_schema::{FleetId, Sequence, Term};
 
     const CELL: Cell = Cell(0);
 
     fn batch(sequence: u64, facts: Vec<Fact>) -> Vec<u8> {
-        let (epoch, sequence) = (Epoch::of_claim(Offset(0)), Sequence(sequence));
-        let batch = Batch { epoch, sequence, part: None, taken: vec![], at: TimeMs(1), facts, causes: vec![] };
+        let (term, sequence) = (Term::of_claim(Offset(0)), Sequence(sequence));
+        let batch = Batch { term, sequence, part: None, taken: vec![], at: TimeMs(1), facts, causes: vec![] };
         to_bytes(&EventRecord::Batch(batch))
     }
 

@@ -12,7 +12,7 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// The system has no source of chance; nothing can be minted. Stop and repair the host.
 #[derive(Debug, thiserror::Error)]
 #[error("the operating system gives no random numbers")]
-pub struct NoChance;
+pub struct NoRandomness;
 
 /// The value of an `Idempotency-Key` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,12 +56,12 @@ impl IdempotencyKey {
 }
 
 /// An id that nobody can guess.
-pub fn random_job() -> Result<JobId, NoChance> {
+pub fn random_job() -> Result<JobId, NoRandomness> {
     Ok(id(&JobId::parse, "job-", &random_bytes()?))
 }
 
 /// A command id that no other command has.
-pub fn random_command() -> Result<CommandId, NoChance> {
+pub fn random_command() -> Result<CommandId, NoRandomness> {
     Ok(id(&CommandId::parse, "cmd-", &random_bytes()?))
 }
 
@@ -71,9 +71,9 @@ pub fn random_text(len: usize) -> String {
     base32(&random_bytes().unwrap_or_default(), len)
 }
 
-fn random_bytes() -> Result<[u8; 32], NoChance> {
+fn random_bytes() -> Result<[u8; 32], NoRandomness> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|_| NoChance)?;
+    getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 

@@ -22,7 +22,7 @@ pub async fn of_submit(
 ) -> Result<Option<JobId>, ApiError> {
     // What was registered a moment ago counts, as it would for the real one.
     app.catch_up().await?;
-    let chance = |error: identity::NoChance| ApiError::incident(&error.to_string());
+    let chance = |error: identity::NoRandomness| ApiError::incident(&error.to_string());
     let job = match key {
         Some(key) => key.job(&app.tenant),
         None => identity::random_job().map_err(chance)?,

@@ -65,7 +65,7 @@ pub async fn job(
             (job, fresh_attempt(app, key, &body_digest)?)
         }
         None => {
-            let chance = |error: identity::NoChance| ApiError::incident(&error.to_string());
+            let chance = |error: identity::NoRandomness| ApiError::incident(&error.to_string());
             (identity::random_job().map_err(chance)?, identity::random_command().map_err(chance)?)
         }
     };

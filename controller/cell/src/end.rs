@@ -3,7 +3,7 @@
 use controller_fold::Contradiction;
 use events_rule::Stream;
 use events_rule::count::UnreadableEvent;
-use events_schema::{Epoch, Offset};
+use events_schema::{Offset, Term};
 
 /// Why a controller stands down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +12,8 @@ pub enum CellEnd {
     Superseded {
         /// Its name.
         by: String,
-        /// Its epoch.
-        epoch: Epoch,
+        /// Its term.
+        term: Term,
     },
     /// It cannot go on.
     Failed(CellFailure),

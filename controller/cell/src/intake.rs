@@ -15,7 +15,7 @@ use events_schema::batch::{Batch, DecodeError, InputStream, Taken, from_bytes};
 use events_schema::fact::Fact;
 use events_schema::report::{Report, ReportRecord};
 use events_schema::trace::CausedFacts;
-use events_schema::{Epoch, Offset, Sequence, TimeMs, TraceContext};
+use events_schema::{Offset, Sequence, Term, TimeMs, TraceContext};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -212,8 +212,8 @@ impl Prepared {
         self.taken.is_empty() && self.facts.is_empty()
     }
 
-    pub fn batch(self, epoch: Epoch, sequence: Sequence) -> Batch {
-        Batch { epoch, sequence, part: None, taken: self.taken, at: self.at, facts: self.facts, causes: self.causes }
+    pub fn batch(self, term: Term, sequence: Sequence) -> Batch {
+        Batch { term, sequence, part: None, taken: self.taken, at: self.at, facts: self.facts, causes: self.causes }
     }
 }
 

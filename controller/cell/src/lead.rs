@@ -1,4 +1,4 @@
-//! One epoch: take inputs, decide, append one batch, and only when it counts let anybody know.
+//! One term: take inputs, decide, append one batch, and only when it counts let anybody know.
 //!
 //! An append whose outcome is unknown is found out by reading, never guessed: the state is dropped. A batch that landed behind
 //! foreign records counts only if the rule says so. Next file: `links.rs` (what becomes of it).
@@ -16,7 +16,7 @@ use controller_fold::{Fold, FoldError, Folded};
 use events_rule::count::split;
 use events_rule::{RECORD_LEN_MAX, Record, Stream};
 use events_schema::batch::Taken;
-use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use events_schema::{Offset, Sequence, Term, TimeMs};
 use std::collections::VecDeque;
 
 /// Longest pause before a record is tried again: short, because the log may be back any moment.
@@ -31,7 +31,7 @@ const EMPTY_READS_MAX: u32 = 40;
 #[derive(Debug, Clone)]
 pub(crate) struct Lead {
     pub fold: Fold,
-    pub epoch: Epoch,
+    pub term: Term,
     pub since_ms: u64,
     intake: Intake,
     limits: Limits,
@@ -97,13 +97,13 @@ pub(crate) struct Around<'a> {
 
 impl Lead {
     pub fn new(recovered: Recovered, config: &CellConfig, now_ms: u64) -> Self {
-        let Recovered { fold, epoch, inputs_end } = recovered;
+        let Recovered { fold, term, inputs_end } = recovered;
         let awaited = fold.state.servers().any(|(_, server)| server.connected);
         let quiet_ms = if awaited { config.agent_lease_ms } else { 0 };
         Self {
             intake: Intake::new(&fold.positions, &inputs_end),
             fold,
-            epoch,
+            term,
             since_ms: now_ms,
             limits: Limits::default(),
             too_large: 0,
@@ -172,7 +172,7 @@ impl Lead {
     fn begin(&mut self, prepared: Prepared, around: &mut Around<'_>) {
         let sequence = self.fold.counter.next_sequence();
         let (counts, taken) = (prepared.counts, prepared.taken.clone());
-        let parts = split(prepared.batch(self.epoch, sequence), RECORD_LEN_MAX).into();
+        let parts = split(prepared.batch(self.term, sequence), RECORD_LEN_MAX).into();
         let backoff = Backoff::new(PAUSE_MAX_MS);
         let (append, attempt, again_ms) = (None, Attempt::Decided, None);
         let commit = Commit { parts, append, attempt, again_ms, backoff, sequence, counts, taken };
@@ -223,7 +223,7 @@ impl Lead {
 
     /// A record of the batch stands in the log and is folded.
     fn part_is_there(&mut self, around: &mut Around<'_>) -> Step {
-        if self.fold.epoch() != Some(self.epoch) {
+        if self.fold.term() != Some(self.term) {
             return self.superseded(around.config);
         }
         let Some(commit) = &mut self.commit else { return Step::Stay };
@@ -235,7 +235,7 @@ impl Lead {
         }
         let (sequence, counts) = (commit.sequence, commit.counts);
         self.commit = None;
-        if !self.fold.counter.counted(self.epoch, sequence) {
+        if !self.fold.counter.counted(self.term, sequence) {
             // Its own claim is in force and yet it did not count: a record before it was lost. What is true only the log knows.
             return Step::Recover("a batch does not count although its claim is in force".to_owned());
         }
@@ -287,7 +287,7 @@ impl Lead {
         if self.commit.is_some() {
             return self.part_is_there(around);
         }
-        if self.fold.epoch() == Some(self.epoch) { Step::Stay } else { self.superseded(around.config) }
+        if self.fold.term() == Some(self.term) { Step::Stay } else { self.superseded(around.config) }
     }
 
     pub fn read_failed(&mut self, ticket: Ticket, failure: ReadFailure, around: &mut Around<'_>) -> Step {
@@ -354,7 +354,7 @@ impl Lead {
             }
             claimant => {
                 let by = claimant.as_ref().map_or_else(String::new, |claimant| claimant.controller.clone());
-                Step::End(CellEnd::Superseded { by, epoch: self.fold.epoch().unwrap_or_default() })
+                Step::End(CellEnd::Superseded { by, term: self.fold.term().unwrap_or_default() })
             }
         }
     }

@@ -12,7 +12,7 @@ use controller_core::orders::{Touched, orders};
 use events_schema::control::Progress;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders, Telemetry};
 use events_schema::report::ReportRecord;
-use events_schema::{Epoch, ExecutorId, ServerId, TimeMs};
+use events_schema::{ExecutorId, ServerId, Term, TimeMs};
 use std::collections::BTreeMap;
 
 /// Servers of a cell, with room for streams that replace broken ones.
@@ -209,15 +209,15 @@ impl Links {
         let executors = orders(&committed.state, &link.server);
         if told.executors.as_ref() != Some(&executors) {
             told.executors = Some(executors.clone());
-            let mut orders = Orders { epoch: committed.epoch, position: committed.position, executors };
+            let mut orders = Orders { term: committed.term, position: committed.position, executors };
             orders.count_down(at);
             out.tell(number, ControllerMessage::Orders(orders));
         }
     }
 
-    /// Says that the controller lives, if it is time, and ends streams that say nothing. `renews` has the epoch if the word is
+    /// Says that the controller lives, if it is time, and ends streams that say nothing. `renews` has the term if the word is
     /// to renew the loans of the agents' slots.
-    pub fn go_on(&mut self, now_ms: u64, lease_ms: u64, renews: Option<Epoch>, out: &mut Outbox) {
+    pub fn go_on(&mut self, now_ms: u64, lease_ms: u64, renews: Option<Term>, out: &mut Outbox) {
         if now_ms >= self.beat_ms {
             self.beat_ms = now_ms + self.heartbeat_interval_ms;
             for link in self.speakers.values() {
@@ -239,7 +239,7 @@ impl Links {
     }
 
     /// The first word on a stream, and the first after the log is back, does not wait for its turn.
-    pub fn greet(&self, link: LinkId, renews: Option<Epoch>, out: &mut Outbox) {
+    pub fn greet(&self, link: LinkId, renews: Option<Term>, out: &mut Outbox) {
         out.tell(link, beat(renews));
     }
 
@@ -259,9 +259,9 @@ impl Links {
     }
 }
 
-fn beat(renews: Option<Epoch>) -> ControllerMessage {
+fn beat(renews: Option<Term>) -> ControllerMessage {
     match renews {
-        Some(epoch) => ControllerMessage::Heartbeat { epoch },
+        Some(term) => ControllerMessage::Heartbeat { term },
         None => ControllerMessage::Alive,
     }
 }

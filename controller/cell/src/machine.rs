@@ -24,7 +24,7 @@ use events_rule::Stream;
 use events_schema::batch::InputStream;
 use events_schema::orders::Telemetry;
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Epoch, ExecutorId, Offset, ServerId, TimeMs};
+use events_schema::{ExecutorId, Offset, ServerId, Term, TimeMs};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -336,8 +336,8 @@ impl CellMachine {
     /// The cell is ours.
     fn begin(&mut self, recovered: Recovered) {
         let fold = &recovered.fold;
-        let (epoch, jobs) = (recovered.epoch, fold.state.live_len());
-        self.out.note(Note::TookOver { epoch, jobs, skipped: fold.counter.skipped().total() });
+        let (term, jobs) = (recovered.term, fold.state.live_len());
+        self.out.note(Note::TookOver { term, jobs, skipped: fold.counter.skipped().total() });
         self.clock.go_on_from(fold.at, self.now_ms);
         // Whoever is there was waiting for us, and who is not gets time to find us.
         self.presence.forgive(self.now_ms, self.config.agent_lease_ms);
@@ -391,7 +391,7 @@ impl CellMachine {
     fn publish(&mut self, before: Option<State>) {
         let Phase::Leading(lead) = &self.phase else { return };
         let (state, inputs) = (lead.fold.state.clone(), lead.fold.positions);
-        let committed = Committed { state, epoch: lead.epoch, position: lead.fold.known, inputs };
+        let committed = Committed { state, term: lead.term, position: lead.fold.known, inputs };
         let touched = before.as_ref().map_or(Touched::All, |before| touched(before, &committed.state));
         self.out.push(Out::Committed(Box::new(committed.clone())));
         self.links.publish(&committed, &touched, self.clock.at(self.now_ms), &mut self.out);
@@ -401,10 +401,10 @@ impl CellMachine {
         self.committed = Some(committed);
     }
 
-    /// The epoch, if the word that this controller lives may renew loans: a fleet can reach it.
-    fn renewing(&self) -> Option<Epoch> {
+    /// The term, if the word that this controller lives may renew loans: a fleet can reach it.
+    fn renewing(&self) -> Option<Term> {
         match &self.phase {
-            Phase::Leading(lead) if self.health.is_well(self.now_ms) => Some(lead.epoch),
+            Phase::Leading(lead) if self.health.is_well(self.now_ms) => Some(lead.term),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use controller_fold::Positions;
 use events_rule::{Record, Stream};
 use events_schema::batch::Batch;
 use events_schema::orders::{AgentMessage, ControllerMessage, Telemetry};
-use events_schema::{Cell, Epoch, Offset, ServerId, TimeMs};
+use events_schema::{Cell, Offset, ServerId, Term, TimeMs};
 use storage_keys::CheckpointName;
 
 /// What a machine is started with.
@@ -259,7 +259,7 @@ pub struct Committed {
     /// The fold of all facts that count.
     pub state: State,
     /// The claim it stands on.
-    pub epoch: Epoch,
+    pub term: Term,
     /// First offset of `events` that is not in it.
     pub position: Offset,
     /// First offset of each input stream that is not in it.

@@ -5,7 +5,7 @@
 use events_rule::Stream;
 use events_rule::count::SkipCause;
 use events_schema::batch::{InputStream, PassOver};
-use events_schema::{Epoch, Offset, ServerId};
+use events_schema::{Offset, ServerId, Term};
 use std::fmt;
 
 /// One line for people.
@@ -14,7 +14,7 @@ pub enum Note {
     /// The cell was taken over.
     TookOver {
         /// Its claim.
-        epoch: Epoch,
+        term: Term,
         /// Unfinished jobs found.
         jobs: usize,
         /// Records of `events` without effect.
@@ -189,8 +189,8 @@ impl Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::TookOver { epoch, jobs, skipped } => {
-                write!(f, "took the cell over at epoch {epoch}: {jobs} unfinished jobs, {skipped} records without effect")
+            Note::TookOver { term, jobs, skipped } => {
+                write!(f, "took the cell over with term {term}: {jobs} unfinished jobs, {skipped} records without effect")
             }
             Note::TakeOverAgain { attempts, reason } => {
                 write!(f, "taking the cell over once more, after {attempts} failed attempts: {reason}")

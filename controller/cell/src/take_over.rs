@@ -13,7 +13,7 @@ use controller_fold::{Fold, FoldError, Positions};
 use events_rule::count::{UnreadableEvent, Words};
 use events_rule::{Record, Stream};
 use events_schema::batch::{EventRecord, InputStream, to_bytes};
-use events_schema::{Cell, Epoch, Offset};
+use events_schema::{Cell, Offset, Term};
 use std::collections::BTreeMap;
 
 /// Attempts to take a cell over while a person waits for the start: about half a minute with the pauses between them.
@@ -59,7 +59,7 @@ enum Stage {
     /// A record cannot be read: looks behind it for an operator's word that it is passed over, then goes on with the stage before.
     Seeking { unreadable: UnreadableEvent, read: Option<Ticket>, before: Box<Stage> },
     /// Asks where the inputs end.
-    Ending { epoch: Epoch, ends: Ends },
+    Ending { term: Term, ends: Ends },
 }
 
 /// Where streams end, as far as it is known.
@@ -69,7 +69,7 @@ type Ends = BTreeMap<Stream, (Ticket, Option<Offset>)>;
 #[derive(Debug, Clone)]
 pub(crate) struct Recovered {
     pub fold: Fold,
-    pub epoch: Epoch,
+    pub term: Term,
     /// Ends of the inputs at the take-over: all before them is read before anything is decided from time alone.
     pub inputs_end: Positions,
 }
@@ -235,8 +235,8 @@ impl TakeOver {
     fn checked(&mut self, around: &mut Surroundings<'_>) -> Progress {
         match &self.fold.claimant {
             Some(claimant) if claimant.incarnation != around.config.incarnation => {
-                let (by, epoch) = (claimant.controller.clone(), self.fold.epoch().unwrap_or_default());
-                Progress::End(CellEnd::Superseded { by, epoch })
+                let (by, term) = (claimant.controller.clone(), self.fold.term().unwrap_or_default());
+                Progress::End(CellEnd::Superseded { by, term })
             }
             _ => {
                 self.stage = Stage::Claiming(None);
@@ -252,13 +252,13 @@ impl TakeOver {
 
     /// Everything up to the claim was read.
     fn has_read(&mut self, claim: Offset, around: &mut Surroundings<'_>) -> Progress {
-        let epoch = Epoch::of_claim(claim);
-        if self.fold.epoch() != Some(epoch) {
+        let term = Term::of_claim(claim);
+        if self.fold.term() != Some(term) {
             // The log acknowledged what it does not show: its copy is behind. Claim and read again.
             self.stage = self.before_claim();
             return self.fail("it does not show the claim that it acknowledged".to_owned(), around);
         }
-        self.stage = Stage::Ending { epoch, ends: Ends::new() };
+        self.stage = Stage::Ending { term, ends: Ends::new() };
         self.request(around)
     }
 
@@ -324,7 +324,7 @@ impl TakeOver {
 
     /// The inputs have to reach at least as far as they were taken.
     fn ended(&mut self, ends: &BTreeMap<Stream, Offset>, around: &mut Surroundings<'_>) -> Progress {
-        let Stage::Ending { epoch, .. } = &self.stage else { return Progress::Waiting };
+        let Stage::Ending { term, .. } = &self.stage else { return Progress::Waiting };
         let mut inputs_end = Positions::default();
         let mut short = None;
         for stream in InputStream::ALL {
@@ -341,9 +341,9 @@ impl TakeOver {
             }
             return self.fail(failure.to_string(), around);
         }
-        let epoch = *epoch;
+        let term = *term;
         let fold = std::mem::replace(&mut *self.fold, Fold::new(around.config.cell));
-        Progress::Recovered(Box::new(Recovered { fold, epoch, inputs_end }))
+        Progress::Recovered(Box::new(Recovered { fold, term, inputs_end }))
     }
 
     /// Goes on at once.

@@ -190,7 +190,7 @@ fn a_controller_that_stood_still_gives_nobody_up_for_it() {
     assert!(world.first().notes.iter().any(|note| matches!(note, Note::StoodStill { ms } if *ms >= 60_000)));
 }
 
-/// Found by review (2.15): inputs carry no epoch, so what a replaced controller had seen killed an agent that had found the new one.
+/// Found by review (2.15): inputs carry no term, so what a replaced controller had seen killed an agent that had found the new one.
 #[test]
 fn what_a_replaced_controller_saw_of_an_agent_has_no_effect() {
     let mut world = World::led();

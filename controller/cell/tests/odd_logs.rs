@@ -7,7 +7,7 @@ use controller_cell::{Attempt, CellEnd, CellFailure};
 use controller_fold::Contradiction;
 use events_rule::{RECORD_LEN_MAX, Stream};
 use events_schema::batch::{Batch, EventRecord, PassOver, to_bytes};
-use events_schema::{Epoch, Offset, Sequence};
+use events_schema::{Offset, Sequence, Term};
 use support::{Fault, LEASE_MS, WALL, World, has_dataset};
 
 /// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
@@ -126,7 +126,7 @@ fn many_records_that_are_passed_over_cost_one_search() {
     world.start("b");
     world.pass(5_000);
     assert_eq!(world.controllers[1].end, None);
-    assert_eq!(world.controllers[1].committed.as_ref().map(|committed| committed.epoch), Some(Epoch(first + 2 * many)));
+    assert_eq!(world.controllers[1].committed.as_ref().map(|committed| committed.term), Some(Term(first + 2 * many)));
     let reads = world.log.reads[&Stream::Events] - before;
     assert!(u64::from(reads) < many, "{reads}");
 }
@@ -157,7 +157,7 @@ fn time_goes_on_from_a_log_that_is_ahead() {
     let ahead = WALL.plus_ms(3_600_000);
     world.log.append(Stream::Events, to_bytes(&EventRecord::Claim { controller: "fast".to_owned(), incarnation: 1 }));
     let batch = Batch {
-        epoch: Epoch(0),
+        term: Term(0),
         sequence: Sequence(0),
         part: None,
         taken: vec![],

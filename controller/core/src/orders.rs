@@ -4,7 +4,8 @@
 //! stop at once is listed no more, except one that was not ready yet, and one of whose end no word came for long: its agent may not know of
 //! it, or what it said may be lost, so it is listed as overdue (`leave_by` in the past) until the agent reports it gone, started or not. How much is left of a deadline is filled in when the
 //! orders are sent.
-//! Next on the path: `controller/link`, then `workers/agent`.
+//!
+//! Next on the path: `controller/cell/src/links.rs`.
 
 use crate::state::{Executor, Job, State};
 use events_schema::fact::Proposal;

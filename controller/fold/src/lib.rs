@@ -7,7 +7,7 @@ use controller_core::State;
 use events_rule::Record;
 use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, read_event};
 use events_schema::batch::{Batch, EventRecord, InputStream, PassOver};
-use events_schema::{Cell, Epoch, Offset, TimeMs};
+use events_schema::{Cell, Offset, Term, TimeMs};
 use std::collections::BTreeSet;
 
 /// First offset of each input stream that has not counted.
@@ -130,10 +130,10 @@ impl Fold {
         }
     }
 
-    /// The epoch in force.
+    /// The term in force.
     #[must_use]
-    pub fn epoch(&self) -> Option<Epoch> {
-        self.counter.epoch()
+    pub fn term(&self) -> Option<Term> {
+        self.counter.term()
     }
 
     /// Takes the next record of `events`.

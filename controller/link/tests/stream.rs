@@ -5,7 +5,7 @@ use controller_link::{
     AgentConnection, AgentToken, ConnectError, EndCause, LinkError, ProgressSince, connect, progress, serve,
 };
 use events_schema::orders::{AgentMessage, ControllerMessage, Orders, Telemetry};
-use events_schema::{Epoch, Generation, JobId, Offset, ServerId, Step};
+use events_schema::{Generation, JobId, Offset, ServerId, Step, Term};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -84,7 +84,7 @@ async fn messages_cross_in_both_directions() {
     let hello = AgentMessage::Hello { server: server(), incarnation: 7 };
     agent.send(hello.clone()).await.unwrap();
     assert_eq!(from_agent.receive().await.unwrap(), Some(hello));
-    let orders = ControllerMessage::Orders(Orders { epoch: Epoch(3), position: Offset(9), executors: vec![] });
+    let orders = ControllerMessage::Orders(Orders { term: Term(3), position: Offset(9), executors: vec![] });
     to_agent.send(orders.clone()).await.unwrap();
     assert_eq!(agent.receive().await.unwrap(), orders);
 

@@ -1,6 +1,6 @@
 //! What ends a controller. Next file: `hands.rs`.
 
-use events_schema::Epoch;
+use events_schema::Term;
 use std::fmt;
 
 /// How a controller ended.
@@ -12,8 +12,8 @@ pub enum ControllerEnd {
     Superseded {
         /// Its name.
         by: String,
-        /// Its epoch.
-        epoch: Epoch,
+        /// Its term.
+        term: Term,
     },
     /// It could not go on; the text says why, with causes.
     Failed(String),
@@ -23,7 +23,7 @@ impl fmt::Display for ControllerEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shutdown => f.write_str("it was told to end"),
-            Self::Superseded { by, epoch } => write!(f, "`{by}` took the cell over at epoch {epoch}"),
+            Self::Superseded { by, term } => write!(f, "`{by}` took the cell over with term {term}"),
             Self::Failed(reason) => f.write_str(reason),
         }
     }

@@ -28,7 +28,7 @@ use controller_cell::{CellConfig, CellMachine, Committed};
 use controller_core::{Policy, State};
 use controller_link::{HEARTBEAT_INTERVAL, ProgressSince};
 use events_log::EventLog;
-use events_schema::{Cell, Epoch, Offset};
+use events_schema::{Cell, Offset, Term};
 use object_store::ObjectStore;
 use projector::Projector;
 use run::Parts;
@@ -119,10 +119,10 @@ impl Controller {
         self.telemetry.clone()
     }
 
-    /// What counts now: the state, the epoch it stands on, and the first offset of `events` that is not in it.
+    /// What counts now: the state, the term it stands on, and the first offset of `events` that is not in it.
     #[must_use]
-    pub fn committed(&self) -> Option<(State, Epoch, Offset)> {
-        self.committed.borrow().as_ref().map(|committed| (committed.state.clone(), committed.epoch, committed.position))
+    pub fn committed(&self) -> Option<(State, Term, Offset)> {
+        self.committed.borrow().as_ref().map(|committed| (committed.state.clone(), committed.term, committed.position))
     }
 
     /// Resolves when what counts satisfies a condition; `false` if the controller ended first. For tests and for waiting on
@@ -272,8 +272,8 @@ impl Tasks {
         }
         match &end {
             ControllerEnd::Shutdown => {}
-            ControllerEnd::Superseded { by, epoch } => {
-                tracing::error!(by, %epoch, "another controller took the cell over; this one stands down")
+            ControllerEnd::Superseded { by, term } => {
+                tracing::error!(by, %term, "another controller took the cell over; this one stands down")
             }
             ControllerEnd::Failed(reason) => tracing::error!(reason, "the controller failed"),
         }

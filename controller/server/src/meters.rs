@@ -377,12 +377,12 @@ mod tests {
     use controller_cell::Positions;
     use controller_core::State;
     use events_schema::command::OfferMode;
-    use events_schema::{Cell, Epoch, TimeMs};
+    use events_schema::{Cell, Term, TimeMs};
 
     fn committed(facts: &[Fact]) -> Committed {
         let mut state = State::new(Cell(0));
         facts.iter().for_each(|fact| state.apply(TimeMs(1), fact));
-        Committed { state, epoch: Epoch(0), position: Offset(0), inputs: Positions::default() }
+        Committed { state, term: Term(0), position: Offset(0), inputs: Positions::default() }
     }
 
     fn fleet(name: &str, slot: &str) -> Fact {

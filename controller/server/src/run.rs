@@ -167,7 +167,7 @@ impl Driver {
 
 fn controller_end(end: CellEnd) -> ControllerEnd {
     match end {
-        CellEnd::Superseded { by, epoch } => ControllerEnd::Superseded { by, epoch },
+        CellEnd::Superseded { by, term } => ControllerEnd::Superseded { by, term },
         CellEnd::Failed(failure) => ControllerEnd::Failed(failure.to_string()),
     }
 }

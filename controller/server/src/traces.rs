@@ -119,7 +119,7 @@ impl Deciding {
                 inputs.iter().filter(|other| *other != input).take(LINKS_MAX).copied().collect();
             let span = NewHop::new("decide", HopKind::Consumer).after(Some(*input)).beside(&others).since(self.begun);
             let Some(span) = span.begin() else { continue };
-            span.set("ebb.epoch", number(batch.epoch.0));
+            span.set("ebb.term", number(batch.term.0));
             span.set(
                 "ebb.inputs",
                 number(batch.taken.iter().map(|taken| taken.to.0.saturating_sub(taken.from.0)).sum()),
@@ -174,11 +174,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::trace::CausedFacts;
-    use events_schema::{Epoch, Sequence, TimeMs};
+    use events_schema::{Sequence, Term, TimeMs};
 
     fn batch(jobs: &[&str], causes: Vec<CausedFacts>) -> Batch {
         let facts = jobs.iter().map(|job| Fact::JobSuspending { job: JobId::parse(job).unwrap() }).collect();
-        Batch { epoch: Epoch(0), sequence: Sequence(0), part: None, taken: vec![], at: TimeMs(0), facts, causes }
+        Batch { term: Term(0), sequence: Sequence(0), part: None, taken: vec![], at: TimeMs(0), facts, causes }
     }
 
     fn trace(span: u8) -> TraceContext {

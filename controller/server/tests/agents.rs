@@ -93,7 +93,7 @@ async fn an_agent_that_falls_silent_is_given_up_and_has_to_join_again() {
     agent.taken(1).await;
     let connected = |state: &controller_core::State| state.server(&server()).is_some_and(|server| server.connected);
     drop(agent);
-    assert!(tokio::time::timeout(support::PATIENCE, controller.wait_for(|state| !connected(state))).await.unwrap());
+    assert!(tokio::time::timeout(support::WAIT_MAX, controller.wait_for(|state| !connected(state))).await.unwrap());
 
     let mut agent = Agent::connect(&controller, &secrets, 7).await;
     let end = loop {
@@ -138,7 +138,7 @@ async fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
             }
         }
     };
-    tokio::time::timeout(support::PATIENCE, connected).await.unwrap();
+    tokio::time::timeout(support::WAIT_MAX, connected).await.unwrap();
     controller.shutdown().await;
 }
 
@@ -160,7 +160,7 @@ async fn a_stream_may_speak_only_for_the_server_it_named_and_never_for_the_contr
 }
 
 #[tokio::test]
-async fn a_new_controller_orders_the_same_under_a_higher_epoch() {
+async fn a_new_controller_orders_the_same_under_a_higher_term() {
     let (log, secrets) = (memory(), Secrets::new());
     let first = start(config(&log, "first", &secrets)).await.unwrap();
     let mut agent = Agent::connect(&first, &secrets, 7).await;
@@ -173,7 +173,7 @@ async fn a_new_controller_orders_the_same_under_a_higher_epoch() {
     let second = start(config(&log, "second", &secrets)).await.unwrap();
     let mut agent = Agent::connect(&second, &secrets, 7).await;
     let after = agent.orders(|_| true).await;
-    assert!(after.epoch > before.epoch && after.position > before.position);
+    assert!(after.term > before.term && after.position > before.position);
     assert_eq!(after.executors, before.executors, "job keys included");
     second.shutdown().await;
     first.shutdown().await;

@@ -12,12 +12,12 @@ use events_schema::command::Command;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::Report;
-use events_schema::{Cell, Epoch, Offset, Sequence, SlotId, TimeMs};
+use events_schema::{Cell, Offset, Sequence, SlotId, Term, TimeMs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{
-    Agent, CELL, Folded, PATIENCE, Secrets, SmallLog, command, config, controller, dataset, demand, has_dataset,
+    Agent, CELL, Folded, Secrets, SmallLog, WAIT_MAX, command, config, controller, dataset, demand, has_dataset,
     register,
 };
 
@@ -27,7 +27,7 @@ fn memory() -> Arc<dyn EventLog> {
 
 /// Waits with an end, so that a failure is one.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.unwrap()
+    tokio::time::timeout(WAIT_MAX, what).await.unwrap()
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_zombies_batch_has_no_effect_and_does_not_stop_the_owner() {
     let log = memory();
     let owner = controller(&log, "owner").await;
     let zombie = Batch {
-        epoch: Epoch(77),
+        term: Term(77),
         sequence: Sequence(0),
         part: None,
         taken: vec![],

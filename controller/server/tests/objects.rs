@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use storage::keys::{self, CheckpointName};
-use support::{Agent, CELL, Folded, PATIENCE, Secrets, config, demand, job, lend_and_submit};
+use support::{Agent, CELL, Folded, Secrets, WAIT_MAX, config, demand, job, lend_and_submit};
 
 /// More than anything has to be old for.
 const LONG_AGO: Duration = Duration::from_secs(3 * 86_400);
@@ -77,7 +77,7 @@ impl Cell {
                 assert_eq!(objects, wanted);
                 return bytes;
             }
-            tokio::time::timeout(PATIENCE, self.log.wait(Stream::Events, CELL, end)).await.unwrap().unwrap();
+            tokio::time::timeout(WAIT_MAX, self.log.wait(Stream::Events, CELL, end)).await.unwrap().unwrap();
         }
     }
 }
@@ -117,7 +117,7 @@ async fn what_is_retired_is_deleted_and_what_nothing_counts_is_swept_up_after_a_
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, deleted).await.expect("two are kept, so the first is deleted");
+    tokio::time::timeout(WAIT_MAX, deleted).await.expect("two are kept, so the first is deleted");
     controller.shutdown().await;
 
     // A controller that died before it had deleted; uploads that came to nothing, and one that is on its way.

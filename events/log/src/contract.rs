@@ -10,7 +10,7 @@ use crate::{AppendError, EventLog, RECORD_LEN_MAX, ReadError, Record, Stream, re
 use events_rule::count::{Counter, Verdict, split};
 use events_schema::batch::{Batch, EventRecord, from_bytes, to_bytes};
 use events_schema::fact::Fact;
-use events_schema::{Cell, Epoch, JobId, Offset, Sequence, TimeMs};
+use events_schema::{Cell, JobId, Offset, Sequence, Term, TimeMs};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -248,10 +248,10 @@ async fn readers_at_different_places_do_not_disturb_each_other(log: Arc<dyn Even
 }
 
 /// A batch of `facts` facts; how many is what tells batches apart.
-fn batch(epoch: Epoch, sequence: u64, facts: usize) -> Batch {
+fn batch(term: Term, sequence: u64, facts: usize) -> Batch {
     let fact = |i| Fact::JobCancelled { job: JobId::parse(&format!("job-{i}")).unwrap() };
     Batch {
-        epoch,
+        term,
         sequence: Sequence(sequence),
         part: None,
         taken: vec![],
@@ -261,9 +261,9 @@ fn batch(epoch: Epoch, sequence: u64, facts: usize) -> Batch {
     }
 }
 
-async fn claim(log: &dyn EventLog, incarnation: u64) -> Epoch {
+async fn claim(log: &dyn EventLog, incarnation: u64) -> Term {
     let record = EventRecord::Claim { controller: "contract".to_owned(), incarnation };
-    Epoch::of_claim(append(log, Stream::Events, &to_bytes(&record)).await)
+    Term::of_claim(append(log, Stream::Events, &to_bytes(&record)).await)
 }
 
 /// What a reader makes of everything from an offset on: the counter, and the facts of each batch that counted.
@@ -294,8 +294,8 @@ async fn a_newer_claim_silences_the_older_writer(log: Arc<dyn EventLog>) {
 
 async fn a_batch_in_parts_counts_as_one(log: Arc<dyn EventLog>) {
     let from = log.end(Stream::Events, CELL).await.unwrap();
-    let epoch = claim(&*log, 3).await;
-    let parts = split(batch(epoch, 0, 500), 1_000);
+    let term = claim(&*log, 3).await;
+    let parts = split(batch(term, 0, 500), 1_000);
     assert!(parts.len() > 2);
     for part in &parts {
         append(&*log, Stream::Events, part).await;

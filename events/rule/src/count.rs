@@ -1,22 +1,22 @@
 //! Which batches count: one pure rule over the `events` stream, applied alike by every reader and by the writer itself.
 //!
-//! A claim opens an epoch, which is the claim's own offset. A batch counts only if its epoch is the latest claim before it and
-//! its sequence is the next one. Parts of a batch count only together: all of them, in order, of one epoch and sequence, with
+//! A claim opens a term, which is the claim's own offset. A batch counts only if its term is the latest claim before it and
+//! its sequence is the next one. Parts of a batch count only together: all of them, in order, of one term and sequence, with
 //! no claim between them. Everything else is passed over and counted by cause: a zombie's batch, a repeated record, parts whose
 //! end never came. So who owns a cell needs no lock beside the log: a newer claim silences every older writer from its offset on.
 //!
 //! **For a writer.** Keep a [`Counter`] that has seen every record below `known`. After an append of batch `s` was acknowledged
 //! at `offset`: if `offset == known` nobody came between, so offer your own record; if not, read `known ..= offset`
-//! (`read_range` of `events/log`) and offer all of it. Then [`Counter::counted`] says whether it counted. If the epoch is no longer yours, drop the state
+//! (`read_range` of `events/log`) and offer all of it. Then [`Counter::counted`] says whether it counted. If the term is no longer yours, drop the state
 //! and stand down. If an append's outcome is unknown, drop the state, claim again and recover by reading: a batch appended
 //! twice under one claim would be told apart, but one whose predecessor was lost would not count.
 //!
-//! No I/O, no clock. Next on the path: `controller/cell/src/fold.rs`, which folds what counts.
+//! No I/O, no clock. Next on the path: `controller/fold/src/lib.rs`, which folds what counts.
 
 use crate::Record;
 use events_schema::batch::{Batch, DecodeError, EventRecord, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::fact::Fact;
-use events_schema::{Epoch, Offset, Sequence};
+use events_schema::{Offset, Sequence, Term};
 use minicbor::Encode;
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ pub const PARTS_MAX: u32 = 1_024;
 /// What a record of the `events` stream means where it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// A claim: from here on only batches of this epoch count.
+    /// A claim: from here on only batches of this term count.
     Claimed {
         /// The claim's offset.
-        epoch: Epoch,
+        term: Term,
     },
     /// These facts happened. Parts are merged: `part` is `None`.
     Counts(Batch),
@@ -44,7 +44,7 @@ pub enum Verdict {
 /// Why a record has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SkipCause {
-    /// Its epoch was never claimed before it.
+    /// Its term was never claimed before it.
     Unclaimed,
     /// A newer claim stands before it: its writer is a zombie.
     Superseded,
@@ -160,7 +160,7 @@ impl Words {
 /// Applies the rule to the records of one cell's `events` stream, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counter {
-    epoch: Option<Epoch>,
+    term: Option<Term>,
     next: Sequence,
     parts: Option<Parts>,
     skipped: Skipped,
@@ -178,13 +178,13 @@ impl Counter {
     /// Begins at the stream's beginning.
     #[must_use]
     pub fn new() -> Self {
-        Self { epoch: None, next: Sequence(0), parts: None, skipped: Skipped::default() }
+        Self { term: None, next: Sequence(0), parts: None, skipped: Skipped::default() }
     }
 
-    /// Begins behind a record that counted (or a claim), as a snapshot remembers it: the epoch in force there and the sequence after it.
+    /// Begins behind a record that counted (or a claim), as a snapshot remembers it: the term in force there and the sequence after it.
     #[must_use]
-    pub fn resume(epoch: Epoch, next: Sequence) -> Self {
-        Self { epoch: Some(epoch), next, parts: None, skipped: Skipped::default() }
+    pub fn resume(term: Term, next: Sequence) -> Self {
+        Self { term: Some(term), next, parts: None, skipped: Skipped::default() }
     }
 
     /// Takes the next record.
@@ -192,10 +192,10 @@ impl Counter {
         match record {
             EventRecord::Claim { .. } => {
                 self.cut_off();
-                let epoch = Epoch::of_claim(offset);
-                self.epoch = Some(epoch);
+                let term = Term::of_claim(offset);
+                self.term = Some(term);
                 self.next = Sequence(0);
-                Verdict::Claimed { epoch }
+                Verdict::Claimed { term }
             }
             EventRecord::PassOver(word) => Verdict::PassesOver(word),
             EventRecord::Batch(batch) => match self.check(&batch) {
@@ -208,10 +208,10 @@ impl Counter {
         }
     }
 
-    /// The epoch in force: the latest claim so far.
+    /// The term in force: the latest claim so far.
     #[must_use]
-    pub fn epoch(&self) -> Option<Epoch> {
-        self.epoch
+    pub fn term(&self) -> Option<Term> {
+        self.term
     }
 
     /// The sequence of the next batch that counts.
@@ -220,10 +220,10 @@ impl Counter {
         self.next
     }
 
-    /// Whether a batch of this epoch and sequence has counted and its epoch is still in force.
+    /// Whether a batch of this term and sequence has counted and its term is still in force.
     #[must_use]
-    pub fn counted(&self, epoch: Epoch, sequence: Sequence) -> bool {
-        self.epoch == Some(epoch) && sequence < self.next
+    pub fn counted(&self, term: Term, sequence: Sequence) -> bool {
+        self.term == Some(term) && sequence < self.next
     }
 
     /// Whether the first parts of a batch wait for the others; a snapshot is taken where this is false.
@@ -239,9 +239,9 @@ impl Counter {
     }
 
     fn check(&self, batch: &Batch) -> Result<(), SkipCause> {
-        match self.epoch {
-            Some(epoch) if batch.epoch < epoch => return Err(SkipCause::Superseded),
-            Some(epoch) if batch.epoch == epoch => {}
+        match self.term {
+            Some(term) if batch.term < term => return Err(SkipCause::Superseded),
+            Some(term) if batch.term == term => {}
             _ => return Err(SkipCause::Unclaimed),
         }
         if batch.sequence < self.next {
@@ -301,7 +301,7 @@ impl Default for Counter {
     }
 }
 
-/// What a part has besides its inputs and facts: format version, enum and array heads, epoch, sequence, part numbers, time.
+/// What a part has besides its inputs and facts: format version, enum and array heads, term, sequence, part numbers, time.
 const PART_FRAME_LEN_MAX: usize = 96;
 
 /// The records of a batch, ready to be appended one after the other: one, or numbered parts when it is longer than `bytes_max`.
@@ -325,7 +325,7 @@ pub fn split(batch: Batch, bytes_max: usize) -> Vec<Vec<u8>> {
     let part = |(index, (taken, facts)): (usize, (Vec<Taken>, Vec<Fact>))| {
         let part = Part { index: u32::try_from(index).unwrap_or(u32::MAX), count };
         to_bytes(&EventRecord::Batch(Batch {
-            epoch: batch.epoch,
+            term: batch.term,
             sequence: batch.sequence,
             part: Some(part),
             taken,

@@ -12,17 +12,17 @@ fn fact(tag: u64) -> Fact {
     Fact::JobCancelled { job: JobId::parse(&format!("job-{tag}")).unwrap() }
 }
 
-fn batch(epoch: Epoch, sequence: Sequence, facts: Vec<Fact>) -> Batch {
+fn batch(term: Term, sequence: Sequence, facts: Vec<Fact>) -> Batch {
     let taken = vec![Taken { stream: InputStream::Demand, from: Offset(1), to: Offset(2) }];
-    Batch { epoch, sequence, part: None, taken, at: TimeMs(5), facts, causes: Vec::new() }
+    Batch { term, sequence, part: None, taken, at: TimeMs(5), facts, causes: Vec::new() }
 }
 
-fn simple(epoch: u64, sequence: u64) -> EventRecord {
-    EventRecord::Batch(batch(Epoch(epoch), Sequence(sequence), vec![fact(sequence)]))
+fn simple(term: u64, sequence: u64) -> EventRecord {
+    EventRecord::Batch(batch(Term(term), Sequence(sequence), vec![fact(sequence)]))
 }
 
-fn part(epoch: u64, sequence: u64, index: u32, count: u32) -> EventRecord {
-    let mut part = batch(Epoch(epoch), Sequence(sequence), vec![fact(u64::from(index))]);
+fn part(term: u64, sequence: u64, index: u32, count: u32) -> EventRecord {
+    let mut part = batch(Term(term), Sequence(sequence), vec![fact(u64::from(index))]);
     part.part = Some(Part { index, count });
     EventRecord::Batch(part)
 }
@@ -79,7 +79,7 @@ fn the_rule_case_by_case() {
             vec![claim(), simple(0, 0), claim(), simple(0, 1), simple(2, 0)],
             vec!["C", "B1", "C", "superseded", "B1"],
         ),
-        ("an epoch of the future is none", vec![claim(), simple(1, 0)], vec!["C", "unclaimed"]),
+        ("a term of the future is none", vec![claim(), simple(1, 0)], vec!["C", "unclaimed"]),
         (
             "parts count together",
             vec![claim(), part(0, 0, 0, 3), part(0, 0, 1, 3), part(0, 0, 2, 3)],
@@ -145,7 +145,7 @@ fn parts_that_are_cut_off_are_counted_when_that_is_known() {
 #[test]
 fn a_batch_that_fits_is_one_record_and_a_longer_one_is_cut() {
     let facts: Vec<Fact> = (0..300).map(fact).collect();
-    let whole = batch(Epoch(0), Sequence(0), facts);
+    let whole = batch(Term(0), Sequence(0), facts);
     let records = split(whole.clone(), usize::MAX);
     assert_eq!(records.len(), 1);
     assert_eq!(from_bytes::<EventRecord>(&records[0]).unwrap(), EventRecord::Batch(whole.clone()));
@@ -167,7 +167,7 @@ fn a_batch_that_fits_is_one_record_and_a_longer_one_is_cut() {
 #[test]
 fn a_fact_longer_than_a_record_stands_alone_and_the_others_still_fit() {
     let long = Fact::JobFailed { job: JobId::parse("job-a").unwrap(), reason: "x".repeat(2_000) };
-    let records = split(batch(Epoch(0), Sequence(0), vec![fact(1), long, fact(2)]), 500);
+    let records = split(batch(Term(0), Sequence(0), vec![fact(1), long, fact(2)]), 500);
     let over: Vec<usize> = records.iter().map(Vec::len).filter(|len| *len > 500).collect();
     assert_eq!(over.len(), 1);
 }
@@ -222,7 +222,7 @@ struct Writer {
 
 #[derive(Debug, Clone)]
 struct Owned {
-    epoch: Epoch,
+    term: Term,
     counter: Counter,
     /// First offset it has not seen.
     known: u64,
@@ -234,8 +234,8 @@ struct Owned {
 #[derive(Default)]
 struct World {
     log: Vec<EventRecord>,
-    /// (epoch, sequence) → facts, as its writer believed it counted, and the log's length then.
-    believed: BTreeMap<(Epoch, Sequence), (Vec<Fact>, usize)>,
+    /// (term, sequence) → facts, as its writer believed it counted, and the log's length then.
+    believed: BTreeMap<(Term, Sequence), (Vec<Fact>, usize)>,
     tag: u64,
 }
 
@@ -267,7 +267,7 @@ impl World {
         for (at, record) in self.log[..=offset as usize].iter().enumerate() {
             counter.offer(Offset(at as u64), record.clone());
         }
-        writer.owns = Some(Owned { epoch: Epoch(offset), counter, known: offset + 1, queue: vec![] });
+        writer.owns = Some(Owned { term: Term(offset), counter, known: offset + 1, queue: vec![] });
     }
 
     fn begin(&mut self, owned: &mut Owned, parts: u32) {
@@ -277,7 +277,7 @@ impl World {
                 fact(self.tag)
             })
             .collect();
-        let whole = batch(owned.epoch, owned.counter.next_sequence(), facts);
+        let whole = batch(owned.term, owned.counter.next_sequence(), facts);
         if parts == 1 {
             owned.queue = vec![EventRecord::Batch(whole)];
             return;
@@ -311,17 +311,17 @@ impl World {
         };
         for (at, record) in seen {
             if let Verdict::Counts(batch) = owned.counter.offer(Offset(at), record)
-                && batch.epoch == owned.epoch
+                && batch.term == owned.term
             {
                 facts = Some(batch.facts);
             }
         }
         owned.known = offset + 1;
-        if owned.counter.epoch() != Some(owned.epoch) {
+        if owned.counter.term() != Some(owned.term) {
             return; // Stands down.
         }
-        if owned.counter.counted(owned.epoch, sequence) {
-            self.believed.insert((owned.epoch, sequence), (facts.unwrap(), self.log.len()));
+        if owned.counter.counted(owned.term, sequence) {
+            self.believed.insert((owned.term, sequence), (facts.unwrap(), self.log.len()));
         }
         writer.owns = Some(owned);
     }
@@ -359,20 +359,20 @@ proptest! {
         let world = run(&actions);
         let counted = read(&world.log, &mut Counter::new(), 0);
 
-        // No sequence counts twice within an epoch, and none is left out.
+        // No sequence counts twice within a term, and none is left out.
         let mut seen = BTreeSet::new();
         for (offset, batch) in &counted {
-            prop_assert!(seen.insert((batch.epoch, batch.sequence)), "{:?} counted twice", (batch.epoch, batch.sequence));
-            prop_assert!(batch.sequence.0 == 0 || seen.contains(&(batch.epoch, Sequence(batch.sequence.0 - 1))));
-            // Nothing of an epoch counts after a newer claim.
+            prop_assert!(seen.insert((batch.term, batch.sequence)), "{:?} counted twice", (batch.term, batch.sequence));
+            prop_assert!(batch.sequence.0 == 0 || seen.contains(&(batch.term, Sequence(batch.sequence.0 - 1))));
+            // Nothing of a term counts after a newer claim.
             let latest = world.log[..*offset].iter().rposition(|record| matches!(record, EventRecord::Claim { .. })).unwrap();
-            prop_assert_eq!(batch.epoch, Epoch(latest as u64));
+            prop_assert_eq!(batch.term, Term(latest as u64));
             prop_assert_eq!(batch.part, None);
         }
 
         // What a writer believed counted did count, with its facts, and had already when it believed so.
-        for ((epoch, sequence), (facts, length)) in &world.believed {
-            let found = counted.iter().find(|(_, batch)| (batch.epoch, batch.sequence) == (*epoch, *sequence));
+        for ((term, sequence), (facts, length)) in &world.believed {
+            let found = counted.iter().find(|(_, batch)| (batch.term, batch.sequence) == (*term, *sequence));
             let (offset, batch) = found.unwrap();
             prop_assert_eq!(&batch.facts, facts);
             prop_assert!(offset < length);
@@ -384,7 +384,7 @@ proptest! {
         let world = run(&actions);
         let mut whole = Counter::new();
         let counted = read(&world.log, &mut whole, 0);
-        // A reader that stops, remembers epoch and sequence in a snapshot, and goes on from there.
+        // A reader that stops, remembers term and sequence in a snapshot, and goes on from there.
         let mut first = Counter::new();
         let mut upto = cut.index(world.log.len() + 1);
         let mut early = read(&world.log[..upto], &mut first, 0);
@@ -392,13 +392,13 @@ proptest! {
             early.extend(read(&world.log[..=upto], &mut first, upto));
             upto += 1;
         }
-        let mut second = match first.epoch() {
-            Some(epoch) if !first.incomplete() => Counter::resume(epoch, first.next_sequence()),
+        let mut second = match first.term() {
+            Some(term) if !first.incomplete() => Counter::resume(term, first.next_sequence()),
             _ => first,
         };
         early.extend(read(&world.log, &mut second, upto));
         prop_assert_eq!(early, counted);
-        prop_assert_eq!((second.epoch(), second.next_sequence()), (whole.epoch(), whole.next_sequence()));
+        prop_assert_eq!((second.term(), second.next_sequence()), (whole.term(), whole.next_sequence()));
     }
 
     #[test]
@@ -426,7 +426,7 @@ proptest! {
     #[test]
     fn a_cut_batch_is_whole_again(facts in 1..200u64, len in 1..400usize, bytes_max in 150..5_000usize) {
         let facts: Vec<Fact> = (0..facts).map(|i| Fact::JobFailed { job: JobId::parse(&format!("job-{i}")).unwrap(), reason: "y".repeat(len) }).collect();
-        let whole = batch(Epoch(0), Sequence(0), facts);
+        let whole = batch(Term(0), Sequence(0), facts);
         let records: Vec<EventRecord> = std::iter::once(claim()).chain(split(whole.clone(), bytes_max).iter().map(|bytes| from_bytes(bytes).unwrap())).collect();
         let counted = read(&records, &mut Counter::new(), 0);
         prop_assert_eq!(counted.len(), 1);

@@ -4,14 +4,14 @@
 
 use crate::fact::Fact;
 use crate::trace::CausedFacts;
-use crate::{Epoch, Offset, Sequence, TimeMs};
+use crate::{Offset, Sequence, Term, TimeMs};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 
 /// One record of the `events` stream.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum EventRecord {
-    /// Opens an epoch: the record's own offset is the epoch of what follows.
+    /// Opens a term: the record's own offset is the term of what follows.
     #[n(0)]
     Claim {
         /// Name of the controller, for people.
@@ -51,7 +51,7 @@ pub struct PassOver {
 pub struct Batch {
     /// The claim it stands on.
     #[n(0)]
-    pub epoch: Epoch,
+    pub term: Term,
     /// Its place after the claim.
     #[n(1)]
     pub sequence: Sequence,

@@ -1,6 +1,6 @@
 //! What was decided: the facts in the `events` stream. Only facts change state, and replaying them needs no policy.
 //!
-//! Numbered and append-only. The time of a fact is its batch's. Next on the path: `batch.rs`, then `controller/core/src/apply.rs`.
+//! Numbered and append-only. The time of a fact is its batch's. Next on the path: `batch.rs`, then `controller/core/src/apply/mod.rs`.
 
 use crate::command::{OfferMode, Recall};
 use crate::dataset::DatasetInfo;

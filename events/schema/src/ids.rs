@@ -123,7 +123,7 @@ number_id!(/// A global mini-batch of a job. The replica "at step s" is the one 
 number_id!(/// A logical worker of a job, `0..workers.max`.
     Rank, u16);
 number_id!(/// The offset of a controller's claim in the `events` stream.
-    Epoch, u64);
+    Term, u64);
 number_id!(/// A record's place in one stream of one cell, from 0, without gaps on the embedded log.
     Offset, u64);
 number_id!(/// A batch's place after its claim, from 0.
@@ -336,8 +336,8 @@ impl TimeMs {
     }
 }
 
-impl Epoch {
-    /// The epoch that a claim at this offset opens.
+impl Term {
+    /// The term that a claim at this offset opens.
     #[must_use]
     pub fn of_claim(offset: Offset) -> Self {
         Self(offset.0)

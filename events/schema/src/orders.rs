@@ -1,14 +1,14 @@
 //! The stream between a controller and an agent: what one server has to do, and what it says back.
 //!
 //! Orders are the whole wanted state of a server, derived from the controller's state and sent again at every change, so that
-//! each is idempotent and a lost one costs nothing. They carry the epoch; an agent refuses one lower than it has seen.
+//! each is idempotent and a lost one costs nothing. They carry the term; an agent refuses one lower than it has seen.
 
 use crate::control::Progress;
 use crate::dataset::DatasetInfo;
 use crate::fact::Proposal;
 use crate::job::JobSpec;
 use crate::report::Report;
-use crate::{Epoch, ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
+use crate::{ExecutorId, Generation, JobId, Offset, ServerId, SlotId, Step, Term, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -75,9 +75,9 @@ pub enum ControllerMessage {
     /// Nothing new; leases are renewed.
     #[n(2)]
     Heartbeat {
-        /// The controller's epoch.
+        /// The controller's term.
         #[n(0)]
-        epoch: Epoch,
+        term: Term,
     },
     /// The controller lives and hears this agent, but no fleet could reach it now: its log does not answer, or it has not read it
     /// yet. Renews nothing.
@@ -90,7 +90,7 @@ pub enum ControllerMessage {
 pub struct Orders {
     /// Of the controller that sends them.
     #[n(0)]
-    pub epoch: Epoch,
+    pub term: Term,
     /// End of the `events` stream they derive from; older ones are ignored.
     #[n(1)]
     pub position: Offset,

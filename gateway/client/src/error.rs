@@ -71,7 +71,7 @@ pub enum ClientError {
     Sink(#[source] std::io::Error),
     /// This machine gives no random numbers, so no key can be minted. Stop.
     #[error("the system gives no random numbers")]
-    NoChance(#[source] getrandom::Error),
+    NoRandomness(#[source] getrandom::Error),
 }
 
 impl ClientError {

@@ -17,7 +17,7 @@ const LOOKS_MAX: u32 = 120;
 /// A key that no other submit has.
 pub fn fresh_key() -> Result<String, ClientError> {
     let mut bytes = [0u8; 16];
-    getrandom::fill(&mut bytes).map_err(ClientError::NoChance)?;
+    getrandom::fill(&mut bytes).map_err(ClientError::NoRandomness)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 

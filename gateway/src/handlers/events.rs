@@ -128,8 +128,8 @@ impl Request {
 /// None of the wanted events stands at or before `begins_after`.
 async fn respond(app: &Arc<App>, request: Request, begins_after: FactPosition) -> Result<Response, ApiError> {
     let cursor_now = app.read().cursor();
-    let whence = if request.page_limit.is_some() { BEGINNING } else { cursor_now };
-    let after = request.after.unwrap_or(whence).max(begins_after);
+    let beginning = if request.page_limit.is_some() { BEGINNING } else { cursor_now };
+    let after = request.after.unwrap_or(beginning).max(begins_after);
     let mut pull = Pull {
         reader: FeedReader::new(app.model.clone(), app.log.clone(), app.cell, after),
         pending: VecDeque::new(),
@@ -273,9 +273,9 @@ impl Subscription {
             match self.fill().await {
                 Ok(None) => {}
                 Ok(Some(progress)) => return Some(progress),
-                Err(farewell) => {
+                Err(last_comment) => {
                     self.ended = true;
-                    return Some(Event::default().comment(farewell));
+                    return Some(Event::default().comment(last_comment));
                 }
             }
         }

@@ -291,7 +291,7 @@ struct Brain {
     state: State,
     positions: BTreeMap<InputStream, Offset>,
     policy: Box<dyn Policy>,
-    epoch: Epoch,
+    term: Term,
     sequence: Sequence,
 }
 
@@ -307,7 +307,7 @@ impl Brain {
             }
         }
         let policy = policy_by_name("ebb").unwrap();
-        Self { log, state, positions, policy, epoch: Epoch::of_claim(claimed), sequence: Sequence(0) }
+        Self { log, state, positions, policy, term: Term::of_claim(claimed), sequence: Sequence(0) }
     }
 
     async fn round(&mut self) -> bool {
@@ -347,7 +347,7 @@ impl Brain {
             return tokio::select! { ended = a => ended, ended = b => ended, ended = c => ended }.is_ok();
         }
         let batch =
-            Batch { epoch: self.epoch, sequence: self.sequence, part: None, taken, at, facts, causes: Vec::new() };
+            Batch { term: self.term, sequence: self.sequence, part: None, taken, at, facts, causes: Vec::new() };
         self.sequence = self.sequence.next();
         self.log.append(Stream::Events, CELL, to_bytes(&EventRecord::Batch(batch))).await.is_ok()
     }
@@ -356,14 +356,14 @@ impl Brain {
 /// Writes a log by hand: claims, batches, and batches that do not count.
 pub struct Script {
     pub log: Arc<MemoryLog>,
-    epoch: Epoch,
+    term: Term,
     sequence: Sequence,
     at: TimeMs,
 }
 
 impl Script {
     pub async fn new(log: &Arc<MemoryLog>) -> Self {
-        let mut script = Self { log: log.clone(), epoch: Epoch(0), sequence: Sequence(0), at: TimeMs(1_000) };
+        let mut script = Self { log: log.clone(), term: Term(0), sequence: Sequence(0), at: TimeMs(1_000) };
         script.claim().await;
         script
     }
@@ -374,23 +374,23 @@ impl Script {
 
     pub async fn claim(&mut self) {
         let offset = self.append(EventRecord::Claim { controller: "script".into(), incarnation: 1 }).await;
-        (self.epoch, self.sequence) = (Epoch::of_claim(offset), Sequence(0));
+        (self.term, self.sequence) = (Term::of_claim(offset), Sequence(0));
     }
 
     fn record(
         &self,
-        epoch: Epoch,
+        term: Term,
         sequence: Sequence,
         part: Option<events_schema::batch::Part>,
         facts: Vec<Fact>,
     ) -> EventRecord {
-        EventRecord::Batch(Batch { epoch, sequence, part, taken: Vec::new(), at: self.at, facts, causes: Vec::new() })
+        EventRecord::Batch(Batch { term, sequence, part, taken: Vec::new(), at: self.at, facts, causes: Vec::new() })
     }
 
     /// A batch that counts; the offset of its record.
     pub async fn batch(&mut self, facts: Vec<Fact>) -> Offset {
         self.at = self.at.plus_ms(1);
-        let offset = self.append(self.record(self.epoch, self.sequence, None, facts)).await;
+        let offset = self.append(self.record(self.term, self.sequence, None, facts)).await;
         self.sequence = self.sequence.next();
         offset
     }
@@ -402,20 +402,20 @@ impl Script {
         for (index, facts) in (0u32..).zip(parts) {
             self.zombie(foreign.to_vec()).await;
             let part = events_schema::batch::Part { index, count };
-            last = self.append(self.record(self.epoch, self.sequence, Some(part), facts)).await;
+            last = self.append(self.record(self.term, self.sequence, Some(part), facts)).await;
         }
         self.sequence = self.sequence.next();
         last
     }
 
-    /// A batch of somebody whose epoch is over.
+    /// A batch of somebody whose term is over.
     pub async fn zombie(&self, facts: Vec<Fact>) {
-        self.append(self.record(Epoch(self.epoch.0.wrapping_sub(1)), Sequence(0), None, facts)).await;
+        self.append(self.record(Term(self.term.0.wrapping_sub(1)), Sequence(0), None, facts)).await;
     }
 
     /// A batch that was there already.
     pub async fn repeat(&self, facts: Vec<Fact>) {
-        self.append(self.record(self.epoch, Sequence(self.sequence.0.saturating_sub(1)), None, facts)).await;
+        self.append(self.record(self.term, Sequence(self.sequence.0.saturating_sub(1)), None, facts)).await;
     }
 }
 

@@ -216,7 +216,7 @@ fn next_step_of(failure: &ClientError) -> Option<String> {
         ClientError::Answer { .. } => "check that --url or EBB_URL points to an Ebb of this version",
         ClientError::Options(_) => "`ebb help COMMAND` shows how it is used",
         ClientError::File { .. } => "name a file that can be read",
-        ClientError::Refused(_) | ClientError::SetUp(_) | ClientError::Sink(_) | ClientError::NoChance(_) => {
+        ClientError::Refused(_) | ClientError::SetUp(_) | ClientError::Sink(_) | ClientError::NoRandomness(_) => {
             return None;
         }
     };

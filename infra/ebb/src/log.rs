@@ -231,7 +231,7 @@ async fn export(args: &LogArgs) -> Result<(), Failure> {
     fold(args, |offset, folded| {
         let line = match folded {
             Folded::Counts(batch) => {
-                json!({"offset": offset, "at_ms": batch.at, "epoch": batch.epoch, "sequence": batch.sequence, "facts": batch.facts})
+                json!({"offset": offset, "at_ms": batch.at, "term": batch.term, "sequence": batch.sequence, "facts": batch.facts})
             }
             Folded::PassesOver(word) => json!({"offset": offset, "at_ms": word.at, "passes_over": word}),
             Folded::Skipped(_) | Folded::Claimed | Folded::Incomplete => return,
@@ -333,7 +333,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::batch::Batch;
-    use events_schema::{Epoch, Sequence, TimeMs};
+    use events_schema::{Sequence, Term, TimeMs};
 
     async fn run(command: LogCommand) -> Result<(), String> {
         log(&command, Output::Json).await.map_err(|failure| shell::Chain(&failure).to_string())
@@ -389,9 +389,9 @@ mod tests {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let claim = to_bytes(&EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 });
         let batch = |sequence| {
-            let (epoch, sequence, at) = (Epoch(0), Sequence(sequence), TimeMs(1));
+            let (term, sequence, at) = (Term(0), Sequence(sequence), TimeMs(1));
             let (taken, facts, causes) = (Vec::new(), Vec::new(), Vec::new());
-            to_bytes(&EventRecord::Batch(Batch { epoch, sequence, part: None, taken, at, facts, causes }))
+            to_bytes(&EventRecord::Batch(Batch { term, sequence, part: None, taken, at, facts, causes }))
         };
         let damaged = || b"damaged".to_vec();
         // Nothing follows the last.

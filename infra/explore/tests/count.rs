@@ -5,7 +5,7 @@
 use events_rule::count::{Counter, Verdict};
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken};
 use events_schema::fact::Fact;
-use events_schema::{Epoch, Offset, Sequence, TimeMs};
+use events_schema::{Term, Offset, Sequence, TimeMs};
 use explore::explore;
 use stateright::{Model, Property};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Record {
     Claim,
-    Batch { epoch: u64, sequence: u64, part: Option<u32>, input: u64 },
+    Batch { term: u64, sequence: u64, part: Option<u32>, input: u64 },
 }
 
 const PARTS: u32 = 2;
@@ -23,11 +23,11 @@ impl Record {
     fn event(self) -> EventRecord {
         match self {
             Record::Claim => EventRecord::Claim { controller: String::new(), incarnation: 0 },
-            Record::Batch { epoch, sequence, part, input } => {
+            Record::Batch { term, sequence, part, input } => {
                 let taken = Taken { stream: InputStream::Commands, from: Offset(input), to: Offset(input + 1) };
                 let fact = Fact::InputRefused { stream: String::new(), offset: Offset(input), reason: String::new() };
                 EventRecord::Batch(Batch {
-                    epoch: Epoch(epoch),
+                    term: Term(term),
                     sequence: Sequence(sequence),
                     part: part.map(|index| Part { index, count: PARTS }),
                     // As a batch is cut: its inputs first, then its facts.
@@ -45,7 +45,7 @@ impl Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Counted {
     offset: u64,
-    epoch: u64,
+    term: u64,
     sequence: u64,
     input: u64,
 }
@@ -57,8 +57,8 @@ fn read(log: &[Record], counter: &mut Counter, from: usize) -> Vec<Counted> {
         if let Verdict::Counts(batch) = counter.offer(Offset(offset as u64), record.event()) {
             let input = batch.taken[0].from.0;
             assert!(matches!(batch.facts[..], [Fact::InputRefused { offset: Offset(fact), .. }] if fact == input));
-            let (epoch, sequence) = (batch.epoch.0, batch.sequence.0);
-            counted.push(Counted { offset: offset as u64, epoch, sequence, input });
+            let (term, sequence) = (batch.term.0, batch.sequence.0);
+            counted.push(Counted { offset: offset as u64, term, sequence, input });
         }
     }
     counted
@@ -83,7 +83,7 @@ struct Writer {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Owned {
-    epoch: u64,
+    term: u64,
     /// First offset it has not folded.
     known: u64,
     /// The second part of the batch under way, still to be sent.
@@ -95,7 +95,7 @@ struct World {
     log: Vec<Record>,
     flights: Vec<Flight>,
     writers: [Writer; 2],
-    /// What writers found counted, and what they found silenced: (epoch, sequence) and the input.
+    /// What writers found counted, and what they found silenced: (term, sequence) and the input.
     believed: BTreeMap<(u64, u64), u64>,
     denied: BTreeMap<(u64, u64), u64>,
     stood_down: bool,
@@ -148,10 +148,10 @@ impl World {
             let mut counter = Counter::new();
             let counted = read(&self.log[..owned.known as usize], &mut counter, 0);
             let input = counted.len() as u64;
-            let (epoch, sequence) = (owned.epoch, counter.next_sequence().0);
-            let part = |index| Record::Batch { epoch, sequence, part: Some(index), input };
+            let (term, sequence) = (owned.term, counter.next_sequence().0);
+            let part = |index| Record::Batch { term, sequence, part: Some(index), input };
             if parts == 1 {
-                return Record::Batch { epoch, sequence, part: None, input };
+                return Record::Batch { term, sequence, part: None, input };
             }
             owned.rest = Some(part(1));
             part(0)
@@ -177,8 +177,8 @@ impl World {
         let Some(offset) = self.writers[writer].acknowledged.take() else { return };
         self.writers[writer].waits = false;
         let record = self.log[offset as usize];
-        let Record::Batch { epoch, sequence, part, input } = record else {
-            self.writers[writer].owned = Some(Owned { epoch: offset, known: offset + 1, rest: None });
+        let Record::Batch { term, sequence, part, input } = record else {
+            self.writers[writer].owned = Some(Owned { term: offset, known: offset + 1, rest: None });
             return;
         };
         let Some(owned) = &mut self.writers[writer].owned else { return };
@@ -191,13 +191,13 @@ impl World {
             read(&self.log[..=offset as usize], &mut counter, owned.known as usize);
         }
         owned.known = offset + 1;
-        let counted = counter.counted(Epoch(epoch), Sequence(sequence));
-        if counter.epoch() != Some(Epoch(epoch)) {
-            self.denied.insert((epoch, sequence), input);
+        let counted = counter.counted(Term(term), Sequence(sequence));
+        if counter.term() != Some(Term(term)) {
+            self.denied.insert((term, sequence), input);
             self.writers[writer].owned = None;
             self.stood_down = true;
         } else if counted {
-            self.believed.insert((epoch, sequence), input);
+            self.believed.insert((term, sequence), input);
         } else if part != Some(0) {
             unreachable!("the last record of a batch in force neither counts nor is silenced");
         }
@@ -282,37 +282,37 @@ impl Model for Case {
                 (0..=world.log.len()).all(|cut| {
                     let mut first = Counter::new();
                     let mut counted = read(&world.log[..cut], &mut first, 0);
-                    let mut second = match first.epoch() {
-                        Some(epoch) if !first.incomplete() => Counter::resume(epoch, first.next_sequence()),
+                    let mut second = match first.term() {
+                        Some(term) if !first.incomplete() => Counter::resume(term, first.next_sequence()),
                         _ => first,
                     };
                     counted.extend(read(&world.log, &mut second, cut));
                     counted == world.counted()
                 })
             }),
-            Property::always("nothing of a superseded epoch counts after the newer claim", |_, world: &World| {
+            Property::always("nothing of a superseded term counts after the newer claim", |_, world: &World| {
                 world.counted().iter().all(|batch| {
                     let before = &world.log[..batch.offset as usize];
                     let claim = before.iter().rposition(|record| *record == Record::Claim);
-                    claim == Some(batch.epoch as usize)
+                    claim == Some(batch.term as usize)
                 })
             }),
             Property::always("what was acknowledged and counted never un-counts", |_, world: &World| {
                 let counted = world.counted();
-                world.believed.iter().all(|(&(epoch, sequence), &input)| {
-                    counted.iter().any(|b| (b.epoch, b.sequence, b.input) == (epoch, sequence, input))
+                world.believed.iter().all(|(&(term, sequence), &input)| {
+                    counted.iter().any(|b| (b.term, b.sequence, b.input) == (term, sequence, input))
                 })
             }),
             Property::always("what its writer found silenced counts for nobody", |_, world: &World| {
                 let counted = world.counted();
-                world.denied.keys().all(|place| counted.iter().all(|b| (b.epoch, b.sequence) != *place))
+                world.denied.keys().all(|place| counted.iter().all(|b| (b.term, b.sequence) != *place))
             }),
             Property::always("every input has one effect, in order", |_, world: &World| {
                 world.counted().iter().map(|batch| batch.input).eq(0..world.counted().len() as u64)
             }),
-            Property::sometimes("batches of two epochs count", |_, world: &World| {
+            Property::sometimes("batches of two terms count", |_, world: &World| {
                 let counted = world.counted();
-                counted.first().map(|batch| batch.epoch) != counted.last().map(|batch| batch.epoch)
+                counted.first().map(|batch| batch.term) != counted.last().map(|batch| batch.term)
             }),
             Property::sometimes("a batch in parts counts", |_, world: &World| {
                 world

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// Longest wait for the spans of the last reclaim: the service sends what it has several times a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether they are there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Traces kept; a bench makes fewer.
@@ -69,7 +69,7 @@ impl Receiver {
                 let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
                 traces.values().filter_map(|spans| parts(spans)).collect()
             };
-            if parts.len() >= reclaims || begun.elapsed() > PATIENCE {
+            if parts.len() >= reclaims || begun.elapsed() > WAIT_MAX {
                 return Budget(parts);
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -26,7 +26,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// How often progress is read: rarely, as reading takes processor time from the step.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest wait for a job of the bench.
-const PATIENCE: Duration = Duration::from_secs(300);
+const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Both rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all; the best second of
 /// each is the least disturbed one.
@@ -80,7 +80,7 @@ async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) 
     let job: Job = client.submit(&Body::json(&document(workers, steps)), &key).await?;
     let begun = Instant::now();
     let mut best_rate = 0.0f64;
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < WAIT_MAX {
         let now = client.job(&job.id).await?;
         let warm = now.progress.filter(|p| p.step >= WARM_STEPS / u64::from(workers));
         best_rate = best_rate.max(warm.map_or(0.0, |p| p.samples_per_second));

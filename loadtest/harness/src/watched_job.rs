@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// Longest wait for any one thing; a machine too slow for it is too slow for what is to be seen.
-const PATIENCE: Duration = Duration::from_secs(90);
+const WAIT_MAX: Duration = Duration::from_secs(90);
 /// How often the record is read while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// Events waiting to be looked at; the follower waits when it is full.
@@ -126,7 +126,7 @@ impl<'a> WatchedJob<'a> {
     async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), HarnessError> {
         let begun = Instant::now();
         let mut over_before = false;
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < WAIT_MAX {
             self.look().await?;
             if done(self) {
                 return Ok(());
@@ -143,7 +143,7 @@ impl<'a> WatchedJob<'a> {
         }
         Err(HarnessError::plain(format!(
             "waited {} s for {what}, in vain: the job is {}, {} steps are done",
-            PATIENCE.as_secs(),
+            WAIT_MAX.as_secs(),
             self.job.phase,
             self.steps()
         )))

@@ -25,7 +25,7 @@ impl World {
         let (phase, entries) = (self.phase(), &self.schedule.entries);
         let due: Vec<usize> = self.awaited.extract_if(.., |index| entries[*index].when == Some(phase)).collect();
         for index in due {
-            let in_ms = if self.chance.one_in(2) { 0 } else { self.chance.below(INTO_PHASE_MS) };
+            let in_ms = if self.random.one_in(2) { 0 } else { self.random.below(INTO_PHASE_MS) };
             self.bus.put(self.until(in_ms), Event::Act(index));
         }
     }

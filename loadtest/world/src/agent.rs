@@ -76,7 +76,7 @@ impl World {
             address: format!("http://{server}:1"),
             lease_ms: self.schedule.setup.loan_lease_ms,
         };
-        let seed = self.chance.draw();
+        let seed = self.random.draw();
         let machine = Agent::new(moment, config, seed, &self.hosts[usize::from(place)].kept);
         let process = AgentProcess { server, machine, stream: None, slots: BTreeMap::new() };
         let pid = self.spawn(place, Body::Agent(Box::new(process)));

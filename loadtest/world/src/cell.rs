@@ -48,7 +48,7 @@ impl World {
     pub fn begin_controller(&mut self) {
         let Some(policy) = policy_by_name(&self.schedule.setup.policy) else { return };
         let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
-        let incarnation = self.chance.draw();
+        let incarnation = self.random.draw();
         let config = CellConfig {
             cell: Cell(0),
             name: format!("controller-{}", self.pids),

@@ -487,8 +487,8 @@ impl World {
                     && watched.newest.0 >= watched.healed.0 + CALM_STEPS
                     && now.since_ms(watched.rose_at) < CALM_MS / 3
         };
-        let settled = now > healed_at.plus_ms(CALM_MS) && self.checks.watched.iter().all(calm);
-        if self.check_rest(healed_at) && settled && self.checks.undecided.is_empty() {
+        let calm_everywhere = now > healed_at.plus_ms(CALM_MS) && self.checks.watched.iter().all(calm);
+        if self.check_rest(healed_at) && calm_everywhere && self.checks.undecided.is_empty() {
             self.check_bytes();
             self.checks.done = true;
         }

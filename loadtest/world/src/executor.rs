@@ -15,7 +15,9 @@ use events_schema::{ExecutorId, Generation, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use workers_agent_core::ProcessEnd;
-use workers_member::{Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, Parcel, Term, Unit};
+use workers_member::{
+    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, StateTransfer, SumOp, Unit,
+};
 use workers_session::{Peer, RankMetrics, Tag};
 
 /// Exit statuses of an executor that ends by itself.
@@ -249,7 +251,7 @@ impl World {
                 self.hang_up(pid, ConnId(link.number));
             }
             Out::Say(to, envelope) => self.post_to(pid, to, Packet::Say(envelope)),
-            Out::Send(parcel) => self.send_parcel(pid, parcel),
+            Out::Send(transfer) => self.send_state(pid, transfer),
             Out::Reduce(tag, step, action) => self.reduce(pid, tag, step, action),
             Out::Begin { .. } => {
                 executor.total = vec![None; PARAMETERS];
@@ -331,20 +333,20 @@ impl World {
         }
     }
 
-    fn send_parcel(&mut self, pid: Pid, parcel: Parcel) {
+    fn send_state(&mut self, pid: Pid, transfer: StateTransfer) {
         let Some(executor) = self.executor(pid) else { return };
-        let (kind, source) = match parcel.of {
-            Need::Replica => (Kind::Replica, executor.replica.get(parcel.range.clone())),
-            Need::Gradient => (Kind::Gradient, executor.gradient.as_ref().and_then(|g| g.get(parcel.range.clone()))),
+        let (kind, source) = match transfer.of {
+            Need::Replica => (Kind::Replica, executor.replica.get(transfer.range.clone())),
+            Need::Gradient => (Kind::Gradient, executor.gradient.as_ref().and_then(|g| g.get(transfer.range.clone()))),
         };
-        let Some(elements) = source.filter(|_| executor.step == Some(parcel.step)).map(<[Element]>::to_vec) else {
+        let Some(elements) = source.filter(|_| executor.step == Some(transfer.step)).map(<[Element]>::to_vec) else {
             let at = executor.step.unwrap_or(Step(0));
-            let detail = format!("{pid} is at {at} and sends to {} of step {}", parcel.to, parcel.step);
+            let detail = format!("{pid} is at {at} and sends to {} of step {}", transfer.to, transfer.step);
             return self.found("only what is of the entered step is sent", detail);
         };
-        let offset = parcel.range.start as u64;
-        let bulk = Bulk { kind, tag: parcel.tag, step: parcel.step, offset, elements: 0 };
-        self.post_bulk(pid, parcel.to, bulk, &elements);
+        let offset = transfer.range.start as u64;
+        let bulk = Bulk { kind, tag: transfer.tag, step: transfer.step, offset, elements: 0 };
+        self.post_bulk(pid, transfer.to, bulk, &elements);
     }
 
     fn reduce(&mut self, pid: Pid, tag: Tag, step: Step, action: Action<Vec<Element>>) {
@@ -355,16 +357,16 @@ impl World {
                 let elements = executor.sums.get(&node).map(|sum| sum[range.clone()].to_vec()).unwrap_or_default();
                 self.post_bulk(pid, to, bulk(Kind::Partial(node), range.start), &elements);
             }
-            Action::Sum { range, terms, to } => {
+            Action::Sum { range, operations, to } => {
                 let mut stack: Vec<Vec<Element>> = Vec::new();
-                for term in terms {
-                    match term {
-                        Term::Own(node) => {
+                for operation in operations {
+                    match operation {
+                        SumOp::Own(node) => {
                             let own = executor.sums.get(&node).map(|sum| sum[range.clone()].to_vec());
                             stack.push(own.unwrap_or_default());
                         }
-                        Term::Foreign(_, payload) => stack.push(payload),
-                        Term::Add => {
+                        SumOp::Foreign(_, payload) => stack.push(payload),
+                        SumOp::Add => {
                             if let (Some(right), Some(left)) = (stack.pop(), stack.pop()) {
                                 stack.push(numbers::add(&left, &right));
                             }

@@ -15,12 +15,12 @@
 #![allow(missing_docs)]
 
 pub mod bus;
-pub mod chance;
 pub mod chaos;
 pub mod checks;
 pub mod mutants;
 pub mod numbers;
 pub mod phase;
+pub mod random;
 pub mod run;
 pub mod schedule;
 pub mod shrink;

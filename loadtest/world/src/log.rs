@@ -236,11 +236,11 @@ impl World {
         if now < self.log.refuses_until {
             return self.answer(append.asker, Answer::Refused(append.ticket));
         }
-        let mut lands_at = now.plus_us(self.chance.between(COMMIT_US.0, COMMIT_US.1));
+        let mut lands_at = now.plus_us(self.random.between(COMMIT_US.0, COMMIT_US.1));
         if now < self.log.late_until {
             self.answer(append.asker, Answer::Unknown(append.ticket));
             append.word = Word::Silent;
-            lands_at = lands_at.plus_ms(self.chance.between(LATE_MS.0, LATE_MS.1));
+            lands_at = lands_at.plus_ms(self.random.between(LATE_MS.0, LATE_MS.1));
         } else {
             if now < self.log.loses_acknowledgements_until {
                 append.word = Word::Unknown;

@@ -162,7 +162,7 @@ impl World {
         let end = |(pid, peer), place| End { pid, place, open: true, peer, heard: now };
         let id = ConnId(self.net.made);
         self.net.made += 1;
-        let latency_us = self.schedule.setup.latency_us + self.chance.below(self.schedule.setup.latency_us + 1);
+        let latency_us = self.schedule.setup.latency_us + self.random.below(self.schedule.setup.latency_us + 1);
         let ends = [end(from, places[0]), end(to, places[1])];
         self.net.conns.insert(id, Conn { kind, ends, wires: Default::default(), latency_us });
         if kind == Kind::Link {
@@ -184,7 +184,7 @@ impl World {
             _ => MESSAGE_BYTES,
         };
         let jitter_us = self.schedule.setup.jitter_us;
-        let later_us = if jitter_us > 0 { self.chance.below(jitter_us) } else { 0 };
+        let later_us = if jitter_us > 0 { self.random.below(jitter_us) } else { 0 };
         let wire = &mut conn.wires[from];
         let sent = wire.busy_until.max(now).plus_us(bytes * 1_000_000 * times / self.schedule.setup.link_bytes_per_s);
         wire.busy_until = sent;
@@ -235,7 +235,7 @@ impl World {
         for id in links {
             // Of what is under way, any end may be lost.
             for direction in 0..2 {
-                let kept = self.chance.below(4) as usize;
+                let kept = self.random.below(4) as usize;
                 if let Some(conn) = self.net.conns.get_mut(&id) {
                     conn.wires[direction].queue.truncate(kept);
                 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// All that a run follows from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Of all chance that is left while it runs: latencies, and whom a fault meets.
+    /// Of all randomness that is left while it runs: latencies, and whom a fault meets.
     pub seed: u64,
     /// What there is.
     pub setup: Setup,

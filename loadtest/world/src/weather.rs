@@ -1,8 +1,8 @@
 //! The seeded schedule of faults: what there is, who asks for what, and what breaks when. Faults come in any number, over each other, and some
 //! outside the core never end.
 
-use crate::chance::Chance;
 use crate::phase::Phase;
+use crate::random::Random;
 use crate::schedule::{Act, ClockSetup, Entry, JobSetup, Place, Schedule, Setup, Topic};
 
 /// When faults begin: jobs are submitted and slots lent by then.
@@ -31,59 +31,59 @@ const CALM_HEAL_MS: u64 = 60_000;
 const JITTER_US_MAX: u64 = 300_000;
 
 /// What draws an act at a server; what is not about a server draws without it.
-type Draw = fn(&mut Chance, &Setup, u16) -> Act;
+type Draw = fn(&mut Random, &Setup, u16) -> Act;
 
 /// Every kind of act, and how often it is drawn of all together.
 const KINDS: [(u64, Draw); 32] = [
-    (18, |chance, setup, server| Act::Demand { server, needed: chance.below(u64::from(setup.slots) + 1) as u32 }),
-    (6, |chance, setup, server| {
-        let slots = (0..setup.slots).filter(|_| chance.one_in(2)).collect();
-        Act::TakeBack { server, slots, within_ms: chance.between(200, 10_000) }
+    (18, |random, setup, server| Act::Demand { server, needed: random.below(u64::from(setup.slots) + 1) as u32 }),
+    (6, |random, setup, server| {
+        let slots = (0..setup.slots).filter(|_| random.one_in(2)).collect();
+        Act::TakeBack { server, slots, within_ms: random.between(200, 10_000) }
     }),
     (2, |_, _, server| Act::RedButton { server }),
-    (1, |chance, setup, _| Act::Cancel { job: job(chance, setup) }),
-    (2, |chance, setup, _| Act::Suspend { job: job(chance, setup) }),
-    (3, |chance, setup, _| Act::Resume { job: job(chance, setup) }),
-    (10, |chance, _, _| Act::KillExecutor { pick: chance.draw() }),
-    (5, |chance, _, _| Act::StopExecutor { pick: chance.draw(), for_ms: short_ms(chance) }),
-    (2, |chance, _, _| Act::HangInUnit { pick: chance.draw() }),
-    (3, |chance, setup, server| Act::CrashAgent { server, down_ms: lasting_ms(chance, setup, server) }),
-    (4, |chance, setup, server| Act::StopAgent { server, for_ms: lasting_ms(chance, setup, server) }),
-    (3, |chance, setup, server| Act::CrashServer { server, down_ms: lasting_ms(chance, setup, server) }),
-    (3, |chance, setup, server| Act::SlowServer {
+    (1, |random, setup, _| Act::Cancel { job: job(random, setup) }),
+    (2, |random, setup, _| Act::Suspend { job: job(random, setup) }),
+    (3, |random, setup, _| Act::Resume { job: job(random, setup) }),
+    (10, |random, _, _| Act::KillExecutor { pick: random.draw() }),
+    (5, |random, _, _| Act::StopExecutor { pick: random.draw(), for_ms: short_ms(random) }),
+    (2, |random, _, _| Act::HangInUnit { pick: random.draw() }),
+    (3, |random, setup, server| Act::CrashAgent { server, down_ms: lasting_ms(random, setup, server) }),
+    (4, |random, setup, server| Act::StopAgent { server, for_ms: lasting_ms(random, setup, server) }),
+    (3, |random, setup, server| Act::CrashServer { server, down_ms: lasting_ms(random, setup, server) }),
+    (3, |random, setup, server| Act::SlowServer {
         server,
-        times: chance.between(2, 12),
-        for_ms: lasting_ms(chance, setup, server),
+        times: random.between(2, 12),
+        for_ms: lasting_ms(random, setup, server),
     }),
-    (4, |chance, _, _| Act::CrashController { down_ms: short_ms(chance) }),
-    (2, |chance, _, _| Act::StopController { for_ms: short_ms(chance) }),
+    (4, |random, _, _| Act::CrashController { down_ms: short_ms(random) }),
+    (2, |random, _, _| Act::StopController { for_ms: short_ms(random) }),
     (2, |_, _, _| Act::RivalController),
     (7, cut),
-    (6, |chance, setup, server| Act::ResetLinks { from: place(chance, setup).max(1), to: server + 1 }),
-    (3, |chance, setup, server| {
-        let other = if chance.one_in(2) { 0 } else { place(chance, setup) };
-        if chance.one_in(2) {
+    (6, |random, setup, server| Act::ResetLinks { from: place(random, setup).max(1), to: server + 1 }),
+    (3, |random, setup, server| {
+        let other = if random.one_in(2) { 0 } else { place(random, setup) };
+        if random.one_in(2) {
             Act::ForgetConnections { at: server + 1, other }
         } else {
             Act::ForgetConnections { at: other, other: server + 1 }
         }
     }),
-    (2, |chance, _, _| Act::SlowLinks { times: chance.between(2, 40), for_ms: short_ms(chance) }),
-    (3, |chance, _, _| Act::StallLog { for_ms: short_ms(chance) }),
-    (2, |chance, _, _| Act::LoseAcknowledgements { for_ms: short_ms(chance) }),
-    (2, |chance, _, _| Act::AppendLate { for_ms: short_ms(chance) }),
-    (1, |chance, _, _| Act::RefuseAppends { for_ms: short_ms(chance) }),
+    (2, |random, _, _| Act::SlowLinks { times: random.between(2, 40), for_ms: short_ms(random) }),
+    (3, |random, _, _| Act::StallLog { for_ms: short_ms(random) }),
+    (2, |random, _, _| Act::LoseAcknowledgements { for_ms: short_ms(random) }),
+    (2, |random, _, _| Act::AppendLate { for_ms: short_ms(random) }),
+    (1, |random, _, _| Act::RefuseAppends { for_ms: short_ms(random) }),
     (1, shorten),
-    (2, |chance, _, _| Act::StoreAway { for_ms: short_ms(chance) }),
-    (1, |chance, _, _| Act::SlowStore { times: chance.between(2, 40), for_ms: short_ms(chance) }),
-    (1, |chance, _, _| Act::ListLate { for_ms: short_ms(chance) }),
-    (2, |chance, setup, _| Act::DamageCheckpoint { job: job(chance, setup) }),
-    (1, |chance, _, server| Act::FullDisk { server, for_ms: short_ms(chance) }),
-    (1, |chance, setup, _| Act::JumpClock {
-        place: place(chance, setup),
-        by_ms: chance.between(0, 240_000) as i64 - 120_000,
+    (2, |random, _, _| Act::StoreAway { for_ms: short_ms(random) }),
+    (1, |random, _, _| Act::SlowStore { times: random.between(2, 40), for_ms: short_ms(random) }),
+    (1, |random, _, _| Act::ListLate { for_ms: short_ms(random) }),
+    (2, |random, setup, _| Act::DamageCheckpoint { job: job(random, setup) }),
+    (1, |random, _, server| Act::FullDisk { server, for_ms: short_ms(random) }),
+    (1, |random, setup, _| Act::JumpClock {
+        place: place(random, setup),
+        by_ms: random.between(0, 240_000) as i64 - 120_000,
     }),
-    (2, |chance, _, _| Act::PolicyPanics { for_ms: short_ms(chance) }),
+    (2, |random, _, _| Act::PolicyPanics { for_ms: short_ms(random) }),
 ];
 
 /// The phases that acts wait for. Some do not come in every run, so more wait for them.
@@ -120,33 +120,33 @@ const IN_PHASES_MAX: u64 = 17;
 /// The schedule of a seed.
 #[must_use]
 pub fn schedule(seed: u64) -> Schedule {
-    let mut chance = Chance::new(seed ^ 0x0eb_b0eb_b0eb);
-    let mut setup = setup(&mut chance);
+    let mut random = Random::new(seed ^ 0x0eb_b0eb_b0eb);
+    let mut setup = setup(&mut random);
     let in_phases: Vec<(Phase, Draw)> =
-        (0..chance.between(1, IN_PHASES_MAX)).map(|number| phase_and_act(seed, number)).collect();
-    in_phases.iter().for_each(|(phase, _)| suit(&mut chance, &mut setup, *phase));
-    let heal_at_ms = FAULTS_FROM_MS + chance.between(FAULTS_FOR_MS.0, FAULTS_FOR_MS.1);
+        (0..random.between(1, IN_PHASES_MAX)).map(|number| phase_and_act(seed, number)).collect();
+    in_phases.iter().for_each(|(phase, _)| suit(&mut random, &mut setup, *phase));
+    let heal_at_ms = FAULTS_FROM_MS + random.between(FAULTS_FOR_MS.0, FAULTS_FOR_MS.1);
     // Now and then nothing was ever well.
-    let from_ms = if chance.one_in(5) { FIRST_FAULT_MS } else { FAULTS_FROM_MS };
+    let from_ms = if random.one_in(5) { FIRST_FAULT_MS } else { FAULTS_FROM_MS };
     let mut entries: Vec<Entry> = (0..setup.servers)
-        .map(|server| at(2_000, Act::Demand { server, needed: first_need(&mut chance, &setup) }))
+        .map(|server| at(2_000, Act::Demand { server, needed: first_need(&mut random, &setup) }))
         .collect();
-    let faults = chance.between(1, 18);
+    let faults = random.between(1, 18);
     for _ in 0..faults {
-        let at_ms = chance.between(from_ms, heal_at_ms - 1_000);
-        entries.push(at(at_ms, act(&mut chance, &setup)));
+        let at_ms = random.between(from_ms, heal_at_ms - 1_000);
+        entries.push(at(at_ms, act(&mut random, &setup)));
     }
     for (phase, draw) in in_phases {
         // Early, so that there is time for the phase to come.
-        let at_ms = chance.between(from_ms, (from_ms + heal_at_ms) / 2);
-        entries.extend(in_a_phase(&mut chance, &setup, at_ms, phase, draw));
+        let at_ms = random.between(from_ms, (from_ms + heal_at_ms) / 2);
+        entries.extend(in_a_phase(&mut random, &setup, at_ms, phase, draw));
     }
     if usize::from(setup.core_servers * setup.slots) > setup.jobs.len() {
         // A core fleet needs one slot for a while: jobs shrink and grow also when all is well.
         entries.push(at(heal_at_ms + CORE_NEEDS_MS.0, Act::Demand { server: 0, needed: 1 }));
     }
-    if chance.one_in(3) {
-        entries.extend(late_orders(&mut chance, &setup, heal_at_ms));
+    if random.one_in(3) {
+        entries.extend(late_orders(&mut random, &setup, heal_at_ms));
     }
     entries.sort_by_key(|entry| entry.at_ms);
     Schedule { seed, setup, entries, heal_at_ms }
@@ -157,20 +157,20 @@ pub fn schedule(seed: u64) -> Schedule {
 /// what comes last. By chance alone this meets one schedule in thousands.
 #[must_use]
 pub fn half_heard(seed: u64) -> Schedule {
-    let mut chance = Chance::new(seed ^ 0x0ea_70e1_ea4e);
-    let mut setup = setup(&mut chance);
+    let mut random = Random::new(seed ^ 0x0ea_70e1_ea4e);
+    let mut setup = setup(&mut random);
     (setup.servers, setup.core_servers, setup.slots) = (MEMBERS_SOME, MEMBERS_SOME, 1);
     setup.clocks.resize(usize::from(MEMBERS_SOME) + 1, ClockSetup { drift_ppm: 0, ahead_ms: 0 });
     setup.reclaim_deadline_ms = CALM_HEAL_MS - GROWN_MS;
-    let max = chance.between(u64::from(MEMBERS_SOME), 6) as u16;
-    let (steps, checkpoint_every) = (STEPS_MANY, chance.between(3, 40));
+    let max = random.between(u64::from(MEMBERS_SOME), 6) as u16;
+    let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
     setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, priority: 0 }];
-    let server = server(&mut chance, &setup);
-    let other = (server + chance.between(1, 2) as u16) % setup.servers;
-    let times = chance.between(3, 8);
-    let cut = Act::Cut { from: server + 1, to: other + 1, for_ms: chance.between(SILENT_MS.0, SILENT_MS.1) };
+    let server = server(&mut random, &setup);
+    let other = (server + random.between(1, 2) as u16) % setup.servers;
+    let times = random.between(3, 8);
+    let cut = Act::Cut { from: server + 1, to: other + 1, for_ms: random.between(SILENT_MS.0, SILENT_MS.1) };
     // In one of the next two steps.
-    let cut_at_ms = GROWN_MS + chance.below(2 * times * setup.unit_ms);
+    let cut_at_ms = GROWN_MS + random.below(2 * times * setup.unit_ms);
     let mut entries: Vec<Entry> =
         (0..setup.servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let for_ms = cut_at_ms - GROWN_MS / 2;
@@ -183,9 +183,9 @@ pub fn half_heard(seed: u64) -> Schedule {
 /// The name of every kind of act that is drawn.
 #[must_use]
 pub fn kinds() -> Vec<&'static str> {
-    let mut chance = Chance::new(0);
-    let setup = setup(&mut chance);
-    KINDS.iter().map(|(_, draw)| draw(&mut chance, &setup, 0).name()).collect()
+    let mut random = Random::new(0);
+    let setup = setup(&mut random);
+    KINDS.iter().map(|(_, draw)| draw(&mut random, &setup, 0).name()).collect()
 }
 
 fn at(at_ms: u64, act: Act) -> Entry {
@@ -200,10 +200,10 @@ fn phase_and_act(seed: u64, number: u64) -> (Phase, Draw) {
 }
 
 /// Has the first job come to a phase that not every job comes to.
-fn suit(chance: &mut Chance, setup: &mut Setup, phase: Phase) {
+fn suit(random: &mut Random, setup: &mut Setup, phase: Phase) {
     let Some(job) = setup.jobs.first_mut() else { return };
     match phase {
-        Phase::Finishing => job.steps = job.steps.min(chance.between(STEPS_FEW.0, STEPS_SOON)),
+        Phase::Finishing => job.steps = job.steps.min(random.between(STEPS_FEW.0, STEPS_SOON)),
         Phase::Copying | Phase::Switching | Phase::Recovering => {
             job.max = job.max.max(MEMBERS_SOME);
             setup.slots = setup.slots.max(MEMBERS_SOME);
@@ -213,25 +213,25 @@ fn suit(chance: &mut Chance, setup: &mut Setup, phase: Phase) {
 }
 
 /// An act when the first job is in some phase, and what brings it there.
-fn in_a_phase(chance: &mut Chance, setup: &Setup, at_ms: u64, when: Phase, draw: Draw) -> Vec<Entry> {
-    let mut entries = provoked(chance, setup, when, at_ms);
+fn in_a_phase(random: &mut Random, setup: &Setup, at_ms: u64, when: Phase, draw: Draw) -> Vec<Entry> {
+    let mut entries = provoked(random, setup, when, at_ms);
     let at_ms = match when {
         // These are once.
         Phase::NoJob | Phase::Finishing => 0,
         // These are over soon, and may not come again.
-        Phase::Beginning | Phase::Copying | Phase::Switching | Phase::Recovering if chance.one_in(2) => 0,
+        Phase::Beginning | Phase::Copying | Phase::Switching | Phase::Recovering if random.one_in(2) => 0,
         _ => at_ms,
     };
-    let server = server(chance, setup);
-    entries.push(Entry { at_ms, when: Some(when), act: draw(chance, setup, server) });
+    let server = server(random, setup);
+    entries.push(Entry { at_ms, when: Some(when), act: draw(random, setup, server) });
     entries
 }
 
 /// What brings the first job to a phase, if it can be brought there, and out of it again.
-fn provoked(chance: &mut Chance, setup: &Setup, when: Phase, at_ms: u64) -> Vec<Entry> {
-    let until_ms = at_ms + chance.between(2_000, 12_000);
+fn provoked(random: &mut Random, setup: &Setup, when: Phase, at_ms: u64) -> Vec<Entry> {
+    let until_ms = at_ms + random.between(2_000, 12_000);
     match when {
-        Phase::NoController => vec![at(at_ms, Act::CrashController { down_ms: short_ms(chance) })],
+        Phase::NoController => vec![at(at_ms, Act::CrashController { down_ms: short_ms(random) })],
         Phase::Queued => {
             let all =
                 (0..setup.servers).map(|server| at(at_ms, Act::Demand { server, needed: u32::from(setup.slots) }));
@@ -246,119 +246,119 @@ fn provoked(chance: &mut Chance, setup: &Setup, when: Phase, at_ms: u64) -> Vec<
         }
         Phase::Recovering => {
             let often = [at_ms, (at_ms + until_ms) / 2, until_ms];
-            often.map(|at_ms| at(at_ms, Act::KillExecutor { pick: chance.draw() })).into()
+            often.map(|at_ms| at(at_ms, Act::KillExecutor { pick: random.draw() })).into()
         }
-        Phase::Ended if chance.one_in(2) => vec![at(at_ms, Act::Cancel { job: 0 })],
+        Phase::Ended if random.one_in(2) => vec![at(at_ms, Act::Cancel { job: 0 })],
         Phase::Ended | Phase::Finishing | Phase::Running | Phase::NoJob => Vec::new(),
     }
 }
 
 /// A fleet lends, and takes back at the agent before the agent has heard what is to run there.
-fn late_orders(chance: &mut Chance, setup: &Setup, heal_at_ms: u64) -> Vec<Entry> {
-    let (server, at_ms) = (chance.below(u64::from(setup.servers)) as u16, chance.between(FAULTS_FROM_MS, heal_at_ms));
+fn late_orders(random: &mut Random, setup: &Setup, heal_at_ms: u64) -> Vec<Entry> {
+    let (server, at_ms) = (random.below(u64::from(setup.servers)) as u16, random.between(FAULTS_FROM_MS, heal_at_ms));
     let all = u32::from(setup.slots);
-    let take_back = Act::TakeBack { server, slots: (0..setup.slots).collect(), within_ms: chance.between(200, 3_000) };
+    let take_back = Act::TakeBack { server, slots: (0..setup.slots).collect(), within_ms: random.between(200, 3_000) };
     vec![
         at(at_ms.saturating_sub(3_000), Act::Demand { server, needed: all }),
-        at(at_ms, Act::Cut { from: 0, to: server + 1, for_ms: chance.between(1_000, 1_900) }),
+        at(at_ms, Act::Cut { from: 0, to: server + 1, for_ms: random.between(1_000, 1_900) }),
         at(at_ms + 20, Act::Demand { server, needed: 0 }),
-        at(at_ms + 20 + chance.between(100, 800), take_back),
+        at(at_ms + 20 + random.between(100, 800), take_back),
     ]
 }
 
-fn first_need(chance: &mut Chance, setup: &Setup) -> u32 {
-    if chance.one_in(3) { chance.below(u64::from(setup.slots)) as u32 } else { 0 }
+fn first_need(random: &mut Random, setup: &Setup) -> u32 {
+    if random.one_in(3) { random.below(u64::from(setup.slots)) as u32 } else { 0 }
 }
 
-fn setup(chance: &mut Chance) -> Setup {
-    let servers = chance.between(1, 4) as u16;
-    let core_servers = chance.between(1, u64::from(servers)) as u16;
-    let slots = chance.between(1, 3) as u16;
+fn setup(random: &mut Random) -> Setup {
+    let servers = random.between(1, 4) as u16;
+    let core_servers = random.between(1, u64::from(servers)) as u16;
+    let slots = random.between(1, 3) as u16;
     let core_slots = core_servers * slots;
-    let jobs = (0..chance.between(1, 2).min(u64::from(core_slots)))
+    let jobs = (0..random.between(1, 2).min(u64::from(core_slots)))
         .map(|_| JobSetup {
             min: 1,
-            max: chance.between(1, 6) as u16,
-            steps: if chance.one_in(3) { chance.between(STEPS_FEW.0, STEPS_FEW.1) } else { STEPS_MANY },
-            checkpoint_every: chance.between(3, 40),
+            max: random.between(1, 6) as u16,
+            steps: if random.one_in(3) { random.between(STEPS_FEW.0, STEPS_FEW.1) } else { STEPS_MANY },
+            checkpoint_every: random.between(3, 40),
             priority: 0,
         })
         .collect();
     let clock = |_| ClockSetup {
-        drift_ppm: chance.between(0, 400) as i64 - 200,
-        ahead_ms: if chance.one_in(3) { chance.between(0, 20_000) as i64 - 10_000 } else { 0 },
+        drift_ppm: random.between(0, 400) as i64 - 200,
+        ahead_ms: if random.one_in(3) { random.between(0, 20_000) as i64 - 10_000 } else { 0 },
     };
     let clocks = (0..=servers).map(clock).collect();
-    let slow_links = chance.one_in(3);
-    let jitter_us = if chance.one_in(3) { chance.between(1_000, JITTER_US_MAX) } else { 0 };
+    let slow_links = random.one_in(3);
+    let jitter_us = if random.one_in(3) { random.between(1_000, JITTER_US_MAX) } else { 0 };
     Setup {
         servers,
         core_servers,
         slots,
         jobs,
-        unit_ms: chance.between(80, 600),
-        build_ms: chance.between(200, 6_000),
-        latency_us: chance.between(100, 5_000),
+        unit_ms: random.between(80, 600),
+        build_ms: random.between(200, 6_000),
+        latency_us: random.between(100, 5_000),
         jitter_us,
         link_bytes_per_s: if slow_links { 5_000_000 } else { 125_000_000 },
         store_bytes_per_s: 100_000_000,
-        element_bytes: if slow_links { chance.between(5_000, 40_000) } else { chance.between(5_000, 500_000) },
-        loan_lease_ms: if chance.one_in(4) { 20_000 } else { 600_000 },
-        reclaim_deadline_ms: chance.between(500, 20_000),
+        element_bytes: if slow_links { random.between(5_000, 40_000) } else { random.between(5_000, 500_000) },
+        loan_lease_ms: if random.one_in(4) { 20_000 } else { 600_000 },
+        reclaim_deadline_ms: random.between(500, 20_000),
         clocks,
         policy: "ebb".to_owned(),
     }
 }
 
-fn short_ms(chance: &mut Chance) -> u64 {
-    match chance.below(3) {
-        0 => chance.between(50, 2_000),
-        1 => chance.between(1_000, 8_000),
-        _ => chance.between(5_000, 25_000),
+fn short_ms(random: &mut Random) -> u64 {
+    match random.below(3) {
+        0 => random.between(50, 2_000),
+        1 => random.between(1_000, 8_000),
+        _ => random.between(5_000, 25_000),
     }
 }
 
 /// A fault outside the core may never end.
-fn lasting_ms(chance: &mut Chance, setup: &Setup, server: u16) -> u64 {
-    if server >= setup.core_servers && chance.one_in(3) { FOR_EVER_MS } else { short_ms(chance) }
+fn lasting_ms(random: &mut Random, setup: &Setup, server: u16) -> u64 {
+    if server >= setup.core_servers && random.one_in(3) { FOR_EVER_MS } else { short_ms(random) }
 }
 
-fn server(chance: &mut Chance, setup: &Setup) -> u16 {
-    chance.below(u64::from(setup.servers)) as u16
+fn server(random: &mut Random, setup: &Setup) -> u16 {
+    random.below(u64::from(setup.servers)) as u16
 }
 
-fn job(chance: &mut Chance, setup: &Setup) -> u16 {
-    chance.below(setup.jobs.len() as u64) as u16
+fn job(random: &mut Random, setup: &Setup) -> u16 {
+    random.below(setup.jobs.len() as u64) as u16
 }
 
-fn place(chance: &mut Chance, setup: &Setup) -> Place {
-    chance.below(u64::from(setup.servers) + 1) as Place
+fn place(random: &mut Random, setup: &Setup) -> Place {
+    random.below(u64::from(setup.servers) + 1) as Place
 }
 
 /// Between two servers, or between a server and the controller's host.
-fn cut(chance: &mut Chance, setup: &Setup, server: u16) -> Act {
-    let from = place(chance, setup);
+fn cut(random: &mut Random, setup: &Setup, server: u16) -> Act {
+    let from = place(random, setup);
     let (from, to) = (if from == server + 1 { 0 } else { from }, server + 1);
-    let for_ms = if from == 0 { short_ms(chance) } else { lasting_ms(chance, setup, server) };
-    if chance.one_in(2) { Act::Cut { from, to, for_ms } } else { Act::Cut { from: to, to: from, for_ms } }
+    let for_ms = if from == 0 { short_ms(random) } else { lasting_ms(random, setup, server) };
+    if random.one_in(2) { Act::Cut { from, to, for_ms } } else { Act::Cut { from: to, to: from, for_ms } }
 }
 
 /// The last few records, or all of them.
-fn shorten(chance: &mut Chance, _: &Setup, _: u16) -> Act {
-    let topic = [Topic::Commands, Topic::Demand, Topic::Reports][chance.below(3) as usize];
-    let records = if chance.one_in(3) { u64::MAX } else { chance.between(1, 6) };
-    Act::ShortenInput { topic, records, for_ms: 2 * short_ms(chance) }
+fn shorten(random: &mut Random, _: &Setup, _: u16) -> Act {
+    let topic = [Topic::Commands, Topic::Demand, Topic::Reports][random.below(3) as usize];
+    let records = if random.one_in(3) { u64::MAX } else { random.between(1, 6) };
+    Act::ShortenInput { topic, records, for_ms: 2 * short_ms(random) }
 }
 
-fn act(chance: &mut Chance, setup: &Setup) -> Act {
-    let server = server(chance, setup);
-    let mut left = chance.below(KINDS.iter().map(|(often, _)| often).sum());
+fn act(random: &mut Random, setup: &Setup) -> Act {
+    let server = server(random, setup);
+    let mut left = random.below(KINDS.iter().map(|(often, _)| often).sum());
     let drawn = KINDS.iter().find(|(often, _)| {
         let found = left < *often;
         left = left.saturating_sub(*often);
         found
     });
-    drawn.unwrap_or(&KINDS[0]).1(chance, setup, server)
+    drawn.unwrap_or(&KINDS[0]).1(random, setup, server)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 use crate::agent::AgentProcess;
 use crate::bus::Bus;
 use crate::cell::CellProcess;
-use crate::chance::Chance;
 use crate::checks::Checks;
 use crate::executor::Executor;
 use crate::gateway::Gateway;
@@ -14,6 +13,7 @@ use crate::mutants::Mutants;
 use crate::net::{ConnId, Net};
 use crate::numbers::Element;
 use crate::people::People;
+use crate::random::Random;
 use crate::schedule::{Place, Schedule};
 use crate::store::Store;
 use crate::time::{At, Clock};
@@ -155,7 +155,7 @@ pub struct Host {
 pub struct World {
     pub schedule: Schedule,
     pub bus: Bus<Event>,
-    pub chance: Chance,
+    pub random: Random,
     pub hosts: Vec<Host>,
     pub processes: BTreeMap<Pid, Process>,
     pub pids: u64,
@@ -196,7 +196,7 @@ impl World {
         };
         let mut world = Self {
             bus: Bus::new(),
-            chance: Chance::new(schedule.seed),
+            random: Random::new(schedule.seed),
             hosts: schedule.setup.clocks.iter().map(host).collect(),
             processes: BTreeMap::new(),
             pids: 0,

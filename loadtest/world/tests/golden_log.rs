@@ -19,7 +19,7 @@ use events_schema::fact::{
 };
 use events_schema::report::ExitCause;
 use events_schema::{
-    Cell, Digest, Epoch, ExecutorId, FleetId, Generation, Offset, Rank, Sequence, SlotId, Step, TimeMs,
+    Cell, Digest, ExecutorId, FleetId, Generation, Offset, Rank, Sequence, SlotId, Step, Term, TimeMs,
 };
 use loadtest_world::world::World;
 use loadtest_world::{Mutants, weather};
@@ -100,9 +100,9 @@ fn golden_facts() -> Vec<Fact> {
 fn log(facts: Vec<(u64, Fact)>) -> Vec<Vec<u8>> {
     let claim = EventRecord::Claim { controller: "golden".to_owned(), incarnation: 7 };
     let batch = |(sequence, (at_ms, fact)): (u64, (u64, Fact))| {
-        let (epoch, sequence, at) = (Epoch::of_claim(Offset(0)), Sequence(sequence), TimeMs(EPOCH_MS + at_ms));
+        let (term, sequence, at) = (Term::of_claim(Offset(0)), Sequence(sequence), TimeMs(EPOCH_MS + at_ms));
         EventRecord::Batch(Batch {
-            epoch,
+            term,
             sequence,
             part: None,
             taken: Vec::new(),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use controller_core::policy::POLICY_NAMES;
-use loadtest_world::chance::Chance;
+use loadtest_world::random::Random;
 use loadtest_world::schedule::{Act, Entry};
 use loadtest_world::{Mutants, Outcome, Schedule, run, weather};
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ const DECLARED_BEFORE_MS: u64 = 500;
 
 /// The schedule of a seed, with what the weather leaves out.
 fn schedule(seed: u64, policy: &str) -> Schedule {
-    let (mut schedule, mut chance) = (weather::schedule(seed), Chance::new(seed));
+    let (mut schedule, mut random) = (weather::schedule(seed), Random::new(seed));
     policy.clone_into(&mut schedule.setup.policy);
     for job in &mut schedule.setup.jobs {
-        job.steps = chance.between(STEPS.0, STEPS.1);
-        job.priority = chance.below(3) as i32 - 1;
-        job.min = chance.between(1, u64::from(job.max.min(3))) as u16;
+        job.steps = random.between(STEPS.0, STEPS.1);
+        job.priority = random.below(3) as i32 - 1;
+        job.min = random.between(1, u64::from(job.max.min(3))) as u16;
     }
     // A job is promised to go on where the core has room for it; whose minimum needs slots that may never be reached tries for ever.
     let room = schedule.setup.core_servers * schedule.setup.slots;
@@ -28,12 +28,12 @@ fn schedule(seed: u64, policy: &str) -> Schedule {
         schedule.setup.jobs.iter_mut().for_each(|job| job.min = 1);
     }
     let (servers, slots, heal_at_ms) = (schedule.setup.servers, schedule.setup.slots, schedule.heal_at_ms);
-    for _ in 0..chance.below(8) {
-        let at_ms = chance.between(5_000, heal_at_ms - 2 * DECLARED_BEFORE_MS);
-        let server = chance.below(u64::from(servers)) as u16;
-        let act = match chance.below(2) {
-            0 => Act::Declare { server, slots: chance.below(u64::from(slots) + 1) as u16 },
-            _ => Act::ExitExecutor { pick: chance.draw(), status: 1 },
+    for _ in 0..random.below(8) {
+        let at_ms = random.between(5_000, heal_at_ms - 2 * DECLARED_BEFORE_MS);
+        let server = random.below(u64::from(servers)) as u16;
+        let act = match random.below(2) {
+            0 => Act::Declare { server, slots: random.below(u64::from(slots) + 1) as u16 },
+            _ => Act::ExitExecutor { pick: random.draw(), status: 1 },
         };
         schedule.entries.push(Entry { at_ms, when: None, act });
     }

@@ -20,7 +20,7 @@ impl Agent {
         match word {
             ExecutorWord::Heard => occupant.heard = true,
             ExecutorWord::Said(frame) => self.said(slot, executor, frame),
-            ExecutorWord::Garbage(_) | ExecutorWord::Deaf => self.kill(slot, KillCause::Protocol),
+            ExecutorWord::Garbage(_) | ExecutorWord::NotReading => self.kill(slot, KillCause::Protocol),
             ExecutorWord::Ended(end) => self.ended(slot, end),
         }
     }

@@ -97,7 +97,7 @@ impl Agent {
         match message {
             ControllerMessage::Orders(orders) => self.take_orders(orders),
             ControllerMessage::ReportsTaken { through } => self.reports_taken(through),
-            ControllerMessage::Heartbeat { epoch } => self.heard_controller(epoch),
+            ControllerMessage::Heartbeat { term } => self.heard_controller(term),
             ControllerMessage::Alive => {}
         }
     }

@@ -8,7 +8,7 @@ use crate::words::{Answer, In, KillCause, Moment, Note, Out};
 use events_schema::control::ToExecutor;
 use events_schema::orders::ExecutorOrder;
 use events_schema::report::Report;
-use events_schema::{Digest, Epoch, ExecutorId, Offset, ServerId, SlotId};
+use events_schema::{Digest, ExecutorId, Offset, ServerId, SlotId, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time from a stop to the kill: an executor that is told to stop has nothing left to save.
@@ -53,8 +53,8 @@ pub struct Agent {
     pub(crate) config: Config,
     pub(crate) slots: Vec<Slot>,
     pub(crate) phase: Phase,
-    /// Epoch and position of the newest orders seen. Older ones are refused.
-    pub(crate) newest: (Epoch, Offset),
+    /// Term and position of the newest orders seen. Older ones are refused.
+    pub(crate) newest: (Term, Offset),
     pub(crate) wanted: Vec<ExecutorOrder>,
     /// Executors that ended while orders list them.
     pub(crate) ended: BTreeSet<ExecutorId>,
@@ -96,7 +96,7 @@ impl Agent {
             config,
             slots,
             phase: Phase::Serving,
-            newest: (Epoch(0), Offset(0)),
+            newest: (Term(0), Offset(0)),
             wanted: Vec::new(),
             ended: BTreeSet::new(),
             joined: false,
@@ -135,7 +135,7 @@ impl Agent {
                 self.pass_time();
             }
         }
-        self.settle();
+        self.follow_up();
         std::mem::take(&mut self.outs)
     }
 
@@ -245,7 +245,7 @@ impl Agent {
     }
 
     /// What follows from where things stand, whatever led there.
-    fn settle(&mut self) {
+    fn follow_up(&mut self) {
         if self.slots.iter().all(|slot| slot.occupant.is_none()) {
             match self.phase {
                 Phase::Rejoining => self.rejoin(),

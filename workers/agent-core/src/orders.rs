@@ -8,27 +8,27 @@ use crate::words::{Note, Out};
 use events_schema::control::ToExecutor;
 use events_schema::orders::{ExecutorOrder, Orders};
 use events_schema::report::{ExitCause, Report};
-use events_schema::{Epoch, ExecutorId, Offset};
+use events_schema::{ExecutorId, Offset, Term};
 
 impl Agent {
-    /// A controller lives and can decide; one of an older epoch renews nothing.
-    pub(crate) fn heard_controller(&mut self, epoch: Epoch) {
-        if self.is_newest(epoch) {
+    /// A controller lives and can decide; one of an older term renews nothing.
+    pub(crate) fn heard_controller(&mut self, term: Term) {
+        if self.is_newest(term) {
             self.heard_at = Some(self.now.ms);
         }
     }
 
-    /// Whether no controller of a higher epoch was heard.
-    fn is_newest(&mut self, epoch: Epoch) -> bool {
-        if epoch > self.newest.0 {
-            self.newest = (epoch, Offset(0));
+    /// Whether no controller of a higher term was heard.
+    fn is_newest(&mut self, term: Term) -> bool {
+        if term > self.newest.0 {
+            self.newest = (term, Offset(0));
         }
-        epoch == self.newest.0
+        term == self.newest.0
     }
 
     pub(crate) fn take_orders(&mut self, orders: Orders) {
-        if !self.is_newest(orders.epoch) {
-            self.outs.push(Out::Note(Note::Replaced { epoch: orders.epoch, newest: self.newest.0 }));
+        if !self.is_newest(orders.term) {
+            self.outs.push(Out::Note(Note::Replaced { term: orders.term, newest: self.newest.0 }));
             return;
         }
         if orders.position < self.newest.1 || self.phase != Phase::Serving {

@@ -3,7 +3,7 @@
 
 use events_schema::control::{FromExecutor, ToExecutor};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
-use events_schema::{Epoch, ExecutorId, SlotId, TimeMs};
+use events_schema::{ExecutorId, SlotId, Term, TimeMs};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -96,7 +96,7 @@ pub enum ExecutorWord {
     /// It said what is no word of the protocol.
     Garbage(String),
     /// It takes no words any more: what was to be told it found no room.
-    Deaf,
+    NotReading,
     /// It is reaped and nothing of its process group lives; or it could not be started.
     Ended(ProcessEnd),
 }
@@ -227,10 +227,10 @@ pub struct FreedSlot {
 pub enum Note {
     /// Orders came from a controller that was replaced.
     Replaced {
-        /// Its epoch.
-        epoch: Epoch,
+        /// Its term.
+        term: Term,
         /// The newest that was heard.
-        newest: Epoch,
+        newest: Term,
     },
     /// No controller was heard for a lease.
     LeaseOver {
@@ -248,10 +248,10 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Replaced { epoch, newest } => {
+            Note::Replaced { term, newest } => {
                 write!(
                     f,
-                    "refusing orders of a controller that was replaced: its epoch is {epoch}, the newest is {newest}"
+                    "refusing orders of a controller that was replaced: its term is {term}, the newest is {newest}"
                 )
             }
             Note::LeaseOver { slots } => write!(f, "no controller was heard for a lease: giving {slots} slots back"),

@@ -300,7 +300,7 @@ impl Host {
         }
         let trace = self.traces.tell(&executor).map(ToExecutor::Trace);
         if !trace.into_iter().chain([frame]).all(|frame| process.send(frame)) {
-            self.happened.push_back(In::Executor { slot, executor, word: ExecutorWord::Deaf });
+            self.happened.push_back(In::Executor { slot, executor, word: ExecutorWord::NotReading });
         }
     }
 

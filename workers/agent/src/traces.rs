@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::fixtures;
     use events_schema::report::ExitCause;
-    use events_schema::{Epoch, Offset};
+    use events_schema::{Offset, Term};
 
     fn trace(span: u8) -> TraceContext {
         TraceContext::new([1; 16], [span; 8], 1).unwrap()
@@ -210,7 +210,7 @@ mod tests {
     fn orders(executor: &ExecutorId, cause: Option<TraceContext>) -> Orders {
         let mut order = fixtures::order(&executor.to_string(), "local/1");
         order.trace = cause;
-        Orders { epoch: Epoch(1), position: Offset(1), executors: vec![order] }
+        Orders { term: Term(1), position: Offset(1), executors: vec![order] }
     }
 
     /// Found by review: orders that were on their way put the trace of a decision from before in its place.

@@ -6,11 +6,11 @@ mod support;
 use controller_link::EndCause;
 use events_schema::orders::ControllerMessage;
 use events_schema::report::{ExitCause, Report};
-use events_schema::{Epoch, ExecutorId, FleetId, TimeMs};
+use events_schema::{ExecutorId, FleetId, Term, TimeMs};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use support::{Controller, PATIENCE, config, http, http_as, members, order, take_back};
+use support::{Controller, WAIT_MAX, config, http, http_as, members, order, take_back};
 use workers_agent::{Access, AgentEnd, AgentToken, EXIT_STATUS_PROTOCOL, FleetToken, StartError, start};
 
 /// Not a test: the process that agents under test start.
@@ -121,21 +121,21 @@ async fn a_replaced_controller_is_refused() {
     let mut controller = Controller::start().await;
     let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
     let mut session = controller.joined().await;
-    session.epoch = Epoch(9);
-    session.sender.send(ControllerMessage::Heartbeat { epoch: Epoch(9) }).await.unwrap();
-    session.epoch = Epoch(8);
+    session.term = Term(9);
+    session.sender.send(ControllerMessage::Heartbeat { term: Term(9) }).await.unwrap();
+    session.term = Term(8);
     session.order(&[order("job-zombie/e0", "local/0")]).await;
-    session.epoch = Epoch(9);
+    session.term = Term(9);
     session.order(&[order("job-a/e0", "local/0")]).await;
     session.ready("job-a/e0").await;
     // The zombie again, also with a later position: the executor stays.
-    session.epoch = Epoch(8);
+    session.term = Term(8);
     session.order(&[]).await;
     let older = session.position;
-    session.epoch = Epoch(9);
+    session.term = Term(9);
     session.order(&[order("job-a/e0", "local/0"), order("job-a/e1", "local/1")]).await;
     session.ready("job-a/e1").await;
-    // And an older position of the right epoch.
+    // And an older position of the right term.
     session.position = events_schema::Offset(older.0 - 2);
     session.order(&[]).await;
     let (_, slots) = http(&agent, folder.path(), "GET", "/v1/slots", None, true).await;
@@ -214,7 +214,7 @@ async fn a_slow_or_broken_disk_delays_no_kill_and_calls_no_slot_free() {
                 tokio::task::yield_now().await;
             }
         };
-        let dead = tokio::time::timeout(PATIENCE / 2, dead).await;
+        let dead = tokio::time::timeout(WAIT_MAX / 2, dead).await;
         std::fs::rename(&draft, &aside).unwrap();
         let reader = tokio::task::spawn_blocking(move || std::fs::read(aside));
         reader.await.unwrap().unwrap();

@@ -122,7 +122,7 @@ impl Block {
 }
 
 impl Model for Cnn {
-    fn scores(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
+    fn logits(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
         let Input::Features(features) = input else { unreachable!("the form of a cnn gives features") };
         let samples = features.dims()[0];
         let [channels, height, width] = self.image;

@@ -25,7 +25,7 @@ pub trait Engine: Send {
         &mut self,
         parameters: &[f32],
         samples: &Samples,
-        chance: Chance,
+        random_key: RandomKey,
         gradient: &mut [f32],
     ) -> Result<Sums, EngineError>;
 
@@ -69,7 +69,7 @@ pub fn count(info: &[ParameterInfo]) -> usize {
 
 /// Names the draw: everything random in a gradient is a function of this and of the layer it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chance {
+pub struct RandomKey {
     /// The job's seed.
     pub seed: u64,
     /// The logical worker.

@@ -140,7 +140,7 @@ impl Block {
 }
 
 impl Model for Gpt {
-    fn scores(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
+    fn logits(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
         let Input::Tokens(tokens) = input else { unreachable!("the form of a gpt gives tokens") };
         let [samples, context] = tokens.dims();
         let sizes = [samples, context, self.width];

@@ -2,7 +2,7 @@
 //! hosts whose kernels differ. Processes of different classes must not train one job together.
 
 use crate::blocks;
-use crate::engine::{Chance, Engine};
+use crate::engine::{Engine, RandomKey};
 use crate::update::Update;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::{ModelSpec, OptimizerSpec, ScheduleShape, ScheduleSpec};
@@ -81,9 +81,9 @@ fn answer(model: &ModelSpec, sample: &SampleShape, samples: &Samples) -> Option<
     let update = Update::from_parts(optimizer, schedule, Some(1.0), engine.parameter_info(), 1);
     let mut replica = update.initial_replica(engine.initial_parameters());
     let mut gradient = vec![0.0; update.parameter_count()];
-    let chance = Chance { seed: 1, rank: Rank(0), step: Step(0) };
-    let sums = engine.gradient(&replica[..update.parameter_count()], samples, chance, &mut gradient).ok()?;
-    update.apply(&mut replica, &gradient, chance.step);
+    let random_key = RandomKey { seed: 1, rank: Rank(0), step: Step(0) };
+    let sums = engine.gradient(&replica[..update.parameter_count()], samples, random_key, &mut gradient).ok()?;
+    update.apply(&mut replica, &gradient, random_key.step);
     let [loss, gradient, replica] =
         [Digest::of(&sums.loss.to_le_bytes()), blocks::digest(&gradient), blocks::digest(&replica)];
     Some(Digest::of(&[loss.0, gradient.0, replica.0].concat()))

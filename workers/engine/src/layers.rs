@@ -1,11 +1,11 @@
 //! Layers over declared parameters: each declares its parameters once and builds its part of the graph in every call.
 //!
-//! Names, shapes and epsilons follow PyTorch, so that an exported model loads there. No layer holds values or chance; dropout
+//! Names, shapes and epsilons follow PyTorch, so that an exported model loads there. No layer holds values or randomness; dropout
 //! asks [`Masks`]. Initial values are documented at each `declare`.
 
-use crate::chance;
-use crate::engine::{BuildError, Chance};
+use crate::engine::{BuildError, RandomKey};
 use crate::parameters::{Declaration, Initial, Leaves, Parameter};
+use crate::random;
 use burn::tensor::module::{batch_norm_train, conv2d, embedding, layer_norm};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -159,29 +159,29 @@ impl Embedding {
 
 /// The dropout masks of one call, numbered by layer in the order the forward pass asks for them.
 pub(crate) struct Masks {
-    chance: Option<Chance>,
+    random_key: Option<RandomKey>,
     probability: f64,
     layer: u32,
 }
 
 impl Masks {
     /// Masks for training.
-    pub(crate) fn new(chance: Chance, probability: f64) -> Self {
-        Self { chance: Some(chance), probability, layer: 0 }
+    pub(crate) fn new(random_key: RandomKey, probability: f64) -> Self {
+        Self { random_key: Some(random_key), probability, layer: 0 }
     }
 
     /// Evaluation: nothing is dropped.
     pub(crate) fn none() -> Self {
-        Self { chance: None, probability: 0.0, layer: 0 }
+        Self { random_key: None, probability: 0.0, layer: 0 }
     }
 
     /// The activation with this layer's mask multiplied in.
     pub(crate) fn drop<const D: usize>(&mut self, activation: Tensor<D>) -> Tensor<D> {
         let layer = self.layer;
         self.layer += 1;
-        let Some(chance) = self.chance.filter(|_| self.probability > 0.0) else { return activation };
+        let Some(random_key) = self.random_key.filter(|_| self.probability > 0.0) else { return activation };
         let shape = activation.dims();
-        let mask = chance::dropout_mask(chance, layer, self.probability, shape.iter().product());
+        let mask = random::dropout_mask(random_key, layer, self.probability, shape.iter().product());
         let mask = Tensor::<D>::from_data(TensorData::new(mask, shape), &activation.device());
         activation * mask
     }

@@ -1,8 +1,8 @@
 //! What computes gradients: the [`Engine`] trait, the models Ebb ships, and the update of the flat replica.
 //!
-//! A logical worker is a function: `gradient(parameters, samples, chance)`. Everything a training run remembers is in one flat
+//! A logical worker is a function: `gradient(parameters, samples, random_key)`. Everything a training run remembers is in one flat
 //! `f32` replica, parameters first and the optimizer's moments behind them, and only [`Update`] changes it. This crate does no
-//! I/O, reads no clock and draws no chance that is not keyed by the job.
+//! I/O, reads no clock and draws nothing random that is not keyed by the job.
 //!
 //! Bits. Within one numeric class (see [`known_answer`]) results are equal bit for bit. The build fixes the SIMD level
 //! (x86-64-v3), burn runs without its `simd` feature (which would choose one at run time) and on one thread per engine. Chance,
@@ -11,9 +11,9 @@
 //! covered by the known answer, so hosts that differ there are told apart and never mixed.
 //!
 //! Reading order: `engine.rs` (the contract), `native.rs` (how burn stands behind it), `mlp.rs`, `update.rs`.
+//! Next on a job's path: `workers/member/src/reduce.rs`.
 
 pub mod blocks;
-mod chance;
 mod cnn;
 mod engine;
 mod export;
@@ -24,11 +24,12 @@ mod loss;
 mod mlp;
 mod native;
 mod parameters;
+mod random;
 mod schedule;
 mod update;
 
 pub use engine::{
-    BuildError, Chance, EVALUATION_ROWS, Engine, EngineError, EvaluationSums, ParameterInfo, Sums, count,
+    BuildError, EVALUATION_ROWS, Engine, EngineError, EvaluationSums, ParameterInfo, RandomKey, Sums, count,
 };
 pub use export::{ImportError, export_model, import_model};
 pub use known_answer::{ENGINE_NAME, LEVEL, known_answer};

@@ -5,16 +5,16 @@
 
 use crate::engine::EvaluationSums;
 
-/// Sums the cross-entropy of `targets` under the rows of `scores` (`[targets, classes]`, row-major) and replaces the scores
+/// Sums the cross-entropy of `targets` under the rows of `logits` (`[targets, classes]`, row-major) and replaces the logits
 /// by the gradient of that sum with respect to them: softmax minus one-hot. The maximum is subtracted first, so no
 /// exponential overflows.
-pub(crate) fn cross_entropy(scores: &mut [f32], targets: &[u32]) -> EvaluationSums {
+pub(crate) fn cross_entropy(logits: &mut [f32], targets: &[u32]) -> EvaluationSums {
     let mut sums = EvaluationSums::default();
     if targets.is_empty() {
         return sums;
     }
-    let classes = scores.len() / targets.len();
-    for (row, &target) in scores.chunks_exact_mut(classes).zip(targets) {
+    let classes = logits.len() / targets.len();
+    for (row, &target) in logits.chunks_exact_mut(classes).zip(targets) {
         let target = target as usize;
         let mut best = 0;
         for (class, &score) in row.iter().enumerate() {
@@ -47,13 +47,13 @@ mod tests {
 
     #[test]
     fn agrees_with_the_textbook_and_survives_large_scores() {
-        let mut scores = [1.0f32, 2.0, 3.0, 1_000.0, -1_000.0, 0.0];
-        let sums = cross_entropy(&mut scores, &[2, 1]);
+        let mut logits = [1.0f32, 2.0, 3.0, 1_000.0, -1_000.0, 0.0];
+        let sums = cross_entropy(&mut logits, &[2, 1]);
         let total = 1f64.exp() + 2f64.exp() + 3f64.exp();
         assert!((sums.loss - (total.ln() - 3.0) - 2_000.0).abs() < 1e-6, "{}", sums.loss);
         assert_eq!((sums.correct, sums.count), (1, 2));
         let expected = [1f64.exp() / total, 2f64.exp() / total, 3f64.exp() / total - 1.0, 1.0, -1.0, 0.0];
-        for (found, expected) in scores.iter().zip(expected) {
+        for (found, expected) in logits.iter().zip(expected) {
             assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} {expected}");
         }
     }

@@ -1,4 +1,4 @@
-//! The fully connected network: `layers.i` linear, GELU and dropout between them, class scores at the end.
+//! The fully connected network: `layers.i` linear, GELU and dropout between them, logits at the end.
 //!
 //! Any classified sample is read as one flat row of features. The smallest model of the crate, and the one to read first.
 
@@ -44,7 +44,7 @@ impl Mlp {
 }
 
 impl Model for Mlp {
-    fn scores(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
+    fn logits(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
         let Input::Features(mut activation) = input else { unreachable!("the form of an mlp gives features") };
         for (index, layer) in self.layers.iter().enumerate() {
             activation = layer.forward(leaves, activation);

@@ -4,7 +4,7 @@
 //! call's bits depend on its arguments alone. Models must not read anything but their leaves, their input and their masks.
 //! Next on the main path: `update.rs`; a model to begin with is `mlp.rs`.
 
-use crate::engine::{BuildError, Chance, EVALUATION_ROWS, Engine, EngineError, EvaluationSums, ParameterInfo, Sums};
+use crate::engine::{BuildError, EVALUATION_ROWS, Engine, EngineError, EvaluationSums, ParameterInfo, RandomKey, Sums};
 use crate::layers::Masks;
 use crate::loss::cross_entropy;
 use crate::parameters::{Declaration, Leaves, copy_out};
@@ -19,10 +19,10 @@ pub(crate) enum Input {
     Tokens(Tensor<2, Int>),
 }
 
-/// A network: how its scores follow from its parameters and its input.
+/// A network: how its logits follow from its parameters and its input.
 pub(crate) trait Model: Send {
-    /// One row of class scores per target: `[samples, classes]`, or `[samples * context, vocabulary]`.
-    fn scores(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2>;
+    /// One row of logits per target: `[samples, classes]`, or `[samples * context, vocabulary]`.
+    fn logits(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2>;
 }
 
 /// What the samples of a call must look like.
@@ -181,7 +181,7 @@ impl<M: Model> Engine for Native<M> {
         &mut self,
         parameters: &[f32],
         samples: &Samples,
-        chance: Chance,
+        random_key: RandomKey,
         gradient: &mut [f32],
     ) -> Result<Sums, EngineError> {
         self.check_length("parameters", parameters.len())?;
@@ -194,17 +194,17 @@ impl<M: Model> Engine for Native<M> {
         let (input, targets) = self.form.rows(samples, 0, count)?.input(&self.training);
         let info = self.declaration.info();
         let leaves = Leaves::new(info, parameters, &self.training, true);
-        let scores = self.model.scores(&leaves, input, &mut Masks::new(chance, self.dropout));
-        let shape = scores.dims();
-        let mut slope = vec![0.0; shape.iter().product()];
-        copy_out(scores.clone(), &mut slope);
-        let sums = cross_entropy(&mut slope, &targets);
+        let logits = self.model.logits(&leaves, input, &mut Masks::new(random_key, self.dropout));
+        let shape = logits.dims();
+        let mut logits_gradient = vec![0.0; shape.iter().product()];
+        copy_out(logits.clone(), &mut logits_gradient);
+        let sums = cross_entropy(&mut logits_gradient, &targets);
         if !sums.loss.is_finite() {
             return Err(EngineError::NotFinite);
         }
-        // The derivative of Σ scores · slope with respect to the scores is the slope itself, exactly.
-        let slope = Tensor::<2>::from_data(TensorData::new(slope, shape), &self.training);
-        let mut gradients = (scores * slope).sum().backward();
+        // The derivative of Σ logits · logits_gradient with respect to the logits is `logits_gradient` itself, exactly.
+        let logits_gradient = Tensor::<2>::from_data(TensorData::new(logits_gradient, shape), &self.training);
+        let mut gradients = (logits * logits_gradient).sum().backward();
         leaves.collect(info, &mut gradients, gradient);
         Ok(Sums { weight: targets.len() as f64, loss: sums.loss })
     }
@@ -217,9 +217,9 @@ impl<M: Model> Engine for Native<M> {
         for first in (0..count).step_by(EVALUATION_ROWS) {
             let rows = self.form.rows(samples, first, EVALUATION_ROWS.min(count - first))?;
             let (input, targets) = rows.input(&self.inference);
-            let scores = self.model.scores(&leaves, input, &mut Masks::none());
-            let mut values = vec![0.0; scores.dims().iter().product()];
-            copy_out(scores, &mut values);
+            let logits = self.model.logits(&leaves, input, &mut Masks::none());
+            let mut values = vec![0.0; logits.dims().iter().product()];
+            copy_out(logits, &mut values);
             let part = cross_entropy(&mut values, &targets);
             sums.loss += part.loss;
             sums.correct += part.correct;

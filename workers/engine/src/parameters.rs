@@ -3,8 +3,8 @@
 //! The order of declaration *is* the flat order, in the replica, in checkpoints and in the exported model; changing it
 //! changes a format. Declaring allocates no parameter, so a spec's size can be known before anything is built.
 
-use crate::chance;
 use crate::engine::{BuildError, ParameterInfo};
+use crate::random;
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use events_schema::job::PARAMETERS_MAX;
 
@@ -74,7 +74,7 @@ impl Declaration {
             match *initial {
                 Initial::Zeros => {}
                 Initial::Ones => values.fill(1.0),
-                Initial::Normal(deviation) => chance::fill_normal(seed, &info.name, deviation, values),
+                Initial::Normal(deviation) => random::fill_normal(seed, &info.name, deviation, values),
             }
         }
         values

@@ -7,48 +7,48 @@ mod support;
 use events_schema::{Rank, Step};
 use std::thread;
 use support::{Case, cases};
-use workers_engine::{Chance, Engine, LEVEL, blocks, export_model, import_model};
+use workers_engine::{Engine, LEVEL, RandomKey, blocks, export_model, import_model};
 
-fn chance(rank: u16, step: u64) -> Chance {
-    Chance { seed: 9, rank: Rank(rank), step: Step(step) }
+fn random_key(rank: u16, step: u64) -> RandomKey {
+    RandomKey { seed: 9, rank: Rank(rank), step: Step(step) }
 }
 
-fn gradient_bits(engine: &mut dyn Engine, case: &Case, chance: Chance) -> (Vec<u32>, u64) {
+fn gradient_bits(engine: &mut dyn Engine, case: &Case, random_key: RandomKey) -> (Vec<u32>, u64) {
     let parameters = engine.initial_parameters();
     let mut gradient = vec![f32::NAN; parameters.len()];
-    let sums = engine.gradient(&parameters, &case.samples, chance, &mut gradient).unwrap();
+    let sums = engine.gradient(&parameters, &case.samples, random_key, &mut gradient).unwrap();
     (gradient.iter().map(|g| g.to_bits()).collect(), sums.loss.to_bits())
 }
 
 #[test]
 fn a_gradient_is_the_same_alone_and_after_other_ranks_and_other_engines() {
     for case in cases(0.25) {
-        let alone = gradient_bits(&mut *case.engine(), &case, chance(3, 4));
+        let alone = gradient_bits(&mut *case.engine(), &case, random_key(3, 4));
         let mut busy = case.engine();
         for (rank, step) in [(0, 4), (1, 4), (3, 3), (2, 4)] {
             assert_ne!(
-                gradient_bits(&mut *busy, &case, chance(rank, step)),
+                gradient_bits(&mut *busy, &case, random_key(rank, step)),
                 alone,
                 "{}: dropout does not see rank or step",
                 case.name
             );
         }
         for other in cases(0.1) {
-            gradient_bits(&mut *other.engine(), &other, chance(3, 4));
+            gradient_bits(&mut *other.engine(), &other, random_key(3, 4));
         }
         busy.evaluate(&busy.initial_parameters(), &case.samples).unwrap();
-        assert_eq!(gradient_bits(&mut *busy, &case, chance(3, 4)), alone, "{}", case.name);
+        assert_eq!(gradient_bits(&mut *busy, &case, random_key(3, 4)), alone, "{}", case.name);
     }
 }
 
 #[test]
 fn threads_with_engines_of_their_own_agree_with_one() {
     for case in cases(0.25) {
-        let alone: Vec<_> = (0..4).map(|rank| gradient_bits(&mut *case.engine(), &case, chance(rank, 1))).collect();
+        let alone: Vec<_> = (0..4).map(|rank| gradient_bits(&mut *case.engine(), &case, random_key(rank, 1))).collect();
         let beside: Vec<_> = thread::scope(|scope| {
             let case = &case;
             let threads: Vec<_> = (0..4)
-                .map(|rank| scope.spawn(move || gradient_bits(&mut *case.engine(), case, chance(rank, 1))))
+                .map(|rank| scope.spawn(move || gradient_bits(&mut *case.engine(), case, random_key(rank, 1))))
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
@@ -60,9 +60,9 @@ fn threads_with_engines_of_their_own_agree_with_one() {
 fn an_engine_may_move_to_another_thread() {
     for case in cases(0.25) {
         let mut engine = case.engine();
-        let here = gradient_bits(&mut *engine, &case, chance(0, 0));
+        let here = gradient_bits(&mut *engine, &case, random_key(0, 0));
         let there =
-            thread::scope(|scope| scope.spawn(|| gradient_bits(&mut *engine, &case, chance(0, 0))).join().unwrap());
+            thread::scope(|scope| scope.spawn(|| gradient_bits(&mut *engine, &case, random_key(0, 0))).join().unwrap());
         assert_eq!(here, there);
     }
 }

@@ -9,9 +9,9 @@ use events_schema::job::PARAMETERS_MAX;
 use events_schema::{Rank, Step};
 use serde_json::json;
 use support::{cases, scattered, spec};
-use workers_engine::{BuildError, Chance, EngineError, Sums, build, parameter_count};
+use workers_engine::{BuildError, EngineError, RandomKey, Sums, build, parameter_count};
 
-const CHANCE: Chance = Chance { seed: 3, rank: Rank(1), step: Step(7) };
+const RANDOM_KEY: RandomKey = RandomKey { seed: 3, rank: Rank(1), step: Step(7) };
 
 #[test]
 fn every_parameters_gradient_is_the_slope_of_the_loss() {
@@ -23,7 +23,7 @@ fn every_parameters_gradient_is_the_slope_of_the_loss() {
         parameters.iter_mut().zip(scattered(1_000_000)).for_each(|(p, s)| *p += 0.1 * s);
         let mut gradient = vec![f32::NAN; parameters.len()];
         let mut unused = gradient.clone();
-        engine.gradient(&parameters, &case.samples, CHANCE, &mut gradient).unwrap();
+        engine.gradient(&parameters, &case.samples, RANDOM_KEY, &mut gradient).unwrap();
         for parameter in &info {
             let slopes = &gradient[parameter.range()];
             let norm = slopes.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
@@ -33,7 +33,7 @@ fn every_parameters_gradient_is_the_slope_of_the_loss() {
                 for (value, &slope) in moved[parameter.range()].iter_mut().zip(slopes) {
                     *value += (distance * f64::from(slope) / norm.max(1e-12)) as f32;
                 }
-                engine.gradient(&moved, &case.samples, CHANCE, &mut unused).unwrap().loss
+                engine.gradient(&moved, &case.samples, RANDOM_KEY, &mut unused).unwrap().loss
             };
             let distance = 2e-3;
             let slope = (loss_at(distance) - loss_at(-distance)) / (2.0 * distance);
@@ -54,7 +54,7 @@ fn no_parameter_is_left_out_of_the_graph() {
         let parameters: Vec<f32> =
             engine.initial_parameters().iter().zip(scattered(1_000_000)).map(|(p, s)| p + 0.1 * s).collect();
         let mut gradient = vec![0.0; parameters.len()];
-        engine.gradient(&parameters, &case.samples, CHANCE, &mut gradient).unwrap();
+        engine.gradient(&parameters, &case.samples, RANDOM_KEY, &mut gradient).unwrap();
         for parameter in engine.parameter_info() {
             let moved = gradient[parameter.range()].iter().any(|&g| g.abs() > 1e-6);
             assert!(moved, "{} {} has no gradient", case.name, parameter.name);
@@ -72,7 +72,7 @@ fn without_samples_the_gradient_is_exactly_zero() {
         };
         let parameters = engine.initial_parameters();
         let mut gradient = vec![f32::NAN; parameters.len()];
-        assert_eq!(engine.gradient(&parameters, &empty, CHANCE, &mut gradient).unwrap(), Sums::default());
+        assert_eq!(engine.gradient(&parameters, &empty, RANDOM_KEY, &mut gradient).unwrap(), Sums::default());
         assert!(gradient.iter().all(|g| g.to_bits() == 0), "{}", case.name);
         assert_eq!(engine.evaluate(&parameters, &empty).unwrap().count, 0);
     }
@@ -84,7 +84,7 @@ fn weights_count_samples_and_predicted_tokens() {
         let mut engine = case.engine();
         let parameters = engine.initial_parameters();
         let mut gradient = vec![0.0; parameters.len()];
-        let sums = engine.gradient(&parameters, &case.samples, CHANCE, &mut gradient).unwrap();
+        let sums = engine.gradient(&parameters, &case.samples, RANDOM_KEY, &mut gradient).unwrap();
         let evaluation = engine.evaluate(&parameters, &case.samples).unwrap();
         assert_eq!((sums.weight, evaluation.count as f64), (weight, weight));
         assert!(
@@ -142,7 +142,7 @@ fn a_position_does_not_see_its_future() {
     let mut slopes_with = |last: u32| {
         let tokens = vec![1, 2, 3, 4, 5, last, 7, 8, 9];
         let mut gradient = vec![0.0; parameters.len()];
-        engine.gradient(&parameters, &Samples::Tokens { tokens, length: 9 }, CHANCE, &mut gradient).unwrap();
+        engine.gradient(&parameters, &Samples::Tokens { tokens, length: 9 }, RANDOM_KEY, &mut gradient).unwrap();
         gradient[table.clone()].to_vec()
     };
     let loss_of_first_four = |last: u32| {
@@ -164,7 +164,7 @@ fn wrong_input_is_refused_by_name() {
     let parameters = engine.initial_parameters();
     let mut gradient = vec![0.0; parameters.len()];
     let mut refuse = |parameters: &[f32], samples: &Samples| {
-        engine.gradient(parameters, samples, CHANCE, &mut gradient).unwrap_err()
+        engine.gradient(parameters, samples, RANDOM_KEY, &mut gradient).unwrap_err()
     };
     assert!(matches!(refuse(&parameters[1..], &mlp.samples), EngineError::Length { what: "parameters", .. }));
     assert!(matches!(refuse(&parameters, &gpt.samples), EngineError::Samples(_)));

@@ -149,7 +149,7 @@ impl Group {
     fn perform(&mut self, actions: &mut Vec<Action<Vec<f32>>>, step: Step) {
         let (network, tag) = (&mut self.network, self.membership.tag);
         for action in actions.drain(..) {
-            self.sums.reduce(action, &mut |parcel| network.send(parcel, tag, step));
+            self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
         }
     }
 

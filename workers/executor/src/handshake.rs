@@ -66,9 +66,9 @@ pub enum HandshakeError {
     /// No order said that this executor is to be linked to that one.
     #[error("no order names executor {0} as a peer of this one")]
     Unexpected(Peer),
-    /// The operating system has no chance to give.
+    /// The operating system has no random numbers to give.
     #[error("no random number: {0}")]
-    Chance(getrandom::Error),
+    RandomKey(getrandom::Error),
 }
 
 #[derive(Debug, Clone, Encode, Decode)]
@@ -183,7 +183,7 @@ pub fn accepted(stream: &mut impl Write) -> io::Result<()> {
 
 fn nonce() -> Result<[u8; 32], HandshakeError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(HandshakeError::Chance)?;
+    getrandom::fill(&mut bytes).map_err(HandshakeError::RandomKey)?;
     Ok(bytes)
 }
 

@@ -1,12 +1,12 @@
 //! Links to peers: a listener, dials, and per link one thread that reads and one that writes. Knows frames, not what they mean, and not
 //! which link is wanted: `workers-member` says so.
 //!
-//! The trainer never waits here: it puts parcels into a link's queue, and the writer thread cuts them into pieces. What is queued shares
+//! The trainer never waits here: it puts slices into a link's queue, and the writer thread cuts them into pieces. What is queued shares
 //! the trainer's buffers; a queue that overflows means a peer that does not read, and its link is cut.
 
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
-use crate::sums::Parcel;
+use crate::sums::OutgoingSlice;
 use crate::wire::{ELEMENT_LEN, Frame, HEADER_LEN, Header, PIECE_ELEMENTS, put_elements, take_elements};
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::{Generation, Step};
@@ -168,11 +168,11 @@ impl Network {
         self.put(to, Outgoing::Control(frame));
     }
 
-    /// Sends a parcel.
-    pub fn send(&mut self, parcel: Parcel, tag: Tag, step: Step) {
-        let frame = Frame::Bulk(parcel.kind);
-        let header = Header { frame, tag, step, offset: parcel.offset as u64, payload_len: 0 };
-        self.put(parcel.to, Outgoing::Bulk { header, data: parcel.data, range: parcel.range });
+    /// Sends a slice.
+    pub fn send(&mut self, slice: OutgoingSlice, tag: Tag, step: Step) {
+        let frame = Frame::Bulk(slice.kind);
+        let header = Header { frame, tag, step, offset: slice.offset as u64, payload_len: 0 };
+        self.put(slice.to, Outgoing::Bulk { header, data: slice.data, range: slice.range });
     }
 
     fn put(&mut self, to: Peer, outgoing: Outgoing) {
@@ -405,7 +405,7 @@ mod tests {
     use events_schema::{Digest, JobId};
 
     /// Reached only by a failure.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const WAIT_MAX: Duration = Duration::from_secs(30);
 
     fn network(me: u32) -> (Network, Receiver<Event>) {
         let (sender, events) = inbox();
@@ -428,8 +428,8 @@ mod tests {
             let _ = io::copy(&mut &other, &mut &one);
         });
         far.dial(Peer(0), address);
-        let event = far_events.recv_timeout(PATIENCE).unwrap();
+        let event = far_events.recv_timeout(WAIT_MAX).unwrap();
         assert!(matches!(event, Event::Linked(LinkId { peer: Peer(0), .. }, _)), "{event:?}");
-        assert!(matches!(near_events.recv_timeout(PATIENCE).unwrap(), Event::Linked(LinkId { peer: Peer(1), .. }, _)));
+        assert!(matches!(near_events.recv_timeout(WAIT_MAX).unwrap(), Event::Linked(LinkId { peer: Peer(1), .. }, _)));
     }
 }

@@ -4,7 +4,7 @@ use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
 use crate::program::{ProgramError, divide};
 use crate::restore::{Restored, restore};
-use crate::sums::Parcel;
+use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
 use events_schema::control::{ExecutorHop, FromExecutor};
 use events_schema::fact::Entry;
@@ -24,10 +24,10 @@ impl<W: Write> Trainer<W> {
                 self.network.cut(link);
             }
             Out::Say(to, envelope) => self.network.say(to, &envelope),
-            Out::Send(parcel) => self.send(parcel),
+            Out::Send(slice) => self.send(slice),
             Out::Reduce(tag, step, action) => {
                 let network = &mut self.network;
-                self.sums.reduce(action, &mut |parcel| network.send(parcel, tag, step));
+                self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
             }
             Out::Begin { alone } => {
                 if self.log_membership() {
@@ -149,14 +149,14 @@ impl<W: Write> Trainer<W> {
         });
     }
 
-    fn send(&mut self, parcel: workers_member::Parcel) {
-        let workers_member::Parcel { to, of, tag, step, range } = parcel;
+    fn send(&mut self, slice: workers_member::StateTransfer) {
+        let workers_member::StateTransfer { to, of, tag, step, range } = slice;
         let (kind, data) = match of {
             Need::Replica => (Kind::Replica, Some(self.replica.shared())),
             Need::Gradient => (Kind::Gradient, self.replica.gradient()),
         };
         if let Some(data) = data {
-            self.network.send(Parcel { to, kind, offset: range.start, data, range }, tag, step);
+            self.network.send(OutgoingSlice { to, kind, offset: range.start, data, range }, tag, step);
         }
     }
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
-use workers_engine::{BuildError, Chance, Engine, EngineError, Sums, Update};
+use workers_engine::{BuildError, Engine, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
 
 /// Steps whose data is read ahead of the model.
@@ -160,8 +160,8 @@ impl Program {
         gradient: &mut [f32],
     ) -> Result<Sums, ProgramError> {
         let samples = self.training.samples_blocking(rank, step)?;
-        let chance = Chance { seed: self.spec.seed, rank, step };
-        Ok(self.engine.gradient(parameters, &samples, chance, gradient)?)
+        let random_key = RandomKey { seed: self.spec.seed, rank, step };
+        Ok(self.engine.gradient(parameters, &samples, random_key, gradient)?)
     }
 
     /// For how long samples to train on were waited for so far.

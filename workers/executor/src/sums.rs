@@ -1,5 +1,5 @@
 //! The gradients of the step in flight, as bytes: sums of tree nodes and the whole sum. Adds where `workers-member` says what to add; decides
-//! nothing.
+//! nothing. Next on a job's path: `checkpoint.rs`.
 
 use events_schema::Rank;
 use events_schema::tree::Node;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use workers_member::work::leaf;
-use workers_member::{Action, Kind, Term};
+use workers_member::{Action, Kind, SumOp};
 use workers_session::Peer;
 
 /// More free buffers than any member's sums need would only hold memory.
@@ -16,7 +16,7 @@ const FREE_MAX: usize = 4;
 
 /// A stretch of a buffer on its way to a peer; shares the buffer.
 #[derive(Debug, Clone)]
-pub struct Parcel {
+pub struct OutgoingSlice {
     /// Who gets it.
     pub to: Peer,
     /// What it is.
@@ -101,21 +101,21 @@ impl Sums {
     }
 
     /// Performs a part of the reduction; gives what to send.
-    pub fn reduce(&mut self, action: Action<Vec<f32>>, send: &mut impl FnMut(Parcel)) {
+    pub fn reduce(&mut self, action: Action<Vec<f32>>, send: &mut impl FnMut(OutgoingSlice)) {
         match action {
             Action::Send { to, node, range } => {
                 if let Some(sum) = self.nodes.get(&node) {
                     let kind = Kind::Partial(node);
-                    send(Parcel { to, kind, offset: range.start, data: Arc::clone(sum), range });
+                    send(OutgoingSlice { to, kind, offset: range.start, data: Arc::clone(sum), range });
                 }
             }
-            Action::Sum { range, terms, to } => {
-                let Some(sum) = self.add_up(terms, &range) else { return };
+            Action::Sum { range, operations, to } => {
+                let Some(sum) = self.add_up(operations, &range) else { return };
                 self.place(range.start, &sum);
                 let data = Arc::new(sum);
                 for to in to {
                     let (offset, data) = (range.start, Arc::clone(&data));
-                    send(Parcel { to, kind: Kind::Reduced, offset, range: 0..data.len(), data });
+                    send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..data.len(), data });
                 }
             }
             Action::Place { offset, payload } => self.place(offset, &payload),
@@ -131,14 +131,14 @@ impl Sums {
         }
     }
 
-    /// Adds the terms up in their order. None when a sum is missing, which the machine excludes.
-    fn add_up(&self, terms: Vec<Term<Vec<f32>>>, range: &Range<usize>) -> Option<Vec<f32>> {
+    /// Adds the operations up in their order. None when a sum is missing, which the machine excludes.
+    fn add_up(&self, operations: Vec<SumOp<Vec<f32>>>, range: &Range<usize>) -> Option<Vec<f32>> {
         let mut stack: Vec<Cow<'_, [f32]>> = Vec::new();
-        for term in terms {
-            match term {
-                Term::Own(node) => stack.push(Cow::Borrowed(self.nodes.get(&node)?.get(range.clone())?)),
-                Term::Foreign(_, elements) => stack.push(Cow::Owned(elements)),
-                Term::Add => {
+        for operation in operations {
+            match operation {
+                SumOp::Own(node) => stack.push(Cow::Borrowed(self.nodes.get(&node)?.get(range.clone())?)),
+                SumOp::Foreign(_, elements) => stack.push(Cow::Owned(elements)),
+                SumOp::Add => {
                     let (right, left) = (stack.pop()?, stack.pop()?);
                     let mut sum = left.into_owned();
                     add(&mut sum, &right);
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_sum_that_is_being_sent_is_not_changed() {
         let (mut sums, mut sent) = (filled(&[0, 1]), Vec::new());
-        sums.reduce(Action::Send { to: Peer(4), node: node(0, 1), range: 1..2 }, &mut |parcel| sent.push(parcel));
+        sums.reduce(Action::Send { to: Peer(4), node: node(0, 1), range: 1..2 }, &mut |slice| sent.push(slice));
         sums.join(node(0, 2));
         assert_eq!((sent[0].data[1], sent[0].offset, sent[0].kind), (value(0), 1, Kind::Partial(node(0, 1))));
     }
@@ -217,15 +217,15 @@ mod tests {
     fn a_piece_is_added_in_the_order_of_its_terms() {
         let (mut sums, mut sent) = (filled(&[1]), Vec::new());
         sums.begin(false);
-        let terms = vec![
-            Term::Foreign(node(0, 1), vec![1e9]),
-            Term::Own(node(1, 1)),
-            Term::Add,
-            Term::Foreign(node(2, 1), vec![-1e9]),
-            Term::Add,
+        let operations = vec![
+            SumOp::Foreign(node(0, 1), vec![1e9]),
+            SumOp::Own(node(1, 1)),
+            SumOp::Add,
+            SumOp::Foreign(node(2, 1), vec![-1e9]),
+            SumOp::Add,
         ];
-        let action = Action::Sum { range: 1..2, terms, to: vec![Peer(0), Peer(2)] };
-        sums.reduce(action, &mut |parcel| sent.push((parcel.to, parcel.offset, parcel.data[parcel.range][0])));
+        let action = Action::Sum { range: 1..2, operations, to: vec![Peer(0), Peer(2)] };
+        sums.reduce(action, &mut |slice| sent.push((slice.to, slice.offset, slice.data[slice.range][0])));
         let expected = (1e9 + value(1)) - 1e9;
         assert_eq!(sent, [(Peer(0), 1, expected), (Peer(2), 1, expected)]);
         sums.reduce(Action::Place { offset: 0, payload: vec![7.0] }, &mut |_| panic!("nothing to send"));

@@ -2,6 +2,7 @@
 //!
 //! One thread owns everything here. It never waits for a peer, an upload or a writer; only for data of the unit it computes, and
 //! for events when there is nothing to compute. All decisions are `workers/member`'s; what its outputs do is in `perform.rs`.
+//! Next on a job's path: `workers/member/src/member.rs`.
 
 use crate::checkpoint::CheckpointWriter;
 use crate::control::{Agent, ControlError};
@@ -48,7 +49,7 @@ pub enum TrainError {
     NoReplica,
     /// Every sender of events is gone.
     #[error("nothing is left to listen to")]
-    Deaf,
+    SendersGone,
 }
 
 /// What an input of the machine holds besides names.
@@ -138,7 +139,7 @@ impl<W: Write> Trainer<W> {
                     idle = false;
                 }
                 Err(TryRecvError::Empty) => idle = !self.handle(In::Free)?,
-                Err(TryRecvError::Disconnected) => return Err(TrainError::Deaf),
+                Err(TryRecvError::Disconnected) => return Err(TrainError::SendersGone),
             }
         }
         Ok(())

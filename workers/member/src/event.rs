@@ -248,7 +248,7 @@ pub enum GradientFrom {
 /// A stretch of the replica, or of the last mean gradient, for a peer. It goes out in pieces of at most
 /// [`Config::piece_elements`]; without a link it is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parcel {
+pub struct StateTransfer {
     /// Who gets it.
     pub to: Peer,
     /// Of what.
@@ -302,7 +302,7 @@ pub enum Out<P> {
     /// Say something to a peer; without a link it is lost.
     Say(Peer, Envelope),
     /// Send a stretch of the replica or of the last gradient.
-    Send(Parcel),
+    Send(StateTransfer),
     /// Part of the reduction of this step in this membership.
     Reduce(Tag, Step, Action<P>),
     /// A step begins: have room for the whole sum. Alone, the root's own sum will be it.

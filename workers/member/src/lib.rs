@@ -31,8 +31,8 @@ mod step;
 mod suspicion;
 
 pub use event::{
-    Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Parcel, Saved, Task, Unit,
-    Written,
+    Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Saved, StateTransfer, Task,
+    Unit, Written,
 };
 pub use member::Member;
-pub use reduce::{Action, Reduction, Term, Unfit, chunk};
+pub use reduce::{Action, Reduction, SumOp, Unfit, chunk};

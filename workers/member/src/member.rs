@@ -1,16 +1,16 @@
 //! The machine: what happened goes in, the session inside says what it means for the membership, and what is to be done comes out.
 //!
-//! The one file that touches the session. Next: `step.rs`.
+//! The one file that touches the session. Next on a job's path: `workers/session/src/lib.rs` (who is a member), then `step.rs` (a step's units).
 
 use crate::admit::admits;
 use crate::early::Early;
-use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, Parcel, Task, Unit};
+use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, StateTransfer, Task, Unit};
 use crate::links::{Links, Taken};
 use crate::meter::Meter;
 use crate::replica::Replica;
 use crate::save::Saving;
 use crate::step::Flow;
-use crate::suspicion::{Doubt, GRACE, LINKING_GRACE, REPEAT, Suspicion};
+use crate::suspicion::{GRACE, LINKING_GRACE, REPEAT, Suspect, Suspicion};
 use events_schema::control::Gradients;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::Report;
@@ -179,11 +179,11 @@ impl<P> Member<P> {
             In::Free => self.on_free(),
         }
         self.look_around();
-        self.settle();
+        self.feed_session();
     }
 
     /// Feeds the session until it has nothing more to say, or a unit is to be computed first.
-    fn settle(&mut self) {
+    fn feed_session(&mut self) {
         while !self.ended && self.unit.is_none() && !self.take_supply() && !self.update_if_whole() {
             let Some(input) = self.inputs.pop_front() else { return };
             for output in self.session.handle(input) {
@@ -202,7 +202,7 @@ impl<P> Member<P> {
             self.loading = None;
             self.suspicion.forget_before(proposal.generation);
             self.round = membership.has(me).then_some(Round { membership, joined: BTreeSet::new() });
-            self.doubt_unlinked();
+            self.suspect_unlinked();
         }
         self.inputs.push_back(Input::Proposal(proposal));
     }
@@ -270,17 +270,17 @@ impl<P> Member<P> {
         if self.session.membership().is_some_and(|m| m.has(peer)) {
             self.meter.on_loss(self.now);
         }
-        self.doubt(|_, of| of == peer);
+        self.suspect(|_, of| of == peer);
         self.inputs.push_back(Input::Lost(peer));
     }
 
-    /// Doubts every member without a link. A link may have gone before the membership was in force, when it was nobody's loss.
-    fn doubt_unlinked(&mut self) {
-        self.doubt(|links, peer| !links.has(peer));
+    /// Suspects every member without a link. A link may have gone before the membership was in force, when it was nobody's loss.
+    fn suspect_unlinked(&mut self) {
+        self.suspect(|links, peer| !links.has(peer));
     }
 
-    /// Doubts some members of the membership in force, or of the one that begins.
-    fn doubt(&mut self, whom: impl Fn(&Links, Peer) -> bool) {
+    /// Suspects some members of the membership in force, or of the one that begins.
+    fn suspect(&mut self, whom: impl Fn(&Links, Peer) -> bool) {
         let (me, step) = (self.config.me, self.position);
         let (membership, grace) = match (&self.round, self.session.membership()) {
             (Some(round), _) => (&round.membership, LINKING_GRACE),
@@ -289,7 +289,7 @@ impl<P> Member<P> {
         };
         for peer in membership.others(me).filter(|peer| whom(&self.links, *peer)) {
             let generation = membership.tag.generation;
-            self.suspicion.doubt(Doubt { peer, generation, step }, self.now + grace);
+            self.suspicion.suspect(Suspect { peer, generation, step }, self.now + grace);
         }
     }
 
@@ -300,9 +300,9 @@ impl<P> Member<P> {
             self.inputs.push_back(Input::Lost(peer));
         }
         let due = self.suspicion.due(self.now);
-        let missed: Vec<Doubt> = due.into_iter().filter(|doubt| self.is_missed(doubt)).collect();
+        let missed: Vec<Suspect> = due.into_iter().filter(|suspect| self.is_missed(suspect)).collect();
         if !self.broken && !missed.is_empty() {
-            missed.iter().for_each(|doubt| self.suspicion.doubt(*doubt, self.now + REPEAT));
+            missed.iter().for_each(|suspect| self.suspicion.suspect(*suspect, self.now + REPEAT));
             self.report_missing(&missed);
         }
         self.write_again();
@@ -310,8 +310,8 @@ impl<P> Member<P> {
 
     /// The grace is over. In a membership in force a link that is back makes nothing good by itself: what was under way on the old
     /// one is lost, so it is the step that has to have gone on.
-    fn is_missed(&self, doubt: &Doubt) -> bool {
-        let Doubt { peer, generation, step } = *doubt;
+    fn is_missed(&self, suspect: &Suspect) -> bool {
+        let Suspect { peer, generation, step } = *suspect;
         let in_it = |m: &Membership| m.tag.generation == generation && m.has(peer);
         let linked = self.links.has(peer);
         match &self.round {
@@ -323,11 +323,11 @@ impl<P> Member<P> {
         }
     }
 
-    fn report_missing(&mut self, missed: &[Doubt]) {
+    fn report_missing(&mut self, missed: &[Suspect]) {
         let begun = self.round.is_none();
         let beginning = self.round.as_ref().map(|round| &round.membership);
         let Some(tag) = beginning.or(self.session.membership()).map(|m| m.tag) else { return };
-        let step = if begun { missed.iter().map(|doubt| doubt.step).min() } else { None };
+        let step = if begun { missed.iter().map(|suspect| suspect.step).min() } else { None };
         let executor = |peer: Peer| ExecutorId { job: self.config.job.clone(), number: peer.0 };
         let report = Report::PeersMissing {
             job: self.config.job.clone(),
@@ -335,7 +335,7 @@ impl<P> Member<P> {
             revision: tag.revision,
             step: step.unwrap_or(self.position),
             by: executor(self.config.me),
-            peers: missed.iter().map(|doubt| executor(doubt.peer)).collect(),
+            peers: missed.iter().map(|suspect| executor(suspect.peer)).collect(),
             begun,
         };
         self.report(report);
@@ -429,7 +429,7 @@ impl<P> Member<P> {
         self.contributed.clear();
         self.forget_saving();
         self.flow.totals = None;
-        self.doubt_unlinked();
+        self.suspect_unlinked();
     }
 
     fn expect(&mut self, need: Need) {
@@ -446,16 +446,16 @@ impl<P> Member<P> {
         let (Some(tag), step) = (self.membership.as_ref().map(|m| m.tag), self.position) else { return };
         // Parameters first, to everybody: a newcomer computes as soon as it has them.
         for range in self.replica.part(index, count).into_iter().filter(|range| !range.is_empty()) {
-            let parcel = |to: &Peer| Parcel { to: *to, of: Need::Replica, tag, step, range: range.clone() };
-            self.out.extend(to.iter().map(parcel).map(Out::Send));
+            let transfer = |to: &Peer| StateTransfer { to: *to, of: Need::Replica, tag, step, range: range.clone() };
+            self.out.extend(to.iter().map(transfer).map(Out::Send));
         }
     }
 
     fn send_gradient(&mut self, to: Vec<Peer>) {
         let (Some(tag), true) = (self.membership.as_ref().map(|m| m.tag), self.replica.has_gradient()) else { return };
         let (step, range) = (self.position, 0..self.config.parameter_count);
-        let parcel = |to| Parcel { to, of: Need::Gradient, tag, step, range: range.clone() };
-        self.out.extend(to.into_iter().map(parcel).map(Out::Send));
+        let transfer = |to| StateTransfer { to, of: Need::Gradient, tag, step, range: range.clone() };
+        self.out.extend(to.into_iter().map(transfer).map(Out::Send));
     }
 
     fn report_departure(&mut self, peer: Peer, generation: Generation, step: Step) {

@@ -4,6 +4,8 @@
 //! The flat gradient is cut into one chunk per member. A member sends its sums of every other member's chunk to that member,
 //! which adds them in tree order, piece by piece as they become whole, and sends the sum to all. With m sums on member i of p it
 //! sends (m + 1)·N·(p − 1)/p elements.
+//!
+//! Holds no element. Next on a job's path: `workers/executor/src/sums.rs`, which does.
 
 use events_schema::Step;
 use events_schema::tree::Node;
@@ -27,8 +29,8 @@ pub enum Action<P> {
     Sum {
         /// Which elements.
         range: Range<usize>,
-        /// How, from left to right with a stack: a term that is no [`Term::Add`] is pushed, that one adds the upper to the one below.
-        terms: Vec<Term<P>>,
+        /// How, from left to right with a stack: a operation that is no [`SumOp::Add`] is pushed, that one adds the upper to the one below.
+        operations: Vec<SumOp<P>>,
         /// Everybody else.
         to: Vec<Peer>,
     },
@@ -43,9 +45,9 @@ pub enum Action<P> {
     Whole(Node),
 }
 
-/// One term of a sum, in postfix order.
+/// One operation of a sum, in postfix order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Term<P> {
+pub enum SumOp<P> {
     /// The stretch of this member's sum of a node.
     Own(Node),
     /// The stretch as a peer sent it.
@@ -250,23 +252,28 @@ impl<P> Reduction<P> {
             return;
         }
         piece.summed = true;
-        let (mut parts, mut terms) = (std::mem::take(&mut piece.parts), Vec::new());
-        add_in_order(self.root, &self.own, &mut parts, &mut terms);
+        let (mut parts, mut operations) = (std::mem::take(&mut piece.parts), Vec::new());
+        add_in_order(self.root, &self.own, &mut parts, &mut operations);
         self.missing -= range.len();
-        actions.push(Action::Sum { range, terms, to: self.others.iter().map(|other| other.peer).collect() });
+        actions.push(Action::Sum { range, operations, to: self.others.iter().map(|other| other.peer).collect() });
     }
 }
 
 /// The additions of the tree below `node`, in postfix order. Every node of the cover is there, so the tree ends at them.
-fn add_in_order<P>(node: Node, own: &BTreeMap<Node, bool>, parts: &mut BTreeMap<Node, P>, terms: &mut Vec<Term<P>>) {
+fn add_in_order<P>(
+    node: Node,
+    own: &BTreeMap<Node, bool>,
+    parts: &mut BTreeMap<Node, P>,
+    operations: &mut Vec<SumOp<P>>,
+) {
     if own.contains_key(&node) {
-        terms.push(Term::Own(node));
+        operations.push(SumOp::Own(node));
     } else if let Some(payload) = parts.remove(&node) {
-        terms.push(Term::Foreign(node, payload));
+        operations.push(SumOp::Foreign(node, payload));
     } else if let Some((left, right)) = node.children() {
-        add_in_order(left, own, parts, terms);
-        add_in_order(right, own, parts, terms);
-        terms.push(Term::Add);
+        add_in_order(left, own, parts, operations);
+        add_in_order(right, own, parts, operations);
+        operations.push(SumOp::Add);
     }
 }
 
@@ -295,13 +302,13 @@ mod tests {
         }
     }
 
-    fn add(terms: Vec<Term<Vec<String>>>, len: usize) -> Vec<String> {
+    fn add(operations: Vec<SumOp<Vec<String>>>, len: usize) -> Vec<String> {
         let mut stack: Vec<Vec<String>> = Vec::new();
-        for term in terms {
-            match term {
-                Term::Own(node) => stack.push(vec![written(node); len]),
-                Term::Foreign(_, payload) => stack.push(payload),
-                Term::Add => {
+        for operation in operations {
+            match operation {
+                SumOp::Own(node) => stack.push(vec![written(node); len]),
+                SumOp::Foreign(_, payload) => stack.push(payload),
+                SumOp::Add => {
                     let (right, left) = (stack.pop().unwrap(), stack.pop().unwrap());
                     stack.push(left.iter().zip(&right).map(|(l, r)| format!("({l}+{r})")).collect());
                 }
@@ -362,8 +369,8 @@ mod tests {
                             wire.push_back((Kind::Partial(node), start, piece));
                         }
                     }
-                    Action::Sum { range, terms, to } => {
-                        let sum = add(terms, range.len());
+                    Action::Sum { range, operations, to } => {
+                        let sum = add(operations, range.len());
                         sums[at][range.clone()].clone_from_slice(&sum);
                         for to in to {
                             sent[at] += sum.len();

@@ -15,9 +15,9 @@ pub(crate) const LINKING_GRACE: Duration = Duration::from_secs(6);
 /// Time to the next report of the same: the controller may have been in the middle of another proposal, which has to run out first.
 pub(crate) const REPEAT: Duration = Duration::from_secs(10);
 
-/// A member in doubt.
+/// A member under suspicion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct Suspect {
     pub peer: Peer,
     /// The generation in which it is missed.
     pub generation: Generation,
@@ -25,39 +25,39 @@ pub(crate) struct Doubt {
     pub step: Step,
 }
 
-/// Everybody in doubt, with when to look again: at most one entry per member and generation.
+/// Everybody under suspicion, with when to look again: at most one entry per member and generation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Suspicion {
-    doubts: BTreeMap<(Peer, Generation), (Step, Duration)>,
+    suspects: BTreeMap<(Peer, Generation), (Step, Duration)>,
 }
 
 impl Suspicion {
-    /// Looks at a member again at `due`. One that is in doubt already is looked at when that was due.
-    pub fn doubt(&mut self, doubt: Doubt, due: Duration) {
-        let Doubt { peer, generation, step } = doubt;
-        self.doubts.entry((peer, generation)).and_modify(|of| of.0 = step).or_insert((step, due));
+    /// Looks at a member again at `due`. One that is under suspicion already is looked at when that was due.
+    pub fn suspect(&mut self, suspect: Suspect, due: Duration) {
+        let Suspect { peer, generation, step } = suspect;
+        self.suspects.entry((peer, generation)).and_modify(|of| of.0 = step).or_insert((step, due));
     }
 
     /// When somebody is to be looked at.
     pub fn next(&self) -> Option<Duration> {
-        self.doubts.values().map(|(_, due)| *due).min()
+        self.suspects.values().map(|(_, due)| *due).min()
     }
 
     /// Takes out everybody who is to be looked at by now.
-    pub fn due(&mut self, now: Duration) -> Vec<Doubt> {
-        let due: Vec<Doubt> = self
-            .doubts
+    pub fn due(&mut self, now: Duration) -> Vec<Suspect> {
+        let due: Vec<Suspect> = self
+            .suspects
             .iter()
             .filter(|(_, (_, due))| *due <= now)
-            .map(|(&(peer, generation), &(step, _))| Doubt { peer, generation, step })
+            .map(|(&(peer, generation), &(step, _))| Suspect { peer, generation, step })
             .collect();
-        self.doubts.retain(|_, (_, due)| *due > now);
+        self.suspects.retain(|_, (_, due)| *due > now);
         due
     }
 
-    /// Forgets doubts of generations before this one: they are over.
+    /// Forgets suspects of generations before this one: they are over.
     pub fn forget_before(&mut self, generation: Generation) {
-        self.doubts.retain(|(_, of), _| *of >= generation);
+        self.suspects.retain(|(_, of), _| *of >= generation);
     }
 }
 
@@ -68,18 +68,18 @@ mod tests {
     #[test]
     fn each_is_looked_at_when_it_is_due_and_once() {
         let mut suspicion = Suspicion::default();
-        let doubt =
-            |peer, generation, step| Doubt { peer: Peer(peer), generation: Generation(generation), step: Step(step) };
+        let suspect =
+            |peer, generation, step| Suspect { peer: Peer(peer), generation: Generation(generation), step: Step(step) };
         let at = Duration::from_secs;
-        suspicion.doubt(doubt(1, 4, 7), at(12));
-        suspicion.doubt(doubt(1, 4, 8), at(99));
-        suspicion.doubt(doubt(2, 5, 8), at(13));
+        suspicion.suspect(suspect(1, 4, 7), at(12));
+        suspicion.suspect(suspect(1, 4, 8), at(99));
+        suspicion.suspect(suspect(2, 5, 8), at(13));
         assert_eq!(suspicion.next(), Some(at(12)));
         assert!(suspicion.due(at(11)).is_empty());
-        assert_eq!(suspicion.due(at(12)), [doubt(1, 4, 8)]);
-        suspicion.doubt(doubt(1, 4, 8), at(22));
+        assert_eq!(suspicion.due(at(12)), [suspect(1, 4, 8)]);
+        suspicion.suspect(suspect(1, 4, 8), at(22));
         suspicion.forget_before(Generation(5));
-        assert_eq!(suspicion.due(at(99)), [doubt(2, 5, 8)]);
+        assert_eq!(suspicion.due(at(99)), [suspect(2, 5, 8)]);
         assert_eq!(suspicion.next(), None);
     }
 }

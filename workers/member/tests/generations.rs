@@ -14,15 +14,15 @@ use world::{World, begin};
 
 const TURNS_MAX: usize = 200_000;
 /// Longest that the simulated controller waits before it proposes anew.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// One disturbance; the simulated controller answers losses as the real one does.
 fn disturb(world: &mut World) {
-    let (kind, alive) = (world.chance.below(6), world.alive());
+    let (kind, alive) = (world.random.below(6), world.alive());
     let Some(current) = world.in_force() else { return };
     match kind {
         0 if alive.len() > 1 => {
-            let victim = alive[world.chance.below(alive.len())];
+            let victim = alive[world.random.below(alive.len())];
             let holders = alive.iter().filter(|p| world.shells[p].step.is_some()).count();
             if world.shells[&victim].step.is_none() || holders > 1 {
                 world.kill(victim);
@@ -32,11 +32,11 @@ fn disturb(world: &mut World) {
         }
         1 | 2 => {
             let mut peers: Vec<Peer> = current.peers().filter(|p| world.shells.contains_key(p)).collect();
-            while peers.len() > 1 && world.chance.one_in(2) {
-                let index = world.chance.below(peers.len());
+            while peers.len() > 1 && world.random.one_in(2) {
+                let index = world.random.below(peers.len());
                 peers.remove(index);
             }
-            while peers.len() < usize::from(world.workers) && world.chance.one_in(2) {
+            while peers.len() < usize::from(world.workers) && world.random.one_in(2) {
                 peers.push(world.spawn());
             }
             peers.sort_unstable();
@@ -46,13 +46,13 @@ fn disturb(world: &mut World) {
             }
         }
         3 if current.seats.len() > 1 => {
-            let leaver = current.seats[world.chance.below(current.seats.len())].peer;
+            let leaver = current.seats[world.random.below(current.seats.len())].peer;
             if world.shells.get(&leaver).is_some_and(|s| s.member.session().membership().is_some()) {
                 world.tell(leaver, In::Leave);
             }
         }
         4 if alive.len() > 1 => {
-            let (one, other) = (alive[world.chance.below(alive.len())], alive[world.chance.below(alive.len())]);
+            let (one, other) = (alive[world.random.below(alive.len())], alive[world.random.below(alive.len())]);
             if one != other {
                 world.cut(one, other, 3);
                 world.run_some();
@@ -80,9 +80,9 @@ fn finished(world: &World) -> bool {
 /// Faults are over. Everything is delivered, and whoever is still stuck after a while is proposed anew.
 fn finish(world: &mut World) {
     for _ in 0..12 {
-        let until = world.now + PATIENCE;
+        let until = world.now + WAIT_MAX;
         loop {
-            assert!(world.settle(TURNS_MAX), "it never comes to rest");
+            assert!(world.run_to_rest(TURNS_MAX), "it never comes to rest");
             if !world.sleep(until) {
                 break;
             }
@@ -111,7 +111,7 @@ fn one_member_alone_finishes_and_leaves() {
     finish(&mut world);
     assert_eq!(world.completed, Some(Step(6)));
     world.tell(Peer(0), In::Leave);
-    assert!(world.settle(TURNS_MAX) && world.shells.is_empty());
+    assert!(world.run_to_rest(TURNS_MAX) && world.shells.is_empty());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_silent_member_is_named_by_the_others() {
         let generation = Generation(1);
         world.cut(Peer(0), Peer(2), 3);
         let until = world.now + Duration::from_secs(5);
-        while world.settle(TURNS_MAX) && world.sleep(until) {}
+        while world.run_to_rest(TURNS_MAX) && world.sleep(until) {}
         assert!(world.newest < Step(40), "nobody goes on without the sums of everybody");
         for pair in [(Peer(0), Peer(2), generation), (Peer(2), Peer(0), generation)] {
             assert!(world.lost.contains(&pair), "seed {seed}: {:?} lacks {pair:?}", world.lost);
@@ -150,7 +150,7 @@ fn a_member_that_died_before_the_round_is_named_in_it() {
     let mut world = begin(3, 4, 3, 20);
     world.kill(Peer(1));
     let until = world.now + Duration::from_secs(7);
-    while world.settle(TURNS_MAX) && world.sleep(until) {}
+    while world.run_to_rest(TURNS_MAX) && world.sleep(until) {}
     let named: Vec<Peer> = world.lost.iter().map(|(_, of, _)| *of).collect();
     assert_eq!(named, [Peer(1), Peer(1)], "by both survivors");
 }

@@ -13,6 +13,8 @@
 //! 1. Only a proposal of the controller, or the announcement on the leader's own contribution to a step, changes membership.
 //! 2. No step completes without a contribution from every member of the membership it was begun in.
 //! 3. Hence two members are never more than one step apart, and the one ahead holds the gradient that the other lacks.
+//!
+//! Next on a job's path: `storage/src/loader.rs`, what a member reads with.
 
 pub mod message;
 pub mod state;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 ///
 /// A member one step behind gets the last gradient if someone still has it; by determinism that makes the same bits as the replica
 /// itself. More than one behind cannot come from one generation (a step needs everybody), but costs no more to handle: the replica.
-pub(crate) fn settle(joins: &BTreeMap<Peer, Option<Holding>>, park: bool) -> Option<Start> {
+pub(crate) fn choose_start(joins: &BTreeMap<Peer, Option<Holding>>, park: bool) -> Option<Start> {
     let step = joins.values().flatten().map(|h| h.step).max()?;
     let at_step = |holding: &Option<Holding>| holding.is_some_and(|h| h.step == step);
     let holders: Vec<Peer> = joins.iter().filter(|(_, h)| at_step(h)).map(|(&p, _)| p).collect();
@@ -36,7 +36,8 @@ mod tests {
 
     #[test]
     fn the_newest_step_wins_and_laggards_get_the_least_that_helps() {
-        let start = settle(&joins(&[Some((6, true)), Some((7, false)), Some((7, true)), None, Some((3, true))]), false);
+        let start =
+            choose_start(&joins(&[Some((6, true)), Some((7, false)), Some((7, true)), None, Some((3, true))]), false);
         let lag = |peer, need| Lagging { peer: Peer(peer), need };
         let expected = Start {
             step: Step(7),
@@ -50,12 +51,12 @@ mod tests {
 
     #[test]
     fn a_laggard_gets_the_replica_when_nobody_has_the_gradient() {
-        let start = settle(&joins(&[Some((6, true)), Some((7, false))]), false).map(|s| s.lagging);
+        let start = choose_start(&joins(&[Some((6, true)), Some((7, false))]), false).map(|s| s.lagging);
         assert_eq!(start, Some(vec![Lagging { peer: Peer(0), need: Need::Replica }]));
     }
 
     #[test]
     fn without_any_replica_there_is_nothing_to_start_from() {
-        assert_eq!(settle(&joins(&[None, None]), false), None);
+        assert_eq!(choose_start(&joins(&[None, None]), false), None);
     }
 }

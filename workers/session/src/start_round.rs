@@ -4,7 +4,7 @@
 //! The other way to begin a generation, at a boundary of a running one, is `switch.rs`.
 
 use crate::message::{Holding, Membership, Message, Need, Peer, Start, Tag};
-use crate::recover::settle;
+use crate::recover::choose_start;
 use crate::state::{Output, Phase, Running, Session};
 use crate::switch::Candidate;
 use events_schema::fact::{Entry, Proposal};
@@ -121,7 +121,7 @@ impl Session {
             return;
         }
         let (tag, others): (Tag, Vec<Peer>) = (joining.membership.tag, joining.membership.others(me).collect());
-        let decided = settle(&joining.joins, park);
+        let decided = choose_start(&joining.joins, park);
         let message = decided.clone().map_or(Message::Dissolve, Message::Start);
         for peer in others {
             Self::send(peer, tag, message.clone(), out);

@@ -133,7 +133,7 @@ proptest! {
         let mut world = begin(seed, workers, 1 + share % workers, 60);
         world.run_some();
         for _ in 0..changes {
-            let kind = 1 + world.chance.below(3);
+            let kind = 1 + world.random.below(3);
             world.change(kind);
             world.run_some();
         }

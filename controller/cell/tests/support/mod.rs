@@ -280,7 +280,7 @@ impl Controller {
     }
 
     /// Everything that can be answered now is.
-    fn settle(&mut self, now_ms: u64, log: &mut Log) {
+    fn run_to_rest(&mut self, now_ms: u64, log: &mut Log) {
         if !log.stalled {
             for out in std::mem::take(&mut self.held) {
                 for input in self.perform(log, out) {
@@ -378,7 +378,7 @@ impl World {
         for _ in 0..ms / 10 {
             self.now_ms += 10;
             for controller in &mut self.controllers {
-                controller.settle(self.now_ms, &mut self.log);
+                controller.run_to_rest(self.now_ms, &mut self.log);
             }
             if self.now_ms.is_multiple_of(500) {
                 for (controller, link) in self.alive.clone() {

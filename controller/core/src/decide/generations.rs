@@ -1,7 +1,7 @@
 //! The heart: brings one job into order. Looks at what the job has and emits the next fact that is due, until none is.
 //!
 //! Level-triggered: nothing here reacts to an event, everything follows from the state and the time, so whatever was lost,
-//! repeated or overtaken on its way is put right by the next look. [`settle`] is the list of what can be due, in order.
+//! repeated or overtaken on its way is put right by the next look. [`act_on_due`] is the list of what can be due, in order.
 //! How proposals are made is in [`super::proposals`].
 
 use super::{Draft, failures, jobs, links, proposals, reclaim};
@@ -45,7 +45,7 @@ pub(super) fn give_up_stuck(draft: &mut Draft<'_>) {
 }
 
 /// Emits what is due next for a job; whether anything was.
-pub(super) fn settle(draft: &mut Draft<'_>, id: &JobId) -> bool {
+pub(super) fn act_on_due(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
     match &job.phase {
         JobPhase::Queued | JobPhase::Suspended => dismiss(draft, id, LeaveCause::Useless),

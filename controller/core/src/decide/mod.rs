@@ -74,7 +74,7 @@ pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> V
             servers::forget(&mut draft);
         }
     }
-    draft.settle();
+    draft.follow_up();
     draft.facts
 }
 
@@ -91,7 +91,7 @@ pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool
 pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
     let mut draft = Draft::new(state, at, policy.name());
     plan::replan(&mut draft, policy);
-    draft.settle();
+    draft.follow_up();
     draft.facts
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Draft<'a> {
 }
 
 /// Rounds after which bringing one job into order has to have come to rest; each round decides at least one fact.
-const SETTLE_ROUNDS_MAX: u32 = 10_000;
+const FOLLOW_UP_ROUNDS_MAX: u32 = 10_000;
 
 impl<'a> Draft<'a> {
     fn new(state: &State, at: TimeMs, policy: &'a str) -> Self {
@@ -175,13 +175,13 @@ impl<'a> Draft<'a> {
         self.touched.insert(job.clone());
     }
 
-    fn settle(&mut self) {
+    fn follow_up(&mut self) {
         while let Some(job) = self.touched.pop_first() {
             let mut rounds = 0;
-            while generations::settle(self, &job) {
+            while generations::act_on_due(self, &job) {
                 rounds += 1;
                 assert!(
-                    rounds < SETTLE_ROUNDS_MAX,
+                    rounds < FOLLOW_UP_ROUNDS_MAX,
                     "job {job} does not come to rest: {:?}",
                     &self.facts[self.facts.len().saturating_sub(4)..]
                 );

@@ -35,9 +35,9 @@ impl Policy for Ebb {
         let mut work = Work::guarantee(view);
         work.keep();
         work.grow();
-        work.settle(Movable::SettledOrNew);
+        work.exchange_all(Movable::SettledOrNew);
         // As the next plan will see it, so that it finds nothing left to do.
-        work.settle(Movable::Settled);
+        work.exchange_all(Movable::Settled);
         Plan { shares: work.shares }
     }
 
@@ -173,7 +173,7 @@ impl<'a> Work<'a> {
     }
 
     /// Exchanges until nothing is worth a move.
-    fn settle(&mut self, movable: Movable) {
+    fn exchange_all(&mut self, movable: Movable) {
         self.movable = movable;
         for _ in 0..EXCHANGES_MAX {
             if !self.exchange() {

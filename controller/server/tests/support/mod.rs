@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait for anything; reached only by a failure.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 pub const CELL: Cell = Cell(0);
 
 pub fn server() -> ServerId {
@@ -149,7 +149,7 @@ pub async fn lend_and_submit(controller: &Controller, log: &Arc<dyn EventLog>, s
     let spec = Box::new(JobSpec::parse(&document).unwrap());
     command(log, "submit", Command::SubmitJob { job: job(), spec, body_digest: Digest::of(b"body") }).await;
     assert!(
-        tokio::time::timeout(PATIENCE, controller.wait_for(move |state| state.fleet(&fleet).is_some())).await.unwrap()
+        tokio::time::timeout(WAIT_MAX, controller.wait_for(move |state| state.fleet(&fleet).is_some())).await.unwrap()
     );
 }
 
@@ -195,7 +195,7 @@ impl Agent {
     }
 
     pub async fn receive(&mut self) -> Result<ControllerMessage, LinkError> {
-        tokio::time::timeout(PATIENCE, self.connection.receive()).await.unwrap()
+        tokio::time::timeout(WAIT_MAX, self.connection.receive()).await.unwrap()
     }
 
     /// Waits until reports up to this number are acknowledged.
@@ -218,7 +218,7 @@ impl Agent {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, wanted).await.unwrap()
+        tokio::time::timeout(WAIT_MAX, wanted).await.unwrap()
     }
 }
 

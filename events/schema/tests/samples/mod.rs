@@ -290,7 +290,7 @@ pub fn batch() -> Batch {
         taken(InputStream::Commands, 0, 1),
     ];
     Batch {
-        epoch: Epoch(40),
+        term: Term(40),
         sequence: Sequence(2),
         part: None,
         taken,
@@ -314,7 +314,7 @@ fn orders() -> Orders {
     let leave_by = Some(TimeMs(9));
     let executor =
         ExecutorOrder { executor: executor(), slot: slot(1), leave_by, job: order(), leave_in_ms: None, trace: None };
-    Orders { epoch: Epoch(40), position: Offset(900), executors: vec![executor] }
+    Orders { term: Term(40), position: Offset(900), executors: vec![executor] }
 }
 
 fn orders_with_time_left() -> Orders {
@@ -333,7 +333,7 @@ fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
         ControllerMessage::ReportsTaken { through: 99 },
-        ControllerMessage::Heartbeat { epoch: Epoch(40) },
+        ControllerMessage::Heartbeat { term: Term(40) },
         ControllerMessage::Alive,
     ]
 }

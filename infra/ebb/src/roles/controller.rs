@@ -105,8 +105,8 @@ pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
 pub fn ended(end: &ControllerEnd) -> Option<String> {
     match end {
         ControllerEnd::Failed(reason) => Some(format!("the controller ended: {reason}")),
-        ControllerEnd::Superseded { by, epoch } => {
-            Some(format!("the controller stood down: `{by}` took over at epoch {epoch}"))
+        ControllerEnd::Superseded { by, term } => {
+            Some(format!("the controller stood down: `{by}` took over with term {term}"))
         }
         ControllerEnd::Shutdown => None,
     }

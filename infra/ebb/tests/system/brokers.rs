@@ -4,7 +4,7 @@
 //! Needs three brokers, which hold 1.2 GB; so these are ignored unless asked for, as `infra/run test` does. How long it takes is
 //! measured by `ebb bench --brokers`.
 
-use crate::support::{LOOK_EVERY, PATIENCE, System, job, model_job, steps, submit, until};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, job, model_job, steps, submit, until};
 use gateway_client::{Body, Client};
 use loadtest_harness::brokers::{Brokers, Loss};
 use reqwest::Method;
@@ -29,7 +29,7 @@ async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
 async fn demand(client: &Client, needed: u32) {
     let begun = Instant::now();
     while let Err(failure) = client.post("/v1/fleets/local/demand", &json!({ "needed": needed })).await {
-        assert!(begun.elapsed() < PATIENCE, "the demand was never accepted: {failure}");
+        assert!(begun.elapsed() < WAIT_MAX, "the demand was never accepted: {failure}");
     }
 }
 
@@ -72,7 +72,7 @@ async fn a_broker_is_lost(loss: Loss) {
             demand(&client, 2).await;
             let begun = Instant::now();
             while executors(&agent).await.len() > 2 {
-                assert!(begun.elapsed() < PATIENCE, "no slots come free with the leader of {stream} {loss:?}");
+                assert!(begun.elapsed() < WAIT_MAX, "no slots come free with the leader of {stream} {loss:?}");
                 tokio::time::sleep(LOOK_EVERY).await;
             }
             freed.set(true);

@@ -1,7 +1,7 @@
 //! A real browser opens a page of another site, and the page tries what such pages try on a service of this machine: it changes nothing and reads nothing.
 //! What each protection refuses is tested with raw requests in `gateway/tests/api/doors.rs`; here the headers are those that a browser really sends.
 
-use crate::support::{PATIENCE, System, model_job, submit, until};
+use crate::support::{System, WAIT_MAX, model_job, submit, until};
 use reqwest::Method;
 use serde_json::Value;
 use std::process::Stdio;
@@ -101,7 +101,7 @@ async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
     let url = format!("http://evil.example:{}/", listener.local_addr().unwrap().port());
     let page = PAGE.replace("EBB", &system.service.ready().url).replace("JOB", &id);
     let _browser = browser(&system.path("browser"), &["--remote-debugging-port=0", &url]);
-    let came = tokio::time::timeout(PATIENCE, site(listener, page)).await.expect("the page posts what came of it");
+    let came = tokio::time::timeout(WAIT_MAX, site(listener, page)).await.expect("the page posts what came of it");
 
     // What a page may send without asking arrives: the browser hides the answer, the service refused it.
     for blind in ["take_all_slots", "suspend_a_job"] {
@@ -130,7 +130,7 @@ async fn a_host_name_that_was_pointed_at_this_machine_shows_nothing() {
     let port = system.service.ready().url.rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
     let url = format!("http://rebound.example:{port}/v1/server");
     let shown = browser(&system.path("browser"), &["--dump-dom", &url]).wait_with_output();
-    let shown = tokio::time::timeout(PATIENCE, shown).await.expect("the browser shows the page").unwrap();
+    let shown = tokio::time::timeout(WAIT_MAX, shown).await.expect("the browser shows the page").unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("unknown-host"), "{shown}");
     assert!(!shown.contains("store_url"), "{shown}");

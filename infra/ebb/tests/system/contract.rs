@@ -45,7 +45,7 @@ async fn the_document_is_legal_and_the_service_keeps_it() {
     tried.args(["-H", "Accept: application/json", "--checks", CHECKS, "--seed", "20", "--max-time", SECONDS]);
     tried.args(["--max-examples", "40", "--no-shrink", "--continue-on-failure", "--request-timeout", "30"]);
     let output = tried.current_dir(system.path(".")).kill_on_drop(true).output();
-    let output = tokio::time::timeout(crate::support::PATIENCE, output).await.expect("it ends").unwrap();
+    let output = tokio::time::timeout(crate::support::WAIT_MAX, output).await.expect("it ends").unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(told.contains("Tested:"), "{told}");

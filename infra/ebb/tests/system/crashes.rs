@@ -2,7 +2,7 @@
 //! still the same model.
 
 use crate::support::{
-    Chance, LOOK_EVERY, PATIENCE, System, finished, job, model_job, plain_digest, steps, submit, until,
+    LOOK_EVERY, Random, System, WAIT_MAX, finished, job, model_job, plain_digest, steps, submit, until,
 };
 use gateway_client::{Body, Client};
 use reqwest::Method;
@@ -29,7 +29,7 @@ async fn nothing_acknowledged_is_lost_and_the_model_is_the_same() {
     let expected = plain_digest(&system.client(), &system.service.ready().store_url, &document).await;
     let trained = submit(&system.client(), &document, "trained").await;
     let acknowledged = Arc::new(Mutex::new(Acknowledged::default()));
-    let mut chance = Chance::new(42);
+    let mut random = Random::new(42);
     let mut checkpoint = 0;
     for crash in 0..CRASHES {
         let client = system.client();
@@ -37,8 +37,8 @@ async fn nothing_acknowledged_is_lost_and_the_model_is_the_same() {
             .map(|n| tokio::spawn(load(client.clone(), format!("{crash}-{n}"), acknowledged.clone())))
             .collect();
         // The moment: after a random amount of training, or of acknowledged commands, whichever comes first.
-        let goal_steps = steps(&job(&client, &trained).await) + chance.below(90);
-        let goal_jobs = acknowledged.lock().unwrap().jobs.len() as u64 + chance.below(60);
+        let goal_steps = steps(&job(&client, &trained).await) + random.below(90);
+        let goal_jobs = acknowledged.lock().unwrap().jobs.len() as u64 + random.below(60);
         until(&client, &trained, "the moment of the crash", |j| {
             j.is_over() || steps(j) > goal_steps || acknowledged.lock().unwrap().jobs.len() as u64 > goal_jobs
         })
@@ -95,7 +95,7 @@ async fn executors_end_with_a_killed_service() {
 async fn until_gone(pid: i32) {
     let begun = std::time::Instant::now();
     while std::path::Path::new(&format!("/proc/{pid}")).exists() {
-        assert!(begun.elapsed() < PATIENCE, "process {pid} outlived its agent");
+        assert!(begun.elapsed() < WAIT_MAX, "process {pid} outlived its agent");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

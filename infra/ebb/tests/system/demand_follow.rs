@@ -1,6 +1,6 @@
 //! `ebb demand follow` with a real Prometheus that scrapes an exporter of ours: the need follows the metrics, and silence lends nothing.
 
-use crate::support::{EBB, LOOK_EVERY, PATIENCE, System, prometheus, until_needed};
+use crate::support::{EBB, LOOK_EVERY, System, WAIT_MAX, prometheus, until_needed};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -68,7 +68,7 @@ async fn explained(system: &System, arguments: &[&str]) -> Value {
         if !explained["need"].is_null() {
             return explained;
         }
-        assert!(begun.elapsed() < PATIENCE, "{explained:#}");
+        assert!(begun.elapsed() < WAIT_MAX, "{explained:#}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

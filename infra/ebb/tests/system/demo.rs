@@ -1,6 +1,6 @@
 //! The demo, as a user runs it: on the embedded log, and on a real Kafka.
 
-use crate::support::{EBB, LOOK_EVERY, PATIENCE, kafka, text};
+use crate::support::{EBB, LOOK_EVERY, WAIT_MAX, kafka, text};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -84,7 +84,7 @@ async fn until_no_process_names(folder: &Path) {
     let running = || std::fs::read_dir("/proc").unwrap().flatten().filter(|p| named(&p.path())).count();
     let begun = Instant::now();
     while running() > 0 {
-        assert!(begun.elapsed() < PATIENCE, "{} processes outlived the demo", running());
+        assert!(begun.elapsed() < WAIT_MAX, "{} processes outlived the demo", running());
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

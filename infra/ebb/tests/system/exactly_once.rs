@@ -4,7 +4,7 @@
 //! predictions hardly move, a delivery adds a known amount to the weights of that feature, so the trained weights say how often
 //! each sample was used.
 
-use crate::support::{Chance, System, finished, job, steps, submit, text, until};
+use crate::support::{Random, System, finished, job, steps, submit, text, until};
 use events_schema::dataset::SampleShape;
 use events_schema::job::JobSpec;
 use loadtest_harness::service::kill_process;
@@ -32,16 +32,16 @@ async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
         "optimizer": {"kind": "sgd", "learning_rate": LEARNING_RATE, "momentum": 0}, "checkpoint": {"every_steps": 40},
     });
     let id = submit(&client, &document, "counted").await;
-    let mut chance = Chance::new(8);
+    let mut random = Random::new(8);
     let mut disturbed = 0;
     for event in 0..EVENTS {
-        let goal = steps(&job(&client, &id).await) + 1 + chance.below(40);
+        let goal = steps(&job(&client, &id).await) + 1 + random.below(40);
         if until(&client, &id, "steps between two events", |j| j.is_over() || steps(j) >= goal).await.is_over() {
             break;
         }
         disturbed += 1;
         if event % 2 == 0 {
-            let needed = chance.below(4);
+            let needed = random.below(4);
             client.post("/v1/fleets/local/demand", &json!({"needed": needed})).await.unwrap();
         } else if let Some(pid) = agent.slots().await.unwrap().iter().find_map(|s| s.pid) {
             // One that ended by itself in between is no failure.

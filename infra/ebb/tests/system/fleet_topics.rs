@@ -1,7 +1,7 @@
 //! Fleets that publish their demand in Kafka topics of their own, with a stock client: by the rules of HTTP, over a crash of the service,
 //! and beside a fleet that floods its topic.
 
-use crate::support::{LOOK_EVERY, PATIENCE, System, kafka, until_needed};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, kafka, until_needed};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -83,7 +83,7 @@ async fn a_topic_of_its_own_is_a_fleets_demand() {
         if let Some(first) = refusals(&system, "local").await.into_iter().next() {
             break first;
         }
-        assert!(begun.elapsed() < PATIENCE, "nobody was told");
+        assert!(begun.elapsed() < WAIT_MAX, "nobody was told");
         tokio::time::sleep(LOOK_EVERY).await;
     };
     assert_eq!((&refused["subject"], &refused["data"]["fleet"]), (&json!("local"), &json!("local")));
@@ -107,7 +107,7 @@ async fn a_topic_of_its_own_is_a_fleets_demand() {
     cluster.publish("local", [json!({"needed": 1, "sequence": 7})]);
     let begun = Instant::now();
     while !refusals(&system, "local").await.iter().any(|e| e["data"]["reason"].as_str().unwrap().contains("sequence")) {
-        assert!(begun.elapsed() < PATIENCE, "the old number was not told: {:?}", refusals(&system, "local").await);
+        assert!(begun.elapsed() < WAIT_MAX, "the old number was not told: {:?}", refusals(&system, "local").await);
         tokio::time::sleep(LOOK_EVERY).await;
     }
     assert_eq!(needs(&system, "local").await, [0, 1, 2, 0]);

@@ -2,7 +2,7 @@
 //! without them all the same, loses no step, and is the same model.
 
 use crate::support::{
-    LOOK_EVERY, PATIENCE, System, agent_alone, finished, job, model_job, plain_digest, steps, submit, until, until_slot,
+    LOOK_EVERY, System, WAIT_MAX, agent_alone, finished, job, model_job, plain_digest, steps, submit, until, until_slot,
 };
 use gateway_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
@@ -52,7 +52,7 @@ async fn leader(client: &Client, job: &str) -> String {
 async fn until_off_its_slot(agent: &AgentClient, name: &str) {
     let begun = Instant::now();
     while executors(agent).await.contains_key(name) {
-        assert!(begun.elapsed() < PATIENCE, "{name} still has its slot");
+        assert!(begun.elapsed() < WAIT_MAX, "{name} still has its slot");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

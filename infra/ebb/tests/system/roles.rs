@@ -1,7 +1,7 @@
 //! Gateways, a controller and an agent in processes of their own, found by a file and the environment: each may be killed and replaced while
 //! a job trains, and the model is what one thread makes of it.
 
-use crate::support::{EBB, PATIENCE, finished, job, kafka, model_job, plain_digest, steps, submit, text, until};
+use crate::support::{EBB, WAIT_MAX, finished, job, kafka, model_job, plain_digest, steps, submit, text, until};
 use gateway_client::Client;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl Cell {
         let mut command = self.command(arguments);
         let mut process = command.args(["--output", "json"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+        let line = tokio::time::timeout(WAIT_MAX, lines.next_line()).await.unwrap().unwrap();
         let line = line.unwrap_or_else(|| panic!("{arguments:?} ended before it was ready"));
         Role { process, ready: serde_json::from_str(&line).unwrap() }
     }
@@ -124,10 +124,10 @@ async fn roles_of_their_own_are_killed_one_by_one_and_the_model_is_the_same() {
 
     // Another one takes the cell over, and this one stands down by itself and says so. Agents know one address, so it is started there again.
     let mut rival = cell.start_rival().await;
-    let ended = tokio::time::timeout(PATIENCE, controller.process.wait()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_MAX, controller.process.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(1), "who lost the cell ends");
     let _controller = cell.start_controller().await;
-    let ended = tokio::time::timeout(PATIENCE, rival.process.wait()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_MAX, rival.process.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(1), "and so does the rival, in its turn");
 
     let digest = finished(&second.client(), &id).await;

@@ -2,7 +2,7 @@
 //!
 //! Seeded random schedules of demand, direct take-backs, kills and suspensions over the three models; one service per model.
 
-use crate::support::{Chance, System, finished, import_text, job, model_job, plain_digest, steps, submit, until};
+use crate::support::{Random, System, finished, import_text, job, model_job, plain_digest, steps, submit, until};
 use ebb::wire::Job;
 use gateway_api::ProblemKind;
 use gateway_client::ClientError;
@@ -50,41 +50,41 @@ async fn whatever_happens(kind: &str) {
 /// Trains once through a schedule; the model's digest and what happened.
 async fn schedule(system: &System, document: &serde_json::Value, seed: u64) -> (String, Vec<String>) {
     let (client, agent) = (system.client(), system.agent());
-    let mut chance = Chance::new(seed);
+    let mut random = Random::new(seed);
     let mut story = Vec::new();
     lend_all(system).await;
     let id = submit(&client, document, &format!("schedule-{seed}")).await;
     for _ in 0..EVENTS {
-        let goal = steps(&job(&client, &id).await) + 1 + chance.below(STEPS_BETWEEN_MAX);
+        let goal = steps(&job(&client, &id).await) + 1 + random.below(STEPS_BETWEEN_MAX);
         let now = until(&client, &id, "steps between two events", |j| j.is_over() || steps(j) >= goal).await;
         if now.is_over() {
             break;
         }
-        story.push(format!("step {}: {}", steps(&now), disturb(system, &agent, &now, &mut chance).await));
+        story.push(format!("step {}: {}", steps(&now), disturb(system, &agent, &now, &mut random).await));
     }
     // Nothing may be left that keeps the job from ending.
     lend_all(system).await;
     (finished(&client, &id).await, story)
 }
 
-async fn disturb(system: &System, agent: &AgentClient, now: &Job, chance: &mut Chance) -> String {
-    match chance.below(8) {
+async fn disturb(system: &System, agent: &AgentClient, now: &Job, random: &mut Random) -> String {
+    match random.below(8) {
         0..=2 => {
-            let needed = chance.below(u64::from(SLOTS));
+            let needed = random.below(u64::from(SLOTS));
             demand(system, needed).await;
             format!("demand {needed}")
         }
         3..=5 => {
             let victims: Vec<i32> = agent.slots().await.unwrap().iter().filter_map(|s| s.pid).collect();
-            let count = 1 + chance.below(2) as usize;
-            let first = chance.below(victims.len().max(1) as u64) as usize;
+            let count = 1 + random.below(2) as usize;
+            let first = random.below(victims.len().max(1) as u64) as usize;
             let killed: Vec<i32> = victims.iter().cycle().skip(first).take(count.min(victims.len())).copied().collect();
             // One that ended by itself in between is no failure.
             killed.iter().for_each(|pid| drop(kill_process(*pid)));
             format!("kill {} of {}", killed.len(), victims.len())
         }
         6 => {
-            let slot = chance.below(u64::from(SLOTS)).to_string();
+            let slot = random.below(u64::from(SLOTS)).to_string();
             agent.take_back(std::slice::from_ref(&slot), None).await.unwrap();
             lend_all(system).await;
             format!("take back {slot}")

@@ -11,7 +11,7 @@ async fn read_by_python(brokers: &str, topic: &str, job: &str) -> Vec<Value> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/system/subscriber.py");
     let mut command = Command::new(python);
     command.args([script, brokers, topic, "dev.ebb.job.finished.v1", job]).kill_on_drop(true);
-    let output = tokio::time::timeout(crate::support::PATIENCE, command.output()).await.expect("it ends").unwrap();
+    let output = tokio::time::timeout(crate::support::WAIT_MAX, command.output()).await.expect("it ends").unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

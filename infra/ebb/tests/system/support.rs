@@ -1,4 +1,4 @@
-//! What the tests share: a service on a directory of its own, the jobs they train, seeded chance, and what a job has to become.
+//! What the tests share: a service on a directory of its own, the jobs they train, seeded randomness, and what a job has to become.
 
 use ebb::wire::Job;
 use events_schema::JobId;
@@ -22,7 +22,7 @@ pub const EBB: &str = env!("CARGO_BIN_EXE_ebb");
 /// Services at the same time: more would only wait for each other on the two cores that CI has.
 static SERVICES: Semaphore = Semaphore::const_new(2);
 /// Longest wait for any one thing.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const WAIT_MAX: Duration = Duration::from_secs(180);
 /// How often something is looked at while waiting for it.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -195,7 +195,7 @@ pub async fn until_slot(system: &System, slot: &str) {
         if slots["slots"].as_array().unwrap().iter().any(|s| s["slot"] == slot && !s["class"].is_null()) {
             return;
         }
-        assert!(begun.elapsed() < crate::support::PATIENCE, "{slot} is unknown: {slots}");
+        assert!(begun.elapsed() < crate::support::WAIT_MAX, "{slot} is unknown: {slots}");
     }
 }
 
@@ -218,7 +218,7 @@ pub async fn until(client: &Client, id: &str, what: &str, wanted: impl Fn(&Job) 
         if wanted(&now) {
             return now;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited for {what}, but the job is {now:?}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited for {what}, but the job is {now:?}");
         assert!(now.phase != "failed", "waited for {what}, but the job failed: {now:?}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -283,16 +283,16 @@ pub fn model_job(kind: &str) -> Value {
 /// Registers the dataset `text`: a few kilobytes of words in a seeded order.
 pub async fn import_text(system: &System) {
     let words = ["ebb ", "flow ", "tide ", "spring ", "neap ", "slack\n"];
-    let mut chance = Chance::new(3);
-    let text: String = (0..4_000).map(|_| words[chance.below(words.len() as u64) as usize]).collect();
+    let mut random = Random::new(3);
+    let text: String = (0..4_000).map(|_| words[random.below(words.len() as u64) as usize]).collect();
     std::fs::write(system.path("text.txt"), text).unwrap();
     system.ebb_json(&["dataset", "import", "text", "text.txt", "--format", "text", "--length", "17"]).await;
 }
 
-/// Seeded chance (SplitMix64): the same on every machine, and no dependency.
-pub struct Chance(u64);
+/// Seeded randomness (SplitMix64): the same on every machine, and no dependency.
+pub struct Random(u64);
 
-impl Chance {
+impl Random {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -354,7 +354,7 @@ pub async fn until_needed(client: &Client, fleet: &str, needed: u32) {
         if now.needed == Some(needed) {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited until {fleet} needs {needed} slots: {now:?}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited until {fleet} needs {needed} slots: {now:?}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

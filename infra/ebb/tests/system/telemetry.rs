@@ -1,7 +1,7 @@
 //! What a service lets others see, asked by those who would: a receiver of OTLP gets the trace of a submit and of a reclaim, across real
 //! processes and whole; a Prometheus reads every process, and finds whatever the dashboards and alerts ask for.
 
-use crate::support::{LOOK_EVERY, PATIENCE, System, agent_with, model_job, prometheus, text, until, until_slot};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, agent_with, model_job, prometheus, text, until, until_slot};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -36,7 +36,7 @@ async fn answer<T>(url: &str, wanted: impl Fn(Value) -> Option<T>) -> T {
         if let Some(found) = said.clone().and_then(&wanted) {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "{url} does not answer as wanted: {}", shown(&said));
+        assert!(begun.elapsed() < WAIT_MAX, "{url} does not answer as wanted: {}", shown(&said));
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

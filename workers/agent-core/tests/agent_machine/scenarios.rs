@@ -1,7 +1,7 @@
 //! What the agent does about one thing after the other.
 
 use crate::support::{LEASE_MS, Play, killed, leaving, order, reports, started, told};
-use events_schema::Epoch;
+use events_schema::Term;
 use events_schema::control::ToExecutor;
 use events_schema::orders::ControllerMessage;
 use events_schema::report::{ExitCause, Report};
@@ -101,12 +101,12 @@ fn a_deadline_that_is_withdrawn_kills_nobody() {
 #[test]
 fn orders_of_a_replaced_controller_and_older_ones_do_nothing() {
     let mut play = Play::joined(2);
-    play.epoch = 9;
+    play.term = 9;
     play.orders(&[order("job-a/e0", "local/0")]);
-    play.epoch = 8;
+    play.term = 8;
     let outs = play.orders(&[]);
-    assert_eq!(outs, [Out::Note(Note::Replaced { epoch: Epoch(8), newest: Epoch(9) })]);
-    (play.epoch, play.position) = (9, play.position - 3);
+    assert_eq!(outs, [Out::Note(Note::Replaced { term: Term(8), newest: Term(9) })]);
+    (play.term, play.position) = (9, play.position - 3);
     assert_eq!(play.orders(&[]), []);
     assert_eq!(play.states(), [SlotState::Running, SlotState::Free]);
 }
@@ -277,7 +277,7 @@ fn without_any_controller_slots_go_back_at_the_end_of_the_lease() {
     let wanted = order("job-a/e0", "local/0");
     play.orders(std::slice::from_ref(&wanted));
     play.now += LEASE_MS - 1;
-    play.link(LinkWord::Said(ControllerMessage::Heartbeat { epoch: Epoch(1) }));
+    play.link(LinkWord::Said(ControllerMessage::Heartbeat { term: Term(1) }));
     assert_eq!(told(&play.passes(LEASE_MS - 1)), []);
     assert!(matches!(told(&play.passes(1)).as_slice(), [ToExecutor::Leave { .. }]));
     play.exits(&wanted);

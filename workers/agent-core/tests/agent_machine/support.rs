@@ -3,7 +3,7 @@
 use events_schema::control::ToExecutor;
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::Report;
-use events_schema::{Digest, Epoch, Offset, ServerId, TimeMs};
+use events_schema::{Digest, Offset, ServerId, Term, TimeMs};
 use std::collections::BTreeSet;
 use workers_agent_core::{Agent, Config, ExecutorWord, In, LinkWord, Moment, Out, ProcessEnd, SlotState};
 
@@ -33,7 +33,7 @@ pub fn leaving(mut order: ExecutorOrder, by: u64, in_ms: u64) -> ExecutorOrder {
 pub struct Play {
     pub agent: Agent,
     pub now: u64,
-    pub epoch: u64,
+    pub term: u64,
     pub position: u64,
     link: u64,
 }
@@ -46,7 +46,7 @@ impl Play {
     pub fn restarted(slots: u16, taken_back: &BTreeSet<u16>) -> Self {
         let now = 1_000;
         let agent = Agent::new(moment(now), config(slots), 7, taken_back);
-        Self { agent, now, epoch: 1, position: 1, link: 0 }
+        Self { agent, now, term: 1, position: 1, link: 0 }
     }
 
     /// An agent whose link is open and whose first report was taken.
@@ -82,7 +82,7 @@ impl Play {
     /// Time passes and the clock rings, once. The link stays, but nobody on it renews a lease.
     pub fn passes(&mut self, ms: u64) -> Vec<Out> {
         self.now += ms;
-        let mut outs = self.link(LinkWord::Said(ControllerMessage::Heartbeat { epoch: Epoch(0) }));
+        let mut outs = self.link(LinkWord::Said(ControllerMessage::Heartbeat { term: Term(0) }));
         outs.extend(self.happens(In::Wake));
         outs
     }
@@ -104,8 +104,8 @@ impl Play {
 
     pub fn orders(&mut self, executors: &[ExecutorOrder]) -> Vec<Out> {
         self.position += 1;
-        let (epoch, position) = (Epoch(self.epoch), Offset(self.position));
-        self.link(LinkWord::Said(ControllerMessage::Orders(Orders { epoch, position, executors: executors.to_vec() })))
+        let (term, position) = (Term(self.term), Offset(self.position));
+        self.link(LinkWord::Said(ControllerMessage::Orders(Orders { term, position, executors: executors.to_vec() })))
     }
 
     pub fn executor(&mut self, order: &ExecutorOrder, word: ExecutorWord) -> Vec<Out> {

@@ -5,7 +5,7 @@ use crate::support::{config, moment, order};
 use events_schema::control::{FromExecutor, ToExecutor};
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::Report;
-use events_schema::{Epoch, ExecutorId, Offset, TimeMs};
+use events_schema::{ExecutorId, Offset, Term, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use workers_agent_core::{
     Agent, Answer, Config, ExecutorWord, In, KillCause, LOOK_INTERVAL_MS, LinkEnd, LinkWord, Out, ProcessEnd,
@@ -97,7 +97,7 @@ pub struct World {
     last_sent: u64,
     inbox: VecDeque<(u64, u64, Report)>,
     // the controller
-    epoch: u64,
+    term: u64,
     position: u64,
     incarnation: u64,
     through: u64,
@@ -133,7 +133,7 @@ impl World {
             cut: false,
             last_sent: 0,
             inbox: VecDeque::new(),
-            epoch: 1,
+            term: 1,
             position: 0,
             incarnation: 0,
             through: 0,
@@ -184,7 +184,7 @@ impl World {
                 self.order();
             }
             Act::Acknowledge => self.acknowledge(),
-            Act::Claim => self.epoch += 1,
+            Act::Claim => self.term += 1,
             Act::Zombie => self.zombie(),
             Act::GiveUp => self.down(LinkEnd::GivenUp),
             Act::Offer(slot) => {
@@ -268,8 +268,8 @@ impl World {
         for (slot, executor) in healthy {
             self.happens(In::Executor { slot, executor, word: ExecutorWord::Heard });
         }
-        let epoch = Epoch(self.epoch);
-        self.say_to_agent(ControllerMessage::Heartbeat { epoch });
+        let term = Term(self.term);
+        self.say_to_agent(ControllerMessage::Heartbeat { term });
     }
 
     /// Lets something happen, and then what follows from what was done about it, one after the other.
@@ -528,8 +528,8 @@ impl World {
             return;
         }
         self.position += 1;
-        let (epoch, position) = (Epoch(self.epoch), Offset(self.position));
-        let mut orders = Orders { epoch, position, executors: self.orders() };
+        let (term, position) = (Term(self.term), Offset(self.position));
+        let mut orders = Orders { term, position, executors: self.orders() };
         orders.count_down(TimeMs(self.now));
         let counts = self.incarnation == self.agent.incarnation() && self.told_through >= 1;
         if counts {
@@ -545,18 +545,18 @@ impl World {
 
     /// A controller that was replaced wants everything gone, and other things started.
     fn zombie(&mut self) {
-        let Some(link) = self.link.filter(|_| self.epoch > 1 && self.told_through > 0) else { return };
+        let Some(link) = self.link.filter(|_| self.term > 1 && self.told_through > 0) else { return };
         // The newest was heard on this link.
-        self.say_to_agent(ControllerMessage::Heartbeat { epoch: Epoch(self.epoch) });
+        self.say_to_agent(ControllerMessage::Heartbeat { term: Term(self.term) });
         let orders = Orders {
-            epoch: Epoch(self.epoch - 1),
+            term: Term(self.term - 1),
             position: Offset(u64::MAX),
             executors: (0..SLOTS).map(|slot| order("job-zombie/e0", &format!("local/{slot}"))).collect(),
         };
         let word = LinkWord::Said(ControllerMessage::Orders(orders));
         for out in self.agent.handle(moment(self.now), In::Link { link, word }) {
             let is_harmless = matches!(out, Out::Note(_) | Out::WakeAt { .. } | Out::Send { .. } | Out::Kill { .. });
-            assert!(is_harmless, "orders of a lower epoch have no effect: {out:?}");
+            assert!(is_harmless, "orders of a lower term have no effect: {out:?}");
             self.does(out);
         }
     }

@@ -6,7 +6,7 @@ use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, ToExecutor};
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::{Metrics, Report};
-use events_schema::{Digest, Epoch, Generation, Offset, ServerId, Step};
+use events_schema::{Digest, Generation, Offset, ServerId, Step, Term};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ mod fixtures;
 pub(crate) use fixtures::order;
 
 /// Longest wait for anything; reached only by a failure.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 const BEHAVIOUR: &str = "EBB_TEST_EXECUTOR";
 
@@ -150,9 +150,9 @@ impl Controller {
 
     /// The next stream, its Hello read.
     pub async fn session(&mut self) -> Session {
-        let connection = tokio::time::timeout(PATIENCE, self.accepted.recv()).await.unwrap().unwrap();
+        let connection = tokio::time::timeout(WAIT_MAX, self.accepted.recv()).await.unwrap().unwrap();
         let (receiver, sender) = connection.split();
-        let mut session = Session { receiver, sender, incarnation: 0, epoch: Epoch(1), position: Offset(1), taken: 0 };
+        let mut session = Session { receiver, sender, incarnation: 0, term: Term(1), position: Offset(1), taken: 0 };
         let Some(AgentMessage::Hello { server: named, incarnation }) = session.receive().await else {
             panic!("no hello")
         };
@@ -181,14 +181,14 @@ pub struct Session {
     receiver: AgentReceiver,
     pub sender: AgentSender,
     pub incarnation: u64,
-    pub epoch: Epoch,
+    pub term: Term,
     pub position: Offset,
     taken: u64,
 }
 
 impl Session {
     pub async fn receive(&mut self) -> Option<AgentMessage> {
-        tokio::time::timeout(PATIENCE, self.receiver.receive()).await.unwrap().ok().flatten()
+        tokio::time::timeout(WAIT_MAX, self.receiver.receive()).await.unwrap().ok().flatten()
     }
 
     /// The next report, not acknowledged; heartbeats are passed over.
@@ -197,7 +197,7 @@ impl Session {
             match self.receive().await {
                 Some(AgentMessage::Report { number, report, .. }) => return (number, report),
                 Some(AgentMessage::Heartbeat | AgentMessage::Telemetry(_)) => {
-                    let heartbeat = ControllerMessage::Heartbeat { epoch: self.epoch };
+                    let heartbeat = ControllerMessage::Heartbeat { term: self.term };
                     self.sender.send(heartbeat).await.unwrap();
                 }
                 other => panic!("a report was expected: {other:?}"),
@@ -220,7 +220,7 @@ impl Session {
 
     pub async fn order(&mut self, executors: &[ExecutorOrder]) {
         self.position = self.position.next();
-        let orders = Orders { epoch: self.epoch, position: self.position, executors: executors.to_vec() };
+        let orders = Orders { term: self.term, position: self.position, executors: executors.to_vec() };
         self.sender.send(ControllerMessage::Orders(orders)).await.unwrap();
     }
 
@@ -275,7 +275,7 @@ pub async fn http_as(
     let mut stream = tokio::net::TcpStream::connect(agent.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_MAX, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
     let body = answer.split_once("\r\n\r\n").unwrap().1;
     (status, serde_json::from_str(body).unwrap_or(serde_json::Value::Null))

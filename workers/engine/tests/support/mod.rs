@@ -4,7 +4,7 @@ use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
 use events_schema::{Rank, Step};
 use serde_json::{Value, json};
-use workers_engine::{Chance, Engine, Update, build};
+use workers_engine::{Engine, RandomKey, Update, build};
 
 /// A model, its dataset's shape, and samples of it.
 pub struct Case {
@@ -27,9 +27,10 @@ impl Case {
         let mut gradient = vec![f32::NAN; update.parameter_count()];
         let mut losses = Vec::new();
         for step in (0..steps).map(Step) {
-            let chance = Chance { seed: self.spec.seed, rank: Rank(0), step };
-            let sums =
-                engine.gradient(&replica[..update.parameter_count()], &self.samples, chance, &mut gradient).unwrap();
+            let random_key = RandomKey { seed: self.spec.seed, rank: Rank(0), step };
+            let sums = engine
+                .gradient(&replica[..update.parameter_count()], &self.samples, random_key, &mut gradient)
+                .unwrap();
             gradient.iter_mut().for_each(|value| *value /= sums.weight as f32);
             update.apply(&mut replica, &gradient, step);
             losses.push(sums.loss / sums.weight);

@@ -24,7 +24,7 @@ use storage::keys::CheckpointName;
 use workers_executor::control::{read_frame, write_frame};
 
 /// Nothing in these tests takes this long; a test that waits longer has hung.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 pub enum Heard {
     Said(FromExecutor),
@@ -259,7 +259,7 @@ impl Driver {
     /// Listens until `done`, and fails the test if that takes too long.
     pub fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         // Words of life go on while a job hangs, so the time is that of the whole wait.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_MAX;
         while !done(self) {
             let heard = self.events.recv_timeout(until.saturating_duration_since(Instant::now()));
             let (number, heard) =

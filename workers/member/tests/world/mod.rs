@@ -10,11 +10,11 @@ use events_schema::fact::{Entry, Member as Seated, Proposal};
 use events_schema::report::Report;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
-use numbers::{Chance, Element, PARAMETERS, REPLICA, Reference, add, gradient, initial, update};
+use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient, initial, update};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use workers_member::{
-    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, LinkId, Member, Need, Out, Saved, Task, Term, Unit,
+    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, LinkId, Member, Need, Out, Saved, SumOp, Task, Unit,
     Written,
 };
 use workers_session::{Membership, Peer, RankMetrics, ShardWritten, Tag};
@@ -59,7 +59,7 @@ impl Shell {
 }
 
 pub struct World {
-    pub chance: Chance,
+    pub random: Random,
     pub now: Duration,
     pub workers: u16,
     pub steps_total: u64,
@@ -84,7 +84,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, workers: u16, steps_total: u64) -> Self {
         Self {
-            chance: Chance(seed | 1),
+            random: Random(seed | 1),
             now: Duration::ZERO,
             workers,
             steps_total,
@@ -160,7 +160,7 @@ impl World {
             _ => Vec::new(),
         };
         let leaders = if here.is_empty() { peers } else { &here };
-        let leader = id(leaders[self.chance.below(leaders.len())]);
+        let leader = id(leaders[self.random.below(leaders.len())]);
         let proposal =
             Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) };
         for peer in peers.iter().chain(also_to).copied().collect::<BTreeSet<_>>() {
@@ -192,7 +192,7 @@ impl World {
         let Some(number) = self.links.remove(&ends) else { return };
         for (from, to) in [(one, other), (other, one)] {
             if kept < usize::MAX {
-                let kept = self.chance.below(kept + 1);
+                let kept = self.random.below(kept + 1);
                 self.wires.entry((from, to, number)).or_default().truncate(kept);
             }
         }
@@ -243,7 +243,7 @@ impl World {
         if choices.is_empty() {
             return false;
         }
-        match choices[self.chance.below(choices.len())] {
+        match choices[self.random.below(choices.len())] {
             Choice::Inbox(peer) => {
                 let input = self.shells.get_mut(&peer).unwrap().inbox.pop_front().unwrap();
                 self.feed(peer, input);
@@ -319,15 +319,15 @@ impl World {
                 }
             }
             Out::Say(to, envelope) => self.post(me, to, Packet::Say(envelope)),
-            Out::Send(parcel) => {
-                let (kind, source) = match parcel.of {
+            Out::Send(transfer) => {
+                let (kind, source) = match transfer.of {
                     Need::Replica => (Kind::Replica, shell.replica.clone()),
                     Need::Gradient => (Kind::Gradient, shell.gradient.clone().unwrap()),
                 };
-                assert_eq!(shell.step, Some(parcel.step), "only what is of the entered step is sent");
-                let offset = parcel.range.start as u64;
-                let bulk = Bulk { kind, tag: parcel.tag, step: parcel.step, offset, elements: 0 };
-                self.post_bulk(me, parcel.to, bulk, &source[parcel.range]);
+                assert_eq!(shell.step, Some(transfer.step), "only what is of the entered step is sent");
+                let offset = transfer.range.start as u64;
+                let bulk = Bulk { kind, tag: transfer.tag, step: transfer.step, offset, elements: 0 };
+                self.post_bulk(me, transfer.to, bulk, &source[transfer.range]);
             }
             Out::Reduce(tag, step, action) => self.reduce(me, tag, step, action),
             Out::Begin { .. } => {
@@ -402,13 +402,13 @@ impl World {
                 let elements = shell.sums[&node][range.clone()].to_vec();
                 self.post_bulk(me, to, bulk(Kind::Partial(node), range.start), &elements);
             }
-            Action::Sum { range, terms, to } => {
+            Action::Sum { range, operations, to } => {
                 let mut stack: Vec<Vec<Element>> = Vec::new();
-                for term in terms {
-                    match term {
-                        Term::Own(node) => stack.push(shell.sums[&node][range.clone()].to_vec()),
-                        Term::Foreign(_, payload) => stack.push(payload),
-                        Term::Add => {
+                for operation in operations {
+                    match operation {
+                        SumOp::Own(node) => stack.push(shell.sums[&node][range.clone()].to_vec()),
+                        SumOp::Foreign(_, payload) => stack.push(payload),
+                        SumOp::Add => {
                             let (right, left) = (stack.pop().unwrap(), stack.pop().unwrap());
                             stack.push(add(&left, &right));
                         }
@@ -473,7 +473,7 @@ impl World {
     }
 
     fn write(&mut self, me: Peer, task: Task, needed: bool) {
-        let fails = needed && self.store_fails > 0 && self.chance.one_in(self.store_fails);
+        let fails = needed && self.store_fails > 0 && self.random.one_in(self.store_fails);
         let shell = self.shells.get_mut(&me).unwrap();
         let digest = Digest::of(&shell.step.unwrap_or(Step(0)).0.to_le_bytes());
         let input = match task {
@@ -519,7 +519,7 @@ impl World {
     }
 
     /// Runs until nothing happens any more without time going on, `turns` at most. Gives whether that was reached.
-    pub fn settle(&mut self, turns: usize) -> bool {
+    pub fn run_to_rest(&mut self, turns: usize) -> bool {
         (0..turns).any(|_| !self.turn())
     }
 
@@ -541,7 +541,7 @@ impl World {
     }
 
     pub fn run_some(&mut self) {
-        let turns = self.chance.below(400);
+        let turns = self.random.below(400);
         (0..turns).all(|_| self.turn());
     }
 }

@@ -9,10 +9,10 @@ pub const REPLICA: usize = 50;
 
 pub type Element = u64;
 
-/// A small seeded generator; the test's only source of chance.
-pub struct Chance(pub u64);
+/// A small seeded generator; the test's only source of randomness.
+pub struct Random(pub u64);
 
-impl Chance {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

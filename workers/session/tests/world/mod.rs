@@ -7,10 +7,10 @@ use events_schema::{Digest, ExecutorId, Generation, JobId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use workers_session::{Config, Envelope, Input, Membership, Need, NodeSums, Output, Peer, Session, ShardWritten, Tag};
 
-/// A small seeded generator; the test's only source of chance.
-pub struct Chance(pub u64);
+/// A small seeded generator; the test's only source of randomness.
+pub struct Random(pub u64);
 
-impl Chance {
+impl Random {
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -54,7 +54,7 @@ pub struct Shell {
 }
 
 pub struct World {
-    pub chance: Chance,
+    pub random: Random,
     pub workers: u16,
     pub steps_total: u64,
     pub shells: BTreeMap<Peer, Shell>,
@@ -73,7 +73,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, workers: u16, steps_total: u64) -> Self {
         Self {
-            chance: Chance(seed | 1),
+            random: Random(seed | 1),
             workers,
             steps_total,
             shells: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl World {
         let leaders: Vec<Peer> =
             peers.iter().copied().filter(|&p| in_force.as_ref().is_none_or(|m| m.has(p))).collect();
         let leaders = if leaders.is_empty() { peers } else { &leaders };
-        let leader = id(leaders[self.chance.below(leaders.len())]);
+        let leader = id(leaders[self.random.below(leaders.len())]);
         Proposal { generation: Generation(self.generation), entry, members, leader, deadline: TimeMs(0) }
     }
 
@@ -167,7 +167,7 @@ impl World {
             return;
         }
         for (from, to) in [(one, other), (other, one)] {
-            let kept = self.chance.below(4);
+            let kept = self.random.below(4);
             self.wires.entry((from, to)).or_default().truncate(kept);
             self.shells.get_mut(&to).unwrap().pending.push(Input::Lost(from));
         }
@@ -346,7 +346,7 @@ impl World {
         }
         self.wires.iter().filter(|(_, wire)| !wire.is_empty()).for_each(|(&(from, to), _)| choices.push((2, from, to)));
         self.dials.iter().for_each(|&(from, to)| choices.push((3, from, to)));
-        let Some(&(kind, from, to)) = choices.get(self.chance.below(choices.len())) else { return false };
+        let Some(&(kind, from, to)) = choices.get(self.random.below(choices.len())) else { return false };
         match kind {
             0 => self.finish_pending(from),
             1 => {
@@ -364,7 +364,7 @@ impl World {
 
     pub fn finish_pending(&mut self, me: Peer) {
         let index = self.shells.get(&me).map_or(0, |s| s.pending.len());
-        let index = self.chance.below(index);
+        let index = self.random.below(index);
         let Some(shell) = self.shells.get_mut(&me) else { return };
         if let Input::Lost(peer) = shell.pending[index]
             && self.wires.get(&(peer, me)).is_some_and(|w| !w.is_empty())
@@ -427,7 +427,7 @@ impl World {
     }
 
     pub fn disturb(&mut self) {
-        let kind = self.chance.below(6);
+        let kind = self.random.below(6);
         self.change(kind);
         self.run_some();
     }
@@ -437,7 +437,7 @@ impl World {
         let current = self.in_force();
         match (kind, current) {
             (0, Some(current)) if alive.len() > 1 => {
-                let victim = alive[self.chance.below(alive.len())];
+                let victim = alive[self.random.below(alive.len())];
                 let holders = alive.iter().filter(|p| self.shells[p].replica.is_some()).count();
                 if self.shells[&victim].replica.is_none() || holders > 1 {
                     self.remove(victim);
@@ -447,11 +447,11 @@ impl World {
             }
             (1 | 2, Some(current)) => {
                 let mut peers: Vec<Peer> = current.peers().filter(|p| self.shells.contains_key(p)).collect();
-                while peers.len() > 1 && self.chance.one_in(2) {
-                    let index = self.chance.below(peers.len());
+                while peers.len() > 1 && self.random.one_in(2) {
+                    let index = self.random.below(peers.len());
                     peers.remove(index);
                 }
-                while peers.len() < usize::from(self.workers) && self.chance.one_in(2) {
+                while peers.len() < usize::from(self.workers) && self.random.one_in(2) {
                     peers.push(self.spawn());
                 }
                 peers.sort_unstable();
@@ -462,7 +462,7 @@ impl World {
                 }
             }
             (3, Some(current)) if current.seats.len() > 1 => {
-                let leaver = current.seats[self.chance.below(current.seats.len())].peer;
+                let leaver = current.seats[self.random.below(current.seats.len())].peer;
                 // A newcomer that goes before it knows that it is in is a loss like any other.
                 if let Some(shell) = self.shells.get_mut(&leaver).filter(|s| s.session.membership().is_some()) {
                     shell.orders.push_back(Input::Leave);
@@ -470,8 +470,8 @@ impl World {
             }
             // As the controller answers to a member that misses another: the same members once more.
             (4, Some(current)) if alive.len() > 1 => {
-                let one = alive[self.chance.below(alive.len())];
-                let other = alive[self.chance.below(alive.len())];
+                let one = alive[self.random.below(alive.len())];
+                let other = alive[self.random.below(alive.len())];
                 if one != other {
                     self.cut(one, other);
                     self.run_some();
@@ -483,7 +483,7 @@ impl World {
     }
 
     pub fn run_some(&mut self) {
-        let turns = self.chance.below(120);
+        let turns = self.random.below(120);
         self.run(turns);
     }
 

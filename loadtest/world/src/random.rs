@@ -1,10 +1,10 @@
-//! The one source of chance of a run: a seed gives a sequence, the same on every machine.
+//! The one source of randomness of a run: a seed gives a sequence, the same on every machine.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub struct Chance(u64);
+pub struct Random(u64);
 
-impl Chance {
+impl Random {
     /// The sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {

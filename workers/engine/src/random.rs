@@ -4,7 +4,7 @@
 //! ran beside it; a key made of (purpose, seed, rank, step, layer) cannot. Library generators must not be used in this crate.
 //! Transcendental functions come from the `libm` crate, so that initial values have the same bits on every host.
 
-use crate::engine::Chance;
+use crate::engine::RandomKey;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -40,9 +40,9 @@ pub(crate) fn fill_normal(seed: u64, name: &str, deviation: f64, values: &mut [f
 
 /// A dropout mask of `len` factors: 0 with probability `probability`, otherwise `1 / (1 - probability)` (inverted dropout,
 /// Srivastava et al. 2014), keyed by (seed, rank, step, layer).
-pub(crate) fn dropout_mask(chance: Chance, layer: u32, probability: f64, len: usize) -> Vec<f32> {
-    let key = [&chance.rank.0.to_le_bytes()[..], &chance.step.0.to_le_bytes(), &layer.to_le_bytes()];
-    let mut generator = generator("dropout", chance.seed, &key);
+pub(crate) fn dropout_mask(random_key: RandomKey, layer: u32, probability: f64, len: usize) -> Vec<f32> {
+    let key = [&random_key.rank.0.to_le_bytes()[..], &random_key.step.0.to_le_bytes(), &layer.to_le_bytes()];
+    let mut generator = generator("dropout", random_key.seed, &key);
     // A 32-bit draw below this drops; the probability is met to 2^-32.
     let dropped_below = (probability * f64::from(u32::MAX)) as u32;
     let kept = (1.0 / (1.0 - probability)) as f32;
@@ -72,14 +72,14 @@ mod tests {
 
     #[test]
     fn masks_depend_on_every_part_of_their_key_and_keep_the_expectation() {
-        let base = Chance { seed: 1, rank: Rank(2), step: Step(3) };
-        let mask = |chance, layer| dropout_mask(chance, layer, 0.25, 4_096);
+        let base = RandomKey { seed: 1, rank: Rank(2), step: Step(3) };
+        let mask = |random_key, layer| dropout_mask(random_key, layer, 0.25, 4_096);
         let first = mask(base, 0);
         assert_eq!(first, mask(base, 0));
         let others = [
-            mask(Chance { seed: 2, ..base }, 0),
-            mask(Chance { rank: Rank(3), ..base }, 0),
-            mask(Chance { step: Step(4), ..base }, 0),
+            mask(RandomKey { seed: 2, ..base }, 0),
+            mask(RandomKey { rank: Rank(3), ..base }, 0),
+            mask(RandomKey { step: Step(4), ..base }, 0),
             mask(base, 1),
         ];
         assert!(others.iter().all(|other| *other != first));
