@@ -38,7 +38,7 @@ pub struct App {
     pub telemetry: TelemetrySource,
     /// What is known.
     pub model: Arc<ReadModel>,
-    /// Bounds.
+    /// What bodies, waits and lists are bounded by.
     pub limits: Limits,
     /// Cancelled when the gateway is about to stop: it answers, but asks for no more requests.
     pub leaving: CancellationToken,

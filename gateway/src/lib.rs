@@ -88,13 +88,13 @@ pub struct GatewayConfig {
 
 /// Why a gateway does not start. All of them need a person.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: choose another address, or stop what holds it")]
     Listen {
         /// As configured.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

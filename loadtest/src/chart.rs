@@ -57,7 +57,7 @@ pub enum Axis {
 pub enum Layer {
     /// Rectangles of one colour.
     Bars {
-        /// Theirs.
+        /// Colour of their lines.
         colour: &'static str,
         /// From when to when, from which value to which.
         bars: Vec<[f64; 4]>,

@@ -26,22 +26,18 @@ const CANCEL_WAIT: Duration = Duration::from_secs(30);
 
 /// What is asked of a service.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Request {
     /// `PUT /v1/fleets/{fleet}`
     Declare {
-        /// Which.
         fleet: String,
         /// As in the scenario.
         body: Value,
     },
     /// `GET /v1/fleets/{fleet}`
-    Fleet {
-        /// Which.
-        fleet: String,
-    },
+    Fleet { fleet: String },
     /// `POST /v1/fleets/{fleet}/demand`
     Signal {
-        /// Whose.
         fleet: String,
         /// Its number.
         sequence: u64,
@@ -56,10 +52,7 @@ pub enum Request {
     /// `GET /v1/jobs` of those that run; the answer is the list.
     Running,
     /// `DELETE /v1/jobs/{id}`
-    Cancel {
-        /// Which.
-        job: String,
-    },
+    Cancel { job: String },
 }
 
 /// Why a request has no answer that counts.
@@ -81,10 +74,10 @@ pub enum CallError {
 
 /// What happened at the service.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Happened {
     /// An event, and when by the service's clock, in milliseconds since 1970.
     Event {
-        /// When.
         at_ms: u64,
         /// The CloudEvent.
         event: Value,

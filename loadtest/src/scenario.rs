@@ -82,7 +82,7 @@ pub struct JobMix {
     pub name: String,
     /// What is submitted.
     pub spec: Spec,
-    /// When.
+    /// When its jobs are submitted.
     pub arrivals: Arrivals,
     /// How many at most.
     pub most: u32,

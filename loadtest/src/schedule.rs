@@ -17,7 +17,7 @@ const ACTIONS_MAX: usize = 200_000;
 pub struct Action {
     /// From the beginning of the run.
     pub at: Duration,
-    /// What.
+    /// The request that is made then.
     pub what: What,
 }
 

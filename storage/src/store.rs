@@ -19,6 +19,7 @@ use url::Url;
 
 /// Why an address gives no store. All of them: stop and show it, the address or the environment has to change.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum OpenStoreError {
     /// Not a URL, or of no kind we know.
     #[error(
@@ -37,7 +38,6 @@ pub enum OpenStoreError {
         address: String,
         /// The folder.
         folder: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

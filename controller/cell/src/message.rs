@@ -40,6 +40,7 @@ pub struct LinkId(pub u64);
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum In {
     /// The first input, once: begin.
     Start {
@@ -57,7 +58,6 @@ pub enum In {
     ReadFailed {
         /// Of the request.
         ticket: Ticket,
-        /// Why.
         failure: ReadFailure,
     },
     /// Answer to [`Out::AskEnd`].
@@ -71,7 +71,6 @@ pub enum In {
     EndFailed {
         /// Of the request.
         ticket: Ticket,
-        /// Why.
         failure: ReadFailure,
     },
     /// Answer to [`Out::Append`]: the record is durable.
@@ -92,21 +91,16 @@ pub enum In {
     LinkOpened {
         /// The stream's number.
         link: LinkId,
-        /// Whose.
         server: ServerId,
     },
     /// An agent said something on its stream.
     Said {
         /// Which stream.
         link: LinkId,
-        /// What.
         message: AgentMessage,
     },
     /// A stream is over: closed by the agent, broken, or its agent takes no messages.
-    LinkClosed {
-        /// Which.
-        link: LinkId,
-    },
+    LinkClosed { link: LinkId },
     /// Answer to [`Out::Delete`]: the objects are gone.
     Deleted {
         /// Of the request.
@@ -161,6 +155,7 @@ pub enum Attempt {
 
 /// Something to do, in the order given.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Out {
     /// Append this record. Several may be on their way at once, of `events` at most one. Never given up: it ends in an answer.
     Append {
@@ -168,7 +163,6 @@ pub enum Out {
         ticket: Ticket,
         /// To which stream of the cell.
         stream: Stream,
-        /// What.
         record: Vec<u8>,
         /// Whether it is new; for whoever measures.
         attempt: Attempt,
@@ -208,12 +202,10 @@ pub enum Out {
     Tell {
         /// On which stream.
         link: LinkId,
-        /// What.
         message: ControllerMessage,
     },
     /// End an agent's stream. It is not mentioned again, and no input about it is expected.
     EndLink {
-        /// Which.
         link: LinkId,
         /// What to tell the agent; `None` if nobody is there to be told.
         cause: Option<LinkEnd>,

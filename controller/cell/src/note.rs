@@ -10,6 +10,7 @@ use std::fmt;
 
 /// One line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Note {
     /// The cell was taken over.
     TookOver {
@@ -28,10 +29,7 @@ pub enum Note {
         reason: String,
     },
     /// What the log holds is not known any more: it is read anew.
-    Recovering {
-        /// Why.
-        reason: String,
-    },
+    Recovering { reason: String },
     /// The log does not answer, or does again.
     Log {
         /// Whether it does.
@@ -46,18 +44,12 @@ pub enum Note {
     },
     /// A stream cannot be read now; it is tried until it can.
     ReadWaits {
-        /// Which.
         stream: Stream,
         /// What the log says.
         reason: String,
     },
     /// A record of `events` has no effect.
-    Skipped {
-        /// Which.
-        offset: Offset,
-        /// Why.
-        cause: SkipCause,
-    },
+    Skipped { offset: Offset, cause: SkipCause },
     /// A record of `events` that cannot be read is passed over, as an operator said.
     PassedOver(PassOver),
     /// A batch does not fit the log.
@@ -71,9 +63,7 @@ pub enum Note {
     InputRefused {
         /// Its stream.
         stream: InputStream,
-        /// Which.
         offset: Offset,
-        /// Why.
         reason: String,
     },
     /// The policy panicked instead of planning; it is asked again after a pause.
@@ -84,10 +74,7 @@ pub enum Note {
         reason: String,
     },
     /// Deciding about the time failed.
-    TickFailed {
-        /// Why.
-        reason: String,
-    },
+    TickFailed { reason: String },
     /// An agent's stream says hello.
     AgentThere {
         /// Which server's.
@@ -150,7 +137,7 @@ pub enum Note {
 /// How urgent a note is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Ordinary.
+    /// Something went as it should.
     Info,
     /// Something is not as it should be and is dealt with.
     Warning,

@@ -10,7 +10,7 @@ use storage_keys::CheckpointName;
 pub struct RetiredObject<'a> {
     /// Number of its retirement; a shell that did everything below one asks from there on.
     pub number: u64,
-    /// Whose.
+    /// The job that wrote it.
     pub job: &'a JobId,
     /// What its objects are named by.
     pub name: CheckpointName,

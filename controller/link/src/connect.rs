@@ -17,6 +17,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why no stream could be opened.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum ConnectError {
     /// The URL or token cannot be used. Stop.
     #[error("cannot connect to a controller at `{url}`: {reason}")]
@@ -31,7 +32,6 @@ pub enum ConnectError {
     Unreachable {
         /// As configured.
         url: String,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a secret could not be had. All of them: stop and tell the operator.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum SecretError {
     /// The operating system gave no random bytes.
     #[error("no random bytes from the operating system: {0}")]
@@ -16,16 +17,13 @@ pub enum SecretError {
     /// The file cannot be read or written.
     #[error("secret file {path} cannot be read or written; check that it is this user's")]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Others can read the file.
     #[error("secret file {path} has mode {mode:03o}; expected 600 (chmod 600), so that only its owner can read it")]
     Mode {
-        /// Which.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,

@@ -77,11 +77,11 @@ pub struct ControllerConfig {
 
 /// Why a controller could not start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum StartError {
     /// The listener for agents. Stop and tell the operator.
     #[error("cannot listen for agents on {address}")]
     Listen {
-        /// Where.
         address: SocketAddr,
         /// Why not.
         #[source]

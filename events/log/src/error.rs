@@ -119,6 +119,7 @@ impl ReadError {
 
 /// Why a log could not be opened. All of them need a person; [`OpenError::Held`] and [`OpenError::Unreachable`] may pass by themselves.
 #[derive(Debug, Clone, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum OpenError {
     /// The file is open in another process.
     #[error("{} is held by another process: stop the other ebb, or choose another data directory", path.display())]
@@ -131,7 +132,6 @@ pub enum OpenError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -140,7 +140,6 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -149,7 +148,7 @@ pub enum OpenError {
     Format {
         /// The file.
         path: PathBuf,
-        /// Found.
+        /// How many there are.
         found: u64,
         /// Read by this build.
         expected: u64,
@@ -161,7 +160,6 @@ pub enum OpenError {
         brokers: String,
         /// How long it was tried.
         waited: Duration,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -170,7 +168,6 @@ pub enum OpenError {
     Client {
         /// `HOST:PORT,…`
         brokers: String,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -185,7 +182,6 @@ pub enum OpenError {
     /// A topic cannot be created or described.
     #[error("topic {topic} cannot be set up: {problem}")]
     Topic {
-        /// Which.
         topic: String,
         /// What the cluster says.
         problem: String,
@@ -205,7 +201,6 @@ pub enum OpenError {
         "topic {topic} was not made together with {other} (delete.retention.ms, by which the topics of one log know each other, is {found} instead of {expected}): it was deleted and made anew, or copied from elsewhere, and records that were acknowledged are lost. Restore it from a copy of the cluster, or begin anew with another ?prefix="
     )]
     Replaced {
-        /// Which.
         topic: String,
         /// The one it is compared with.
         other: String,
@@ -219,7 +214,6 @@ pub enum OpenError {
         "topic {topic} has {setting}={found}; ebb needs {expected}: change it with kafka-configs, or use another ?prefix="
     )]
     Setting {
-        /// Which.
         topic: String,
         /// Name of the setting.
         setting: String,
@@ -233,14 +227,10 @@ pub enum OpenError {
     NotBuilt,
     /// A variable of the environment is missing.
     #[error("the URL asks for sasl, but {name} is not set in the environment")]
-    Credential {
-        /// Which.
-        name: &'static str,
-    },
+    Credential { name: &'static str },
     /// A thread of this process could not be started or died.
     #[error("a thread of the log failed")]
     Thread {
-        /// Why.
         #[source]
         source: Cause,
     },

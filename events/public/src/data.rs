@@ -71,7 +71,7 @@ data! {
         loss: f64,
         /// Right predictions (samples, or tokens of text).
         correct: u64,
-        /// Predictions.
+        /// All predictions that were made.
         count: u64,
     }
     /// A job is to run on these slots.
@@ -101,7 +101,7 @@ data! {
         from: u32,
         /// On how many it trains.
         to: u32,
-        /// Why.
+        /// What made the policy plan it.
         cause: PlanCause,
         /// From the decision to the first step at the new size, in milliseconds.
         took_ms: u64,
@@ -157,7 +157,7 @@ data! {
         until: String,
         /// The newcomer that was given up.
         executor: String,
-        /// Why.
+        /// What kept the newcomer from becoming a member.
         cause: GrowthFailure,
     }
     /// A process is to be started.
@@ -193,7 +193,7 @@ data! {
         executor: String,
         /// When it is killed.
         deadline: String,
-        /// Why.
+        /// What asked for its slot.
         cause: LeaveCause,
     }
     /// A process has ended.
@@ -269,7 +269,7 @@ data! {
         job: String,
         /// Its number.
         generation: u64,
-        /// Why.
+        /// What ended it.
         cause: AbandonCause,
     }
     /// A member left.
@@ -339,7 +339,7 @@ data! {
         generation: u64,
         /// Who cannot reach them.
         by: String,
-        /// Whom.
+        /// The members that it cannot reach.
         peers: Vec<String>,
         /// Whether the membership was in force; otherwise its members were still linking up.
         begun: bool,
@@ -461,7 +461,7 @@ data! {
         job: Option<String>,
         /// When a process on it is killed.
         deadline: String,
-        /// Why.
+        /// What asked for the slot.
         cause: ReclaimCause,
     }
     /// A slot is free.
@@ -498,7 +498,7 @@ data! {
         command: String,
         /// The job, fleet or dataset it was about.
         subject: String,
-        /// Why.
+        /// Why, for programs.
         refusal: Refusal,
         /// Why, for people.
         reason: String,

@@ -114,7 +114,7 @@ impl Skipped {
 pub struct UnreadableEvent {
     /// Where it stands.
     pub offset: Offset,
-    /// Why.
+    /// What the decoder met.
     #[source]
     pub source: DecodeError,
 }

@@ -21,7 +21,7 @@ pub enum EventRecord {
         #[n(1)]
         incarnation: u64,
     },
-    /// Facts.
+    /// The facts that one decision made, in order.
     #[n(1)]
     Batch(#[n(0)] Batch),
     /// An operator's word: a record before this one that cannot be read is passed over by every reader.
@@ -41,7 +41,7 @@ pub struct PassOver {
     /// When, by the operator's clock.
     #[n(2)]
     pub at: TimeMs,
-    /// Why.
+    /// Why the operator passes over it.
     #[n(3)]
     pub reason: String,
 }

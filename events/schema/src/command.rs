@@ -30,6 +30,7 @@ pub struct CommandRecord {
 
 /// What a user, a fleet or an operator can ask.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Command {
     /// Train this.
     #[n(0)]
@@ -47,21 +48,18 @@ pub enum Command {
     /// End a job; its last checkpoint stays.
     #[n(1)]
     CancelJob {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
     /// Checkpoint a job and give back its slots.
     #[n(2)]
     SuspendJob {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
     /// Let a suspended job run again.
     #[n(3)]
     ResumeJob {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
@@ -75,14 +73,12 @@ pub enum Command {
     /// Forget a dataset that no unfinished job reads.
     #[n(5)]
     RemoveDataset {
-        /// Which.
         #[n(0)]
         dataset: DatasetName,
     },
     /// Declare a fleet and the slots it owns.
     #[n(6)]
     PutFleet {
-        /// Which.
         #[n(0)]
         fleet: FleetId,
         /// Its slots; a slot belongs to at most one fleet.
@@ -101,7 +97,6 @@ pub enum Command {
         /// By whom.
         #[n(0)]
         fleet: FleetId,
-        /// Which.
         #[n(1)]
         slots: Vec<SlotId>,
     },
@@ -111,14 +106,12 @@ pub enum Command {
         /// By whom.
         #[n(0)]
         fleet: FleetId,
-        /// Which.
         #[n(1)]
         slots: Vec<SlotId>,
     },
     /// The red button: a fleet gets slots back at once, and they stay with it until it is released, whatever its demand signals say.
     #[n(9)]
     RecallFleet {
-        /// Which.
         #[n(0)]
         fleet: FleetId,
         /// How many.
@@ -128,7 +121,6 @@ pub enum Command {
     /// Ends a recall: the fleet's demand signals decide again.
     #[n(10)]
     ReleaseFleet {
-        /// Which.
         #[n(0)]
         fleet: FleetId,
     },
@@ -190,7 +182,7 @@ pub enum OfferMode {
 /// One record of the `demand` stream: how many of its slots a fleet needs for itself.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct DemandSignal {
-    /// Whose.
+    /// The fleet whose need it is.
     #[n(0)]
     pub fleet: FleetId,
     /// Grows with each signal of the fleet; a lower one is refused as old.

@@ -66,7 +66,7 @@ pub enum FromExecutor {
     /// A change for the controller.
     #[n(0)]
     Report(#[n(0)] Report),
-    /// Progress.
+    /// How far it is, for people to look at; never decided upon.
     #[n(1)]
     Telemetry(#[n(0)] Telemetry),
     /// Nothing new; the process runs. (Before there was [`FromExecutor::Progress`].)

@@ -16,14 +16,13 @@ use serde::Serialize;
 /// One fact.
 #[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Fact {
     /// A job exists and is queued (or suspended, if its spec says so).
     #[n(0)]
     JobAccepted {
-        /// Which.
         #[n(0)]
         job: JobId,
-        /// Whose.
         #[n(1)]
         tenant: TenantId,
         /// The command that asked for it.
@@ -39,55 +38,47 @@ pub enum Fact {
     /// A command had no effect.
     #[n(1)]
     CommandRefused {
-        /// Which.
         #[n(0)]
         command: CommandId,
         /// The job, fleet or dataset it was about, as text.
         #[n(1)]
         subject: String,
-        /// Why.
         #[n(2)]
         refusal: Refusal,
     },
     /// A command had its effect (facts that carry it follow or stand before it in the same batch).
     #[n(2)]
     CommandTaken {
-        /// Which.
         #[n(0)]
         command: CommandId,
     },
     /// A suspend was asked for: checkpoint, then give back all slots.
     #[n(3)]
     JobSuspending {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
     /// It holds no slot any more.
     #[n(4)]
     JobSuspended {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
     /// It is queued again.
     #[n(5)]
     JobResumed {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
     /// Ended by its user; its checkpoints stay.
     #[n(6)]
     JobCancelled {
-        /// Which.
         #[n(0)]
         job: JobId,
     },
     /// Ended without a model.
     #[n(7)]
     JobFailed {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// For its user: what, where, and what to do.
@@ -97,17 +88,14 @@ pub enum Fact {
     /// Ended with a model.
     #[n(8)]
     JobFinished {
-        /// Which.
         #[n(0)]
         job: JobId,
-        /// How.
         #[n(1)]
         outcome: Outcome,
     },
     /// The slots a job is to run on from now on, and why.
     #[n(9)]
     PlanAdopted {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// All of them, sorted.
@@ -123,7 +111,6 @@ pub enum Fact {
     /// Why a job has what it has changed, though what it has did not. Only in old logs: it is worked out when somebody asks.
     #[n(10)]
     JobExplained {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// The reason in force.
@@ -133,17 +120,14 @@ pub enum Fact {
     /// An executor is to be started on a slot of the plan.
     #[n(11)]
     ExecutorAssigned {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
-        /// Where.
         #[n(1)]
         slot: SlotId,
     },
     /// It is built and can join a generation.
     #[n(12)]
     ExecutorReady {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// Where peers reach it; not for subscribers.
@@ -153,13 +137,11 @@ pub enum Fact {
     /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
     #[n(13)]
     ExecutorLeaving {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// When it is killed.
         #[n(1)]
         deadline: TimeMs,
-        /// Why.
         #[n(2)]
         cause: LeaveCause,
         /// What it was judged to be; none in records of before facts said so.
@@ -169,7 +151,6 @@ pub enum Fact {
     /// Its process is reaped; the slot is free.
     #[n(14)]
     ExecutorGone {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// Where it was.
@@ -188,7 +169,6 @@ pub enum Fact {
     /// A membership for a job; in force when its leader has a ready from every member.
     #[n(15)]
     GenerationProposed {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// Who, how and until when.
@@ -198,10 +178,8 @@ pub enum Fact {
     /// It is in force: its members compute its first step, or are being sent what they lack for it.
     #[n(16)]
     GenerationActive {
-        /// Whose.
         #[n(0)]
         job: JobId,
-        /// Which.
         #[n(1)]
         generation: Generation,
         /// First step it computes.
@@ -214,13 +192,10 @@ pub enum Fact {
     /// It will not be; the next number is used.
     #[n(17)]
     GenerationAbandoned {
-        /// Whose.
         #[n(0)]
         job: JobId,
-        /// Which.
         #[n(1)]
         generation: Generation,
-        /// Why.
         #[n(2)]
         cause: AbandonCause,
         /// What it was judged to be; none in records of before facts said so.
@@ -230,13 +205,11 @@ pub enum Fact {
     /// A member left by itself (direct take-back); the generation goes on without it.
     #[n(18)]
     MemberDeparted {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// Which generation.
         #[n(1)]
         generation: Generation,
-        /// Who.
         #[n(2)]
         executor: ExecutorId,
         /// Who leads from here on.
@@ -249,17 +222,14 @@ pub enum Fact {
     /// A checkpoint counts.
     #[n(19)]
     CheckpointAccepted {
-        /// Whose.
         #[n(0)]
         job: JobId,
-        /// Which.
         #[n(1)]
         checkpoint: CheckpointInfo,
     },
     /// A checkpoint no longer counts and may be deleted.
     #[n(20)]
     CheckpointRetired {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// Key of its manifest.
@@ -269,7 +239,6 @@ pub enum Fact {
     /// Every replica was lost; the job goes back to its last checkpoint, or to its beginning.
     #[n(21)]
     JobRestarted {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// The step it goes on from.
@@ -279,7 +248,6 @@ pub enum Fact {
     /// An evaluation's result.
     #[n(22)]
     Evaluated {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The replica's step.
@@ -299,14 +267,12 @@ pub enum Fact {
     /// It can not any more.
     #[n(24)]
     DatasetRemoved {
-        /// Which.
         #[n(0)]
         dataset: DatasetName,
     },
     /// A fleet owns these slots.
     #[n(25)]
     FleetDeclared {
-        /// Which.
         #[n(0)]
         fleet: FleetId,
         /// All of them, sorted.
@@ -322,7 +288,6 @@ pub enum Fact {
     /// A fleet's need for its own slots.
     #[n(26)]
     DemandAccepted {
-        /// Whose.
         #[n(0)]
         fleet: FleetId,
         /// The signal's number.
@@ -335,7 +300,6 @@ pub enum Fact {
     /// So many of a fleet's slots stay with it until it is released, whatever its demand signals say.
     #[n(80)]
     FleetRecalled {
-        /// Whose.
         #[n(0)]
         fleet: FleetId,
         /// How many.
@@ -345,7 +309,6 @@ pub enum Fact {
     /// The recall of a fleet is over.
     #[n(81)]
     FleetReleased {
-        /// Which.
         #[n(0)]
         fleet: FleetId,
     },
@@ -355,14 +318,12 @@ pub enum Fact {
         /// By whom.
         #[n(0)]
         fleet: FleetId,
-        /// Which.
         #[n(1)]
         slots: Vec<SlotId>,
     },
     /// An offered slot is in our hands.
     #[n(28)]
     SlotBorrowed {
-        /// Which.
         #[n(0)]
         slot: SlotId,
         /// Whose it is.
@@ -375,13 +336,11 @@ pub enum Fact {
     /// A borrowed or offered slot has to be free by the deadline.
     #[n(29)]
     SlotReclaimed {
-        /// Which.
         #[n(0)]
         slot: SlotId,
         /// When an executor on it is killed.
         #[n(1)]
         deadline: TimeMs,
-        /// Why.
         #[n(2)]
         cause: ReclaimCause,
         /// Whose it is.
@@ -394,7 +353,6 @@ pub enum Fact {
     /// A reclaimed slot is free and its fleet's again.
     #[n(30)]
     SlotReturned {
-        /// Which.
         #[n(0)]
         slot: SlotId,
         /// Whose it is; none if no fleet declares it any more.
@@ -452,14 +410,12 @@ pub enum Fact {
         /// Where it stands.
         #[n(1)]
         offset: Offset,
-        /// Why.
         #[n(2)]
         reason: String,
     },
     /// A member cannot reach others that live: the members of its generation link up anew, or go on without some of them.
     #[n(35)]
     PeersMissing {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation in which they are missed.
@@ -478,7 +434,6 @@ pub enum Fact {
     /// A newcomer has been sent the whole replica.
     #[n(36)]
     ReplicaHeld {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
         /// The replica's step.
@@ -488,10 +443,8 @@ pub enum Fact {
     /// A generation has completed its first step.
     #[n(37)]
     GenerationStepped {
-        /// Whose.
         #[n(0)]
         job: JobId,
-        /// Which.
         #[n(1)]
         generation: Generation,
         /// The replica's step now.
@@ -507,7 +460,6 @@ pub enum Fact {
     /// A job makes no progress.
     #[n(38)]
     JobStalled {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// The step that does not end.
@@ -551,7 +503,6 @@ pub enum Fact {
         /// The newcomer that was given up.
         #[n(2)]
         executor: ExecutorId,
-        /// Why.
         #[n(3)]
         cause: GrowthFailure,
     },
@@ -575,14 +526,12 @@ pub enum Fact {
     /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
     #[n(43)]
     ServerForgotten {
-        /// Which.
         #[n(0)]
         server: ServerId,
     },
     /// A job trains at its new size: it has done a step on as many slots as its plan has.
     #[n(70)]
     JobScaled {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// Slots before the plan.
@@ -604,7 +553,6 @@ pub enum Fact {
     /// A member of the generation in force was lost, or is given up: nobody asked it to leave.
     #[n(44)]
     MemberLost {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
         /// Where it was.
@@ -617,7 +565,6 @@ pub enum Fact {
     /// A member takes far longer for a gradient than the others, which wait for it. Nothing is done about it.
     #[n(45)]
     MemberStraggles {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
         /// Where it is.
@@ -633,7 +580,6 @@ pub enum Fact {
     /// A member that straggled keeps up with the others again.
     #[n(46)]
     MemberKeepsUp {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
     },
@@ -641,7 +587,6 @@ pub enum Fact {
     /// Nothing waits for it any more, and its slot is of no use until it is gone.
     #[n(50)]
     ExecutorStuck {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// Where it is.
@@ -651,7 +596,6 @@ pub enum Fact {
     /// A checkpoint cannot be restored from: an object of it is gone or not what was written. It no longer counts.
     #[n(60)]
     CheckpointDamaged {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation that wrote it.
@@ -683,7 +627,6 @@ pub enum Fact {
     /// The checkpoint that a job was to go on from needs another build. The job is suspended; resumed under that build it goes on.
     #[n(62)]
     CheckpointUnreadable {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation that wrote it.
@@ -717,6 +660,7 @@ pub enum Fact {
 /// Why a command had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Refusal {
     /// No job, fleet, slot or dataset of this name.
     #[n(0)]
@@ -771,7 +715,6 @@ pub enum Refusal {
     /// A bound of the service is reached.
     #[n(5)]
     Limit {
-        /// Which.
         #[n(0)]
         what: String,
         /// How much is allowed.
@@ -851,11 +794,11 @@ pub enum PlanCause {
 /// What a job waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum WaitCause {
     /// Slots: so many are missing to its minimum, or to its maximum if it runs.
     #[n(0)]
     Slots {
-        /// Missing.
         #[n(0)]
         missing: u32,
     },
@@ -987,7 +930,7 @@ pub enum AbandonCause {
 /// An executor that holds up its job.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 pub struct Blamed {
-    /// Who.
+    /// The executor it is about.
     #[n(0)]
     pub executor: ExecutorId,
     /// The rank that it does not get done with, if it is in a unit of computing.
@@ -1166,7 +1109,7 @@ pub enum Entry {
 /// One member of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 pub struct Member {
-    /// Who.
+    /// The executor it is about.
     #[n(0)]
     pub executor: ExecutorId,
     /// Where peers reach it (`HOST:PORT`); not for subscribers.

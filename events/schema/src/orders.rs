@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// From agent to controller.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum AgentMessage {
     /// First message of a stream.
     #[n(0)]
@@ -50,7 +51,6 @@ pub enum AgentMessage {
     /// What an executor is at, at most twice a second; never logged.
     #[n(4)]
     Progress {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// By its own word.
@@ -111,7 +111,7 @@ impl Orders {
 /// One executor that is to exist.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct ExecutorOrder {
-    /// Which.
+    /// The executor that is to run.
     #[n(0)]
     pub executor: ExecutorId,
     /// On which slot.

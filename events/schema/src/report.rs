@@ -32,6 +32,7 @@ pub struct ReportRecord {
 
 /// What an agent or executor saw.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Report {
     /// A new agent process; executors of an earlier one are gone (it reaped or killed them before saying so).
     #[n(0)]
@@ -52,7 +53,6 @@ pub enum Report {
     /// An executor is built, listens to its peers and can join a generation.
     #[n(2)]
     ExecutorReady {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// Where peers reach it (`HOST:PORT`).
@@ -62,7 +62,6 @@ pub enum Report {
     /// An executor's process is reaped and its slot free.
     #[n(3)]
     ExecutorGone {
-        /// Which.
         #[n(0)]
         executor: ExecutorId,
         /// The slot it was on.
@@ -75,10 +74,8 @@ pub enum Report {
     /// A generation is in force from this step on; members that came without a replica are being sent it. From its leader.
     #[n(4)]
     GenerationActive {
-        /// Whose.
         #[n(0)]
         job: JobId,
-        /// Which.
         #[n(1)]
         generation: Generation,
         /// First step it computes.
@@ -91,7 +88,6 @@ pub enum Report {
     /// A member left its generation by itself at a boundary (direct take-back); the others went on. From the leader.
     #[n(5)]
     MemberDeparted {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation it left.
@@ -110,7 +106,6 @@ pub enum Report {
     /// What earlier builds said of a checkpoint: it names an object instead of who wrote it, so it has no effect any more.
     #[n(6)]
     CheckpointWritten {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation in force when it was complete; that of another one does not count.
@@ -132,7 +127,6 @@ pub enum Report {
     /// The last step is done and the final model in the store. From the leader.
     #[n(7)]
     JobCompleted {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation that finished.
@@ -145,7 +139,6 @@ pub enum Report {
     /// The job cannot go on whatever is done: missing object, wrong checksum, model does not fit the dataset.
     #[n(8)]
     JobBroken {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// Where it broke.
@@ -158,14 +151,12 @@ pub enum Report {
     /// A fleet took a slot back directly at the agent; from now on it is not offered.
     #[n(9)]
     SlotTakenBack {
-        /// Which.
         #[n(0)]
         slot: SlotId,
     },
     /// Evaluation at a boundary. From the leader.
     #[n(10)]
     Evaluated {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// Which generation.
@@ -182,7 +173,6 @@ pub enum Report {
     /// of such a build decides about reports that stand there undecided, so it is still taken.
     #[n(11)]
     PeerLost {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation both are in.
@@ -196,7 +186,6 @@ pub enum Report {
     /// one that the controller has not heard to be in force or has given up: who says so stands still in it.
     #[n(12)]
     PeersMissing {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation in which they are missed.
@@ -221,7 +210,6 @@ pub enum Report {
     /// A member that came into its generation without a replica holds it now. From itself.
     #[n(13)]
     ReplicaHeld {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
         /// The generation it came into.
@@ -234,10 +222,8 @@ pub enum Report {
     /// The first step of a generation is complete: its members train. From its leader.
     #[n(14)]
     GenerationStepped {
-        /// Whose.
         #[n(0)]
         job: JobId,
-        /// Which.
         #[n(1)]
         generation: Generation,
         /// The replica's step now.
@@ -253,7 +239,6 @@ pub enum Report {
     /// A job makes no progress. Seen by the controller's watch, from what all its executors say of themselves.
     #[n(15)]
     JobStalled {
-        /// Which.
         #[n(0)]
         job: JobId,
         /// The step that does not end.
@@ -269,7 +254,6 @@ pub enum Report {
     /// An object of a checkpoint that was to be loaded is gone or not what was written. From the member that read it, twice.
     #[n(16)]
     CheckpointDamaged {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation that wrote it.
@@ -288,7 +272,6 @@ pub enum Report {
     /// All shards and the manifest of a checkpoint are in the store. From the leader.
     #[n(17)]
     CheckpointSaved {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation in force when it was complete; that of another one does not count.
@@ -313,7 +296,6 @@ pub enum Report {
     /// The checkpoint that was to be loaded is whole, but of a format that this build cannot read. From the member that tried.
     #[n(18)]
     CheckpointUnreadable {
-        /// Whose.
         #[n(0)]
         job: JobId,
         /// The generation that wrote it.
@@ -339,7 +321,6 @@ pub enum Report {
     /// A member takes far longer for a gradient than the others. Seen by the controller's watch.
     #[n(20)]
     MemberStraggles {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
         /// How long one rank's gradient takes it, in microseconds.
@@ -352,7 +333,6 @@ pub enum Report {
     /// A member that straggled keeps up again. Seen by the controller's watch.
     #[n(21)]
     MemberKeepsUp {
-        /// Who.
         #[n(0)]
         executor: ExecutorId,
     },

@@ -166,7 +166,7 @@ pub struct ColumnNames {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ElementType {
-    /// Bytes.
+    /// Bytes, 0 to 255.
     U8,
     /// 32-bit floats.
     F32,

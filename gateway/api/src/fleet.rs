@@ -103,7 +103,7 @@ pub struct Slots {
 pub struct DemandTaken {
     /// Whether it counts already.
     pub status: Word<DemandState>,
-    /// Whose.
+    /// The fleet whose need was published.
     #[schemars(with = "Name")]
     pub fleet: String,
     /// Its number.

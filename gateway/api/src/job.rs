@@ -172,7 +172,7 @@ pub struct Logs {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Log {
-    /// Who.
+    /// The executor's name.
     #[schemars(with = "ExecutorName")]
     pub executor: String,
     /// Its number within the job.
@@ -236,7 +236,7 @@ pub struct Scaling {
     pub from: u64,
     /// Slots after.
     pub to: u64,
-    /// Why.
+    /// What made the policy plan it.
     pub cause: Word<PlanCause>,
 }
 
@@ -363,7 +363,7 @@ pub struct LostMember {
     /// When that was noticed.
     #[schemars(with = "Time")]
     pub at: String,
-    /// Who.
+    /// The executor's name.
     #[schemars(with = "ExecutorName")]
     pub executor: String,
     /// Where it was.
@@ -436,7 +436,7 @@ pub struct GrowthPaused {
     /// The newcomer.
     #[schemars(with = "ExecutorName")]
     pub executor: String,
-    /// Why.
+    /// What kept the last newcomer from becoming a member.
     pub cause: Word<GrowthFailure>,
 }
 
@@ -444,7 +444,7 @@ pub struct GrowthPaused {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Straggler {
-    /// Who.
+    /// The executor's name.
     #[schemars(with = "ExecutorName")]
     pub executor: String,
     /// Where it is.

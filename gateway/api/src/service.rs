@@ -76,7 +76,7 @@ pub struct Server {
     pub store_url: String,
 }
 
-/// Health.
+/// Whether the service can do its work, and what it waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Health {

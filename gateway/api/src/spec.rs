@@ -233,7 +233,7 @@ pub enum Shuffle {
     Word(ShuffleWord),
     /// Permute blocks; a rank interleaves `open` of its blocks by seeded draw.
     Blocks {
-        /// How.
+        /// How large blocks are, and how many are open at once.
         blocks: ShuffledBlocks,
     },
     /// Permute blocks, then permute samples within consecutive windows.

@@ -18,6 +18,7 @@ const SET_ASIDE_MAX: usize = 1_024;
 
 /// What the controller made of an input.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Answer {
     /// It had its effect.
     Taken,
@@ -25,7 +26,6 @@ pub enum Answer {
     Refused {
         /// The job, fleet or dataset it was about.
         subject: String,
-        /// Why.
         refusal: Refusal,
     },
     /// It could not be read, or would have broken the state.

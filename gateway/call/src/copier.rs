@@ -49,6 +49,7 @@ pub struct TopicSignal {
 
 /// What the machine is told of a fleet's topic.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum CopyIn {
     /// It is read from this place on; `end` was its end just then.
     Opened {
@@ -70,7 +71,6 @@ pub enum CopyIn {
     },
     /// What came of a [`CopyOut::Publish`].
     Published {
-        /// Which.
         sequence: u64,
         /// What came of it.
         outcome: Published,

@@ -53,12 +53,12 @@ impl Waits {
 
 /// By what the facts about a record are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Question {
     /// A command: its id is in the facts.
     Command(CommandId),
     /// A demand signal: its number and the need as it counts are.
     Signal {
-        /// Whose.
         fleet: FleetId,
         /// Its number.
         sequence: u64,
@@ -142,7 +142,7 @@ enum Phase {
     InDoubt,
     /// The log has it.
     Durable(Offset),
-    /// Answered.
+    /// It was answered; nothing more comes of it.
     Over,
 }
 

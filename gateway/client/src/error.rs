@@ -9,6 +9,7 @@ const UNAVAILABLE: u16 = 503;
 
 /// Why a request ended without its answer.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum ClientError {
     /// The address of the service, or how it is to be reached, makes no sense. Stop.
     #[error("{0}")]
@@ -16,9 +17,7 @@ pub enum ClientError {
     /// A file that says how the service is reached cannot be read. Stop.
     #[error("`{}` cannot be read", .file.display())]
     File {
-        /// Which.
         file: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

@@ -7,7 +7,7 @@ use serde::Deserialize;
 pub struct Sample {
     /// By Prometheus' clock, in seconds.
     pub at_s: f64,
-    /// Finite.
+    /// The value, never infinite and never NaN.
     pub value: f64,
 }
 

@@ -40,6 +40,7 @@ const CANCELLED: &str = "cancelled";
 
 /// Why a command ended without success.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Failure {
     /// The service did not do what it was asked.
     #[error(transparent)]
@@ -70,7 +71,6 @@ pub enum Failure {
     /// A job ended, or was suspended, without a model. Stop.
     #[error("job {job} {}{phase}{}", if .phase == SUSPENDED { "is " } else { "" }, .reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
     NoModel {
-        /// Which.
         job: String,
         /// `failed`, `cancelled` or `suspended`.
         phase: String,
@@ -102,7 +102,6 @@ pub enum Failure {
         what: String,
         /// What to do about it.
         next: Option<String>,
-        /// Why.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },

@@ -90,7 +90,7 @@ pub enum Show {
     Progress,
     /// A job's record in one line at every change; the last one is how it ended.
     Records,
-    /// Nothing.
+    /// No line: it changes nothing that a person waits for.
     Nothing,
 }
 

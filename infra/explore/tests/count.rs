@@ -5,7 +5,7 @@
 use events_rule::count::{Counter, Verdict};
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, Taken};
 use events_schema::fact::Fact;
-use events_schema::{Term, Offset, Sequence, TimeMs};
+use events_schema::{Offset, Sequence, Term, TimeMs};
 use explore::explore;
 use stateright::{Model, Property};
 use std::collections::BTreeMap;

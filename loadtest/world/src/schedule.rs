@@ -103,7 +103,7 @@ pub struct Entry {
     /// If given, it waits until the first job is in this phase; until the healing, or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Phase>,
-    /// What.
+    /// What is done to the world then.
     pub act: Act,
 }
 

@@ -151,7 +151,7 @@ pub struct Host {
     pub heard_from: At,
 }
 
-/// Everything.
+/// All parts of one installation, what is between them, and the time.
 pub struct World {
     pub schedule: Schedule,
     pub bus: Bus<Event>,

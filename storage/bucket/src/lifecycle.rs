@@ -59,13 +59,13 @@ pub enum Outcome {
 
 /// Why nothing is known about the rule.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum SetupError {
     /// As the fault says.
     #[error("the bucket's life-cycle rules cannot be {doing}")]
     Fault {
         /// `read` or `written`.
         doing: &'static str,
-        /// Why.
         #[source]
         fault: Fault,
     },

@@ -13,7 +13,7 @@ const VERSIONS_MAX: i32 = 100;
 /// A condition on a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum When {
-    /// None.
+    /// Whatever is there is replaced.
     Always,
     /// Only if there is no such object.
     Absent,

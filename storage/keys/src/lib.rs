@@ -75,7 +75,7 @@ pub fn log_chunk(executor: &ExecutorId, chunk: u64) -> String {
 /// What a checkpoint's objects are named by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CheckpointName {
-    /// Whose.
+    /// The job that it is of.
     pub job: JobId,
     /// The generation that writes it.
     pub generation: Generation,

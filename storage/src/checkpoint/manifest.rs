@@ -68,7 +68,7 @@ pub struct ShardRecord {
 pub struct Manifest {
     /// [`FORMAT_VERSION`].
     pub format_version: u32,
-    /// Whose.
+    /// The job that it is of.
     pub job: JobId,
     /// Digest of the job's spec: another job's checkpoint is refused.
     pub spec_digest: Digest,

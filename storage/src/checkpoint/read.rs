@@ -20,6 +20,7 @@ const SHARDS_IN_FLIGHT_MAX: usize = 4;
 /// Why a checkpoint cannot be used. [`RestoreError::Store`] may pass: try again later. [`RestoreError::Format`]: stop, another build
 /// reads it, and what was trained since the checkpoint before it must not be thrown away. The others: use the checkpoint before it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum RestoreError {
     /// The store failed for longer than its deadline.
     #[error(transparent)]
@@ -43,7 +44,6 @@ pub enum RestoreError {
     Manifest {
         /// Its key.
         key: String,
-        /// Why.
         #[source]
         source: ManifestError,
     },

@@ -20,6 +20,7 @@ const ENCODED_ELEMENTS: usize = 1 << 18;
 
 /// Why a checkpoint was not written or removed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum CheckpointWriteError {
     /// As the store said, after its retries. The job goes on; the next checkpoint may succeed.
     #[error(transparent)]
@@ -32,20 +33,14 @@ pub enum CheckpointWriteError {
     },
     /// The controller has not said yet by what the objects of this generation are named. The job goes on; it is tried again.
     #[error("the controller has not said by what the checkpoints of generation {generation} are named")]
-    Unnamed {
-        /// Which.
-        generation: Generation,
-    },
+    Unnamed { generation: Generation },
     /// A controller of another build named the objects of this generation otherwise while they were written. This checkpoint stays
     /// incomplete, and the next one may succeed; where the job stands still for it, this member stops, and the others write it in a generation
     /// of their own.
     #[error(
         "the shards are named by different tokens: the controller issued another one for generation {generation} while they were written"
     )]
-    Mixed {
-        /// Which.
-        generation: Generation,
-    },
+    Mixed { generation: Generation },
     /// The manifest that was to be written is not whole. A bug of the caller; stop.
     #[error("manifest is not whole")]
     NotWhole(#[source] ManifestError),

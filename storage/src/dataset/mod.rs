@@ -48,6 +48,7 @@ const REGISTERED_METADATA_BYTES_MAX: u64 = 64 << 20;
 
 /// Why a dataset's metadata cannot be used. Store faults were retried; everything else: refuse or fail the job.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum LoadError {
     /// As the store said.
     #[error(transparent)]
@@ -79,7 +80,6 @@ pub enum LoadError {
     Unusable {
         /// Its key.
         key: String,
-        /// Why.
         #[source]
         source: MetadataError,
     },

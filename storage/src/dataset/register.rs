@@ -68,6 +68,7 @@ pub struct ColumnNames {
 
 /// Why files cannot be registered. All of them: refuse and show it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum RegisterError {
     /// Nothing to register.
     #[error("no files: give addresses of Parquet or Arrow IPC files, or of a folder of them, ending in `/`")]
@@ -94,7 +95,6 @@ pub enum RegisterError {
     File {
         /// Its address.
         uri: String,
-        /// Why.
         problem: String,
     },
     /// A file's columns do not fit.

@@ -21,13 +21,13 @@ enum Place {
 
 /// Why a place cannot be one. Refuse it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum RootError {
     /// The folder cannot be found.
     #[error("folder `{folder}` cannot be used for datasets; name one that exists and that this user may read")]
     Folder {
         /// As given.
         folder: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

@@ -81,7 +81,7 @@ impl Deadlines {
 /// What was done to end an executor; decides how its end is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nothing.
+    /// Nobody asked it to end.
     None,
     /// It was told to stop.
     Stopped,
@@ -163,7 +163,7 @@ pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending) -> ExitCause {
 /// A slot as callers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotView<'a> {
-    /// Which.
+    /// Its id.
     pub slot: &'a SlotId,
     /// What it is used for.
     pub state: SlotState,

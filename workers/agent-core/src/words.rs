@@ -116,6 +116,7 @@ pub enum ProcessEnd {
 
 /// What is to be done, in this order.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Out {
     /// Open a link to the controller. Ends in [`LinkWord::Up`] or [`LinkWord::Down`] within a bounded time.
     Connect {
@@ -126,7 +127,6 @@ pub enum Out {
     Send {
         /// Number of the link.
         link: u64,
-        /// What.
         message: Box<AgentMessage>,
     },
     /// Close a link; nothing need be told of it any more.
@@ -147,7 +147,6 @@ pub enum Out {
     Tell {
         /// Which slot.
         slot: u16,
-        /// What.
         frame: ToExecutor,
     },
     /// Kill the executor on a slot with everything it started.
@@ -156,7 +155,6 @@ pub enum Out {
         slot: u16,
         /// Who it is.
         executor: ExecutorId,
-        /// Why.
         cause: KillCause,
     },
     /// Write down, so that it survives a crash, which slots are their fleets' while no controller knows it. Ends in [`In::Kept`]; at most one
@@ -175,10 +173,7 @@ pub enum Out {
         answer: Answer,
     },
     /// Tell [`In::Wake`] at this time on the clock that only goes forward; replaces what was asked for before.
-    WakeAt {
-        /// When.
-        ms: u64,
-    },
+    WakeAt { ms: u64 },
     /// Something that an operator may want to read in the log.
     Note(Note),
     /// The agent has ended, as asked: nothing runs, and nothing is asked for any more.
@@ -214,7 +209,7 @@ pub enum Answer {
 /// A slot that is its fleet's again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreedSlot {
-    /// Which.
+    /// The slot that is free again.
     pub slot: SlotId,
     /// Time from the request until its process was reaped.
     pub elapsed_ms: u64,

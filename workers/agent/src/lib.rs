@@ -91,11 +91,11 @@ pub struct AgentConfig {
 
 /// Why an agent could not start. All of them: stop and tell the operator.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum StartError {
     /// Something about its data directory.
     #[error("the agent's data directory {path}: {what}")]
     Data {
-        /// Which.
         path: PathBuf,
         /// What was being done.
         what: &'static str,
@@ -109,7 +109,6 @@ pub enum StartError {
     /// The direct listener.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
         address: SocketAddr,
         /// Why not.
         #[source]

@@ -16,7 +16,7 @@ pub(crate) const NONCE_VARIABLE: &str = "EBB_EXECUTOR_NONCE";
 /// A running executor, kept as `executors/SLOT.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExecutorRecord {
-    /// Which.
+    /// The executor that the process is.
     pub executor: ExecutorId,
     /// Its process, and the number of its group.
     pub pid: i32,

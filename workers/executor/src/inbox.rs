@@ -17,6 +17,7 @@ const EVENTS_MAX: usize = 128;
 
 /// What happened.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Event {
     /// What comes next from the agent follows from this.
     Trace(TraceContext),
@@ -37,7 +38,6 @@ pub enum Event {
     Message {
         /// On which link.
         link: LinkId,
-        /// What.
         envelope: Envelope,
         /// Size of it on the wire.
         bytes: usize,
@@ -61,7 +61,7 @@ pub enum Event {
 pub struct WriteFailure {
     /// The checkpoint, or none for the final model.
     pub checkpoint: Option<CheckpointId>,
-    /// Why.
+    /// What the store met.
     pub source: storage::checkpoint::CheckpointWriteError,
 }
 

@@ -73,7 +73,7 @@ impl ProgramError {
 
 /// A job ready to be computed.
 pub struct Program {
-    /// Whose.
+    /// The job it works for.
     pub job: JobId,
     /// As submitted.
     pub spec: JobSpec,

@@ -25,9 +25,9 @@ pub enum RestoreProblem {
         key: String,
         /// What differs.
         what: &'static str,
-        /// There.
+        /// The digest of what was read.
         found: Digest,
-        /// Here.
+        /// The digest that the manifest names.
         expected: Digest,
     },
     /// What is to be loaded has no name that this job's checkpoints have: the job is broken.

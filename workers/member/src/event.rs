@@ -110,6 +110,7 @@ pub struct Bulk {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum In<P> {
     /// The controller proposes a membership.
     Proposal(Box<Proposal>),
@@ -128,7 +129,6 @@ pub enum In<P> {
     Message {
         /// On which link.
         link: LinkId,
-        /// What.
         envelope: Envelope,
         /// Size of it on the wire.
         bytes: usize,
@@ -292,6 +292,7 @@ impl Task {
 
 /// What to do, in order.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum Out<P> {
     /// Dial a peer; [`In::Linked`] or [`In::Refused`] follows.
     Dial(Peer, String),
@@ -339,7 +340,6 @@ pub enum Out<P> {
     Prefetch(Vec<Rank>, Step),
     /// Write something beside the training, then [`In::Written`] or [`In::NotWritten`].
     Write {
-        /// What.
         task: Task,
         /// Whether it may not be left out when the store is slow.
         needed: bool,

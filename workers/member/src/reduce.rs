@@ -60,11 +60,11 @@ pub enum SumOp<P> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{from} sent {what} that does not fit step {step}")]
 pub struct Unfit {
-    /// Who.
+    /// The member that sent it.
     pub from: Peer,
-    /// What.
+    /// What does not fit, for the log.
     pub what: &'static str,
-    /// When.
+    /// The step it was sent for.
     pub step: Step,
 }
 

@@ -39,7 +39,7 @@ impl std::fmt::Display for Tag {
 /// One member and the ranks it hosts (sorted).
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Seat {
-    /// Who.
+    /// The member it is about.
     #[n(0)]
     pub peer: Peer,
     /// Hosts these.
@@ -263,7 +263,7 @@ pub struct Start {
 /// A member behind the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Lagging {
-    /// Who.
+    /// The member it is about.
     #[n(0)]
     pub peer: Peer,
     /// What brings it up.
@@ -277,7 +277,7 @@ pub enum Need {
     /// It is one step behind: the last gradient.
     #[n(0)]
     Gradient,
-    /// Everything.
+    /// The whole replica, as it has none that a step could bring up to date.
     #[n(1)]
     Replica,
 }
@@ -354,7 +354,7 @@ impl NodeSums {
 /// The evaluation of one rank's part of the held-out set.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 pub struct RankMetrics {
-    /// Which.
+    /// The rank they are of.
     #[n(0)]
     pub rank: Rank,
     /// Summed loss.
@@ -363,7 +363,7 @@ pub struct RankMetrics {
     /// Right predictions.
     #[n(2)]
     pub correct: u64,
-    /// Predictions.
+    /// How many predictions were made.
     #[n(3)]
     pub count: u64,
 }

@@ -121,6 +121,7 @@ pub struct Slot {
 
 /// Where a slot stands between its fleet and us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum SlotState {
     /// The fleet's own.
     #[n(0)]
@@ -137,7 +138,6 @@ pub enum SlotState {
         /// An executor on it is killed then.
         #[n(0)]
         deadline: TimeMs,
-        /// Why.
         #[n(1)]
         cause: ReclaimCause,
     },

@@ -25,7 +25,7 @@ use storage_keys::CheckpointName;
 /// One accepted job.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Job {
-    /// Whose.
+    /// The tenant that submitted it.
     #[n(0)]
     pub tenant: TenantId,
     /// The command that asked for it.
@@ -128,6 +128,7 @@ impl Pause {
 
 /// Where a job stands.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum JobPhase {
     /// Waits for slots; has none.
     #[n(0)]
@@ -135,7 +136,7 @@ pub enum JobPhase {
     /// Has slots, and no member with a replica yet.
     #[n(1)]
     Starting(#[n(0)] Placement),
-    /// Trains.
+    /// Has slots, and a membership that computes steps.
     #[n(2)]
     Running(#[n(0)] Placement, #[n(1)] Active),
     /// Writes a checkpoint, then gives back all slots.
@@ -147,10 +148,8 @@ pub enum JobPhase {
     /// Ended with a model.
     #[n(5)]
     Finished {
-        /// How.
         #[n(0)]
         outcome: Outcome,
-        /// When.
         #[n(1)]
         at: TimeMs,
     },
@@ -160,14 +159,12 @@ pub enum JobPhase {
         /// What, where, and what to do.
         #[n(0)]
         reason: String,
-        /// When.
         #[n(1)]
         at: TimeMs,
     },
     /// Ended by its user.
     #[n(7)]
     Cancelled {
-        /// When.
         #[n(0)]
         at: TimeMs,
     },
@@ -228,7 +225,7 @@ pub struct Active {
 /// One executor process, from its assignment until its agent has reaped it.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Executor {
-    /// Where.
+    /// The slot it runs on.
     #[n(0)]
     pub slot: SlotId,
     /// Since when.
@@ -257,7 +254,7 @@ pub struct Leaving {
     /// Killed then.
     #[n(0)]
     pub deadline: TimeMs,
-    /// Why.
+    /// What asked for its slot.
     #[n(1)]
     pub cause: LeaveCause,
 }
@@ -276,7 +273,7 @@ pub struct Evaluation {
 /// A change of a job's size.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Scaling {
-    /// When.
+    /// When the plan was made.
     #[n(0)]
     pub at: TimeMs,
     /// Slots before.
@@ -285,7 +282,7 @@ pub struct Scaling {
     /// Slots after.
     #[n(2)]
     pub to: u32,
-    /// Why.
+    /// What made the policy plan it.
     #[n(3)]
     pub cause: PlanCause,
     /// Whether the job has done a step on as many slots.

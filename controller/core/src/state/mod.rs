@@ -79,7 +79,7 @@ pub struct Planning {
 /// A checkpoint that no longer counts.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Retired {
-    /// Whose.
+    /// The job that wrote it.
     #[n(0)]
     pub job: JobId,
     /// Key of its manifest.
@@ -110,7 +110,7 @@ pub struct Counters {
 /// A slot in Ebb's hands or on its way back, for accounting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loan<'a> {
-    /// Which.
+    /// The slot on loan.
     pub slot: &'a SlotId,
     /// Whose; none when the fleet no longer declares it.
     pub fleet: Option<&'a FleetId>,

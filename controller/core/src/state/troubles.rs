@@ -32,7 +32,7 @@ pub struct Loss {
     /// When that was noticed.
     #[n(0)]
     pub at: TimeMs,
-    /// Who.
+    /// The executor it is about.
     #[n(1)]
     pub executor: ExecutorId,
     /// Where it was.
@@ -46,13 +46,13 @@ pub struct Loss {
 /// A newcomer that did not come in.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct GivenUp {
-    /// When.
+    /// When it was given up.
     #[n(0)]
     pub at: TimeMs,
-    /// Who.
+    /// The executor it is about.
     #[n(1)]
     pub executor: ExecutorId,
-    /// Why.
+    /// What kept it from becoming a member.
     #[n(2)]
     pub cause: GrowthFailure,
 }

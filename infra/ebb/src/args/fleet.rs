@@ -147,7 +147,7 @@ pub struct LedgerArgs {
 pub enum Since {
     /// So long ago.
     Ago(Duration),
-    /// Then.
+    /// From this time on.
     At(SystemTime),
 }
 

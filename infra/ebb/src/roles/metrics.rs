@@ -22,7 +22,7 @@ const BOUNDS: Bounds = Bounds {
 /// Answers until it is dropped.
 #[must_use = "dropped, it ends"]
 pub struct Scraped {
-    /// Where.
+    /// Where `/metrics` is answered.
     pub address: SocketAddr,
     _guard: DropGuard,
 }
