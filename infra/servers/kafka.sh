@@ -2,10 +2,12 @@
 # One real Kafka broker (KRaft, version in kafka/pom.xml) on free loopback ports, for tests.
 #
 #   infra/servers/kafka.sh start DIR   starts it with its data, log and pid in DIR, waits until it answers, and prints
-#                                      EBB_TEST_KAFKA=127.0.0.1:PORT (all else goes to standard error)
+#                                      EBB_TEST_KAFKA=127.0.0.1:PORT, where everything is allowed, and
+#                                      EBB_TEST_KAFKA_SASL=127.0.0.1:PORT, where the users `ebb`, `local` and `shop` log in (SASL/PLAIN, each with
+#                                      its name as its password) and may do what ACLs say (all else goes to standard error)
 #   infra/servers/kafka.sh stop DIR    stops it; DIR stays
 #
-# So a test script says: trap 'infra/servers/kafka.sh stop "$dir"' EXIT; kafka=$(infra/servers/kafka.sh start "$dir"); export "$kafka"
+# So a test script says: trap 'infra/servers/kafka.sh stop "$dir"' EXIT; kafka=$(infra/servers/kafka.sh start "$dir"); export $kafka
 # Jars are fetched once into ${EBB_CACHE:-$HOME/.cache/ebb}. Needs Java 17 or newer, and Maven for the first start.
 set -euo pipefail
 
@@ -96,6 +98,24 @@ log.cleaner.dedupe.buffer.size=4194304
 PROPERTIES
 }
 
+write_users() { # DIR BROKER_PORT CONTROLLER_PORT SASL_PORT: a second listener, on which rights count; on the first everybody may everything. Of a key the last line counts
+  cat >>"$1/node.properties" <<PROPERTIES
+listeners=PLAINTEXT://127.0.0.1:$2,SASL://127.0.0.1:$4,CONTROLLER://127.0.0.1:$3
+advertised.listeners=PLAINTEXT://127.0.0.1:$2,SASL://127.0.0.1:$4
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_ebb="ebb" user_local="local" user_shop="shop";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+PROPERTIES
+}
+
+said() { # DIR: where its broker is, for those who export it
+  echo "EBB_TEST_KAFKA=127.0.0.1:$(cat "$1/port")"
+  echo "EBB_TEST_KAFKA_SASL=127.0.0.1:$(cat "$1/sasl_port")"
+}
+
 cluster_id() { echo "E$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=' | tail -c +3)"; }
 
 format() { # DIR LIBS CLUSTER: its data folder
@@ -113,14 +133,13 @@ launch() { # DIR LIBS: a broker as DIR/node.properties says, its process in DIR/
 }
 
 start() {
-  local directory=$1 pid libs port controller_port try
+  local directory=$1 pid libs port controller_port sasl_port try
   mkdir -p "$directory"
   directory=$(cd "$directory" && pwd)
   pid=$(cat "$directory/pid" 2>/dev/null || true)
   if ours "$pid" "$directory"; then
-    port=$(cat "$directory/port")
     say "already running, process $pid"
-    echo "EBB_TEST_KAFKA=127.0.0.1:$port"
+    said "$directory"
     return
   fi
   need_java
@@ -128,28 +147,32 @@ start() {
   for try in $(seq "$start_tries"); do
     # Another port than before would be another broker for the clients, so data of an earlier start keeps its ports.
     if [ -f "$directory/port" ] && [ "$try" = 1 ]; then
-      port=$(cat "$directory/port"); controller_port=$(cat "$directory/controller_port")
+      port=$(cat "$directory/port"); controller_port=$(cat "$directory/controller_port"); sasl_port=$(cat "$directory/sasl_port")
     else
       rm -rf "$directory/data"
       port=$(free_port)
       controller_port=$(free_port)
       while [ "$controller_port" = "$port" ]; do controller_port=$(free_port); done
+      sasl_port=$(free_port)
+      while [ "$sasl_port" = "$port" ] || [ "$sasl_port" = "$controller_port" ]; do sasl_port=$(free_port); done
     fi
     write_properties "$directory" "$port" "$controller_port"
+    write_users "$directory" "$port" "$controller_port" "$sasl_port"
     [ -f "$directory/data/meta.properties" ] || format "$directory" "$libs" "$(cluster_id)"
     launch "$directory" "$libs"
     pid=$(cat "$directory/pid")
     echo "$port" >"$directory/port"
     echo "$controller_port" >"$directory/controller_port"
+    echo "$sasl_port" >"$directory/sasl_port"
     if wait_until_it_answers "$directory" "$pid" "$port"; then
       say "Kafka answers on 127.0.0.1:$port, process $pid, log in $directory/kafka.log"
-      echo "EBB_TEST_KAFKA=127.0.0.1:$port"
+      said "$directory"
       return
     fi
     kill -9 "$pid" 2>/dev/null || true
     rm -f "$directory/pid"
     grep -q 'Address already in use' "$directory/kafka.log" || break
-    say "port $port or $controller_port was taken meanwhile; trying others"
+    say "port $port, $controller_port or $sasl_port was taken meanwhile; trying others"
   done
   tail -n 30 "$directory/kafka.log" >&2
   die "Kafka did not start; its log is $directory/kafka.log"

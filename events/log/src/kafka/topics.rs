@@ -189,7 +189,14 @@ impl Cluster<'_> {
                     return Err(OpenError::Setting { topic, setting: "partitions".to_owned(), found, expected });
                 }
                 _ if Instant::now() < deadline => tokio::time::sleep(LEADERS_POLL).await,
-                _ => return Err(failed(&topic, format!("not every partition has a leader after {LEADERS_WAIT:?}"))),
+                Some(_) => {
+                    return Err(failed(&topic, format!("not every partition has a leader after {LEADERS_WAIT:?}")));
+                }
+                // Brokers leave out what their client may not know of.
+                None => {
+                    let why = "the brokers do not show it; this user needs the rights that docs/kafka.md names";
+                    return Err(failed(&topic, why));
+                }
             }
         }
     }

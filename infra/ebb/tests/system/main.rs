@@ -22,6 +22,7 @@ mod hangs;
 mod load;
 mod one_directory;
 mod red_button;
+mod rights;
 mod roles;
 mod schedules;
 mod store;

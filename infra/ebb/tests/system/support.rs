@@ -60,6 +60,11 @@ impl System {
         Self::start_this(EBB.into(), slots, &[], variables).await
     }
 
+    /// A fresh service with more arguments and variables of its own.
+    pub async fn start_with_in(slots: u16, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_this(EBB.into(), slots, arguments, variables).await
+    }
+
     async fn start_this(program: PathBuf, slots: u16, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let place = SERVICES.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
