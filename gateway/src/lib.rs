@@ -56,7 +56,7 @@ use storage::Links;
 use storage::dataset::DatasetRoots;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// What a gateway is started with.
@@ -117,7 +117,8 @@ pub struct Gateway {
     leaving: CancellationToken,
     leave_time: Duration,
     stop: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
+    /// Ends when all tasks have; dropping what it runs ends them.
+    tasks: JoinHandle<()>,
     failure: watch::Receiver<Option<GatewayError>>,
 }
 
@@ -152,7 +153,6 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         minted: Mutex::new(BTreeMap::new()),
     });
     let (failed, failure) = watch::channel(None);
-    let failed = Arc::new(failed);
     let following = {
         let (log, cell, stop) = (config.log, config.cell, stop.clone());
         async move {
@@ -181,34 +181,25 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         serving.await;
         Ok(())
     };
-    let tasks = vec![watched(following, failed.clone()), watched(copying, failed.clone()), watched(serving, failed)];
+    let mut tasks = JoinSet::new();
+    tasks.spawn(following);
+    tasks.spawn(copying);
+    tasks.spawn(serving);
+    let tasks = tokio::spawn(see_to_the_end(tasks, failed));
     tracing::info!(%address, "gateway listens");
     // A balancer before it stands on another address than loopback.
     let leave_time = if address.ip().is_loopback() { limits.leave_time_loopback } else { limits.leave_time };
     Ok(Gateway { address, leaving, leave_time, stop, tasks, failure })
 }
 
-/// Runs a task whose failure, a panic included, becomes known.
-fn watched(
-    task: impl Future<Output = Result<(), GatewayError>> + Send + 'static,
-    failed: Arc<watch::Sender<Option<GatewayError>>>,
-) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let inner = tokio::spawn(task);
-        let _stop_with_us = AbortOnDrop(inner.abort_handle());
-        let outcome = inner.await.unwrap_or_else(|error| Err(GatewayError::Task(error.to_string())));
+/// Sees all tasks to their end; the failure of one, a panic included, becomes known at once.
+async fn see_to_the_end(mut tasks: JoinSet<Result<(), GatewayError>>, failed: watch::Sender<Option<GatewayError>>) {
+    while let Some(ended) = tasks.join_next().await {
+        let outcome = ended.unwrap_or_else(|panic| Err(GatewayError::Task(panic.to_string())));
         if let Err(error) = outcome {
             tracing::error!(%error, "the gateway stops");
             failed.send_replace(Some(error));
         }
-    })
-}
-
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -243,10 +234,8 @@ impl Gateway {
         self.leaving.cancel();
         tokio::time::sleep(self.leave_time).await;
         self.stop.cancel();
-        for task in &mut self.tasks {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "a task of the gateway failed while stopping");
-            }
+        if let Err(error) = (&mut self.tasks).await {
+            tracing::error!(%error, "the gateway's tasks were not seen to their end");
         }
         self.failure.borrow().clone().map_or(Ok(()), Err)
     }
@@ -255,6 +244,6 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.cancel();
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.tasks.abort();
     }
 }

@@ -29,7 +29,7 @@ fn script() -> PathBuf {
 fn broker() -> String {
     std::env::var("EBB_TEST_KAFKA").unwrap_or_else(|_| {
         panic!(
-            "EBB_TEST_KAFKA is not set: these tests need a real Kafka. Start one with\n    export \"$(infra/servers/kafka.sh start \"${{TMPDIR:-/tmp}}/ebb-kafka\")\"\nand stop it with\n    infra/servers/kafka.sh stop \"${{TMPDIR:-/tmp}}/ebb-kafka\""
+            "EBB_TEST_KAFKA is not set: these tests need a real Kafka. Start one with\n    export $(infra/servers/kafka.sh start \"${{TMPDIR:-/tmp}}/ebb-kafka\")\nand stop it with\n    infra/servers/kafka.sh stop \"${{TMPDIR:-/tmp}}/ebb-kafka\""
         )
     })
 }
@@ -249,7 +249,8 @@ impl OwnBroker {
     fn run(directory: &Path) -> String {
         let output = Command::new(script()).arg("start").arg(directory).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().strip_prefix("EBB_TEST_KAFKA=").unwrap().to_owned()
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.lines().find_map(|line| line.strip_prefix("EBB_TEST_KAFKA=")).expect("it says where it is").to_owned()
     }
 
     fn kill_9_and_restart(&self) {

@@ -73,6 +73,8 @@ struct Short {
     /// Where it ended then.
     cut: Offset,
     lost: Vec<Record>,
+    /// Whether some of them were not taken then. Later records may come to stand in their places and be taken there.
+    untaken: bool,
     /// Which of them were acknowledged and not decided.
     acknowledged: Vec<Offset>,
 }
@@ -294,10 +296,11 @@ impl World {
         if lost.is_empty() {
             return false;
         }
+        let untaken = lost.iter().any(|record| record.offset >= self.log.taken(stream));
         let acknowledged = self.checks.lose(input, Offset(cut));
         self.log.changed_at = self.bus.now();
         self.log.shortened_until.insert(stream, At(u64::MAX));
-        self.log.short.insert(stream, Short { cut: Offset(cut), lost, acknowledged });
+        self.log.short.insert(stream, Short { cut: Offset(cut), lost, untaken, acknowledged });
         true
     }
 
@@ -306,9 +309,8 @@ impl World {
     pub fn repair(&mut self, input: InputStream) {
         let (stream, now) = (Stream::from(input), self.now());
         let is_missed = self.log.end(stream) < self.log.taken(stream);
-        let Some(Short { cut, lost, mut acknowledged }) = self.log.short.remove(&stream) else { return };
+        let Some(Short { cut, lost, untaken, mut acknowledged }) = self.log.short.remove(&stream) else { return };
         if !is_missed {
-            let untaken = lost.iter().any(|record| record.offset >= self.log.taken(stream));
             self.log.reports_lost |= stream == Stream::Reports && untaken;
             return;
         }

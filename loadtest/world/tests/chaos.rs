@@ -12,7 +12,7 @@ const FRESH: Duration = Duration::from_secs(60);
 const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 24] = [
+const FOUND: [(&str, &str); 25] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -25,6 +25,10 @@ const FOUND: [(&str, &str); 24] = [
     (
         "reports-come-to-stand-where-everything-is-read",
         include_str!("found/reports-come-to-stand-where-everything-is-read.json"),
+    ),
+    (
+        "another-report-takes-the-place-of-a-lost-one",
+        include_str!("found/another-report-takes-the-place-of-a-lost-one.json"),
     ),
     ("the-word-of-a-dead-agent-comes-late", include_str!("found/the-word-of-a-dead-agent-comes-late.json")),
     (
@@ -206,7 +210,7 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
 }
 
 /// A minute of seeds that nobody has run. What they find replays from a file, is listed in `fresh-seeds.txt` beside it, which `infra/run test` prints, and
-/// fails where `EBB_FRESH_SEEDS` is `strict`: about one seed in thirty thousand still finds something (802879), and a change is not held up for
+/// fails where `EBB_FRESH_SEEDS` is `strict`: about one seed in twenty thousand still finds something (1214170), and a change is not held up for
 /// what was there before it. It is mended, here or in the check that asks more than is true, and kept among `FOUND`.
 #[test]
 fn what_a_minute_of_fresh_seeds_finds_is_told() {

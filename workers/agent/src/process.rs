@@ -9,8 +9,8 @@ use crate::log_file::LogFile;
 use crate::record::{self, ExecutorRecord, NONCE_VARIABLE};
 use events_schema::ExecutorId;
 use events_schema::TraceContext;
-use events_schema::batch::{from_bytes, to_bytes};
-use events_schema::control::{CONTROL_FRAME_LEN_MAX, ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::batch::from_bytes;
+use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, frame_len, to_frame};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -258,15 +258,9 @@ async fn keep_log(mut stderr: ChildStderr, mut log: LogFile, shipped: Option<mps
     }
 }
 
-/// Writes one frame: a 4-byte little-endian length, then the record.
+/// Writes one frame.
 pub(crate) async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &ToExecutor) -> io::Result<()> {
-    let record = to_bytes(frame);
-    let length = u32::try_from(record.len()).ok().filter(|length| *length <= CONTROL_FRAME_LEN_MAX);
-    let length = length.ok_or_else(|| io::Error::other(format!("a frame of {} bytes is too long", record.len())))?;
-    let mut bytes = Vec::with_capacity(record.len() + 4);
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(&record);
-    to.write_all(&bytes).await?;
+    to.write_all(&to_frame(frame).map_err(io::Error::other)?).await?;
     to.flush().await
 }
 
@@ -277,11 +271,7 @@ pub(crate) async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
         return Ok(None);
     }
     from.read_exact(&mut length[1..]).await?;
-    let length = u32::from_le_bytes(length);
-    if length > CONTROL_FRAME_LEN_MAX {
-        return Err(io::Error::other(format!("a frame of {length} bytes is too long")));
-    }
-    let mut record = vec![0; length as usize];
+    let mut record = vec![0; frame_len(length).map_err(io::Error::other)?];
     from.read_exact(&mut record).await?;
     from_bytes(&record).map(Some).map_err(io::Error::other)
 }

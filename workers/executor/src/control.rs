@@ -3,8 +3,8 @@
 use crate::inbox::Event;
 use crate::keys::LinkKeys;
 use crate::tokens::WriterTokens;
-use events_schema::batch::{DecodeError, from_bytes, to_bytes};
-use events_schema::control::{CONTROL_FRAME_LEN_MAX, FromExecutor, ToExecutor};
+use events_schema::batch::{DecodeError, from_bytes};
+use events_schema::control::{FrameTooLong, FromExecutor, ToExecutor, frame_len, to_frame};
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
 use std::sync::mpsc::SyncSender;
@@ -16,8 +16,8 @@ pub enum ControlError {
     #[error("the control pipe to the agent failed")]
     Pipe(#[from] io::Error),
     /// Longer than both sides agreed on.
-    #[error("control frame of {0} bytes, at most {CONTROL_FRAME_LEN_MAX} are legal")]
-    TooLong(u32),
+    #[error(transparent)]
+    TooLong(#[from] FrameTooLong),
     /// Not a frame of this build.
     #[error("control frame cannot be read")]
     Decode(#[from] DecodeError),
@@ -26,29 +26,19 @@ pub enum ControlError {
 /// Reads one frame; `None` when the pipe ended between two.
 pub fn read_frame<T: for<'b> Decode<'b, ()>>(input: &mut impl Read) -> Result<Option<T>, ControlError> {
     let mut length = [0; 4];
-    match input.read_exact(&mut length) {
+    match input.read_exact(&mut length[..1]) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
-    let length = u32::from_le_bytes(length);
-    if length > CONTROL_FRAME_LEN_MAX {
-        return Err(ControlError::TooLong(length));
-    }
-    let mut bytes = vec![0; length as usize];
+    input.read_exact(&mut length[1..])?;
+    let mut bytes = vec![0; frame_len(length)?];
     input.read_exact(&mut bytes)?;
     Ok(Some(from_bytes(&bytes)?))
 }
 
-/// Writes one frame, at once: several threads speak to the agent.
+/// Writes one frame.
 pub fn write_frame<T: Encode<()>>(output: &mut impl Write, value: &T) -> Result<(), ControlError> {
-    let bytes = to_bytes(value);
-    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    if length > CONTROL_FRAME_LEN_MAX {
-        return Err(ControlError::TooLong(length));
-    }
-    let mut frame = length.to_le_bytes().to_vec();
-    frame.extend_from_slice(&bytes);
-    output.write_all(&frame)?;
+    output.write_all(&to_frame(value)?)?;
     output.flush()?;
     Ok(())
 }
@@ -116,7 +106,9 @@ mod tests {
         assert_eq!(read_frame(&mut input).unwrap(), Some(ToExecutor::Leave { within_ms: 9 }));
         assert_eq!(read_frame(&mut input).unwrap(), Some(ToExecutor::Stop));
         assert_eq!(read_frame::<ToExecutor>(&mut input).unwrap(), None);
-        assert!(matches!(read_frame::<ToExecutor>(&mut &pipe[..6]), Err(ControlError::Pipe(_))));
+        for cut in [2, 6] {
+            assert!(matches!(read_frame::<ToExecutor>(&mut &pipe[..cut]), Err(ControlError::Pipe(_))), "{cut}");
+        }
         assert!(matches!(read_frame::<ToExecutor>(&mut &u32::MAX.to_le_bytes()[..]), Err(ControlError::TooLong(_))));
     }
 }

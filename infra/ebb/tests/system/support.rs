@@ -338,14 +338,18 @@ pub async fn prometheus(folder: &Path, config: &Value) -> (Child, String) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut until = async |what: &str| loop {
-        let line = lines.next_line().await.unwrap().expect("it says that it is ready");
-        if let Some((_, rest)) = line.split_once(what) {
-            break rest.to_owned();
+    // Either may be said first.
+    let (mut address, mut ready) = (None, false);
+    let said = async {
+        while address.is_none() || !ready {
+            let line = lines.next_line().await.unwrap().expect("it says where it listens and that it is ready");
+            ready |= line.contains("ready to receive web requests");
+            address =
+                line.split_once("msg=\"Listening on\" address=").map(|(_, rest)| rest.to_owned()).or(address.take());
         }
     };
-    let url = format!("http://{}", until("msg=\"Listening on\" address=").await);
-    until("ready to receive web requests").await;
+    tokio::time::timeout(WAIT_MAX, said).await.expect("Prometheus starts in time");
+    let url = format!("http://{}", address.expect("it said so"));
     // Read to the end, so that it never waits for a reader.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (child, url)
