@@ -210,7 +210,7 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
 }
 
 /// A minute of seeds that nobody has run. What they find replays from a file, is listed in `fresh-seeds.txt` beside it, which `infra/run test` prints, and
-/// fails where `EBB_FRESH_SEEDS` is `strict`: about one seed in twenty thousand still finds something (1214170), and a change is not held up for
+/// fails where `EBB_FRESH_SEEDS` is `strict`: about one seed in eight thousand still finds something (docs/simulation.md), and a change is not held up for
 /// what was there before it. It is mended, here or in the check that asks more than is true, and kept among `FOUND`.
 #[test]
 fn what_a_minute_of_fresh_seeds_finds_is_told() {
