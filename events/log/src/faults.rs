@@ -4,6 +4,7 @@ use crate::{AppendError, BoxFuture, EventLog, ReadError, Record, Stream};
 use events_schema::{Cell, Offset};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
 
 /// What happens to one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +21,10 @@ pub enum Fault {
     Unavailable,
 }
 
-/// The wrapped log and what happens to the next appends.
+/// The wrapped log, what happens to the next appends, and whether anything new is read.
 pub struct FaultyLog {
     inner: Arc<dyn EventLog>,
+    is_readable: watch::Sender<bool>,
     planned: Mutex<VecDeque<(Option<Stream>, Fault)>>,
 }
 
@@ -35,7 +37,12 @@ impl FaultyLog {
     /// Wraps a log; without plans it behaves like it.
     #[must_use]
     pub fn new(inner: Arc<dyn EventLog>) -> Self {
-        Self { inner, planned: Mutex::default() }
+        Self { inner, is_readable: watch::Sender::new(true), planned: Mutex::default() }
+    }
+
+    /// Whether reads are answered; those that are asked for meanwhile wait.
+    pub fn set_readable(&self, is_readable: bool) {
+        self.is_readable.send_replace(is_readable);
     }
 
     /// Plans what happens to the next append to a stream (`None`: any stream) that has no plan yet.
@@ -77,7 +84,10 @@ impl EventLog for FaultyLog {
         from: Offset,
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<Record>, ReadError>> {
-        self.inner.read(stream, cell, from, bytes_max)
+        Box::pin(async move {
+            self.is_readable.subscribe().wait_for(|is_readable| *is_readable).await.map_err(|_| ReadError::Closed)?;
+            self.inner.read(stream, cell, from, bytes_max).await
+        })
     }
 
     fn end(&self, stream: Stream, cell: Cell) -> BoxFuture<'_, Result<Offset, ReadError>> {
