@@ -28,7 +28,7 @@ pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     rows.retain(|row| only.is_none_or(|only| row.name.contains(only)));
     print(output, &rows, before.zip(Time::now()).and_then(|(before, after)| after.stolen_since(before)));
     // What was measured before a failure is worth its minutes.
-    measured.and(Ok(removed?))
+    measured.and_then(|()| Ok(removed?))
 }
 
 fn print(output: Output, rows: &[Row], stolen: Option<f64>) {

@@ -30,5 +30,5 @@ pub async fn demo(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     } else {
         folder.remove().await?;
     }
-    Ok(verdict.check()?)
+    verdict.check().map_err(|broken| Failure::from(broken).advise("run it again with --keep and look at its directory"))
 }

@@ -253,7 +253,7 @@ impl From<HarnessError> for Failure {
             HarnessError::Agent(failure) => failure.into(),
             HarnessError::NoModel { job, phase, reason } => Self::NoModel { job, phase, reason },
             HarnessError::Options(text) => Self::Usage(text),
-            HarnessError::Local { what, next, source } => Self::Local { what, next, source },
+            HarnessError::Local { what, source } => Self::Local { what, next: None, source },
         }
     }
 }

@@ -86,8 +86,7 @@ impl Verdict {
         if broken.is_empty() {
             Ok(())
         } else {
-            Err(HarnessError::plain(format!("the demo failed: {}", broken.join(", ")))
-                .advise("run it again with --keep and look at its directory"))
+            Err(HarnessError::plain(format!("the demo failed: {}", broken.join(", "))))
         }
     }
 }

@@ -31,8 +31,6 @@ pub enum HarnessError {
     Local {
         /// What could not be done.
         what: String,
-        /// What to do about it.
-        next: Option<String>,
         /// What the system said.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
@@ -42,20 +40,11 @@ pub enum HarnessError {
 impl HarnessError {
     /// With its cause.
     pub fn local(what: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Local { what: what.into(), next: None, source: Some(source.into()) }
+        Self::Local { what: what.into(), source: Some(source.into()) }
     }
 
     /// One that is its own cause.
     pub fn plain(what: impl Into<String>) -> Self {
-        Self::Local { what: what.into(), next: None, source: None }
-    }
-
-    /// The same with advice.
-    #[must_use]
-    pub fn advise(self, advice: impl Into<String>) -> Self {
-        match self {
-            Self::Local { what, source, .. } => Self::Local { what, next: Some(advice.into()), source },
-            other => other,
-        }
+        Self::Local { what: what.into(), source: None }
     }
 }
