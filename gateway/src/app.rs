@@ -48,8 +48,8 @@ pub struct App {
     pub requests: Arc<Semaphore>,
     /// Places for event streams.
     pub streams: Arc<Semaphore>,
-    /// Places for dataset registrations.
-    pub registrations: Arc<Semaphore>,
+    /// Places for requests that read what datasets are.
+    pub dataset_reads: Arc<Semaphore>,
     /// Highest number minted for a signal of each fleet; at most one entry per fleet ever asked for by a legal signal.
     pub minted: Mutex<BTreeMap<FleetId, u64>>,
 }

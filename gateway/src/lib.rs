@@ -149,7 +149,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         stop: stop.clone(),
         requests: Arc::new(Semaphore::new(limits.requests_max)),
         streams: Arc::new(Semaphore::new(limits.streams_max)),
-        registrations: Arc::new(Semaphore::new(limits.registrations_max)),
+        dataset_reads: Arc::new(Semaphore::new(limits.dataset_reads_max)),
         minted: Mutex::new(BTreeMap::new()),
     });
     let (failed, failure) = watch::channel(None);

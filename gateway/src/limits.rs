@@ -33,8 +33,8 @@ pub struct Limits {
     pub requests_max: usize,
     /// Open event streams at once: each holds a cursor and a batch.
     pub streams_max: usize,
-    /// Dataset registrations at once: each reads many files.
-    pub registrations_max: usize,
+    /// Requests at once that read what datasets are: a registration reads many files, and links take a metadata object of up to 256 MiB.
+    pub dataset_reads_max: usize,
 }
 
 impl Limits {
@@ -53,7 +53,7 @@ impl Limits {
         connections_max: 4_096,
         requests_max: 512,
         streams_max: 1_024,
-        registrations_max: 2,
+        dataset_reads_max: 2,
     };
 
     /// The same for a service that may hold only so many connections: event streams, which stay, take at most half of them.

@@ -41,50 +41,30 @@ impl Client {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::canned::{answer, serve};
     use serde_json::json;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-
-    /// Answers so many requests, one after the other, with these documents; what was asked for.
-    async fn canned(answers: Vec<Value>) -> (Client, tokio::task::JoinHandle<Vec<String>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-        let serving = tokio::spawn(async move {
-            let mut asked = Vec::new();
-            for answer in answers {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(stream.read_u8().await.unwrap());
-                }
-                asked.push(String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned());
-                let body = answer.to_string();
-                let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-                stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-            }
-            asked
-        });
-        (client, serving)
-    }
 
     #[tokio::test]
     async fn an_empty_page_is_not_the_end() {
-        let (client, serving) = canned(vec![
+        let pages = [
             json!({"events": [], "cursor": "40-0", "next_cursor": "40-0"}),
             json!({"events": [{"id": "a"}], "cursor": "50-0", "next_cursor": "50-0"}),
             json!({"events": [], "cursor": "50-0"}),
-        ])
-        .await;
+        ];
+        let (address, mut heads) = serve(pages.map(|page| answer("200 OK", &page.to_string())).into(), false).await;
+        let client = Client::new(&address).unwrap();
         assert_eq!(client.all_events("/v1/jobs/job-a/events").await.unwrap(), [json!({"id": "a"})]);
-        let asked = serving.await.unwrap();
-        assert!(asked.len() == 3 && asked[1].ends_with("from=40-0") && asked[2].ends_with("from=50-0"), "{asked:?}");
+        for from in ["limit=500 ", "from=40-0 ", "from=50-0 "] {
+            let head = heads.recv().await.unwrap();
+            assert!(head.contains(from), "{head}");
+        }
     }
 
     #[tokio::test]
     async fn a_page_that_does_not_move_ends_the_list() {
-        let page = json!({"events": [], "cursor": "40-0", "next_cursor": "40-0"});
-        let (client, serving) = canned(vec![page.clone(), page]).await;
+        let page = answer("200 OK", r#"{"events": [], "cursor": "40-0", "next_cursor": "40-0"}"#);
+        let (address, _heads) = serve(vec![page.clone(), page], false).await;
+        let client = Client::new(&address).unwrap();
         assert_eq!(client.all_events("/v1/events").await.unwrap(), Vec::<Value>::new());
-        assert_eq!(serving.await.unwrap().len(), 2);
     }
 }

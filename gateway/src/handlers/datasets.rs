@@ -25,6 +25,7 @@ use storage::WholeError;
 use storage::dataset::{DatasetMetadata, LoadError, Outside, RegisterError, Registration, info_of, load_metadata};
 use storage::keys::is_dataset_object;
 use storage::retry::StoreFault;
+use tokio::sync::SemaphorePermit;
 
 /// `POST /v1/datasets`: 201 for a new one, 200 for the very same again.
 pub async fn register(State(app): Shared, _: NoQuery, body: Document) -> Result<Response, ApiError> {
@@ -41,15 +42,20 @@ pub async fn register(State(app): Shared, _: NoQuery, body: Document) -> Result<
     })
 }
 
+/// A place among those who read what datasets are: each may take much memory.
+fn place_to_read(app: &App) -> Result<SemaphorePermit<'_>, ApiError> {
+    app.dataset_reads.try_acquire().map_err(|_| {
+        let detail = format!(
+            "{} requests read what datasets are, the most there may be; try again in a moment",
+            app.limits.dataset_reads_max
+        );
+        ApiError::new(Kind::Overloaded, detail)
+    })
+}
+
 /// Reads what a dataset is from where it lies.
 async fn read_source(app: &App, body: DatasetBody) -> Result<DatasetInfo, ApiError> {
-    let Ok(_place) = app.registrations.try_acquire() else {
-        let detail = format!(
-            "{} registrations are in work, the most there may be; try again in a moment",
-            app.limits.registrations_max
-        );
-        return Err(ApiError::new(Kind::Overloaded, detail));
-    };
+    let _place = place_to_read(app)?;
     match body.source {
         DatasetSource::Files(files) => {
             let registration = Registration {
@@ -166,8 +172,12 @@ pub async fn get(
 pub async fn metadata(app: &App, name: &DatasetName) -> Result<DatasetMetadata, ApiError> {
     known(app, name).await?.ok_or_else(|| not_found(app, name))?;
     let info = app.read().state().dataset(name).cloned().ok_or_else(|| not_found(app, name))?;
+    let _place = place_to_read(app)?;
     load_metadata(&app.store, &info).await.map_err(|error| match &error {
-        LoadError::Object(WholeError::Fault(_)) => store_away(&error),
+        // What is gone does not come back by asking again.
+        LoadError::Object(WholeError::Fault(fault)) if !matches!(fault, StoreFault::Missing { .. }) => {
+            store_away(&error)
+        }
         _ => unreadable("name", name.as_str(), "a dataset whose metadata is as it was registered", &error),
     })
 }

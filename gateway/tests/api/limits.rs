@@ -1,8 +1,9 @@
 //! What bounds the gateway: bodies, heads, requests at once, time, a log that is away.
 
-use crate::support::{Answer, Rig, Script, quick};
+use crate::support::{Answer, Rig, Script, datasets, quick};
 use events_log::{AppendError, BoxFuture, EventLog, MemoryLog, ReadError, Record, Stream};
 use events_schema::batch::{EventRecord, to_bytes};
+use events_schema::fact::Fact;
 use events_schema::{Cell, Offset, TenantId};
 use gateway::{GatewayConfig, GatewayError, Limits, Waits};
 use object_store::memory::InMemory;
@@ -38,6 +39,20 @@ async fn a_connection_that_sends_no_head_is_closed() {
         .expect("closed by the service")
         .ok();
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// Found by review: links to a dataset's files take its whole metadata into memory, and anybody could ask for as many at once as there are
+/// places for requests.
+#[tokio::test]
+async fn links_to_a_dataset_take_a_place_among_those_who_read_datasets() {
+    let log = Arc::new(MemoryLog::new());
+    let [dataset, _] = datasets();
+    Script::new(&log).await.batch(vec![Fact::DatasetRegistered { dataset }]).await;
+    let links = |rig: Rig| async move { rig.get("/v1/datasets/digits/links").await };
+    let full = links(Rig::without_controller(log.clone(), Limits { dataset_reads_max: 0, ..quick() }).await).await;
+    assert_eq!((full.status.as_u16(), full.slug()), (503, "overloaded"), "{}", full.text);
+    let missing = links(Rig::without_controller(log, quick()).await).await;
+    assert_eq!(missing.slug(), "dataset-unreadable", "no such metadata: {}", missing.text);
 }
 
 #[tokio::test]
