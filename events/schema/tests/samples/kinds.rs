@@ -61,7 +61,7 @@ kinds! {
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
-    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch }
     LENGTHS = length_kind of Length { Epochs, Steps }
     SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
     TAILS = tail_kind of Tail { Short, Drop }

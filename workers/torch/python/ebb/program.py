@@ -127,7 +127,8 @@ class Program:
         self.buffer_views = []
         for module, key, slot in self.buffers:
             raw = self.working_buffers[slot.word * WORD_BYTES - start :]
-            view = Slot(slot.name, slot.shape, slot.stride, slot.dtype, 0).view(raw)
+            # `.data`: each has a count of changes of its own, or one BatchNorm's change would look like one of another's to autograd.
+            view = Slot(slot.name, slot.shape, slot.stride, slot.dtype, 0).view(raw).data
             old = module._buffers[key]
             view.copy_(old)
             self.buffer_views.append(view)

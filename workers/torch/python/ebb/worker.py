@@ -140,8 +140,8 @@ class Server:
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
         sums, count = self.program.evaluate(rank, part, rows)
         loss, correct = sums.pop("loss", 0.0), int(sums.pop("correct", 0))
-        named = {name: value.hex() for name, value in sums.items()}
-        return json.dumps({"loss": loss.hex(), "correct": correct, "count": count, "named": named}).encode()
+        named = {name: bits(value) for name, value in sums.items()}
+        return json.dumps({"loss": bits(loss), "correct": correct, "count": count, "named": named}).encode()
 
     def _model(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
         from ebb import tensors
@@ -151,6 +151,11 @@ class Server:
         with open(descriptor, "wb", closefd=False) as file:
             size, digest = tensors.write(file, self.program.export(), [(name, value) for name, value in message["metadata"]])
         return json.dumps({"bytes": size, "digest": digest}).encode(), [descriptor]
+
+
+def bits(value: float) -> str:
+    """The 64 bits of a float as hexadecimal digits: JSON's numbers would not be the same on the other side."""
+    return struct.pack(">d", value).hex()
 
 
 if __name__ == "__main__":
