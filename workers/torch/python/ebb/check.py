@@ -39,14 +39,14 @@ def run(program: Program, thorough: bool) -> None:
         second_again = _gradient(program, 1, batch, rows)
         first_again = _gradient(program, 0, batch, rows)
         _compare_attributes(held, attributes(program))
-        for now, before in ((second_again, second), (first_again, first)):
-            if now != before:
-                raise Refused(f"your model's gradient is not a function of the model, the batch and the seed: computed twice it differs; {ADVICE}")
         changed = [name for name, digest in _slot_digests(program).items() if replica[name] != digest]
         if changed:
             raise Refused(
                 f"`{changed[0]}` changed while a gradient was computed; parameters and state() may change in the optimizer and in on_step() only"
             )
+        for now, before in ((second_again, second), (first_again, first)):
+            if now != before:
+                raise Refused(f"your model's gradient is not a function of the model, the batch and the seed: computed twice it differs; {ADVICE}")
     program.gradient_segment.bytes.zero_()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ebb.layout import is_dense
 from ebb.refuse import Refused
 
 WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "PipelineModule"}
@@ -45,6 +46,8 @@ def _check_parameter(name: str, parameter: torch.nn.Parameter) -> None:
         raise Refused(f"the parameter `{name}` belongs to a lazy module and has no shape yet; give its sizes when the model is made")
     if type(parameter).__name__ == "DTensor" or hasattr(parameter, "device_mesh") or type(parameter.data).__name__ == "DTensor":
         raise Refused(f"the parameter `{name}` is sharded over devices (a DTensor), and Ebb keeps whole replicas; do not shard the model")
+    if parameter.layout is torch.strided and not is_dense(tuple(parameter.shape), tuple(parameter.stride())):
+        raise Refused(f"the parameter `{name}` is a view that skips or repeats elements; give it memory of its own (`.clone()`, `.contiguous()`)")
     if parameter.is_meta:
         raise Refused(f"the parameter `{name}` is on the meta device and has no values; make the model with values")
     if not parameter.requires_grad:
