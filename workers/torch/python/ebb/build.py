@@ -33,6 +33,8 @@ class Settings:
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     initial: str | None = None
     check: bool = True
+    #: Keep the replica apart from the segment, as on a device; for tests of that path without one.
+    apart: bool = False
     #: A job made already (`ebb.fit` in a script run by hand); otherwise `entry` is imported.
     job: Job | None = None
 

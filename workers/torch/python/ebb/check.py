@@ -57,7 +57,7 @@ def _batch(program: Program) -> tuple[Any, int]:
         program.data.invent(rows, program.seed)
         batch, rows = program.data.batch(0, 0, rows)
         return copy.deepcopy(batch), rows
-    return program.data.batch(0, 0, 0)
+    return program.data.fetch(0, 0)
 
 
 def _gradient(program: Program, rank: int, batch: Any, rows: int) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ebb import seeds
+from ebb.loader import ReadAhead
 from ebb.refuse import Refused, user_code
 from ebb.sampler import Sampler
 from ebb.segment import Segment
@@ -71,8 +72,17 @@ class OwnBatches:
     def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, cuda: bool) -> None:
         self.job, self.dataset, self.sampler, self.seed, self.cuda = job, dataset, sampler, seed, cuda
         self.steps_per_epoch = sampler.steps_per_epoch
+        options = dict(job.loader or {})
+        self.ahead = ReadAhead(self.fetch, options) if int(options.get("num_workers") or 0) > 0 else None
 
     def batch(self, rank: int, step: int, _rows: int) -> tuple[Any, int]:
+        """The batch and its rows, read ahead where the job asks for that."""
+        if self.ahead is None:
+            return self.fetch(rank, step)
+        with user_code("the dataset's loader"):
+            return self.ahead.fetch(rank, step)
+
+    def fetch(self, rank: int, step: int) -> tuple[Any, int]:
         """Fetches and collates."""
         epoch, rows = self.sampler.rows_of(step, rank)
         if not rows:

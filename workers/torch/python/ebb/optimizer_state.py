@@ -85,7 +85,7 @@ class OptimizerState:
         optimizer.state.clear()
         return seen[0], samples
 
-    def place(self, layout: Layout, cuda: bool) -> list[list[tuple[str, Slot]]]:
+    def place(self, layout: Layout, apart: bool) -> list[list[tuple[str, Slot]]]:
         """Places of all tensors, in parameter order, keys sorted."""
         self.slots = []
         for (name, _), keys, sample in zip(self.parameters, self.keys, self.samples):
@@ -93,7 +93,7 @@ class OptimizerState:
             for key in keys:
                 value = sample[key]
                 if isinstance(value, torch.Tensor):
-                    found.append((key, layout.place(f"{name}/{key}", value, on_host=cuda and not value.is_cuda, dense_copy=True)))
+                    found.append((key, layout.place(f"{name}/{key}", value, on_host=apart and not value.is_cuda, dense_copy=True)))
             self.slots.append(found)
         return self.slots
 

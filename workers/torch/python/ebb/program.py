@@ -28,6 +28,8 @@ class Program:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.seed = settings, settings.seed
         self.cuda = settings.device == "cuda"
+        # Whether the replica lives apart from the segment; on a CPU only so that tests can try it.
+        self.apart = self.cuda or settings.apart
         self.device = torch.device("cuda", torch.cuda.current_device()) if self.cuda else torch.device("cpu")
         self.batch_segment = Segment("batch", settings.batch_bytes)
         self.parts: Parts = build(settings, self.batch_segment)
@@ -76,7 +78,7 @@ class Program:
         self.buffers_end = layout.words
         self.state_slots = [layout.place(f"state {name}", tensor) for name, tensor in self.parts.state]
         self.compute_words = layout.words
-        self.optimizer_state.place(layout, self.cuda)
+        self.optimizer_state.place(layout, self.apart)
         self.python_word = layout.words
         first = python_state.to_bytes(self._plain())
         self.python_bytes = python_state.capacity(first)
@@ -92,7 +94,7 @@ class Program:
         if self.cuda:
             for segment in (self.replica_segment, self.gradient_segment, self.batch_segment):
                 segment.pin()
-        self.replica = torch.zeros_like(host, device=self.device) if self.cuda else host
+        self.replica = torch.zeros_like(host, device=self.device) if self.apart else host
         self.host_replica = host
         self.views: list[torch.Tensor] = []
         with torch.no_grad():
@@ -112,12 +114,11 @@ class Program:
         self._write_python()
         flat = self.gradient_segment.bytes.view(torch.float32)
         self.host_gradient = flat[: self.gradient_elements]
-        self.gradient_flat = torch.zeros_like(self.host_gradient, device=self.device) if self.cuda else self.host_gradient
+        self.gradient_flat = torch.zeros_like(self.host_gradient, device=self.device) if self.apart else self.host_gradient
         raw = self.gradient_flat.view(torch.uint8)
         self.gradient_views = [slot.view(raw) for slot in self.gradient_slots]
         self.extra = flat[self.gradient_elements : self.gradient_elements + self.extra_elements]
-        if self.cuda:
-            self.snapshot()
+        self.snapshot()
 
     def _bind_buffers(self) -> None:
         """Buffers are views of a working copy: a forward changes them, and a gradient must not change the replica."""
@@ -220,7 +221,7 @@ class Program:
 
     def _hand_out(self, rank: int) -> None:
         """Completes the gradient segment: the device's gradient, touched bits, rank 0's buffers."""
-        if self.cuda:
+        if self.apart:
             self.host_gradient.copy_(self.gradient_flat)
         touched = [1.0 if count else 0.0 for count in self.counts]
         struct.pack_into(f"<{len(touched)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES, *touched)
@@ -277,7 +278,7 @@ class Program:
         """Turns the replica at `step` into that at `step + 1`, by the mean gradient in the gradient segment."""
         if not self.whole:
             raise RuntimeError("an update was asked for where only the part for computing gradients is held")
-        if self.cuda:
+        if self.apart:
             self.gradient_flat.copy_(self.host_gradient)
         touched = struct.unpack_from(f"<{len(self.trainable)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES)
         for (_, parameter), bit, view in zip(self.trainable, touched, self.gradient_views):
@@ -335,7 +336,7 @@ class Program:
 
     def hold(self, compute_only: bool = False) -> None:
         """Takes over the replica that was written into the segment."""
-        if self.cuda:
+        if self.apart:
             end = (self.compute_words if compute_only else self.replica_words) * WORD_BYTES
             self.replica[:end].copy_(self.host_replica[:end])
         self._load_buffers()
@@ -350,7 +351,7 @@ class Program:
 
     def snapshot(self) -> None:
         """Makes the segment equal to the device's replica."""
-        if not self.cuda:
+        if not self.apart:
             return
         slots = [(slot, view) for slots, views in zip(self.optimizer_state.slots, self.optimizer_state.views) for slot, view in _on_host(slots, views)]
         kept = [(slot.view(self.host_replica), view.clone()) for slot, view in slots]

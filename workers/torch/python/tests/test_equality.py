@@ -45,6 +45,20 @@ class EveryHosting(unittest.TestCase):
             with self.subTest(entry):
                 self.same(f"text:{entry}")
 
+    def test_rows_read_ahead_by_other_processes(self) -> None:
+        replica, digest, losses = train(lambda step: [[0, 1], [2, 3]] if step < 4 else harness.ONE, STEPS, entry="vision:ReadAhead", spec=SPEC)
+        expected, expected_digest, expected_losses, _ = here(STEPS, entry="vision:Job", spec=SPEC)
+        self.assertEqual((expected_digest, expected_losses), (digest, losses))
+        self.assertTrue(torch.equal(expected, replica))
+
+    def test_a_replica_apart_from_the_segment(self) -> None:
+        for entry in ("vision:Everything", "text:Recurrent", "vision:HalfParameters"):
+            with self.subTest(entry):
+                replica, digest, _ = train(moving, STEPS, entry=entry, spec=SPEC, apart=True)
+                expected, expected_digest, _, _ = here(STEPS, entry=entry, spec=SPEC)
+                self.assertEqual(expected_digest, digest)
+                self.assertTrue(torch.equal(expected, replica))
+
     def test_a_script(self) -> None:
         self.same("script")
 

@@ -89,6 +89,12 @@ class Everything(Job):
             mean.copy_(now)
 
 
+class ReadAhead(Job):
+    """Rows come from processes of a loader."""
+
+    loader = {"num_workers": 2, "prefetch_factor": 2}
+
+
 class Autocast(Job):
     def loss(self, model, batch):
         images, labels = batch
