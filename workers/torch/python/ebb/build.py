@@ -100,7 +100,7 @@ def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[S
     if dataset is None:
         if settings.sample is None:
             raise Refused("the job names no `dataset:`, and the program has no `dataset(self)`; one of the two must say what to train on")
-        return SharedBatches(settings.sample, segment), None
+        return SharedBatches(settings.sample, segment, job), None
     rows = rows_of(dataset)
     drop = settings.spec.get("tail") == "drop"
     sampler = Sampler(rows, settings.workers, settings.batch_size, settings.seed, settings.spec.get("shuffle") != "none", drop)

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from ebb import guard, numerics, python_state, seeds
+from ebb import attributes, guard, numerics, python_state, seeds
 from ebb.build import Parts, Settings, build
-from ebb.data import Stopwatch, moved
+from ebb.data import SharedBatches, Stopwatch, moved
+from ebb.job import Job
 from ebb.layout import Layout, Slot, gradient_slots
 from ebb.optimizer_state import OptimizerState
 from ebb.refuse import NonFinite, Refused, user_code
@@ -46,6 +47,7 @@ class Program:
         self._bind()
         self._watch()
         self.whole = True
+        self.on_step_tried = type(self.job).on_step is Job.on_step
         self.gradient_digest: str | None = None
 
     # ------------------------------------------------------------------------------------------------ building
@@ -152,6 +154,7 @@ class Program:
             for key, p in module._parameters.items()
             if p is not None
         ]
+        self.trains = {name: p.requires_grad for name, p in self.trainable + self.frozen}
         self.addresses = [(p, view.data_ptr(), name) for (name, p), view in zip(self.trainable + self.frozen, self.views)]
 
     def _taker(self, index: int) -> Any:
@@ -259,6 +262,8 @@ class Program:
             if place.get(key) is not parameter:
                 raise Refused(f"the parameter `{name}` was replaced by another object during training; {_KEEP}")
         for parameter, address, name in self.addresses:
+            if parameter.requires_grad is not self.trains[name]:
+                raise Refused(f"`requires_grad` of the parameter `{name}` was changed during training; what is trained must be fixed when model() returns")
             if parameter.data_ptr() != address:
                 raise Refused(f"the parameter `{name}` was moved to other memory or another type during training; {_KEEP}")
 
@@ -302,8 +307,18 @@ class Program:
 
     def _on_step(self, step: int) -> None:
         self.job.__dict__["step"] = step
+        known = frozenset(id(tensor) for _, tensor in self.parts.state)
+        before = None if self.on_step_tried else attributes.snapshot(self.job, self.model, known)
         with torch.no_grad(), user_code("on_step()"):
             self.job.on_step(self.model, step)
+        if before is not None:
+            self.on_step_tried = True
+            name = attributes.changed(before, attributes.snapshot(self.job, self.model, known))
+            if name is not None:
+                raise Refused(
+                    f"on_step() changed `{name}`, which an executor that joins later would not know; keep it in a tensor that state() names, "
+                    "or compute it from the step"
+                )
         if self.buffers:
             self._collect_buffers()
             self.replica_buffers.copy_(self.working_buffers)
@@ -362,9 +377,11 @@ class Program:
 
     def evaluate(self, rank: int, part: int, rows: int) -> tuple[dict[str, float], int]:
         """Sums over the rows of a held-out batch, and what to divide them by."""
-        batch, rows = self.data.batch(rank, part, rows)
+        if self.settings.sample is None:
+            raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
         if rows == 0:
             return {}, 0
+        batch, _ = SharedBatches(self.settings.sample, self.batch_segment, self.job).batch(rank, part, rows)
         self._load_buffers()
         if self.cuda:
             batch = moved(batch, self.device)

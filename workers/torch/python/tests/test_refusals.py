@@ -108,15 +108,20 @@ class Refusals(unittest.TestCase):
         finally:
             worker.close()
 
-    def test_state_whose_memory_is_replaced(self) -> None:
-        worker = Worker()
-        try:
-            worker.build(entry="refused:ReplacesState")
-            with self.assertRaises(Failed) as caught:
-                worker.apply(worker.compute(0, 0)[0], 0, 1.0)
-            self.assertIn("on_step() replaced the memory of the state `mean`", caught.exception.what)
-        finally:
-            worker.close()
+    def test_what_an_update_may_not_do(self) -> None:
+        for entry, text in (
+            ("ReplacesState", "on_step() replaced the memory of the state `mean`"),
+            ("RemembersInOnStep", "on_step() changed `RemembersInOnStep.best`"),
+            ("Unfreezes", "`requires_grad` of the parameter `0.weight` was changed"),
+        ):
+            worker = Worker()
+            try:
+                worker.build(entry=f"refused:{entry}")
+                with self.assertRaises(Failed) as caught:
+                    worker.apply(worker.compute(0, 0)[0], 0, 1.0)
+                self.assertIn(text, caught.exception.what)
+            finally:
+                worker.close()
 
     def test_a_model_file_that_does_not_fit(self) -> None:
         worker = Worker()

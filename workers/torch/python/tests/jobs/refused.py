@@ -267,6 +267,16 @@ class ReplacesState(Job):
         self.mean.data = torch.ones(3)
 
 
+class RemembersInOnStep(Job):
+    def on_step(self, model, step):
+        self.best = step
+
+
+class Unfreezes(Job):
+    def on_step(self, model, step):
+        model[0].weight.requires_grad_(False)
+
+
 class NotFinite(Job):
     def loss(self, model, batch):
         loss, weight = super().loss(model, batch)
