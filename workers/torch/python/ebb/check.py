@@ -36,17 +36,21 @@ def run(program: Program, thorough: bool) -> None:
         name = changed(held, snapshot(program.job, program.model))
         if name is not None:
             raise Refused(
-                f"`{name}` changed by computing a gradient, and would be different on each executor; keep what must be remembered in a buffer "
+                f"`{name}` changed by computing a gradient, and would be different on each executor; keep what must be "
+                "remembered in a buffer "
                 "(register_buffer) or compute it from the step"
             )
         written = [name for name, digest in _slot_digests(program).items() if replica[name] != digest]
         if written:
             raise Refused(
-                f"`{written[0]}` changed while a gradient was computed; parameters and state() may change in the optimizer and in on_step() only"
+                f"`{written[0]}` changed while a gradient was computed; parameters and state() may change in the "
+                "optimizer and in on_step() only"
             )
         for now, before in ((second_again, second), (first_again, first)):
             if now != before:
-                raise Refused(f"your model's gradient is not a function of the model, the batch and the seed: computed twice it differs; {ADVICE}")
+                raise Refused(
+                    f"your model's gradient is not a function of the model, the batch and the seed: computed twice it differs; {ADVICE}"
+                )
     program.gradient_segment.bytes.zero_()
 
 

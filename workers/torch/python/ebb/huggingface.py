@@ -19,7 +19,15 @@ from ebb.refuse import Refused, user_code
 
 # What a Trainer brings along by itself; everything else is somebody's wish that would not come true.
 KNOWN_CALLBACKS = {"DefaultFlowCallback", "ProgressCallback", "PrinterCallback", "NotebookProgressCallback"}
-LOOP_METHODS = ("train", "_inner_training_loop", "training_step", "get_train_dataloader", "_get_train_sampler", "get_batch_samples", "autocast_smart_context_manager")
+LOOP_METHODS = (
+    "train",
+    "_inner_training_loop",
+    "training_step",
+    "get_train_dataloader",
+    "_get_train_sampler",
+    "get_batch_samples",
+    "autocast_smart_context_manager",
+)
 
 
 class TrainerJob(Job):
@@ -36,7 +44,8 @@ class TrainerJob(Job):
             kind = type(callback)
             if kind.__name__ not in KNOWN_CALLBACKS and not kind.__module__.startswith("transformers.integrations"):
                 raise Refused(
-                    f"the Trainer's callback {kind.__name__} would not be called: its loop does not run here; leave it out, or write what it does "
+                    f"the Trainer's callback {kind.__name__} would not be called: its loop does not run here; leave it "
+                    "out, or write what it does "
                     "in `on_step` of an ebb.Job"
                 )
 
@@ -45,7 +54,9 @@ class TrainerJob(Job):
         self._check_clip()
         model = self._trainer.model
         if getattr(args, "gradient_checkpointing", False):
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs or {"use_reentrant": False})
+            model.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs or {"use_reentrant": False}
+            )
         return model
 
     def _check_clip(self) -> None:
@@ -54,7 +65,8 @@ class TrainerJob(Job):
         if wanted != given:
             raise Refused(
                 f"the Trainer clips gradients at max_grad_norm={wanted:g} (1 unless you say otherwise), and the job file "
-                f"{f'at gradient_clip_norm: {given:g}' if given else 'does not clip'}; make them equal: write `gradient_clip_norm: {wanted:g}` "
+                f"{f'at gradient_clip_norm: {given:g}' if given else 'does not clip'}; make them equal: write "
+                f"`gradient_clip_norm: {wanted:g}` "
                 "in the job file, or max_grad_norm=0 in the TrainingArguments"
             )
 
@@ -108,7 +120,9 @@ class TrainerJob(Job):
                 program._load_buffers()
                 seeds.set_all(seeds.key(self.seed, "probe"), program.cuda)
                 with torch.no_grad(), self._autocast():
-                    found.append(float(trainer.compute_loss(program.model, dict(batch), num_items_in_batch=torch.tensor(items, device=self.device))))
+                    found.append(
+                        float(trainer.compute_loss(program.model, dict(batch), num_items_in_batch=torch.tensor(items, device=self.device)))
+                    )
         one, two = found
         if one == two:
             self._sums = False

@@ -15,10 +15,10 @@ from ebb.refuse import Refused
 
 # Hooks of a Trainer's loop: overridden, they are refused, since nobody would call them.
 LOOP_HOOKS = (
-    "optimizer_step", "optimizer_zero_grad", "backward", "manual_backward", "configure_gradient_clipping", "clip_gradients", "lr_scheduler_step",
-    "on_before_optimizer_step", "on_before_zero_grad", "on_before_backward", "on_after_backward", "on_train_start", "on_train_end",
-    "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end", "on_fit_start", "on_fit_end",
-    "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device", "configure_callbacks", "configure_sharded_model",
+    "optimizer_step", "optimizer_zero_grad", "backward", "manual_backward", "configure_gradient_clipping", "clip_gradients",
+    "lr_scheduler_step", "on_before_optimizer_step", "on_before_zero_grad", "on_before_backward", "on_after_backward", "on_train_start",
+    "on_train_end", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end", "on_fit_start",
+    "on_fit_end", "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device", "configure_callbacks", "configure_sharded_model",
 )  # fmt: skip
 
 
@@ -72,7 +72,8 @@ class LightningJob(Job):
         module = self._module
         if not module.automatic_optimization:
             raise Refused(
-                f"{type(module).__name__} optimizes manually (automatic_optimization is False), which is a loop of its own; return the loss from "
+                f"{type(module).__name__} optimizes manually (automatic_optimization is False), which is a loop of its "
+                "own; return the loss from "
                 "training_step, or write an ebb.Job"
             )
         framework = [kind for kind in type(module).__mro__ if kind.__module__.startswith(("lightning.", "pytorch_lightning."))]
@@ -103,7 +104,9 @@ class LightningJob(Job):
         self._set_up()
         loader = module.train_dataloader()
         if not isinstance(loader, torch.utils.data.DataLoader):
-            raise Refused(f"train_dataloader() returned a {type(loader).__name__}; Ebb takes the dataset and collate_fn of one torch DataLoader")
+            raise Refused(
+                f"train_dataloader() returned a {type(loader).__name__}; Ebb takes the dataset and collate_fn of one torch DataLoader"
+            )
         self._dataset, self._collate_rows = loader.dataset, loader.collate_fn
         self.loader = {"num_workers": loader.num_workers}
         return loader.dataset
@@ -121,7 +124,9 @@ class LightningJob(Job):
             found, schedulers = found[0], list(found[1]) if isinstance(found[1], (list, tuple)) else [found[1]]
         if isinstance(found, (list, tuple)):
             if len(found) != 1 or len(schedulers) > 1:
-                raise Refused(f"configure_optimizers() returned {len(found)} optimizers and {len(schedulers)} schedulers; Ebb takes one of each")
+                raise Refused(
+                    f"configure_optimizers() returned {len(found)} optimizers and {len(schedulers)} schedulers; Ebb takes one of each"
+                )
             found = found[0]
         if schedulers:
             self._take_scheduler(schedulers[0])
@@ -144,7 +149,9 @@ class LightningJob(Job):
         if not self._by_epoch:
             return (step + 1) % self._every == 0
         if not self.steps_per_epoch:
-            raise Refused("configure_optimizers() gives a scheduler that is stepped by epochs, and this job has none; use {'interval': 'step'}")
+            raise Refused(
+                "configure_optimizers() gives a scheduler that is stepped by epochs, and this job has none; use {'interval': 'step'}"
+            )
         return (step + 1) % (self.steps_per_epoch * self._every) == 0
 
     def loss(self, model: Any, batch: Any) -> Any:
@@ -159,7 +166,9 @@ class LightningJob(Job):
         else:
             loss, weight = returned, None
         if loss is None:
-            raise Refused("training_step returned None, which skips a batch for a Trainer; return a loss (times zero where it shall not count)")
+            raise Refused(
+                "training_step returned None, which skips a batch for a Trainer; return a loss (times zero where it shall not count)"
+            )
         if weight is None:
             weight = _rows(batch)
         return loss * weight, weight
@@ -170,7 +179,8 @@ class LightningJob(Job):
             return None
         rows, self._logged = _rows(batch), {}
         try:
-            returned = model.validation_step(batch, 0) if len(inspect.signature(model.validation_step).parameters) > 1 else model.validation_step(batch)
+            indexed = len(inspect.signature(model.validation_step).parameters) > 1
+            returned = model.validation_step(batch, 0) if indexed else model.validation_step(batch)
             sums = {name: float(value) * rows for name, value in self._logged.items()}
         finally:
             self._logged = None

@@ -64,7 +64,9 @@ class Program:
         if getattr(inner, "optimizer", inner) is not self.optimizer:
             raise Refused("scheduler() returned one of another optimizer than optimizer() did; make it of the optimizer that it is given")
         if self.parts.built_in_rates is not None:
-            raise Refused("a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`")
+            raise Refused(
+                "a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`"
+            )
 
     def _place(self) -> None:
         layout = Layout()
@@ -73,7 +75,9 @@ class Program:
         self.buffers_word = layout.words
         # (module, key) is where a buffer lives: user code may replace the tensor there.
         self.buffers: list[tuple[torch.nn.Module, str, Slot]] = []
-        owners = {id(b): (module, key) for module in reversed(list(self.model.modules())) for key, b in module._buffers.items() if b is not None}
+        owners = {
+            id(b): (module, key) for module in reversed(list(self.model.modules())) for key, b in module._buffers.items() if b is not None
+        }
         for name, buffer in self.model.named_buffers():
             module, key = owners[id(buffer)]
             self.buffers.append((module, key, layout.place(name, buffer, dense_copy=True)))
@@ -253,7 +257,9 @@ class Program:
                 continue
             if found is None or found.shape != view.shape or found.dtype != view.dtype:
                 now = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
-                raise Refused(f"the buffer `{slot.name}` was {view.dtype} {list(view.shape)} and became {now}; a buffer must keep its shape and type")
+                raise Refused(
+                    f"the buffer `{slot.name}` was {view.dtype} {list(view.shape)} and became {now}; a buffer must keep its shape and type"
+                )
             view.copy_(found)
             module._buffers[key] = view
 
@@ -263,7 +269,10 @@ class Program:
                 raise Refused(f"the parameter `{name}` was replaced by another object during training; {_KEEP}")
         for parameter, address, name in self.addresses:
             if parameter.requires_grad is not self.trains[name]:
-                raise Refused(f"`requires_grad` of the parameter `{name}` was changed during training; what is trained must be fixed when model() returns")
+                raise Refused(
+                    f"`requires_grad` of the parameter `{name}` was changed during training; what is trained must be "
+                    "fixed when model() returns"
+                )
             if parameter.data_ptr() != address:
                 raise Refused(f"the parameter `{name}` was moved to other memory or another type during training; {_KEEP}")
 
@@ -316,7 +325,8 @@ class Program:
             name = attributes.changed(before, attributes.snapshot(self.job, self.model, known))
             if name is not None:
                 raise Refused(
-                    f"on_step() changed `{name}`, which an executor that joins later would not know; keep it in a tensor that state() names, "
+                    f"on_step() changed `{name}`, which an executor that joins later would not know; keep it in a "
+                    "tensor that state() names, "
                     "or compute it from the step"
                 )
         if self.buffers:
@@ -368,7 +378,11 @@ class Program:
         """Makes the segment equal to the device's replica."""
         if not self.apart:
             return
-        slots = [(slot, view) for slots, views in zip(self.optimizer_state.slots, self.optimizer_state.views) for slot, view in _on_host(slots, views)]
+        slots = [
+            (slot, view)
+            for slots, views in zip(self.optimizer_state.slots, self.optimizer_state.views)
+            for slot, view in _on_host(slots, views)
+        ]
         kept = [(slot.view(self.host_replica), view.clone()) for slot, view in slots]
         end = self.python_word * WORD_BYTES
         self.host_replica[:end].copy_(self.replica[:end])
@@ -420,7 +434,13 @@ class Program:
             "own_rows": self.parts.own_rows,
             "class": numeric_class,
             "parameters": [
-                {"name": s.name, "shape": list(s.shape), "dtype": str(s.dtype).removeprefix("torch."), "word": s.word, "trainable": trainable}
+                {
+                    "name": s.name,
+                    "shape": list(s.shape),
+                    "dtype": str(s.dtype).removeprefix("torch."),
+                    "word": s.word,
+                    "trainable": trainable,
+                }
                 for s, trainable in slots
             ],
             "parameter_count": sum(s.elements for s, _ in slots),
@@ -437,7 +457,9 @@ def _on_host(slots: list[tuple[str, Slot]], views: dict[str, torch.Tensor]) -> l
 def _checked_pair(returned: Any) -> tuple[torch.Tensor, Any]:
     guard.check_no_group()
     if not (isinstance(returned, (tuple, list)) and len(returned) == 2):
-        raise Refused(f"loss() returned a {type(returned).__name__}; it must return two things: the loss summed over the rows, and their weight")
+        raise Refused(
+            f"loss() returned a {type(returned).__name__}; it must return two things: the loss summed over the rows, and their weight"
+        )
     loss, weight = returned
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         raise Refused("loss() must return the summed loss as a tensor of one element")

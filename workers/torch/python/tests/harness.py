@@ -1,4 +1,4 @@
-"""Speaks the worker's protocol to real worker processes, and trains with them as the service does. Also the contract for the executor's side."""
+"""Speaks the worker's protocol to real worker processes, and trains with them as the service does: the contract for the executor."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Worker:
     open: list[socket.socket] = []
 
     def __init__(self, fresh: bool = False, output: Any = None) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
         self.socket, theirs = socket.socketpair()
         Worker.open.append(self.socket)
         if not fresh:
@@ -68,7 +69,6 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ebb.worker"], env=environment, pass_fds=[theirs.fileno()], stdout=output, stderr=output
         )
-        self.pid = self.process.pid
         theirs.close()
 
     def ask(self, kind: bytes, payload: bytes = b"") -> tuple[bytes, list[int]]:
@@ -145,6 +145,8 @@ class Worker:
         """Ends the worker; its exit status."""
         Worker.open.remove(self.socket)
         self.socket.close()
+        if self.process is not None:
+            return self.process.wait(30)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 

@@ -1,4 +1,4 @@
-"""The promise: the same bits for every hosting of the logical workers, by the service's way and by `ebb.run`; first steps as a plain loop's."""
+"""The promise: the same bits for every hosting of the logical workers and by `ebb.run`; one worker's steps as a plain loop's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class EveryHosting(unittest.TestCase):
                 self.same(f"text:{entry}")
 
     def test_rows_read_ahead_by_other_processes(self) -> None:
-        replica, digest, losses = train(lambda step: [[0, 1], [2, 3]] if step < 4 else harness.ONE, STEPS, entry="vision:ReadAhead", spec=SPEC)
+        replica, digest, losses = train(
+            lambda step: [[0, 1], [2, 3]] if step < 4 else harness.ONE, STEPS, entry="vision:ReadAhead", spec=SPEC
+        )
         expected, expected_digest, expected_losses, _ = here(STEPS, entry="vision:Job", spec=SPEC)
         self.assertEqual((expected_digest, expected_losses), (digest, losses))
         self.assertTrue(torch.equal(expected, replica))
@@ -221,7 +223,22 @@ class Protocol(unittest.TestCase):
 
     def test_run_by_command(self) -> None:
         environment = {**os.environ, "PYTHONPATH": PACKAGE}
-        command = [sys.executable, "-m", "ebb.run", "vision:Job", "--code", JOBS, "--workers", "4", "--steps", "3", "--batch-size", "4", "--seed", "3"]
+        command = [
+            sys.executable,
+            "-m",
+            "ebb.run",
+            "vision:Job",
+            "--code",
+            JOBS,
+            "--workers",
+            "4",
+            "--steps",
+            "3",
+            "--batch-size",
+            "4",
+            "--seed",
+            "3",
+        ]
         printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
         self.assertIn(f"digest {here(3, entry='vision:Job', spec={'steps': 3})[1]}", printed)
 

@@ -76,7 +76,9 @@ class Schedule(unittest.TestCase):
             ("0x1.a91827ca60c1ap-1", 39, "0x1.72a7a504540ccp-11"), ("0x1.ac6bc5936d960p-2", 8, "0x1.ec319ca2fba12p-11"),
         ):  # fmt: skip
             self.assertEqual(expected, libm.pow_whole(float.fromhex(x), exponent).hex())
-        self.assertEqual([1.0, 0.0, 1.0, 0.0], [libm.pow_whole(0.0, 0), libm.pow_whole(0.0, 3), libm.pow_whole(1.0, 9), libm.pow_whole(0.5, 9_999)])
+        self.assertEqual(
+            [1.0, 0.0, 1.0, 0.0], [libm.pow_whole(0.0, 0), libm.pow_whole(0.0, 3), libm.pow_whole(1.0, 9), libm.pow_whole(0.5, 9_999)]
+        )
 
     def test_lengths(self) -> None:
         self.assertEqual(7, steps_total({"steps": 7}, None))
@@ -132,8 +134,13 @@ class PythonState(unittest.TestCase):
 class Places(unittest.TestCase):
     def test_tensors_keep_type_and_strides_at_aligned_places(self) -> None:
         layout, flat = Layout(), torch.zeros(4096, dtype=torch.uint8)
-        given = [torch.randn(3, 5).t(), torch.ones(7, dtype=torch.bool), torch.tensor(3, dtype=torch.int64), torch.randn(2, 3, 4, 4).bfloat16().to(
-            memory_format=torch.channels_last), torch.empty(0, 3)]  # fmt: skip
+        given = [
+            torch.randn(3, 5).t(),
+            torch.ones(7, dtype=torch.bool),
+            torch.tensor(3, dtype=torch.int64),
+            torch.randn(2, 3, 4, 4).bfloat16().to(memory_format=torch.channels_last),
+            torch.empty(0, 3),
+        ]
         slots = [layout.place(str(index), tensor) for index, tensor in enumerate(given)]
         self.assertEqual([0, 16, 32, 48, 96], [slot.word for slot in slots])
         self.assertEqual(96, layout.words)

@@ -2,7 +2,15 @@
 
 import torch
 import transformers
-from transformers import GPT2Config, GPT2LMHeadModel, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, default_data_collator
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+)
 
 VOCABULARY, LENGTH = 37, 10
 
@@ -30,7 +38,9 @@ def arguments(**named):
 
 
 def causal_model():
-    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0))
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    )
 
 
 def causal():
@@ -38,14 +48,27 @@ def causal():
 
 
 def smoothed():
-    return Trainer(model=causal_model(), args=arguments(label_smoothing_factor=0.1, bf16=True), train_dataset=Texts(), data_collator=default_data_collator)
+    return Trainer(
+        model=causal_model(),
+        args=arguments(label_smoothing_factor=0.1, bf16=True),
+        train_dataset=Texts(),
+        data_collator=default_data_collator,
+    )
 
 
 def classifier():
     config = BertConfig(
-        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=LENGTH, num_labels=3
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=LENGTH,
+        num_labels=3,
     )
-    return Trainer(model=BertForSequenceClassification(config), args=arguments(), train_dataset=Texts(3), data_collator=default_data_collator)
+    return Trainer(
+        model=BertForSequenceClassification(config), args=arguments(), train_dataset=Texts(3), data_collator=default_data_collator
+    )
 
 
 class Mine(Trainer):

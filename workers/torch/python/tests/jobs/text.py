@@ -1,4 +1,4 @@
-"""Sequence models: a GPT with tied weights, a frozen base with low-rank adapters, mixtures whose parts see no gradient, sparse embeddings."""
+"""Sequence models: tied weights, a frozen base with low-rank adapters, experts that see no gradient, sparse embeddings, an LSTM."""
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,9 @@ class Gpt(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
         self.position = nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02)
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0.1, batch_first=True, norm_first=True) for _ in range(2))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0.1, batch_first=True, norm_first=True) for _ in range(2)
+        )
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.head.weight = self.embed.weight
         self.register_buffer("mask", torch.ones(LENGTH, LENGTH).triu(1).bool(), persistent=False)
