@@ -18,7 +18,8 @@ LOOP_HOOKS = (
     "optimizer_step", "optimizer_zero_grad", "backward", "manual_backward", "configure_gradient_clipping", "clip_gradients",
     "lr_scheduler_step", "on_before_optimizer_step", "on_before_zero_grad", "on_before_backward", "on_after_backward", "on_train_start",
     "on_train_end", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end", "on_fit_start",
-    "on_fit_end", "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device", "configure_callbacks", "configure_sharded_model",
+    "on_fit_end", "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device", "configure_callbacks",
+    "configure_sharded_model",
 )  # fmt: skip
 
 
