@@ -33,11 +33,13 @@ class Settings:
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     initial: str | None = None
     check: bool = True
+    #: Keep the replica apart from the segment, as on a device; for tests of that path without one.
+    apart: bool = False
     #: A job made already (`ebb.fit` in a script run by hand); otherwise `entry` is imported.
     job: Job | None = None
 
     @classmethod
-    def parse(cls, message: dict[str, Any]) -> "Settings":
+    def parse(cls, message: dict[str, Any]) -> Settings:
         """Of a message; keys this version does not know are ignored, so that the executor may say more."""
         known = {field.name for field in dataclasses.fields(cls)} - {"job"}
         return cls(**{name: value for name, value in message.items() if name in known and value is not None})
@@ -98,13 +100,14 @@ def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[S
     if dataset is None:
         if settings.sample is None:
             raise Refused("the job names no `dataset:`, and the program has no `dataset(self)`; one of the two must say what to train on")
-        return SharedBatches(settings.sample, segment), None
+        return SharedBatches(settings.sample, segment, job), None
     rows = rows_of(dataset)
     drop = settings.spec.get("tail") == "drop"
     sampler = Sampler(rows, settings.workers, settings.batch_size, settings.seed, settings.spec.get("shuffle") != "none", drop)
     if sampler.steps_per_epoch == 0:
         raise Refused(
-            f"the dataset has {rows} rows, fewer than one step's {settings.workers} × {settings.batch_size}, and `tail: drop` leaves them all out"
+            f"the dataset has {rows} rows, fewer than one step's {settings.workers} × {settings.batch_size}, and `tail: "
+            "drop` leaves them all out"
         )
     return OwnBatches(job, dataset, sampler, settings.seed, cuda), rows
 
@@ -139,7 +142,9 @@ def _state(job: Job, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
         elif isinstance(value, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in value):
             inner = [(str(index), item) for index, item in enumerate(value)]
         else:
-            raise Refused(f"state() gives a {type(value).__name__} as `{name}`; only modules, tensors and lists of tensors can be carried along")
+            raise Refused(
+                f"state() gives a {type(value).__name__} as `{name}`; only modules, tensors and lists of tensors can be carried along"
+            )
         found += [(f"{name}.{inner_name}".rstrip("."), tensor) for inner_name, tensor in inner if id(tensor) not in own]
         own.update(id(tensor) for _, tensor in inner)
     return found

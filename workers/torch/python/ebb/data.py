@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from ebb import seeds
+from ebb.job import Job
+from ebb.loader import ReadAhead
 from ebb.refuse import Refused, user_code
 from ebb.sampler import Sampler
 from ebb.segment import Segment
@@ -33,11 +35,24 @@ class SharedBatches:
 
     steps_per_epoch: int | None = None
 
-    def __init__(self, sample: dict[str, Any], segment: Segment) -> None:
+    def __init__(self, sample: dict[str, Any], segment: Segment, job: Job) -> None:
         self.sample, self.segment = sample, segment
+        # Tensors are a batch already; only a collate() that the user wrote has something to say.
+        own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
+        self.collate = job.collate if own else job.__dict__.get("_collate")
 
     def batch(self, _rank: int, _step: int, rows: int) -> tuple[Any, int]:
         """The batch that is in the segment, as views of it."""
+        if rows == 0:
+            return None, 0
+        batch, rows = self.tensors(rows)
+        if self.collate is None:
+            return batch, rows
+        with user_code("collate()"):
+            return self.collate(batch), rows
+
+    def tensors(self, rows: int) -> tuple[Any, int]:
+        """The segment's tensors."""
         if self.sample["kind"] == "tokens":
             return self._view(0, torch.int64, (rows, self.sample["length"])), rows
         shape = tuple(self.sample["shape"])
@@ -60,7 +75,7 @@ class SharedBatches:
             tokens = self._view(0, torch.int64, (rows, self.sample["length"]))
             tokens.random_(0, max(1, self.sample["vocabulary"]), generator=generator)
             return
-        (features, labels), _ = self.batch(0, 0, rows)
+        (features, labels), _ = self.tensors(rows)
         features.normal_(generator=generator)
         labels.random_(0, max(1, self.sample["classes"]), generator=generator)
 
@@ -71,8 +86,17 @@ class OwnBatches:
     def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, cuda: bool) -> None:
         self.job, self.dataset, self.sampler, self.seed, self.cuda = job, dataset, sampler, seed, cuda
         self.steps_per_epoch = sampler.steps_per_epoch
+        options = dict(job.loader or {})
+        self.ahead = ReadAhead(self.fetch, options) if int(options.get("num_workers") or 0) > 0 else None
 
     def batch(self, rank: int, step: int, _rows: int) -> tuple[Any, int]:
+        """The batch and its rows, read ahead where the job asks for that."""
+        if self.ahead is None:
+            return self.fetch(rank, step)
+        with user_code("the dataset's loader"):
+            return self.ahead.fetch(rank, step)
+
+    def fetch(self, rank: int, step: int) -> tuple[Any, int]:
         """Fetches and collates."""
         epoch, rows = self.sampler.rows_of(step, rank)
         if not rows:

@@ -33,7 +33,7 @@ class Job:
     #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers`, `pin_memory`, `prefetch_factor`.
     loader: dict[str, Any] = {}
 
-    def __new__(cls, *_args: Any, **_named: Any) -> "Job":
+    def __new__(cls, *_args: Any, **_named: Any) -> Job:
         job = super().__new__(cls)
         job.__dict__.update(_context)
         return job

@@ -71,7 +71,7 @@ class Layout:
             raise Refused(f"`{name}` is a sparse or quantized tensor, which a replica cannot hold; make it a dense one")
         if not is_dense(shape, stride):
             if not dense_copy:
-                raise Refused(f"`{name}` is a view that skips or repeats elements; make it with `.clone(memory_format=torch.contiguous_format)`")
+                raise Refused(f"`{name}` is a view that skips or repeats elements; give it memory of its own (`.clone()`, `.contiguous()`)")
             stride = tuple(torch.empty(shape, device="meta").stride())
         slot = Slot(name, shape, stride, tensor.dtype, self.words, on_host)
         self.words += slot.words

@@ -75,7 +75,8 @@ def describe(device: str, threads: int, optimizer: Any) -> dict[str, Any]:
 def variant(optimizer: Any) -> str:
     """The optimizer's class and which of its kernels it uses: they differ in bits."""
     groups = [
-        "/".join(f"{name}={group.get(name)}" for name in ("foreach", "fused", "capturable") if name in group) for group in optimizer.param_groups
+        "/".join(f"{name}={group.get(name)}" for name in ("foreach", "fused", "capturable") if name in group)
+        for group in optimizer.param_groups
     ]
     kind = type(optimizer)
     return f"{kind.__module__}.{kind.__qualname__} {' '.join(dict.fromkeys(groups))}".strip()

@@ -22,7 +22,15 @@ REFUSED_CLASSES = {
     "SparseAdam": "wants sparse gradients, and Ebb adds up dense ones",
 }
 # Attributes that schedulers and torch itself keep on an optimizer.
-ATTRIBUTES_OF_TORCH = {"param_groups", "state", "defaults", "_opt_called", "_step_count", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured"}
+ATTRIBUTES_OF_TORCH = {
+    "param_groups",
+    "state",
+    "defaults",
+    "_opt_called",
+    "_step_count",
+    "_zero_grad_profile_name",
+    "_warned_capturable_if_run_uncaptured",
+}
 
 
 class OptimizerState:
@@ -43,15 +51,22 @@ class OptimizerState:
     def _refuse_at_sight(self, known: dict[int, int]) -> None:
         for base in type(self.optimizer).__mro__:
             if base.__name__ in REFUSED_CLASSES:
-                raise Refused(f"the optimizer {self.name} {REFUSED_CLASSES[base.__name__]}; use one that updates each parameter from its own gradient")
+                raise Refused(
+                    f"the optimizer {self.name} {REFUSED_CLASSES[base.__name__]}; use one that updates each parameter from its own gradient"
+                )
         step = inspect.signature(type(self.optimizer).step).parameters
         closure = step.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
-            raise Refused(f"the optimizer {self.name} needs a closure for its step, which would evaluate the loss anew; use one that does not")
+            raise Refused(
+                f"the optimizer {self.name} needs a closure for its step, which would evaluate the loss anew; use one that does not"
+            )
         for group in self.optimizer.param_groups:
             for p in group["params"]:
                 if id(p) not in known and p.requires_grad:
-                    raise Refused(f"the optimizer {self.name} holds a parameter of shape {tuple(p.shape)} that is none of the model's; give it model.parameters()")
+                    raise Refused(
+                        f"the optimizer {self.name} holds a parameter of shape {tuple(p.shape)} that is none of the "
+                        "model's; give it model.parameters()"
+                    )
 
     def _probe(self) -> tuple[list[list[str]], list[dict[str, Any]]]:
         """Two steps with zero gradients, undone: the keys and samples of what is kept for each parameter."""
@@ -69,11 +84,14 @@ class OptimizerState:
         for (name, _), first, second in zip(self.parameters, *seen):
             if first != second:
                 late = ", ".join(sorted(set(first) ^ set(second)))
-                raise Refused(f"the optimizer {self.name} makes its state {late} of `{name}` later than at the first step; it must be there after one")
+                raise Refused(
+                    f"the optimizer {self.name} makes its state {late} of `{name}` later than at the first step; it must be there after one"
+                )
         changed = sorted(k for k, v in _plain_attributes(optimizer).items() if attributes.get(k) != v)
         if changed:
             raise Refused(
-                f"the optimizer {self.name} keeps state in its attribute `{changed[0]}`, where it would be lost when training moves; keep it in `self.state`"
+                f"the optimizer {self.name} keeps state in its attribute `{changed[0]}`, where it would be lost when "
+                "training moves; keep it in `self.state`"
             )
         samples = [{k: _copied(v) for k, v in optimizer.state.get(p, {}).items()} for _, p in self.parameters]
         with torch.no_grad():
@@ -85,7 +103,7 @@ class OptimizerState:
         optimizer.state.clear()
         return seen[0], samples
 
-    def place(self, layout: Layout, cuda: bool) -> list[list[tuple[str, Slot]]]:
+    def place(self, layout: Layout, apart: bool) -> list[list[tuple[str, Slot]]]:
         """Places of all tensors, in parameter order, keys sorted."""
         self.slots = []
         for (name, _), keys, sample in zip(self.parameters, self.keys, self.samples):
@@ -93,7 +111,7 @@ class OptimizerState:
             for key in keys:
                 value = sample[key]
                 if isinstance(value, torch.Tensor):
-                    found.append((key, layout.place(f"{name}/{key}", value, on_host=cuda and not value.is_cuda, dense_copy=True)))
+                    found.append((key, layout.place(f"{name}/{key}", value, on_host=apart and not value.is_cuda, dense_copy=True)))
             self.slots.append(found)
         return self.slots
 

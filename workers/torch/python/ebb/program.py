@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from ebb import guard, numerics, python_state, seeds
+from ebb import attributes, guard, numerics, python_state, seeds
 from ebb.build import Parts, Settings, build
-from ebb.data import Stopwatch, moved
+from ebb.data import SharedBatches, Stopwatch, moved
+from ebb.job import Job
 from ebb.layout import Layout, Slot, gradient_slots
 from ebb.optimizer_state import OptimizerState
 from ebb.refuse import NonFinite, Refused, user_code
@@ -28,6 +29,8 @@ class Program:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.seed = settings, settings.seed
         self.cuda = settings.device == "cuda"
+        # Whether the replica lives apart from the segment; on a CPU only so that tests can try it.
+        self.apart = self.cuda or settings.apart
         self.device = torch.device("cuda", torch.cuda.current_device()) if self.cuda else torch.device("cpu")
         self.batch_segment = Segment("batch", settings.batch_bytes)
         self.parts: Parts = build(settings, self.batch_segment)
@@ -44,6 +47,7 @@ class Program:
         self._bind()
         self._watch()
         self.whole = True
+        self.on_step_tried = type(self.job).on_step is Job.on_step
         self.gradient_digest: str | None = None
 
     # ------------------------------------------------------------------------------------------------ building
@@ -60,7 +64,9 @@ class Program:
         if getattr(inner, "optimizer", inner) is not self.optimizer:
             raise Refused("scheduler() returned one of another optimizer than optimizer() did; make it of the optimizer that it is given")
         if self.parts.built_in_rates is not None:
-            raise Refused("a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`")
+            raise Refused(
+                "a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`"
+            )
 
     def _place(self) -> None:
         layout = Layout()
@@ -69,14 +75,16 @@ class Program:
         self.buffers_word = layout.words
         # (module, key) is where a buffer lives: user code may replace the tensor there.
         self.buffers: list[tuple[torch.nn.Module, str, Slot]] = []
-        owners = {id(b): (module, key) for module in reversed(list(self.model.modules())) for key, b in module._buffers.items() if b is not None}
+        owners = {
+            id(b): (module, key) for module in reversed(list(self.model.modules())) for key, b in module._buffers.items() if b is not None
+        }
         for name, buffer in self.model.named_buffers():
             module, key = owners[id(buffer)]
             self.buffers.append((module, key, layout.place(name, buffer, dense_copy=True)))
         self.buffers_end = layout.words
         self.state_slots = [layout.place(f"state {name}", tensor) for name, tensor in self.parts.state]
         self.compute_words = layout.words
-        self.optimizer_state.place(layout, self.cuda)
+        self.optimizer_state.place(layout, self.apart)
         self.python_word = layout.words
         first = python_state.to_bytes(self._plain())
         self.python_bytes = python_state.capacity(first)
@@ -92,7 +100,7 @@ class Program:
         if self.cuda:
             for segment in (self.replica_segment, self.gradient_segment, self.batch_segment):
                 segment.pin()
-        self.replica = torch.zeros_like(host, device=self.device) if self.cuda else host
+        self.replica = torch.zeros_like(host, device=self.device) if self.apart else host
         self.host_replica = host
         self.views: list[torch.Tensor] = []
         with torch.no_grad():
@@ -112,12 +120,11 @@ class Program:
         self._write_python()
         flat = self.gradient_segment.bytes.view(torch.float32)
         self.host_gradient = flat[: self.gradient_elements]
-        self.gradient_flat = torch.zeros_like(self.host_gradient, device=self.device) if self.cuda else self.host_gradient
+        self.gradient_flat = torch.zeros_like(self.host_gradient, device=self.device) if self.apart else self.host_gradient
         raw = self.gradient_flat.view(torch.uint8)
         self.gradient_views = [slot.view(raw) for slot in self.gradient_slots]
         self.extra = flat[self.gradient_elements : self.gradient_elements + self.extra_elements]
-        if self.cuda:
-            self.snapshot()
+        self.snapshot()
 
     def _bind_buffers(self) -> None:
         """Buffers are views of a working copy: a forward changes them, and a gradient must not change the replica."""
@@ -152,6 +159,7 @@ class Program:
             for key, p in module._parameters.items()
             if p is not None
         ]
+        self.trains = {name: p.requires_grad for name, p in self.trainable + self.frozen}
         self.addresses = [(p, view.data_ptr(), name) for (name, p), view in zip(self.trainable + self.frozen, self.views)]
 
     def _taker(self, index: int) -> Any:
@@ -221,7 +229,7 @@ class Program:
 
     def _hand_out(self, rank: int) -> None:
         """Completes the gradient segment: the device's gradient, touched bits, rank 0's buffers."""
-        if self.cuda:
+        if self.apart:
             self.host_gradient.copy_(self.gradient_flat)
         touched = [1.0 if count else 0.0 for count in self.counts]
         struct.pack_into(f"<{len(touched)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES, *touched)
@@ -250,7 +258,9 @@ class Program:
                 continue
             if found is None or found.shape != view.shape or found.dtype != view.dtype:
                 now = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
-                raise Refused(f"the buffer `{slot.name}` was {view.dtype} {list(view.shape)} and became {now}; a buffer must keep its shape and type")
+                raise Refused(
+                    f"the buffer `{slot.name}` was {view.dtype} {list(view.shape)} and became {now}; a buffer must keep its shape and type"
+                )
             view.copy_(found)
             module._buffers[key] = view
 
@@ -259,6 +269,11 @@ class Program:
             if place.get(key) is not parameter:
                 raise Refused(f"the parameter `{name}` was replaced by another object during training; {_KEEP}")
         for parameter, address, name in self.addresses:
+            if parameter.requires_grad is not self.trains[name]:
+                raise Refused(
+                    f"`requires_grad` of the parameter `{name}` was changed during training; what is trained must be "
+                    "fixed when model() returns"
+                )
             if parameter.data_ptr() != address:
                 raise Refused(f"the parameter `{name}` was moved to other memory or another type during training; {_KEEP}")
 
@@ -278,7 +293,7 @@ class Program:
         """Turns the replica at `step` into that at `step + 1`, by the mean gradient in the gradient segment."""
         if not self.whole:
             raise RuntimeError("an update was asked for where only the part for computing gradients is held")
-        if self.cuda:
+        if self.apart:
             self.gradient_flat.copy_(self.host_gradient)
         touched = struct.unpack_from(f"<{len(self.trainable)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES)
         for (_, parameter), bit, view in zip(self.trainable, touched, self.gradient_views):
@@ -302,8 +317,19 @@ class Program:
 
     def _on_step(self, step: int) -> None:
         self.job.__dict__["step"] = step
+        known = frozenset(id(tensor) for _, tensor in self.parts.state)
+        before = None if self.on_step_tried else attributes.snapshot(self.job, self.model, known)
         with torch.no_grad(), user_code("on_step()"):
             self.job.on_step(self.model, step)
+        if before is not None:
+            self.on_step_tried = True
+            name = attributes.changed(before, attributes.snapshot(self.job, self.model, known))
+            if name is not None:
+                raise Refused(
+                    f"on_step() changed `{name}`, which an executor that joins later would not know; keep it in a "
+                    "tensor that state() names, "
+                    "or compute it from the step"
+                )
         if self.buffers:
             self._collect_buffers()
             self.replica_buffers.copy_(self.working_buffers)
@@ -336,7 +362,7 @@ class Program:
 
     def hold(self, compute_only: bool = False) -> None:
         """Takes over the replica that was written into the segment."""
-        if self.cuda:
+        if self.apart:
             end = (self.compute_words if compute_only else self.replica_words) * WORD_BYTES
             self.replica[:end].copy_(self.host_replica[:end])
         self._load_buffers()
@@ -351,9 +377,13 @@ class Program:
 
     def snapshot(self) -> None:
         """Makes the segment equal to the device's replica."""
-        if not self.cuda:
+        if not self.apart:
             return
-        slots = [(slot, view) for slots, views in zip(self.optimizer_state.slots, self.optimizer_state.views) for slot, view in _on_host(slots, views)]
+        slots = [
+            (slot, view)
+            for slots, views in zip(self.optimizer_state.slots, self.optimizer_state.views)
+            for slot, view in _on_host(slots, views)
+        ]
         kept = [(slot.view(self.host_replica), view.clone()) for slot, view in slots]
         end = self.python_word * WORD_BYTES
         self.host_replica[:end].copy_(self.replica[:end])
@@ -362,9 +392,11 @@ class Program:
 
     def evaluate(self, rank: int, part: int, rows: int) -> tuple[dict[str, float], int]:
         """Sums over the rows of a held-out batch, and what to divide them by."""
-        batch, rows = self.data.batch(rank, part, rows)
+        if self.settings.sample is None:
+            raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
         if rows == 0:
             return {}, 0
+        batch, _ = SharedBatches(self.settings.sample, self.batch_segment, self.job).batch(rank, part, rows)
         self._load_buffers()
         if self.cuda:
             batch = moved(batch, self.device)
@@ -403,7 +435,13 @@ class Program:
             "own_rows": self.parts.own_rows,
             "class": numeric_class,
             "parameters": [
-                {"name": s.name, "shape": list(s.shape), "dtype": str(s.dtype).removeprefix("torch."), "word": s.word, "trainable": trainable}
+                {
+                    "name": s.name,
+                    "shape": list(s.shape),
+                    "dtype": str(s.dtype).removeprefix("torch."),
+                    "word": s.word,
+                    "trainable": trainable,
+                }
                 for s, trainable in slots
             ],
             "parameter_count": sum(s.elements for s, _ in slots),
@@ -420,7 +458,9 @@ def _on_host(slots: list[tuple[str, Slot]], views: dict[str, torch.Tensor]) -> l
 def _checked_pair(returned: Any) -> tuple[torch.Tensor, Any]:
     guard.check_no_group()
     if not (isinstance(returned, (tuple, list)) and len(returned) == 2):
-        raise Refused(f"loss() returned a {type(returned).__name__}; it must return two things: the loss summed over the rows, and their weight")
+        raise Refused(
+            f"loss() returned a {type(returned).__name__}; it must return two things: the loss summed over the rows, and their weight"
+        )
     loss, weight = returned
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         raise Refused("loss() must return the summed loss as a tensor of one element")

@@ -42,7 +42,8 @@ def encode(value: Any, path: str) -> Any:
     if callable(value):
         return {"$same": None}  # a function is part of the program, not of its state
     raise Refused(
-        f"{path} is a {type(value).__name__}, and Ebb can carry only plain values (numbers, texts, lists, dicts) from one executor to another; "
+        f"{path} is a {type(value).__name__}, and Ebb can carry only plain values (numbers, texts, lists, dicts) from "
+        "one executor to another; "
         "keep the state in numbers"
     )
 
@@ -88,7 +89,8 @@ def write(raw: bytes, memory: memoryview) -> None:
     """Puts the bytes into their place, zeros behind them."""
     if len(raw) + LENGTH_BYTES > len(memory):
         raise Refused(
-            f"the state of your optimizer and scheduler grew to {len(raw)} bytes of plain Python values, more than the {len(memory)} set aside "
+            f"the state of your optimizer and scheduler grew to {len(raw)} bytes of plain Python values, more than the "
+            f"{len(memory)} set aside "
             "for it (four times its first size); keep lists that grow out of it"
         )
     memory[:LENGTH_BYTES] = len(raw).to_bytes(LENGTH_BYTES, "little")

@@ -20,7 +20,9 @@ REPORT_SECONDS = 5.0
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     numerics.prepare_environment()
-    parser = argparse.ArgumentParser(prog="python -m ebb.run", description="Trains an ebb.Job in this process, bit for bit as the service does.")
+    parser = argparse.ArgumentParser(
+        prog="python -m ebb.run", description="Trains an ebb.Job in this process, bit for bit as the service does."
+    )
     parser.add_argument("entry", help="MODULE:NAME of the job, or MODULE where it calls ebb.fit")
     parser.add_argument("--code", default=".", help="folder of the module (here)")
     parser.add_argument("--spec", help="the job as a JSON file; options given here go before it")

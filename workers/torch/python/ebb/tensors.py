@@ -92,7 +92,9 @@ def _load_into(model: Any, tensors: dict[str, torch.Tensor], path: str) -> None:
     wrong = [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]
     if wrong:
         name = wrong[0]
-        raise Refused(f"{path} does not fit the model: `{name}` has shape {list(tensors[name].shape)}, in the model {list(own[name].shape)}")
+        raise Refused(
+            f"{path} does not fit the model: `{name}` has shape {list(tensors[name].shape)}, in the model {list(own[name].shape)}"
+        )
     model.load_state_dict(tensors)
 
 

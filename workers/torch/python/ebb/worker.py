@@ -59,6 +59,17 @@ class Channel:
         return received
 
 
+def warm() -> None:
+    """Imports what every program needs, for a process that forks workers: torch, and the compiler's front end that the first optimizer
+    step would import (900 modules, more seconds than torch itself). Computes nothing, so that no thread is started."""
+    numerics.prepare_environment()
+    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401
+    import torch.utils.data  # noqa: F401
+
+    import ebb.check  # noqa: F401
+
+
 def main() -> None:
     """Serves the socket until it ends."""
     die_with_parent()
@@ -68,8 +79,6 @@ def main() -> None:
 def die_with_parent() -> None:
     """Asks the kernel to kill this process when the executor is gone, also where it is stuck in a kernel of the user's."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == 1 and os.environ.get("EBB_TORCH_PARENT", "1") != "1":
-        os._exit(0)
 
 
 def serve(connection: socket.socket) -> None:

@@ -1,8 +1,9 @@
-"""Speaks the worker's protocol to real worker processes, and trains with them as the service does. Also the contract for the executor's side."""
+"""Speaks the worker's protocol to real worker processes, and trains with them as the service does: the contract for the executor."""
 
 from __future__ import annotations
 
 import array
+import importlib.util
 import json
 import mmap
 import os
@@ -19,7 +20,13 @@ PACKAGE = os.path.dirname(HERE)
 JOBS = os.path.join(HERE, "jobs")
 sys.path.insert(0, PACKAGE)
 
-from ebb import schedule, tree  # noqa: E402
+from ebb import check, numerics, run, schedule, tree, worker  # noqa: E402
+from ebb.build import Settings  # noqa: E402
+from ebb.program import Program  # noqa: E402
+
+numerics.prepare_environment(1)
+torch.set_num_threads(1)
+worker.warm()
 
 
 class Failed(Exception):
@@ -30,11 +37,34 @@ class Failed(Exception):
         self.kind, self.what, self.traceback = error["kind"], error["what"], error.get("traceback", "")
 
 
-class Worker:
-    """One worker process, as its executor sees it."""
+def has(module: str) -> bool:
+    """Whether a framework is there to be tried."""
+    return importlib.util.find_spec(module) is not None
 
-    def __init__(self, output: Any = None) -> None:
+
+class Worker:
+    """One worker process, as its executor sees it. Forked from this one, which has torch imported and started no threads of it, unless
+    `fresh`: then begun by command, which takes seconds."""
+
+    open: list[socket.socket] = []
+
+    def __init__(self, fresh: bool = False, output: Any = None) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
         self.socket, theirs = socket.socketpair()
+        Worker.open.append(self.socket)
+        if not fresh:
+            sys.stdout.flush()
+            self.pid = os.fork()
+            if self.pid == 0:
+                try:
+                    for connection in Worker.open:  # a sibling's end, kept open here, would keep the sibling alive
+                        connection.close()
+                    worker.die_with_parent()
+                    worker.serve(theirs)
+                finally:
+                    os._exit(4)
+            theirs.close()
+            return
         environment = {**os.environ, "EBB_TORCH_FD": str(theirs.fileno()), "PYTHONPATH": PACKAGE}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ebb.worker"], env=environment, pass_fds=[theirs.fileno()], stdout=output, stderr=output
@@ -113,8 +143,11 @@ class Worker:
 
     def close(self) -> int:
         """Ends the worker; its exit status."""
+        Worker.open.remove(self.socket)
         self.socket.close()
-        return self.process.wait(30)
+        if self.process is not None:
+            return self.process.wait(30)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 def _mapped(descriptor: int) -> torch.Tensor:
@@ -129,7 +162,7 @@ def train(hosting: Any, steps: int, feed: Any = None, **message: Any) -> tuple[t
     are given a snapshot. Returns the replica, the model's digest and the losses."""
     spec = message.get("spec", {})
     workers: list[Worker] = []
-    losses = []
+    losses: list[float] = []
     try:
         before = None
         for step in range(steps):
@@ -138,38 +171,38 @@ def train(hosting: Any, steps: int, feed: Any = None, **message: Any) -> tuple[t
                 workers = _hosted_anew(workers, len(hosts), message)
                 before = hosts
             parts: dict[int, tuple[torch.Tensor, float, float]] = {}
-            for worker, ranks in zip(workers, hosts):
+            for host, ranks in zip(workers, hosts):
                 for rank in ranks:
-                    rows = feed(worker, rank, step) if feed else 0
-                    parts[rank] = worker.compute(rank, step, rows)
+                    rows = feed(host, rank, step) if feed else 0
+                    parts[rank] = host.compute(rank, step, rows)
             summed, weight, loss = tree.tree(0, len(parts), parts.__getitem__, _join)
             mean = summed[: workers[0].info["gradient_elements"]]
             tree.divide(mean, weight)
             tree.clip(mean, spec.get("gradient_clip_norm"))
-            for worker in workers:
-                worker.apply(summed, step, schedule.factor(spec.get("schedule"), step, steps))
+            for host in workers:
+                host.apply(summed, step, schedule.factor(spec.get("schedule"), step, steps))
             losses.append(loss / weight)
-        replicas = [worker.snapshot() for worker in workers]
+        replicas = [host.snapshot() for host in workers]
         assert all(torch.equal(replica, replicas[0]) for replica in replicas), "replicas differ"
         return replicas[0], workers[0].model()[1], losses
     finally:
-        for worker in workers:
-            worker.close()
+        for host in workers:
+            host.close()
 
 
 def _hosted_anew(workers: list[Worker], count: int, message: dict[str, Any]) -> list[Worker]:
     replica = workers[0].snapshot() if workers else None
-    for worker in workers:
-        worker.close()
+    for host in workers:
+        host.close()
     fresh = [Worker() for _ in range(count)]
     try:
-        for worker in fresh:
-            worker.build(**{"check": False, **message})
+        for host in fresh:
+            host.build(**{"check": False, **message})
             if replica is not None:
-                worker.hold(replica)
+                host.hold(replica)
     except BaseException:
-        for worker in fresh:
-            worker.close()
+        for host in fresh:
+            host.close()
         raise
     return fresh
 
@@ -184,16 +217,22 @@ TWO = [[0, 1], [2, 3]]
 THREE = [[3], [1, 2], [0]]
 
 
-def one(_step: int) -> list[list[int]]:
-    """All ranks in one process."""
-    return ONE
-
-
-def two(_step: int) -> list[list[int]]:
-    """Two processes of two ranks."""
-    return TWO
-
-
 def moving(step: int) -> list[list[int]]:
-    """Hosted anew every 3 steps."""
-    return [ONE, THREE, TWO][step // 3 % 3]
+    """Hosted anew every 2 steps: on one process, on three, on two, in turns."""
+    return [ONE, THREE, TWO][step // 2 % 3]
+
+
+def here(steps: int, **message: Any) -> tuple[torch.Tensor, str, list[float], Any]:
+    """The same training by `ebb.run` in this process; also the program."""
+    program = program_here(**message)
+    losses = [run.train_step(program, step, steps) for step in range(steps)]
+    program.snapshot()
+    return program.host_replica.clone(), run.write_model(program, None), losses, program
+
+
+def program_here(**message: Any) -> Any:
+    """A checked program in this process."""
+    settings = Settings.parse({"code": JOBS, "spec": {}, "seed": 3, "workers": 4, "batch_size": 4, **message})
+    program = Program(settings)
+    check.run(program, thorough=True)
+    return program
