@@ -44,7 +44,9 @@ struct Generations {
     grows: bool,
     /// Batches in which a slot outside the core was given up, or the try to grow with one.
     failed: u64,
-    /// Executors of which it became known soon after the healing that they are gone.
+    /// Executors that members missed since the healing, on links that are no more.
+    missed: BTreeSet<ExecutorId>,
+    /// Words that came soon after the healing about executors that are gone: that it is, and before that that a member misses it.
     lost: u64,
 }
 
@@ -146,7 +148,6 @@ impl World {
             Fact::GrowthPaused { job, executor, .. } => job == id && is_outside(executor),
             _ => false,
         };
-        let is_lost = |fact: &&Fact| matches!(fact, Fact::ExecutorGone { executor, .. } if executor.job == *id);
         let slots = truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
         let proposed = batch.facts.iter().filter_map(|fact| match fact {
             Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
@@ -155,7 +156,17 @@ impl World {
         let known = self.checks.calm.jobs.entry(id.clone()).or_default();
         known.failed += u64::from(batch.facts.iter().any(fails));
         if since_ms <= TAKE_OVER_MS {
-            known.lost += batch.facts.iter().filter(is_lost).count() as u64;
+            for fact in &batch.facts {
+                match fact {
+                    Fact::PeersMissing { job, peers, begun: true, .. } if job == id => {
+                        known.missed.extend(peers.iter().cloned());
+                    }
+                    Fact::ExecutorGone { executor, .. } if executor.job == *id => {
+                        known.lost += 1 + u64::from(known.missed.remove(executor));
+                    }
+                    _ => {}
+                }
+            }
         }
         known.shrinks |= !known.slots.is_subset(&slots);
         known.grows |= !slots.is_subset(&known.slots);

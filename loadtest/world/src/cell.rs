@@ -118,7 +118,8 @@ impl World {
                 self.note_leader(pid);
                 self.check_committed(&committed);
             }
-            Out::Telemetry(_) | Out::Counted(_) | Out::Note(_) => {}
+            Out::Note(note) => self.note(pid, &note),
+            Out::Telemetry(_) | Out::Counted(_) => {}
         }
     }
 

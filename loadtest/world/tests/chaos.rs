@@ -12,7 +12,7 @@ const FRESH: Duration = Duration::from_secs(60);
 const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 25] = [
+const FOUND: [(&str, &str); 28] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -59,6 +59,18 @@ const FOUND: [(&str, &str); 25] = [
     ("who-leads-is-lost-and-who-is-left-hangs", include_str!("found/who-leads-is-lost-and-who-is-left-hangs.json")),
     ("a-newcomer-holds-an-old-replica", include_str!("found/a-newcomer-holds-an-old-replica.json")),
     ("two-controllers-claim-at-once", include_str!("found/two-controllers-claim-at-once.json")),
+    (
+        "an-agent-is-stopped-as-all-becomes-healthy",
+        include_str!("found/an-agent-is-stopped-as-all-becomes-healthy.json"),
+    ),
+    (
+        "a-controller-is-lost-as-all-becomes-healthy",
+        include_str!("found/a-controller-is-lost-as-all-becomes-healthy.json"),
+    ),
+    (
+        "a-member-is-missed-before-it-is-known-to-be-gone",
+        include_str!("found/a-member-is-missed-before-it-is-known-to-be-gone.json"),
+    ),
 ];
 
 /// A machine's panic is caught and is a finding; its own words would only stand between the lines.
