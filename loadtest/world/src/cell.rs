@@ -99,6 +99,10 @@ impl World {
     fn perform_cell(&mut self, pid: Pid, out: Out) {
         match out {
             Out::Append { ticket, stream: Stream::Events, record, .. } => self.write_batch(pid, ticket, record),
+            Out::Append { ticket, stream: Stream::Reports, record, attempt } => {
+                let record = self.mutants.written_report(record);
+                self.ask_log(pid, Out::Append { ticket, stream: Stream::Reports, record, attempt });
+            }
             Out::Append { .. } | Out::Read { .. } | Out::Follow { .. } | Out::AskEnd { .. } => self.ask_log(pid, out),
             Out::Tell { link, message } => {
                 let message = self.mutants.orders(message, &self.hosts, self.bus.now());

@@ -73,8 +73,6 @@ struct Short {
     /// Where it ended then.
     cut: Offset,
     lost: Vec<Record>,
-    /// Whether some of them were not taken then. Later records may come to stand in their places and be taken there.
-    untaken: bool,
     /// Which of them were acknowledged and not decided.
     acknowledged: Vec<Offset>,
 }
@@ -88,8 +86,6 @@ pub struct Log {
     shortened_until: BTreeMap<Stream, At>,
     /// When a topic was last shortened, or repaired.
     changed_at: At,
-    /// Reports were lost with the end of their topic, untaken, and nobody misses them.
-    pub reports_lost: bool,
     /// Up to where inputs were taken by what counts.
     taken: BTreeMap<Stream, Offset>,
     /// Inputs that were put where everything is taken already.
@@ -116,7 +112,6 @@ impl Default for Log {
             short: BTreeMap::new(),
             shortened_until: BTreeMap::new(),
             changed_at: At(0),
-            reports_lost: false,
             taken: BTreeMap::new(),
             passed_over: BTreeSet::new(),
             lands_at: BTreeMap::new(),
@@ -296,11 +291,10 @@ impl World {
         if lost.is_empty() {
             return false;
         }
-        let untaken = lost.iter().any(|record| record.offset >= self.log.taken(stream));
         let acknowledged = self.checks.lose(input, Offset(cut));
         self.log.changed_at = self.bus.now();
         self.log.shortened_until.insert(stream, At(u64::MAX));
-        self.log.short.insert(stream, Short { cut: Offset(cut), lost, untaken, acknowledged });
+        self.log.short.insert(stream, Short { cut: Offset(cut), lost, acknowledged });
         true
     }
 
@@ -309,11 +303,9 @@ impl World {
     pub fn repair(&mut self, input: InputStream) {
         let (stream, now) = (Stream::from(input), self.now());
         let is_missed = self.log.end(stream) < self.log.taken(stream);
-        let Some(Short { cut, lost, untaken, mut acknowledged }) = self.log.short.remove(&stream) else { return };
-        if !is_missed {
-            self.log.reports_lost |= stream == Stream::Reports && untaken;
+        let Some(Short { cut, lost, mut acknowledged }) = self.log.short.remove(&stream).filter(|_| is_missed) else {
             return;
-        }
+        };
         self.log.changed_at = now;
         acknowledged.retain(|offset| *offset >= self.log.taken(stream));
         self.log.shortened_until.insert(stream, now.plus_ms(SEEN_MS));

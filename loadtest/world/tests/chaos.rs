@@ -11,8 +11,11 @@ const FRESH: Duration = Duration::from_secs(60);
 /// Made by hand: in its last step a leaver is heard by one of two, and the other stands in a generation that is over.
 const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 
+/// The word that an executor is gone was lost with the end of its topic, and the one behind it taken.
+const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
+
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 28] = [
+const FOUND: [(&str, &str); 29] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -59,6 +62,7 @@ const FOUND: [(&str, &str); 28] = [
     ("who-leads-is-lost-and-who-is-left-hangs", include_str!("found/who-leads-is-lost-and-who-is-left-hangs.json")),
     ("a-newcomer-holds-an-old-replica", include_str!("found/a-newcomer-holds-an-old-replica.json")),
     ("two-controllers-claim-at-once", include_str!("found/two-controllers-claim-at-once.json")),
+    ("a-report-is-lost-before-those-that-are-taken", LOST_REPORT),
     (
         "an-agent-is-stopped-as-all-becomes-healthy",
         include_str!("found/an-agent-is-stopped-as-all-becomes-healthy.json"),
@@ -186,6 +190,18 @@ fn a_cell_in_which_nobody_watches_over_progress_is_found() {
     let found = found_at(Mutant::NobodyWatches, 0..2_000);
     assert!(found.is_some(), "nobody noticed");
     println!("{found:?}");
+}
+
+/// By chance a report is lost, and another taken behind it, in one schedule of tens of thousands.
+#[test]
+fn a_lost_report_that_nobody_misses_is_found() {
+    quiet();
+    let schedule = serde_json::from_str(LOST_REPORT).unwrap();
+    let finding = run(&schedule, &Mutants(vec![Mutant::LostReportsAreMissed])).finding;
+    assert_eq!(
+        finding.map(|finding| finding.property),
+        Some("L2: a reclaimed slot is free by its deadline".to_owned())
+    );
 }
 
 /// What an act cannot meet, and why.
