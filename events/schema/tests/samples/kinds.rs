@@ -131,6 +131,7 @@ pub fn names_wanted() -> Vec<String> {
         "CommandRecord with trace",
         "DemandSignal with trace",
         "ReportRecord with trace",
+        "ReportRecord after another",
         "Batch with causes",
         "Report message with trace",
         "Orders with trace",

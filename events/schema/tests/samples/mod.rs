@@ -463,8 +463,10 @@ pub fn all() -> Vec<Sample> {
         at: TimeMs(5),
         report: Report::AgentGone,
         trace: None,
+        after: None,
     };
     samples.push(sample("ReportRecord", &report));
+    samples.push(sample("ReportRecord after another", &ReportRecord { after: Some(2), ..report.clone() }));
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
