@@ -84,6 +84,22 @@ impl Rig {
         rig
     }
 
+    /// The controller ends; what is asked from now on waits for the next one.
+    pub fn controller_ends(&mut self) {
+        self.controller = None;
+    }
+
+    /// How many commands were ever asked for.
+    pub async fn asked(&self) -> u64 {
+        self.log.end(Stream::Commands, CELL).await.unwrap().0
+    }
+
+    /// Waits until so many commands were asked for; then a controller decides about them, in the order of the log.
+    pub async fn decide_when_asked(&self, count: u64) -> TestController {
+        self.log.wait(Stream::Commands, CELL, Offset(count - 1)).await.unwrap();
+        TestController::start(self.log.clone())
+    }
+
     /// With a controller and the dataset `digits` (1 × 8 × 8 in 10 classes) and `text` (65 tokens of 100).
     pub async fn with_datasets() -> Self {
         let rig = Self::new().await;
@@ -177,8 +193,14 @@ impl Rig {
     pub async fn command(&self, command: Command) {
         let end = self.log.end(Stream::Commands, CELL).await.unwrap();
         let id = CommandId::parse(&format!("test-{end}")).unwrap();
-        let record =
-            CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command, trace: None };
+        let record = CommandRecord {
+            id,
+            tenant: TenantId::parse("local").unwrap(),
+            at: TimeMs(1),
+            command,
+            trace: None,
+            expected: None,
+        };
         self.log.append(Stream::Commands, CELL, to_bytes(&record)).await.unwrap();
     }
 
