@@ -65,6 +65,7 @@ async fn gateway_on(
         telemetry: telemetry.clone(),
         tenant: TenantId::parse("local").unwrap(),
         fleet_topics: None,
+        set_up: true,
     };
     let gateway = gateway::start_with(config, limits).await.unwrap();
     let ready = async {
