@@ -10,7 +10,7 @@ mod kinds;
 mod traces;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode, Recall};
 use events_schema::control::{
     ExecutorHop, ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
 };
@@ -385,12 +385,13 @@ pub fn all() -> Vec<Sample> {
         "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch()), EventRecord::PassOver(pass_over())];
         "InputStream", input_stream_kind: [InputStream::Commands, InputStream::Demand, InputStream::Reports];
         "Demand", demand_kind: [Demand::Needed(3), Demand::Utilization { sum_milli: 2_500, target_milli: 800 }];
+        "Expected", expected_kind: [Expected::Absent, Expected::As(Digest([7; 32]))];
         "OfferMode", offer_mode_kind: [OfferMode::Explicit, OfferMode::ByDemand];
         "Recall", recall_kind: [Recall::Slots(300), Recall::All];
         "Refusal", refusal_kind: [
             Refusal::Unknown { kind: text(), name: text(), nearest: Some(text()) }, Refusal::WrongPhase { phase: text(), expected: text() },
             Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
-            Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }
+            Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }, Refusal::Changed
         ];
         "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing];
         "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }];
@@ -446,6 +447,7 @@ pub fn all() -> Vec<Sample> {
         at: TimeMs(1_770_000_000_000),
         command: Command::CancelJob { job: job() },
         trace: None,
+        expected: None,
     };
     samples.push(sample("CommandRecord", &record));
     let signal = DemandSignal {
