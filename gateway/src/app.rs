@@ -9,6 +9,7 @@ use events_schema::{Cell, FleetId, JobId, TenantId};
 use object_store::ObjectStore;
 use shell::wall_clock;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 use storage::Links;
 use storage::dataset::DatasetRoots;
@@ -40,6 +41,8 @@ pub struct App {
     pub model: Arc<ReadModel>,
     /// What bodies, waits and lists are bounded by.
     pub limits: Limits,
+    /// Whether what clients look for at once is there.
+    pub set_up: Arc<AtomicBool>,
     /// Cancelled when the gateway is about to stop: it answers, but asks for no more requests.
     pub leaving: CancellationToken,
     /// Cancelled when the gateway stops; event streams end then.
@@ -50,6 +53,8 @@ pub struct App {
     pub streams: Arc<Semaphore>,
     /// Places for requests that read what datasets are.
     pub dataset_reads: Arc<Semaphore>,
+    /// Places for uploads of code.
+    pub code_uploads: Arc<Semaphore>,
     /// Highest number minted for a signal of each fleet; at most one entry per fleet ever asked for by a legal signal.
     pub minted: Mutex<BTreeMap<FleetId, u64>>,
 }

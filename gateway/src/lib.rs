@@ -50,6 +50,7 @@ use object_store::ObjectStore;
 use read_model::ReadModel;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::Links;
@@ -84,6 +85,9 @@ pub struct GatewayConfig {
     pub tenant: TenantId,
     /// Topics in which fleets publish their demand themselves; none are read without.
     pub fleet_topics: Option<Arc<dyn FleetTopics>>,
+    /// Whether it is ready as soon as it can work, or not before [`Gateway::is_set_up`], because somebody puts into it what its clients
+    /// look for.
+    pub set_up: bool,
 }
 
 /// Why a gateway does not start. All of them need a person.
@@ -120,6 +124,7 @@ pub struct Gateway {
     /// Ends when all tasks have; dropping what it runs ends them.
     tasks: JoinHandle<()>,
     failure: watch::Receiver<Option<GatewayError>>,
+    set_up: Arc<AtomicBool>,
 }
 
 /// Starts a gateway with [`Limits::STANDARD`]: it listens when this returns, and answers `/v1` once it has read the log.
@@ -134,6 +139,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
     let address = listener.local_addr().map_err(unusable)?;
     let (leaving, stop) = (CancellationToken::new(), CancellationToken::new());
     let model = Arc::new(ReadModel::new(config.cell));
+    let set_up = Arc::new(AtomicBool::new(config.set_up));
     let app = Arc::new(App {
         log: config.log.clone(),
         store: config.store,
@@ -145,11 +151,13 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         telemetry: config.telemetry,
         model: model.clone(),
         limits,
+        set_up: set_up.clone(),
         leaving: leaving.clone(),
         stop: stop.clone(),
         requests: Arc::new(Semaphore::new(limits.requests_max)),
         streams: Arc::new(Semaphore::new(limits.streams_max)),
         dataset_reads: Arc::new(Semaphore::new(limits.dataset_reads_max)),
+        code_uploads: Arc::new(Semaphore::new(limits.code_uploads_max)),
         minted: Mutex::new(BTreeMap::new()),
     });
     let (failed, failure) = watch::channel(None);
@@ -189,7 +197,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
     tracing::info!(%address, "gateway listens");
     // A balancer before it stands on another address than loopback.
     let leave_time = if address.ip().is_loopback() { limits.leave_time_loopback } else { limits.leave_time };
-    Ok(Gateway { address, leaving, leave_time, stop, tasks, failure })
+    Ok(Gateway { address, leaving, leave_time, stop, tasks, failure, set_up })
 }
 
 /// Sees all tasks to their end; the failure of one, a panic included, becomes known at once.
@@ -214,6 +222,11 @@ impl Gateway {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// What its clients look for is there: from now on `/readyz` may say that it is ready.
+    pub fn is_set_up(&self) {
+        self.set_up.store(true, Ordering::Relaxed);
     }
 
     /// Resolves when it has failed; never if it goes on or is shut down.

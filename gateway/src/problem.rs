@@ -234,6 +234,11 @@ pub fn refused(refusal: &Refusal, target: Target<'_>) -> ApiError {
         Refusal::Unfit { field, value, expected } => {
             ApiError::of_field(Kind::UnfitValue, field, value, expected.as_str())
         }
+        Refusal::Changed => {
+            let expected = "what is there now; read it again, then decide again";
+            ApiError::of_field(Kind::PreconditionFailed, "If-Match", "changed meanwhile", expected)
+                .saying(format!("nothing was done, because {refusal}"))
+        }
     }
 }
 

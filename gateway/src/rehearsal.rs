@@ -32,7 +32,14 @@ pub async fn of_submit(
     }
     let id = identity::random_command().map_err(chance)?;
     let command = Command::SubmitJob { job: job.clone(), spec: Box::new(spec), body_digest };
-    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: wall_clock(), command, trace: None };
+    let record = CommandRecord {
+        id: id.clone(),
+        tenant: app.tenant.clone(),
+        at: wall_clock(),
+        command,
+        trace: None,
+        expected: None,
+    };
     let facts = {
         let model = app.read();
         // The policy has no say in what is accepted.

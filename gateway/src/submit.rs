@@ -6,10 +6,12 @@
 use crate::app::App;
 use crate::identity::{self, IdempotencyKey};
 use crate::problem::{ApiError, Kind, Repeat, Target, outcome_unknown, passed_over, refused};
+use crate::read_model::Model;
+use controller_core::version::found;
 use ebb_telemetry::{Hop, HopKind, NewHop};
 use events_log::AppendError;
 use events_schema::batch::{InputStream, to_bytes};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected};
 use events_schema::fact::Refusal;
 use events_schema::job::JobSpec;
 use events_schema::{CommandId, Digest, FleetId, JobId, Offset, TimeMs, TraceContext};
@@ -43,10 +45,38 @@ pub enum Submitted {
     Undecided(JobId, CommandId),
 }
 
+/// How often a change that depends on what is there is asked for, while what is there changes in ways that nobody is shown: such
+/// changes come one at a time, so the second time nearly always comes through.
+const CHANGES_MAX: u32 = 4;
+
 /// Asks for something other than a job.
 pub async fn command(app: &App, command: Command) -> Result<Decision, ApiError> {
     let id = identity::random_command().map_err(|error| ApiError::incident(&error.to_string()))?;
-    send(app, id, command, Repeat::AfterALook).await
+    send(app, id, command, None, Repeat::AfterALook).await
+}
+
+/// Asks for a change as long as `holds` refuses nothing. It is asked about what is there now, not what was known here a moment ago,
+/// and the command is refused if that changes before it is decided.
+pub async fn command_if(
+    app: &App,
+    command: Command,
+    holds: impl Fn(&Model) -> Result<(), ApiError>,
+) -> Result<Decision, ApiError> {
+    let mut left = CHANGES_MAX;
+    loop {
+        app.catch_up().await?;
+        let expected = {
+            let model = app.read();
+            holds(&model)?;
+            found(model.state(), &command)
+        };
+        let id = identity::random_command().map_err(|error| ApiError::incident(&error.to_string()))?;
+        let decision = send(app, id, command.clone(), Some(expected), Repeat::AfterALook).await?;
+        left -= 1;
+        if decision != Decision::Refused(Refusal::Changed) || left == 0 {
+            return Ok(decision);
+        }
+    }
 }
 
 /// Asks for a job, once per key.
@@ -71,7 +101,7 @@ pub async fn job(
     };
     let command = Command::SubmitJob { job: job.clone(), spec: Box::new(spec), body_digest };
     let repeat = if key.is_some() { Repeat::UnderItsKey } else { Repeat::AfterALook };
-    let decision = send(app, id, command, repeat).await?;
+    let decision = send(app, id, command, None, repeat).await?;
     // Somebody else may have used the key at the same time: what stands in the state is the truth.
     let known = same_job(app, &job, &body_digest)?;
     match (decision, known) {
@@ -108,9 +138,16 @@ fn fresh_attempt(app: &App, key: &IdempotencyKey, body_digest: &Digest) -> Resul
 }
 
 /// Makes a command durable and waits for what becomes of it.
-async fn send(app: &App, id: CommandId, command: Command, repeat: Repeat) -> Result<Decision, ApiError> {
+async fn send(
+    app: &App,
+    id: CommandId,
+    command: Command,
+    expected: Option<Expected>,
+    repeat: Repeat,
+) -> Result<Decision, ApiError> {
     let (writing, trace) = writing(InputStream::Commands);
-    let record = CommandRecord { id: id.clone(), tenant: app.tenant.clone(), at: wall_clock(), command, trace };
+    let tenant = app.tenant.clone();
+    let record = CommandRecord { id: id.clone(), tenant, at: wall_clock(), command, trace, expected };
     match call(app, Question::Command(id.clone()), to_bytes(&record), writing, repeat).await? {
         Some(Answer::Taken) => Ok(Decision::Done),
         Some(Answer::Unremarked) => Err(passed_over()),

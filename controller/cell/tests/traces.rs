@@ -25,7 +25,10 @@ fn story(traces: [Option<TraceContext>; 2]) -> World {
     let dataset = Command::RemoveDataset { dataset: "digits".parse().unwrap() };
     for ((id, command), trace) in [("offer", fleet), ("remove", dataset)].into_iter().zip(traces) {
         let (id, tenant) = (CommandId::parse(id).unwrap(), TenantId::parse("local").unwrap());
-        world.log.append(Stream::Commands, to_bytes(&CommandRecord { id, tenant, at: TimeMs(1), command, trace }));
+        world.log.append(
+            Stream::Commands,
+            to_bytes(&CommandRecord { id, tenant, at: TimeMs(1), command, trace, expected: None }),
+        );
     }
     world.pass(500);
     world

@@ -39,7 +39,7 @@ impl Cluster {
         self.commands += 1;
         let id = CommandId::parse(&format!("c{}", self.commands)).unwrap();
         let tenant = TenantId::parse("local").unwrap();
-        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None })).1
+        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None, expected: None })).1
     }
 
     fn report(&mut self, server: u16, report: Report) -> Duration {

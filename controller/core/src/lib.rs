@@ -9,7 +9,7 @@
 //!
 //! Reading order: [`state`] (what is), [`apply()`](State::apply) in `apply/mod.rs` (how a fact changes it), [`decide()`] (which
 //! facts follow from an input; `decide/generations.rs` is the heart), [`policy`] (who gets how many slots), [`orders()`] (what a
-//! server has to run), [`watch`] (which jobs make no progress), [`effects`] and [`sweep`] (other outstanding work), [`Reasons`] (why a
+//! server has to run), [`watch`] (which jobs make no progress), [`effects`] and [`sweep`] (other outstanding work), [`version`] (what a change expects to find), [`Reasons`] (why a
 //! job has what it has), [`invariants`] (what always holds).
 //! On a job's path: from `events/log` to `decide/jobs.rs`, then `controller/server/src/run.rs`.
 
@@ -27,6 +27,7 @@ pub mod sweep;
 pub mod table;
 #[cfg(test)]
 mod testing;
+pub mod version;
 pub mod watch;
 
 pub use decide::{Input, decide, decide_input, plan, plan_due};

@@ -474,5 +474,6 @@ fn refused(refusal: &fact::Refusal) -> Refusal {
         fact::Refusal::Old { .. } => Refusal::Old,
         fact::Refusal::Limit { .. } => Refusal::Limit,
         fact::Refusal::Unfit { .. } => Refusal::Unfit,
+        fact::Refusal::Changed => Refusal::Changed,
     }
 }

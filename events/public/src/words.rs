@@ -184,5 +184,7 @@ words! {
         Limit,
         /// A value does not fit what it refers to.
         Unfit,
+        /// It was not (any more) what the command expected.
+        Changed,
     }
 }

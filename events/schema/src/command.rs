@@ -26,6 +26,21 @@ pub struct CommandRecord {
     /// What led to it; decides nothing.
     #[n(4)]
     pub trace: Option<TraceContext>,
+    /// What is asked holds only for this; whatever is there, if nothing is said.
+    #[n(5)]
+    pub expected: Option<Expected>,
+}
+
+/// What whoever asks for a change takes the job, fleet or dataset to be that it changes. Compared where the command is decided, so of two
+/// changes that expect the same only the first comes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Expected {
+    /// There is none of this name.
+    #[n(0)]
+    Absent,
+    /// It is as it was when it had this digest.
+    #[n(1)]
+    As(#[n(0)] Digest),
 }
 
 /// What a user, a fleet or an operator can ask.

@@ -734,6 +734,9 @@ pub enum Refusal {
         #[n(2)]
         expected: String,
     },
+    /// It is not (any more) what the command expects.
+    #[n(7)]
+    Changed,
 }
 
 impl std::fmt::Display for Refusal {
@@ -749,6 +752,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Old { taken } => write!(f, "number {taken} or a later one is already taken"),
             Refusal::Limit { what, limit } => write!(f, "there are at most {limit} {what}, and that many are there"),
             Refusal::Unfit { field, value, expected } => write!(f, "`{field}` is `{value}`; expected {expected}"),
+            Refusal::Changed => f.write_str("it changed before this was decided; look at it again, then decide again"),
         }
     }
 }

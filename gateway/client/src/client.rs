@@ -1,12 +1,12 @@
 //! One request and its answer: time-outs, problems, decoding, downloads, pages. Repeats nothing by itself.
 
-use crate::error::ClientError;
+use crate::error::{ClientError, is_of_proxy};
 use crate::options::ClientOptions;
 use bytes::Bytes;
 use futures::StreamExt;
 use gateway_api::problem::Problem;
 use gateway_api::{CommandState, Undecided, pages, paths};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, SERVER};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,6 +21,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
 /// Longest silence while something is read as it comes, before its first byte too: on an event stream a heartbeat comes every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Characters that are shown of the name of what answers in the service's place.
+const NAME_SHOWN: usize = 40;
 /// Pages read at most: 200,000 jobs, or a million of other things, are more than a terminal is for.
 const PAGES_MAX: usize = 1_000;
 
@@ -311,15 +313,23 @@ impl Client {
         if status.is_success() {
             return Ok(response);
         }
+        let by = response
+            .headers()
+            .get(SERVER)
+            .and_then(|by| by.to_str().ok())
+            .map(|by| by.chars().take(NAME_SHOWN).collect());
         let bytes = response.bytes().await.map_err(|e| self.broken(path, within, e))?;
-        Err(self.refusal(path, status, &bytes))
+        Err(self.refusal(path, status, by, &bytes))
     }
 
-    fn refusal(&self, path: &str, status: StatusCode, bytes: &[u8]) -> ClientError {
+    fn refusal(&self, path: &str, status: StatusCode, by: Option<String>, bytes: &[u8]) -> ClientError {
         match serde_json::from_slice::<Problem>(bytes) {
             Ok(mut problem) if !problem.title.is_empty() || !problem.detail.is_empty() => {
                 problem.status = status.as_u16();
                 ClientError::Refused(Box::new(problem))
+            }
+            _ if is_of_proxy(status.as_u16()) => {
+                ClientError::Proxy { url: self.shown(path), status: status.to_string(), by, may_have_effect: false }
             }
             _ => ClientError::Answer {
                 url: self.shown(path),

@@ -63,6 +63,30 @@ async fn a_password_in_the_address_is_never_shown() {
     assert!(told[1].contains(&address.to_string()), "{told:?}");
 }
 
+/// Its page is HTML; it says nothing of what is behind it, which may be there again in a moment.
+#[tokio::test]
+async fn a_proxy_whose_service_is_away_is_asked_again() {
+    let page = "<html><head><title>502 Bad Gateway</title></head><body><hr><center>nginx</center></body></html>";
+    let proxy =
+        |status: &str| canned::answer(status, page).replacen("content-type: application/json", "server: nginx/1.26", 1);
+    let answers = ["502 Bad Gateway", "503 Service Unavailable", "504 Gateway Time-out"].map(proxy).to_vec();
+    let strange = [canned::answer("404 Not Found", page), canned::answer("200 OK", r#"{"id": "job-a"}"#)];
+    let (address, mut heads) = canned::serve([answers, strange.to_vec()].concat(), false).await;
+    let client = Client::new(&address).unwrap();
+    let read = client.get::<Value>("/v1/jobs").await.unwrap_err();
+    assert!(read.may_pass() && read.to_string().contains("(nginx/1.26) answered `502 Bad Gateway`"), "{read}");
+    assert!(!read.to_string().contains("effect"), "{read}");
+    let changed = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+    assert!(changed.may_pass() && changed.to_string().contains("may still have an effect"), "{changed}");
+    assert!(client.stream("/v1/events", &[]).await.unwrap_err().may_pass());
+    let other = client.get::<Value>("/v1/jobs").await.unwrap_err();
+    assert!(!other.may_pass() && other.to_string().contains("does not speak Ebb's API"), "{other}");
+    for _ in 0..4 {
+        heads.try_recv().unwrap();
+    }
+    assert!(client.get::<Value>("/v1/jobs/job-a").await.is_ok());
+}
+
 #[tokio::test]
 async fn a_wait_that_is_over_says_how_long_it_was() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// The status of an answer that may be another one later.
 const UNAVAILABLE: u16 = 503;
+/// What a proxy answers by itself while the service behind it is away, overloaded or too slow.
+const OF_PROXIES: [u16; 3] = [502, UNAVAILABLE, 504];
 
 /// Why a request ended without its answer.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,18 @@ pub enum ClientError {
         #[source]
         source: Option<reqwest::Error>,
     },
+    /// A proxy before the service answered in its place, as long as that is away. Retry; look before sending a change again.
+    #[error("{}", proxy_text(.url, .status, .by.as_deref(), *.may_have_effect))]
+    Proxy {
+        /// What was asked.
+        url: String,
+        /// The status and its words.
+        status: String,
+        /// What it calls itself.
+        by: Option<String>,
+        /// Whether the request asks for a change.
+        may_have_effect: bool,
+    },
     /// The service refused. Stop; the problem says what would be right.
     #[error("{}", problem_text(.0))]
     Refused(Box<Problem>),
@@ -80,12 +94,12 @@ impl ClientError {
         matches!(self, Self::Refused(problem) if problem.status == 404)
     }
 
-    /// Whether the trouble may pass by itself (no connection, or a service that is not ready yet), so that a request that can be
+    /// Whether the trouble may pass by itself (no connection, a proxy without its service, or a service that is not ready yet), so that a request that can be
     /// repeated may be.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
+            Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Proxy { .. } => true,
             Self::Refused(problem) => problem.status == UNAVAILABLE,
             _ => false,
         }
@@ -95,6 +109,7 @@ impl ClientError {
     pub(crate) fn with_effect(self) -> Self {
         match self {
             Self::NoAnswer { url, within, source, .. } => Self::NoAnswer { url, within, may_have_effect: true, source },
+            Self::Proxy { url, status, by, .. } => Self::Proxy { url, status, by, may_have_effect: true },
             other => other,
         }
     }
@@ -106,6 +121,17 @@ fn no_answer_text(url: &str, within: Option<Duration>, may_have_effect: bool) ->
         None => format!("the connection broke before {url} had answered"),
     };
     if may_have_effect { format!("{what}; the request may still have an effect") } else { what }
+}
+
+fn proxy_text(url: &str, status: &str, by: Option<&str>, may_have_effect: bool) -> String {
+    let by = by.map_or_else(String::new, |by| format!(" ({by})"));
+    let what = format!("something before Ebb{by} answered `{status}` in its place at {url}");
+    if may_have_effect { format!("{what}; the request may still have an effect") } else { what }
+}
+
+/// Whether an answer without a problem description is that of a proxy.
+pub(crate) fn is_of_proxy(status: u16) -> bool {
+    OF_PROXIES.contains(&status)
 }
 
 fn problem_text(problem: &Problem) -> String {

@@ -76,6 +76,7 @@ mod tests {
             answer("202 Accepted", &undecided),
             answer("503 Service Unavailable", r#"{"title": "not ready"}"#),
             String::new(),
+            answer("504 Gateway Time-out", "<html><title>504</title></html>"),
             answer("200 OK", &done),
             answer("200 OK", r#"{"id": "job-a"}"#),
         ];
@@ -88,6 +89,6 @@ mod tests {
             asked.push(head.split(' ').nth(1).unwrap().to_owned());
         }
         let command = "/v1/commands/cmd-1";
-        assert_eq!(asked, ["/v1/jobs", command, command, command, "/v1/jobs/job-a"]);
+        assert_eq!(asked, ["/v1/jobs", command, command, command, command, "/v1/jobs/job-a"]);
     }
 }

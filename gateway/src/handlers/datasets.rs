@@ -8,6 +8,7 @@ use crate::listing::Listing;
 use crate::parse::{DatasetBody, DatasetSource};
 use crate::problem::{ApiError, Kind, Target, unknown};
 use crate::query::Query;
+use crate::read_model::Model;
 use crate::{convert, parse, submit};
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -198,19 +199,24 @@ pub async fn remove(
     _: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    if headers.contains_key(header::IF_MATCH) {
-        // What is compared is what is there now, not what was known here a moment ago.
-        app.catch_up().await?;
-        let shown = known(&app, &name).await?.ok_or_else(|| not_found(&app, &name))?;
-        ensure_unchanged(&headers, Some(&etag(&shown)))?;
-    }
-    let decision = submit::command(&app, Command::RemoveDataset { dataset: name.clone() }).await?;
+    let command = Command::RemoveDataset { dataset: name.clone() };
+    let unchanged = |model: &Model| {
+        let known = model.state().dataset(&name).ok_or_else(|| missing(model, &name))?;
+        ensure_unchanged(&headers, Some(&etag(&convert::dataset(known))))
+    };
+    let decision = match headers.contains_key(header::IF_MATCH) {
+        true => submit::command_if(&app, command, unchanged).await?,
+        false => submit::command(&app, command).await?,
+    };
     let target = Target { kind: "dataset", name: name.as_str() };
     decided(decision, target, &format!("/v1/datasets/{name}"), || Ok(StatusCode::NO_CONTENT.into_response()))
 }
 
 fn not_found(app: &App, name: &DatasetName) -> ApiError {
-    let model = app.read();
+    missing(&app.read(), name)
+}
+
+fn missing(model: &Model, name: &DatasetName) -> ApiError {
     let near = nearest(name.as_str(), model.state().datasets().map(|dataset| dataset.name.as_str()));
     unknown("dataset", name.as_str(), near, Target { kind: "dataset", name: name.as_str() })
 }

@@ -7,6 +7,7 @@ use crate::conditions::{ensure_unchanged, etag};
 use crate::listing::Listing;
 use crate::problem::{ApiError, Kind, Target, old_signal, unknown};
 use crate::query::Query;
+use crate::read_model::Model;
 use crate::submit::{self, SignalDecision};
 use crate::{convert, parse};
 use axum::Json;
@@ -108,11 +109,11 @@ pub async fn release(
 }
 
 async fn ask(app: &App, fleet: &FleetId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
-    if headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH) {
-        app.catch_up().await?;
-        ensure_unchanged(headers, show(app, fleet).map(|shown| etag(&shown)).as_deref())?;
-    }
-    let decision = submit::command(app, command).await?;
+    let unchanged = |model: &Model| ensure_unchanged(headers, shown(model, fleet).map(|shown| etag(&shown)).as_deref());
+    let decision = match headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH) {
+        true => submit::command_if(app, command, unchanged).await?,
+        false => submit::command(app, command).await?,
+    };
     let target = Target { kind: "fleet", name: fleet.as_str() };
     decided(decision, target, &format!("/v1/fleets/{fleet}"), || answer(app, fleet))
 }
@@ -214,7 +215,10 @@ pub async fn slots(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<a
 }
 
 fn show(app: &App, name: &FleetId) -> Option<api::Fleet> {
-    let model = app.read();
+    shown(&app.read(), name)
+}
+
+fn shown(model: &Model, name: &FleetId) -> Option<api::Fleet> {
     model.state().fleet(name).map(|fleet| convert::fleet(model.state(), name, fleet))
 }
 

@@ -10,6 +10,7 @@ use axum::response::IntoResponse;
 use ebb_telemetry::metrics;
 use events_log::Stream;
 use gateway_api::Health;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest wait for the log in a readiness check: probes usually give up after a second.
@@ -25,11 +26,14 @@ pub async fn metrics() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text().unwrap_or_default())
 }
 
-/// `GET /readyz`: the read model has caught up, the log answers, and the gateway is to stay.
+/// `GET /readyz`: the read model has caught up, the log answers, what clients look for is set up, and the gateway is to stay.
 pub async fn ready(State(app): Shared) -> Result<Json<Health>, ApiError> {
     let not_ready = |why: &str| Err(ApiError::new(Kind::NotReady, why));
     if app.leaving.is_cancelled() {
         return not_ready("this gateway is about to stop; ask another one");
+    }
+    if !app.set_up.load(Ordering::Relaxed) {
+        return not_ready("what a first start declares (a fleet, the digits) is still being declared");
     }
     let read = match app.model.progress() {
         Progress::CatchingUp => return not_ready("what stands in the log is still being read"),

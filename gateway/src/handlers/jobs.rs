@@ -2,6 +2,7 @@
 //!
 //! On a job's path the next file is `submit.rs`.
 
+use super::code::ensure_uploaded;
 use super::{Id, NoQuery, Shared, decided, tagged, undecided};
 use crate::app::App;
 use crate::body::Document;
@@ -12,6 +13,7 @@ use crate::listing::Listing;
 use crate::problem::{ApiError, Kind, Target, refused, unknown};
 use crate::query::{Query, job_cursor, parse_job_cursor};
 use crate::ranges::{self, Wanted};
+use crate::read_model::Model;
 use crate::rehearsal;
 use crate::submit::{self, Submitted};
 use axum::Json;
@@ -24,6 +26,7 @@ use events_schema::command::Command;
 use events_schema::fact::Refusal;
 use events_schema::fields::nearest;
 use events_schema::job::JobSpec;
+use events_schema::orders::Telemetry;
 use events_schema::{DatasetName, JobId};
 use gateway_api as api;
 use gateway_api::headers::IDEMPOTENCY_KEY;
@@ -46,6 +49,7 @@ pub async fn submit(
     let dry_run = query.get("dry_run", "true or false", |text| text.parse::<bool>().ok())?;
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
+    ensure_uploaded(&app, &spec).await?;
     if dry_run == Some(true) {
         let shown = api::JobSpec::from(&spec);
         let known = rehearsal::of_submit(&app, key.as_ref(), spec, body.digest).await?;
@@ -150,13 +154,11 @@ pub async fn resume(
 }
 
 async fn ask(app: &App, job: &JobId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
-    if headers.contains_key(header::IF_MATCH) {
-        // What is compared is what is there now, not what was known here a moment ago.
-        app.catch_up().await?;
-        ensure_known(app, job).await?;
-        ensure_unchanged(headers, Some(&convert::etag(&show(app, job)?)))?;
-    }
-    let decision = submit::command(app, command).await?;
+    let unchanged = |model: &Model| ensure_unchanged(headers, Some(&convert::etag(&shown(model, job, None)?)));
+    let decision = match headers.contains_key(header::IF_MATCH) {
+        true => submit::command_if(app, command, unchanged).await?,
+        false => submit::command(app, command).await?,
+    };
     let target = Target { kind: "job", name: job.as_str() };
     decided(decision, target, &path(job), || answer(app, job, StatusCode::OK))
 }
@@ -285,8 +287,12 @@ fn path(job: &JobId) -> String {
 
 fn show(app: &App, id: &JobId) -> Result<api::Job, ApiError> {
     let telemetry = (app.telemetry)(id);
-    let model = app.read();
-    let job = model.state().job(id).ok_or_else(|| not_found(model.state(), id))?;
+    shown(&app.read(), id, telemetry)
+}
+
+/// A job as it is known, with what its leader said last. One that was never made is told with the reason.
+fn shown(model: &Model, id: &JobId, telemetry: Option<Telemetry>) -> Result<api::Job, ApiError> {
+    let job = model.state().job(id).ok_or_else(|| missing(model, id))?;
     Ok(convert::job(id, job, &Look::at(model.state(), &model.usages, wall_clock()), telemetry))
 }
 
@@ -306,10 +312,17 @@ pub(super) async fn ensure_known(app: &App, job: &JobId) -> Result<(), ApiError>
     }
     app.catch_up().await?;
     let model = app.read();
+    match model.state().job(job) {
+        Some(_) => Ok(()),
+        None => Err(missing(&model, job)),
+    }
+}
+
+/// Why there is no such job.
+fn missing(model: &Model, job: &JobId) -> ApiError {
     match model.answers.refused_job(job) {
-        _ if model.state().job(job).is_some() => Ok(()),
-        Some(refusal) => Err(never_made(refusal, job)),
-        None => Err(not_found(model.state(), job)),
+        Some(refusal) => never_made(refusal, job),
+        None => not_found(model.state(), job),
     }
 }
 

@@ -77,6 +77,7 @@ impl Rig {
             telemetry: Arc::new(|_| None),
             tenant: TenantId::parse("local").unwrap(),
             fleet_topics: None,
+            set_up: true,
         };
         // A log that keeps what it does not acknowledge is waited for until the decision shows.
         let append_ms = if keeps { 60_000 } else { 200 };

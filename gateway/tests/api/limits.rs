@@ -157,6 +157,7 @@ fn config(log: Arc<Removable>) -> GatewayConfig {
         telemetry: Arc::new(|_| None),
         tenant: TenantId::parse("local").unwrap(),
         fleet_topics: None,
+        set_up: true,
     }
 }
 
@@ -216,6 +217,25 @@ async fn a_log_that_is_away_is_waited_for_and_one_that_is_closed_stops_the_gatew
     assert!(matches!(stopped, GatewayError::Follow(_)), "{stopped}");
     // Whoever stops it then, without having looked, is told as well.
     assert!(matches!(gateway.shutdown().await, Err(GatewayError::Follow(_))));
+}
+
+/// Whoever waited for it looked for the fleet and the datasets of a first start, and did not always find them.
+#[tokio::test]
+async fn a_gateway_in_which_something_is_declared_first_is_not_ready_before() {
+    let log = Arc::new(Removable::default());
+    let gateway = gateway::start_with(GatewayConfig { set_up: false, ..config(log) }, quick()).await.unwrap();
+    let get = async |path: &str| Answer::of(reqwest::get(format!("{}{path}", gateway.url())).await.unwrap()).await;
+    let has_read = async {
+        while get("/v1/fleets").await.status != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), has_read).await.expect("whoever declares it is served");
+    let early = get("/readyz").await;
+    assert!(early.slug() == "not-ready" && early.text.contains("first start"), "{}", early.text);
+    gateway.is_set_up();
+    assert_eq!(get("/readyz").await.status, StatusCode::OK);
+    gateway.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -11,5 +11,6 @@ mod events;
 mod fleets;
 mod jobs;
 mod limits;
+mod races;
 mod refusals;
 mod stale;

@@ -65,6 +65,7 @@ async fn gateway_on(
         telemetry: telemetry.clone(),
         tenant: TenantId::parse("local").unwrap(),
         fleet_topics: None,
+        set_up: true,
     };
     let gateway = gateway::start_with(config, limits).await.unwrap();
     let ready = async {
@@ -82,6 +83,22 @@ impl Rig {
         let mut rig = Self::without_controller(Arc::new(MemoryLog::new()), Limits::STANDARD).await;
         rig.controller = Some(TestController::start(rig.log.clone()));
         rig
+    }
+
+    /// The controller ends; what is asked from now on waits for the next one.
+    pub fn controller_ends(&mut self) {
+        self.controller = None;
+    }
+
+    /// How many commands were ever asked for.
+    pub async fn asked(&self) -> u64 {
+        self.log.end(Stream::Commands, CELL).await.unwrap().0
+    }
+
+    /// Waits until so many commands were asked for; then a controller decides about them, in the order of the log.
+    pub async fn decide_when_asked(&self, count: u64) -> TestController {
+        self.log.wait(Stream::Commands, CELL, Offset(count - 1)).await.unwrap();
+        TestController::start(self.log.clone())
     }
 
     /// With a controller and the dataset `digits` (1 × 8 × 8 in 10 classes) and `text` (65 tokens of 100).
@@ -177,8 +194,14 @@ impl Rig {
     pub async fn command(&self, command: Command) {
         let end = self.log.end(Stream::Commands, CELL).await.unwrap();
         let id = CommandId::parse(&format!("test-{end}")).unwrap();
-        let record =
-            CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command, trace: None };
+        let record = CommandRecord {
+            id,
+            tenant: TenantId::parse("local").unwrap(),
+            at: TimeMs(1),
+            command,
+            trace: None,
+            expected: None,
+        };
         self.log.append(Stream::Commands, CELL, to_bytes(&record)).await.unwrap();
     }
 

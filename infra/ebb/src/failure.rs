@@ -137,7 +137,9 @@ impl Failure {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Service(ClientError::Unreachable { .. }) => exit_code::UNREACHABLE,
+            Self::Service(ClientError::Unreachable { .. } | ClientError::Proxy { may_have_effect: false, .. }) => {
+                exit_code::UNREACHABLE
+            }
             Self::Service(ClientError::Refused(_)) => exit_code::REFUSED,
             Self::Service(ClientError::Options(_)) => exit_code::USAGE,
             Self::NoModel { phase, .. } => match phase.as_str() {
@@ -155,7 +157,7 @@ impl Failure {
         }
     }
 
-    /// Whether the trouble may pass by itself (no connection, or a service that is not ready yet), so that a request that can be
+    /// Whether the trouble may pass by itself (no connection, a proxy without its service, or a service that is not ready yet), so that a request that can be
     /// repeated may be.
     #[must_use]
     pub fn may_pass(&self) -> bool {
@@ -203,10 +205,11 @@ impl Failure {
 fn next_step_of(failure: &ClientError) -> Option<String> {
     let text = match failure {
         ClientError::Unreachable { .. } => "start it with `ebb up`, or say where it runs with --url or EBB_URL",
-        ClientError::NoAnswer { may_have_effect: true, .. } => {
+        ClientError::NoAnswer { may_have_effect: true, .. } | ClientError::Proxy { may_have_effect: true, .. } => {
             "look whether it was done (`ebb jobs`, `ebb dataset list`, `ebb fleets`) before sending it again"
         }
         ClientError::NoAnswer { .. } => "try again; the service may be busy or just restarting",
+        ClientError::Proxy { .. } => "try again; if it stays so, look whether Ebb runs behind what answers there",
         ClientError::Undecided { command, .. } => {
             return Some(format!(
                 "it will be decided once a controller runs; GET /v1/commands/{command} tells, do not send it again"

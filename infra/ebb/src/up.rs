@@ -92,6 +92,7 @@ impl Running {
             store_url: store_url.clone(),
             progress: controller.telemetry(),
             connections_max: shares.api,
+            set_up: false,
         };
         let gateway = roles::gateway::start(&args.api, parts).await?;
         let server = ServerId::parse(LOCAL_SERVER).map_err(|e| Failure::plain(e.to_string()))?;
@@ -104,6 +105,7 @@ impl Running {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             host: Ipv4Addr::LOCALHOST.to_string(),
             store_url: store_url.clone(),
+            python: args.python.python.clone(),
         };
         let agent = roles::agent::start(parts).await?;
         let agent_token_file = roles::controller::agent_token_file(home);
@@ -115,6 +117,7 @@ impl Running {
         let url = self.gateway.url();
         let client = Client::new(&url)?;
         first_start::prepare(&client, &self.store_url, &self.server, self.slots).await?;
+        self.gateway.is_set_up();
         let agent = format!("http://{}", self.agent.address());
         match output {
             Output::Json => mention(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": without_secrets(&self.store_url)}).to_string()),

@@ -188,7 +188,7 @@ impl World {
 
     fn command(&mut self, id: &str, command: Command) {
         let (id, tenant) = (CommandId::parse(id).unwrap(), TenantId::parse("t").unwrap());
-        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None }));
+        self.input(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None, expected: None }));
     }
 
     fn signal(&mut self, needed: u32) {

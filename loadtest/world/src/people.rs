@@ -155,7 +155,8 @@ impl World {
         self.people.commands += 1;
         let id = name(CommandId::parse(&format!("c{}", self.people.commands)));
         let at = self.control_clock().wall(self.now());
-        let record = CommandRecord { id, tenant: name(TenantId::parse("local")), at, command, trace: None };
+        let record =
+            CommandRecord { id, tenant: name(TenantId::parse("local")), at, command, trace: None, expected: None };
         self.ask(Wish::Command(Box::new(record)));
     }
 

@@ -113,8 +113,14 @@ impl Log {
 
     pub fn command(&mut self, id: &str, command: Command) {
         let id = CommandId::parse(id).unwrap();
-        let record =
-            CommandRecord { id, tenant: TenantId::parse("local").unwrap(), at: TimeMs(1), command, trace: None };
+        let record = CommandRecord {
+            id,
+            tenant: TenantId::parse("local").unwrap(),
+            at: TimeMs(1),
+            command,
+            trace: None,
+            expected: None,
+        };
         self.append(Stream::Commands, to_bytes(&record));
     }
 

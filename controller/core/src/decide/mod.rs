@@ -27,6 +27,7 @@ mod stalls;
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
 use crate::state::State;
+use crate::version;
 use events_schema::command::{Command, CommandRecord, DemandSignal};
 use events_schema::fact::{Fact, Refusal};
 use events_schema::report::ReportRecord;
@@ -99,7 +100,15 @@ fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
     if draft.state.commands.knows(&record.id) {
         return;
     }
-    let done = match &record.command {
+    let done = version::ensure(&draft.state, &record.command, record.expected).and_then(|()| perform(draft, record));
+    draft.emit(match done {
+        Ok(()) => Fact::CommandTaken { command: record.id.clone() },
+        Err(refusal) => refused(&record.id, &record.command, refusal),
+    });
+}
+
+fn perform(draft: &mut Draft<'_>, record: &CommandRecord) -> Result<(), Refusal> {
+    match &record.command {
         Command::SubmitJob { job, spec, body_digest } => jobs::submit(draft, record, job, spec, *body_digest),
         Command::CancelJob { job } => jobs::cancel(draft, &record.tenant, job),
         Command::SuspendJob { job } => jobs::suspend(draft, &record.tenant, job),
@@ -116,11 +125,7 @@ fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
         Command::TellRefused { fleet, offset, count, reason } => {
             fleets::tell_refused(draft, fleet, *offset, *count, reason)
         }
-    };
-    draft.emit(match done {
-        Ok(()) => Fact::CommandTaken { command: record.id.clone() },
-        Err(refusal) => refused(&record.id, &record.command, refusal),
-    });
+    }
 }
 
 fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {

@@ -192,6 +192,7 @@ fn equal_inputs_have_one_effect() {
             body_digest: Digest::of(b""),
         },
         trace: None,
+        expected: None,
     };
     let facts = world.input(&Input::Command(record.clone()));
     assert!(has(&facts, |f| matches!(f, Fact::CommandTaken { .. })));
@@ -299,6 +300,7 @@ fn somebody_elses_job_is_unknown() {
         at: world.at,
         command: Command::CancelJob { job: id },
         trace: None,
+        expected: None,
     };
     assert!(matches!(refusal(&world.input(&Input::Command(stranger))), Refusal::Unknown { nearest: None, .. }));
 }

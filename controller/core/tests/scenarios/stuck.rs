@@ -63,7 +63,7 @@ impl Brain {
         self.commands += 1;
         let (id, tenant) =
             (CommandId::parse(&format!("c{}", self.commands)).unwrap(), TenantId::parse("local").unwrap());
-        self.tell(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None }))
+        self.tell(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None, expected: None }))
     }
 
     fn submit(&mut self, job: &str, workers: u16) -> JobId {

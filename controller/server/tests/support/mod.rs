@@ -114,6 +114,7 @@ pub async fn command(log: &Arc<dyn EventLog>, id: &str, command: Command) {
         at: TimeMs(1),
         command,
         trace: None,
+        expected: None,
     };
     log.append(Stream::Commands, CELL, to_bytes(&record)).await.unwrap();
 }

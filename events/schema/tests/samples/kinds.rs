@@ -1,7 +1,7 @@
 //! The names of all kinds: every variant of every enum that is written anywhere.
 
 use events_schema::batch::{EventRecord, InputStream};
-use events_schema::command::{Command, Demand, OfferMode, Recall};
+use events_schema::command::{Command, Demand, Expected, OfferMode, Recall};
 use events_schema::control::{ExecutorHop, FromExecutor, Phase, ToExecutor, WaitsFor};
 use events_schema::dataset::SampleShape;
 use events_schema::fact::*;
@@ -43,9 +43,10 @@ kinds! {
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
     DEMANDS = demand_kind of Demand { Needed, Utilization }
+    EXPECTED = expected_kind of Expected { Absent, As }
     OFFER_MODES = offer_mode_kind of OfferMode { Explicit, ByDemand }
     RECALLS = recall_kind of Recall { Slots, All }
-    REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit }
+    REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit, Changed }
     PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing }
     WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
@@ -61,7 +62,7 @@ kinds! {
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
-    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch }
     LENGTHS = length_kind of Length { Epochs, Steps }
     SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
     TAILS = tail_kind of Tail { Short, Drop }
@@ -80,13 +81,14 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 36] = [
+    let enums: [(&str, &[&str]); 37] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
         ("EventRecord", EVENT_RECORDS),
         ("InputStream", INPUT_STREAMS),
         ("Demand", DEMANDS),
+        ("Expected", EXPECTED),
         ("OfferMode", OFFER_MODES),
         ("Refusal", REFUSALS),
         ("PlanCause", PLAN_CAUSES),
@@ -129,6 +131,7 @@ pub fn names_wanted() -> Vec<String> {
         "Orders with time left",
         "TraceContext",
         "CommandRecord with trace",
+        "CommandRecord with expectation",
         "DemandSignal with trace",
         "ReportRecord with trace",
         "ReportRecord after another",

@@ -3,7 +3,7 @@
 use super::{Sample, batch, orders_with_link_keys, sample, slot};
 use events_schema::TimeMs;
 use events_schema::batch::Batch;
-use events_schema::command::{CommandRecord, DemandSignal};
+use events_schema::command::{CommandRecord, DemandSignal, Expected};
 use events_schema::control::{ExecutorHop, ExecutorSpan};
 use events_schema::orders::{AgentMessage, Orders};
 use events_schema::report::{Report, ReportRecord};
@@ -30,7 +30,8 @@ pub fn all(command: CommandRecord, signal: DemandSignal, report: ReportRecord) -
     let taken_back = Report::SlotTakenBack { slot: slot(1) };
     vec![
         sample("TraceContext", &self::trace()),
-        sample("CommandRecord with trace", &CommandRecord { trace, ..command }),
+        sample("CommandRecord with trace", &CommandRecord { trace, ..command.clone() }),
+        sample("CommandRecord with expectation", &CommandRecord { expected: Some(Expected::Absent), ..command }),
         sample("DemandSignal with trace", &DemandSignal { trace, ..signal }),
         sample("ReportRecord with trace", &ReportRecord { trace, ..report }),
         sample("Batch with causes", &Batch { causes, ..batch() }),

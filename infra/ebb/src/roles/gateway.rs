@@ -38,11 +38,13 @@ pub struct GatewayParts {
     pub progress: TelemetryBoard,
     /// Connections that it may hold.
     pub connections_max: usize,
+    /// Whether nobody declares anything in it first.
+    pub set_up: bool,
 }
 
 /// Starts a gateway.
 pub async fn start(api: &ApiArgs, parts: GatewayParts) -> Result<Gateway, Failure> {
-    let GatewayParts { log, store, store_url, progress, connections_max } = parts;
+    let GatewayParts { log, store, store_url, progress, connections_max, set_up } = parts;
     let fleet_topics = api.demand_topics.as_ref().map(|prefix| fleet_topics(log.as_ref(), prefix)).transpose()?;
     let config = GatewayConfig {
         log,
@@ -56,6 +58,7 @@ pub async fn start(api: &ApiArgs, parts: GatewayParts) -> Result<Gateway, Failur
         telemetry: Arc::new(move |job: &JobId| progress.get(job)),
         tenant: TenantId::parse(LOCAL_TENANT).map_err(|e| Failure::plain(e.to_string()))?,
         fleet_topics,
+        set_up,
     };
     gateway::start_with(config, Limits::STANDARD.within(connections_max)).await.map_err(|e| {
         Failure::local(format!("the gateway did not start on {}", api.listen), e)
@@ -78,7 +81,8 @@ pub async fn run(args: &GatewayArgs, output: Output) -> Result<(), Failure> {
     let log = open::log(&log_url).await?;
     let store = open::store(&args.store).await?;
     let progress = TelemetryBoard::default();
-    let parts = GatewayParts { log, store, store_url: args.store.clone(), progress: progress.clone(), connections_max };
+    let (store_url, progress_told) = (args.store.clone(), progress.clone());
+    let parts = GatewayParts { log, store, store_url, progress: progress_told, connections_max, set_up: true };
     let gateway = start(&args.api, parts).await?;
     let url = gateway.url();
     match output {

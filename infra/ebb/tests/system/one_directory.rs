@@ -1,6 +1,35 @@
-//! A data directory has one service, and the second is told who holds it.
+//! A data directory has one service, and the second is told who holds it; a fresh one has what its first job needs.
 
-use crate::support::{EBB, System, text};
+use crate::support::{EBB, LOOK_EVERY, System, WAIT_MAX, text};
+use gateway_client::Client;
+use serde_json::Value;
+use std::net::TcpListener;
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// Scripts wait for it, and submit: not before there is something to train on, and somewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_service_that_is_ready_has_what_its_first_job_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut up = Command::new(EBB);
+    up.args(["up", "--slots", "1", "--until-input-ends", "--listen", &address, "--data"])
+        .arg(folder.path().join("data"));
+    let mut up = up.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let client = Client::new(&format!("http://{address}")).unwrap();
+    let ready = async {
+        while client.get::<Value>("/readyz").await.is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, ready).await.expect("it becomes ready");
+    for name in ["digits", "digits-test"] {
+        assert!(client.dataset(name).await.unwrap().is_some(), "{name}");
+    }
+    assert_eq!(client.fleet("local").await.unwrap().unwrap().slots.len(), 1);
+    drop(up.stdin.take());
+    assert!(up.wait().await.unwrap().success());
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_service_on_one_directory_is_refused_by_name() {

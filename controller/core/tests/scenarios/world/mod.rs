@@ -7,7 +7,7 @@ mod executors;
 
 use controller_core::invariants::{self, Violation};
 use controller_core::{Input, Policy, State, decide};
-use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
@@ -124,6 +124,11 @@ impl World {
 
     /// Gives a command of the tenant `local`; its facts.
     pub fn command(&mut self, command: Command) -> Vec<Fact> {
+        self.command_if(None, command)
+    }
+
+    /// Gives a command that holds only for what it expects.
+    pub fn command_if(&mut self, expected: Option<Expected>, command: Command) -> Vec<Fact> {
         self.commands += 1;
         let id = CommandId::parse(&format!("c{}", self.commands)).unwrap_or_else(|e| unreachable!("{e}"));
         self.input(&Input::Command(CommandRecord {
@@ -132,6 +137,7 @@ impl World {
             at: self.at,
             command,
             trace: None,
+            expected,
         }))
     }
 
