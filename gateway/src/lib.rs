@@ -157,6 +157,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         requests: Arc::new(Semaphore::new(limits.requests_max)),
         streams: Arc::new(Semaphore::new(limits.streams_max)),
         dataset_reads: Arc::new(Semaphore::new(limits.dataset_reads_max)),
+        code_uploads: Arc::new(Semaphore::new(limits.code_uploads_max)),
         minted: Mutex::new(BTreeMap::new()),
     });
     let (failed, failure) = watch::channel(None);

@@ -35,6 +35,8 @@ pub struct Limits {
     pub streams_max: usize,
     /// Requests at once that read what datasets are: a registration reads many files, and links take a metadata object of up to 256 MiB.
     pub dataset_reads_max: usize,
+    /// Uploads of code at once: each holds a body of up to 32 MiB.
+    pub code_uploads_max: usize,
 }
 
 impl Limits {
@@ -54,6 +56,7 @@ impl Limits {
         requests_max: 512,
         streams_max: 1_024,
         dataset_reads_max: 2,
+        code_uploads_max: 4,
     };
 
     /// The same for a service that may hold only so many connections: event streams, which stay, take at most half of them.

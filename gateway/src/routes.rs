@@ -6,7 +6,7 @@
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door::{self, Door};
-use crate::handlers::{commands, datasets, events, fleets, health, jobs, links, logs, server};
+use crate::handlers::{code, commands, datasets, events, fleets, health, jobs, links, logs, server};
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
@@ -24,6 +24,7 @@ use gateway_api::paths;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::code::PACKED_BYTES_MAX;
 use tower_http::catch_panic::CatchPanicLayer;
 
 /// One path and what it takes.
@@ -51,6 +52,10 @@ impl Row {
         let methods = self.methods.into_iter().chain(["PUT"]).collect();
         Self { methods, router: self.router.put(handler), ..self }
     }
+    /// For bodies larger than the others.
+    fn bodies_up_to(self, bytes: usize) -> Self {
+        Self { router: self.router.layer(DefaultBodyLimit::max(bytes)), ..self }
+    }
     fn delete<T: 'static>(self, handler: impl Handler<T, Arc<App>>) -> Self {
         let methods = self.methods.into_iter().chain(["DELETE"]).collect();
         Self { methods, router: self.router.delete(handler), ..self }
@@ -72,6 +77,7 @@ fn table() -> Vec<Row> {
         at(paths::JOB_EVENTS).get(events::of_job),
         at(paths::COMMAND).get(commands::get),
         at(paths::EVENTS).get(events::all),
+        at(paths::CODE).put(code::upload).bodies_up_to(PACKED_BYTES_MAX),
         at(paths::DATASETS).post(datasets::register).get(datasets::list),
         at(paths::DATASET).get(datasets::get).delete(datasets::remove),
         at(paths::DATASET_LINKS).get(links::dataset),

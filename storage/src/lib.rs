@@ -9,6 +9,7 @@
 //! them), [`checkpoint`]. On a job's path the next file is `workers/executor/src/lib.rs`.
 
 pub mod checkpoint;
+pub mod code;
 
 pub mod dataset;
 #[cfg(test)]

@@ -61,8 +61,8 @@ struct Look {
 /// What a look has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The stream ends here.
-    End(Stream, Offset),
+    /// The stream ended here when it was asked, at this time.
+    End(Stream, Offset, u64),
     /// The stream ends before what was known of it, and that is no passing matter.
     Shortened { stream: Stream, end: Offset, known: Offset },
     /// Its end cannot be learnt now, for the first time.
@@ -146,7 +146,7 @@ impl Health {
             Ok(end) if end >= look.known => {
                 self.short.remove(&stream);
                 self.read_ended(stream, true);
-                return Some(Found::End(stream, end));
+                return Some(Found::End(stream, end, look.at_ms));
             }
             Ok(end) => {
                 let short = self.short.entry(stream).or_default();

@@ -316,9 +316,20 @@ impl Draft<'_> {
     fn refuse(&mut self, stream: InputStream, record: &Record, reason: String) {
         let offset = record.offset;
         self.out.note(Note::InputRefused { stream, offset, reason: reason.clone() });
-        let refused = Fact::InputRefused { stream: stream.name().to_owned(), offset, reason };
-        self.state.apply(self.at, &refused);
-        self.facts.push(refused);
+        self.emit(Fact::InputRefused { stream: stream.name().to_owned(), offset, reason });
+        // Its agent need not say it again and again, and what it says next is not held up.
+        if let Ok(Input::Report(ReportRecord { server, incarnation, number, after, .. })) =
+            decode(stream, &record.bytes)
+            && let Some((known, through)) = self.state.reports_taken(&server)
+            && (known == incarnation && through < number && after.is_none_or(|after| after <= through))
+        {
+            self.emit(Fact::ReportsTaken { server, incarnation, through: number });
+        }
+    }
+
+    fn emit(&mut self, fact: Fact) {
+        self.state.apply(self.at, &fact);
+        self.facts.push(fact);
     }
 
     fn note_time(&mut self, input: &Input) {
@@ -344,9 +355,7 @@ impl Draft<'_> {
         let policy = self.policy;
         let Err(reason) = self.guarded(|state, at| plan(state, at, policy)) else { return };
         self.out.note(Note::PlanFailed { policy: policy.name(), reason: reason.clone() });
-        let failed = Fact::PlanFailed { policy: policy.name().to_owned(), reason };
-        self.state.apply(self.at, &failed);
-        self.facts.push(failed);
+        self.emit(Fact::PlanFailed { policy: policy.name().to_owned(), reason });
     }
 
     /// Decides and folds; whether anything was decided. After a panic everything is as before.

@@ -115,7 +115,8 @@ impl Links {
             (Some(incarnation), AgentMessage::Report { number, at, report, trace })
                 if number > 0 && !report.is_the_controllers() =>
             {
-                Some(Word::Report(ReportRecord { server: server.clone(), incarnation, number, at, report, trace }))
+                let server = server.clone();
+                Some(Word::Report(ReportRecord { server, incarnation, number, at, report, trace, after: None }))
             }
             // Nothing before hello, one hello, and nobody speaks for another server or for the controller.
             _ => {

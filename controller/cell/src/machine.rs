@@ -195,7 +195,7 @@ impl CellMachine {
                 if let Some(Found::Shortened { stream, end, known }) = self.health.appended(ticket, offset) {
                     return self.shortened(stream, end, known);
                 }
-                if !self.report_is_answered(ticket, None) {
+                if !self.report_is_answered(ticket, Ok(offset)) {
                     self.take_over(|take_over, around| take_over.appended(ticket, offset, around));
                     self.lead(|lead, around| lead.appended(ticket, offset, around));
                 }
@@ -269,14 +269,14 @@ impl CellMachine {
         {
             self.out.note(Note::AppendWaits { stream, reason: reason.clone() });
         }
-        if !self.report_is_answered(ticket, Some(failure.clone())) {
+        if !self.report_is_answered(ticket, Err(failure.clone())) {
             self.take_over(|take_over, around| take_over.append_failed(ticket, failure.clone(), around));
             self.lead(|lead, around| lead.append_failed(ticket, failure, around));
         }
     }
 
-    fn report_is_answered(&mut self, ticket: Ticket, failure: Option<AppendFailure>) -> bool {
-        let answered = self.reports.answered(ticket, failure, self.now_ms, &mut self.health, &mut self.out);
+    fn report_is_answered(&mut self, ticket: Ticket, appended: Result<Offset, AppendFailure>) -> bool {
+        let answered = self.reports.answered(ticket, appended, self.now_ms, &mut self.health, &mut self.out);
         if let Some(Some(server)) = &answered {
             self.links.renew(server, &mut self.out);
         }
@@ -290,14 +290,27 @@ impl CellMachine {
         }
         match self.health.found(ticket, end) {
             None | Some(Found::Nothing) => {}
-            Some(Found::End(Stream::Events, end)) => self.lead(|lead, around| {
+            Some(Found::End(Stream::Events, end, _)) => self.lead(|lead, around| {
                 lead.events_end(end, around);
                 Step::Stay
             }),
+            Some(Found::End(Stream::Reports, end, asked_ms)) => self.have_lost_reports_said_again(end, asked_ms),
             Some(Found::End(..)) => {}
             Some(Found::Unreadable(stream, reason)) => self.out.note(Note::ReadWaits { stream, reason }),
             Some(Found::Stopped(stream, reason)) => self.fail(CellFailure::Read { stream, reason }),
             Some(Found::Shortened { stream, end, known }) => self.shortened(stream, end, known),
+        }
+    }
+
+    /// What an agent said, and the log has lost or was passed over there, is said again: on a new stream it says whatever was not taken.
+    fn have_lost_reports_said_again(&mut self, end: Offset, asked_ms: u64) {
+        let Phase::Leading(lead) = &self.phase else { return };
+        let taken = lead.fold.positions.of(InputStream::Reports);
+        for (server, incarnation, number) in self.reports.lost(&lead.fold.state, taken, (end, asked_ms)) {
+            if self.links.speaks(&server, incarnation) {
+                self.links.renew(&server, &mut self.out);
+                self.out.note(Note::ReportLost { server, number });
+            }
         }
     }
 
@@ -468,7 +481,8 @@ impl CellMachine {
                 self.out.note(Note::AgentSilent { server: server.clone(), silent_ms });
                 let (server, incarnation, at) = (server.clone(), known.incarnation, self.clock.at(self.now_ms));
                 let report = Report::AgentGone;
-                seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report, trace: None }));
+                let record = ReportRecord { server, incarnation, number: 0, at, report, trace: None, after: None };
+                seen.push(Input::Report(record));
             }
         }
         for report in if well { self.watch.look(self.now_ms, &lead.fold.state) } else { Vec::new() } {
@@ -485,7 +499,8 @@ impl CellMachine {
             let Some(server) = of_leader.or_else(any).map(|executor| executor.slot.server.clone()) else { continue };
             let Some(incarnation) = lead.fold.state.server(&server).map(|known| known.incarnation) else { continue };
             let at = self.clock.at(self.now_ms);
-            seen.push(Input::Report(ReportRecord { server, incarnation, number: 0, at, report, trace: None }));
+            let record = ReportRecord { server, incarnation, number: 0, at, report, trace: None, after: None };
+            seen.push(Input::Report(record));
         }
         Due { tick: true, seen }
     }

@@ -113,6 +113,13 @@ pub enum Note {
         /// What the log says.
         reason: String,
     },
+    /// A report that stood in the log is not there any more, or was passed over there for another one that is not.
+    ReportLost {
+        /// Which server's.
+        server: ServerId,
+        /// Its number.
+        number: u64,
+    },
     /// This controller stood still; no agent is given up for that.
     StoodStill {
         /// How long.
@@ -160,6 +167,7 @@ impl Note {
             | Note::AgentTurnedAway { .. }
             | Note::AgentSilent { .. }
             | Note::ReportsWait { .. }
+            | Note::ReportLost { .. }
             | Note::StoodStill { .. }
             | Note::DeletionWaits { .. } => Urgency::Warning,
             Note::AppendWaits { .. }
@@ -223,6 +231,9 @@ impl fmt::Display for Note {
                 write!(f, "{kept} reports of {server} wait for the log; further ones are left for it to repeat")
             }
             Note::ReportDropped { server, reason } => write!(f, "a report of {server} cannot be written and is dropped: {reason}"),
+            Note::ReportLost { server, number } => {
+                write!(f, "the log has lost report {number} of {server}, or one before it; its agent says again what was not taken")
+            }
             Note::StoodStill { ms } => {
                 write!(f, "this controller stood still for {ms} ms; no agent is given up for that")
             }

@@ -199,7 +199,7 @@ fn what_a_replaced_controller_saw_of_an_agent_has_no_effect() {
     world.pass(1_000);
     let link = world.hello(1, "s1", 7);
     let (server, report) = (server("s1"), Report::AgentGone);
-    let late = ReportRecord { server, incarnation: 7, number: 0, at: TimeMs(1), report, trace: None };
+    let late = ReportRecord { server, incarnation: 7, number: 0, at: TimeMs(1), report, trace: None, after: None };
     world.log.append(Stream::Reports, to_bytes(&late));
     world.pass(10_000);
     assert!(world.controllers[1].is_connected("s1"));
@@ -220,7 +220,7 @@ fn a_flood_of_demand_starves_neither_reports_nor_commands() {
     world.pass(10);
     world.log.register("d1");
     let (server, report) = (server("s1"), Report::SlotTakenBack { slot: slot("s1", 0) });
-    let record = ReportRecord { server, incarnation: 7, number: 2, at: TimeMs(1), report, trace: None };
+    let record = ReportRecord { server, incarnation: 7, number: 2, at: TimeMs(1), report, trace: None, after: None };
     world.log.append(Stream::Reports, to_bytes(&record));
     world.pass(10);
     let before = world.log.batches().len();
@@ -326,8 +326,15 @@ fn joined() -> Report {
 fn the_late_word_of_a_dead_agent_replaces_nobody() {
     let mut world = World::led();
     world.agent(0, "s1", 8, 1);
-    let late =
-        ReportRecord { server: server("s1"), incarnation: 7, number: 1, at: TimeMs(1), report: joined(), trace: None };
+    let late = ReportRecord {
+        server: server("s1"),
+        incarnation: 7,
+        number: 1,
+        at: TimeMs(1),
+        report: joined(),
+        trace: None,
+        after: None,
+    };
     world.log.append(Stream::Reports, to_bytes(&late));
     world.pass(1_000);
     assert_eq!(world.first().state().server(&server("s1")).unwrap().incarnation, 8);

@@ -52,6 +52,7 @@ impl Cluster {
             at: self.at,
             report,
             trace: None,
+            after: None,
         }))
         .1
     }

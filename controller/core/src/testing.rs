@@ -59,8 +59,15 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
 
 /// What is decided about a report of the watch.
 pub(crate) fn reported(state: &mut State, at: TimeMs, report: Report) -> Vec<Fact> {
-    let input =
-        Input::Report(ReportRecord { server: server(), incarnation: INCARNATION, number: 0, at, report, trace: None });
+    let input = Input::Report(ReportRecord {
+        server: server(),
+        incarnation: INCARNATION,
+        number: 0,
+        at,
+        report,
+        trace: None,
+        after: None,
+    });
     let facts = decide_input(state, at, &input, "ebb");
     facts.iter().for_each(|fact| state.apply(at, fact));
     facts

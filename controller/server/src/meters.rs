@@ -233,6 +233,7 @@ fn family(model: &ModelSpec) -> &'static str {
         ModelSpec::Mlp { .. } => "mlp",
         ModelSpec::Cnn { .. } => "cnn",
         ModelSpec::Gpt { .. } => "gpt",
+        ModelSpec::Torch(_) => "torch",
     }
 }
 

@@ -107,7 +107,8 @@ impl Sweep {
     async fn say(&self, swept: &mut Swept) {
         let Ok(server) = ServerId::parse(SWEEPER) else { return };
         let report = Report::ObjectsSwept { objects: swept.objects, bytes: swept.bytes };
-        let record = ReportRecord { server, incarnation: 0, number: 0, at: wall_clock(), report, trace: None };
+        let record =
+            ReportRecord { server, incarnation: 0, number: 0, at: wall_clock(), report, trace: None, after: None };
         match self.log.append(Stream::Reports, self.cell, to_bytes(&record)).await {
             Ok(_) => *swept = Swept::default(),
             Err(error) => tracing::warn!(error = %Chain(&error), "what was swept up is not on record yet"),

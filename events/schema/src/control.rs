@@ -80,6 +80,20 @@ pub struct ExecutorStart {
     /// What it trains.
     #[n(5)]
     pub order: JobOrder,
+    /// What this server has for models in PyTorch. None of an earlier agent.
+    #[n(6)]
+    pub torch: Option<TorchHost>,
+}
+
+/// What a server has for models in PyTorch.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct TorchHost {
+    /// A folder for what its executors unpack and share, named by content.
+    #[n(0)]
+    pub folder: String,
+    /// The Python for jobs that name none.
+    #[n(1)]
+    pub python: String,
 }
 
 /// From executor to agent.

@@ -5,6 +5,7 @@
 
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problem, Problems};
+use crate::torch::TorchSpec;
 use crate::{DatasetName, Digest};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
@@ -96,7 +97,7 @@ pub struct JobFields {
     pub store_patience_ms: StorePatience,
 }
 
-/// A native model and its sizes.
+/// A native model and its sizes, or the user's own.
 #[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ModelSpec {
@@ -145,6 +146,9 @@ pub enum ModelSpec {
         #[n(4)]
         dropout: f64,
     },
+    /// The user's own, in PyTorch.
+    #[n(3)]
+    Torch(#[n(0)] Box<TorchSpec>),
 }
 
 /// Bounds of the number of executors.
@@ -460,11 +464,13 @@ fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
         Mlp,
         Cnn,
         Gpt,
+        Torch,
     }
-    const KINDS: [(&str, Kind); 3] = [("mlp", Kind::Mlp), ("cnn", Kind::Cnn), ("gpt", Kind::Gpt)];
+    const KINDS: [(&str, Kind); 4] =
+        [("mlp", Kind::Mlp), ("cnn", Kind::Cnn), ("gpt", Kind::Gpt), ("torch", Kind::Torch)];
     let mut f = Fields::new(path, value);
     if f.raw("kind").is_none() && value.is_object() {
-        f.wrong("kind", "one of mlp, cnn, gpt");
+        f.wrong("kind", "one of mlp, cnn, gpt, torch");
     }
     let Some(kind) = f.word("kind", &KINDS) else {
         // Without a kind the other fields have no meaning; do not blame them.
@@ -472,6 +478,10 @@ fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
         let own: Vec<Problem> = problems.into_iter().filter(|p| !p.expected.starts_with("no such field")).collect();
         return Err(Problems(own));
     };
+    if let Kind::Torch = kind {
+        let torch = TorchSpec::read(&mut f);
+        return f.finish(torch.map(|torch| ModelSpec::Torch(Box::new(torch))));
+    }
     let dropout = f.number("dropout", 0.0..=0.95).unwrap_or(0.0);
     let model = match kind {
         Kind::Mlp => sizes(&mut f, "hidden", 0..=32, 65_536, &[128]).map(|hidden| ModelSpec::Mlp { hidden, dropout }),
@@ -494,12 +504,14 @@ fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
             }
             Some(ModelSpec::Gpt { layers, heads, width, context, dropout })
         }
+        Kind::Torch => None,
     };
     if model.as_ref().is_some_and(|model| inner_parameters(model) > PARAMETERS_MAX) {
         let field = match kind {
             Kind::Mlp => "hidden",
             Kind::Cnn => "channels",
             Kind::Gpt => "width",
+            Kind::Torch => "entry",
         };
         f.wrong(field, format!("sizes of at most {PARAMETERS_MAX} parameters in all"));
     }
@@ -515,6 +527,8 @@ fn inner_parameters(model: &ModelSpec) -> u64 {
             channels.iter().map(|&c| (2 * u64::from(*blocks) - 1) * 9 * product(c, c)).sum()
         }
         ModelSpec::Gpt { layers, width, .. } => 12 * u64::from(*layers) * product(*width, *width),
+        // Only its code knows.
+        ModelSpec::Torch(_) => 0,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure: no I/O, no clock, no chance. Nothing here decides anything; `controller-core` does.
 //!
-//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits), [`dataset`] (what it reads),
+//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own), [`dataset`] (what it reads),
 //! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
 //! an agent tells an executor), [`trace`] (which trace something belongs to). What subscribers
@@ -24,6 +24,7 @@ pub mod ids;
 pub mod job;
 pub mod orders;
 pub mod report;
+pub mod torch;
 pub mod trace;
 pub mod tree;
 

@@ -28,6 +28,11 @@ pub struct ReportRecord {
     /// What led to it; decides nothing.
     #[n(5)]
     pub trace: Option<TraceContext>,
+    /// The number of the one that the agent said before it on its stream; 0, it is the first there, and what has lower numbers was taken, or left
+    /// out by the agent. Where that one is not taken yet it was lost on its way, and this one has to wait until both are said again. Filled in by
+    /// the controller that writes it down; earlier builds did not.
+    #[n(6)]
+    pub after: Option<u64>,
 }
 
 /// What an agent or executor saw.

@@ -39,6 +39,39 @@ fn problems(document: &Value) -> Vec<Problem> {
     }
 }
 
+fn torch(fields: Value) -> Value {
+    let mut document = least();
+    let mut model = json!({"kind": "torch", "entry": "train:Job", "code": "ab".repeat(32)});
+    model.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    document["model"] = model;
+    document
+}
+
+#[test]
+fn a_model_of_the_users_own_says_what_runs_it() {
+    let spec = JobSpec::parse(&torch(json!({"parameters": {"width": 64, "rate": 0.1}}))).unwrap();
+    let ModelSpec::Torch(model) = &spec.model else { panic!("{:?}", spec.model) };
+    assert_eq!((model.entry.as_str(), model.threads, model.python.as_deref()), ("train:Job", 1, None));
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
+    for (fields, field) in [
+        (json!({"entry": "train.py"}), "model.entry"),
+        (json!({"entry": "train:Job:x"}), "model.entry"),
+        (json!({"code": "../../etc"}), "model.code"),
+        (json!({"python": "python3"}), "model.python"),
+        (json!({"threads": 0}), "model.threads"),
+        (json!({"device": "tpu"}), "model.device"),
+        (json!({"environment": {"EBB_TORCH_FD": "3"}}), "model.environment.EBB_TORCH_FD"),
+        (json!({"environment": {"A": 1}}), "model.environment.A"),
+        (json!({"environment": ["A=1"]}), "model.environment"),
+        (json!({"parameters": [1]}), "model.parameters"),
+        (json!({"parameters": {"a": "x".repeat(20_000)}}), "model.parameters"),
+        (json!({"hidden": [3]}), "model.hidden"),
+    ] {
+        assert_eq!(problems(&torch(fields.clone()))[0].field, field, "{fields}");
+    }
+}
+
 #[test]
 fn the_least_job_gets_documented_defaults() {
     let spec = JobSpec::parse(&least()).unwrap();
@@ -103,10 +136,10 @@ fn each_wrong_value_is_refused_by_name() {
         ("name", Some(json!(5)), "name", "a text"),
         ("model", None, "model", "kind: mlp"),
         ("model", Some(json!("mlp")), "model", "an object"),
-        ("model.kind", None, "model.kind", "mlp, cnn, gpt"),
-        ("model.kind", Some(json!("resnet")), "model.kind", "mlp, cnn, gpt"),
+        ("model.kind", None, "model.kind", "mlp, cnn, gpt, torch"),
+        ("model.kind", Some(json!("resnet")), "model.kind", "mlp, cnn, gpt, torch"),
         ("model.kind", Some(json!("gtp")), "model.kind", "did you mean `gpt`"),
-        ("model.kind", Some(json!(3)), "model.kind", "mlp, cnn, gpt"),
+        ("model.kind", Some(json!(3)), "model.kind", "mlp, cnn, gpt, torch"),
         ("model.hidden", Some(json!([0])), "model.hidden", "0 to 32 whole numbers from 1"),
         ("model.hidden", Some(json!([0])), "model.hidden", "from 1 to 65536"),
         ("model.hidden", Some(json!([64, "64"])), "model.hidden", "whole numbers"),

@@ -2,6 +2,7 @@
 
 use crate::operations::{Answer, EVERYWHERE, Operation, Parameter, SchemaOf, operations};
 use crate::problem::{Problem, ProblemKind};
+use crate::service::GZIP;
 use crate::{forms, headers, paths};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::{RecursiveTransform, Transform};
@@ -144,8 +145,9 @@ fn one(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     }
     if let Some((name, _)) = operation.body {
         let content = json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
-        shown["requestBody"] =
-            json!({"required": true, "content": {"application/json": content, "application/yaml": content}});
+        let types: &[&str] = if name == "Archive" { &[GZIP] } else { &["application/json", "application/yaml"] };
+        let contents: Map<String, Value> = types.iter().map(|&of| (of.to_owned(), content.clone())).collect();
+        shown["requestBody"] = json!({"required": true, "content": contents});
     }
     shown
 }

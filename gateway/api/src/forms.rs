@@ -36,6 +36,10 @@ forms! {
     Hash = {
         "type": "string", "pattern": "^[0-9a-f]{64}$", "description": "A BLAKE3 digest in hexadecimal."
     };
+    /// A folder.
+    Archive = {
+        "description": "A gzipped tar of plain files."
+    };
     /// A file.
     Bytes = {
         "description": "Bytes, as they are."

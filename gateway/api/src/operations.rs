@@ -3,8 +3,8 @@
 
 use crate::problem::ProblemKind::{self, *};
 use crate::{
-    Checkpoints, CommandStatus, Dataset, DatasetLinks, Datasets, DeclareFleet, DemandTaken, DryRun, EventPage, Fleet,
-    Fleets, Health, Job, JobPage, JobPhase, JobSpec, LinkedFile, Logs, NameSlots, PublishDemand, RecallFleet,
+    Checkpoints, Code, CommandStatus, Dataset, DatasetLinks, Datasets, DeclareFleet, DemandTaken, DryRun, EventPage,
+    Fleet, Fleets, Health, Job, JobPage, JobPhase, JobSpec, LinkedFile, Logs, NameSlots, PublishDemand, RecallFleet,
     RegisterDataset, Server, SlotState, Slots, Undecided,
 };
 use crate::{forms, headers, pages, paths};
@@ -327,8 +327,19 @@ fn jobs() -> Vec<Operation> {
     ]
 }
 
+fn code() -> Operation {
+    let mut upload = operation("PUT", paths::CODE, "uploadCode", "Upload a packed folder of code")
+        .answering::<Code>(201, "New code.", &[])
+        .answering::<Code>(200, "The very same was there before.", &[])
+        .failing(OF_BODIES)
+        .failing(&[StoreUnavailable]);
+    upload.body = Some(("Archive", of::<forms::Archive>));
+    upload
+}
+
 fn datasets() -> Vec<Operation> {
     vec![
+        code(),
         operation("POST", paths::DATASETS, "registerDataset", "Register a dataset")
             .takes::<RegisterDataset>("RegisterDataset")
             .answering::<Dataset>(201, "A new dataset.", &["Location"])

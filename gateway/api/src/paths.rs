@@ -24,6 +24,8 @@ pub const JOB_EVENTS: &str = "/v1/jobs/{id}/events";
 pub const COMMAND: &str = "/v1/commands/{id}";
 /// What happens.
 pub const EVENTS: &str = "/v1/events";
+/// A packed folder of code.
+pub const CODE: &str = "/v1/code/{digest}";
 /// Register and list datasets.
 pub const DATASETS: &str = "/v1/datasets";
 /// One dataset.

@@ -1,11 +1,25 @@
 //! Commands, pages of events, and what the service says of itself.
 
-use crate::forms::Name;
+use crate::forms::{Hash, Name};
 use crate::problem::Problem;
 use crate::word::{Word, words};
 use events_public::CloudEvent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// The content type of packed code.
+pub const GZIP: &str = "application/gzip";
+
+/// Code that was uploaded; jobs name it by its digest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Code {
+    /// What a job's `model.code` says.
+    #[schemars(with = "Hash")]
+    pub code: String,
+    /// Bytes of it.
+    pub bytes: u64,
+}
 
 words! {
     /// What became of a command.

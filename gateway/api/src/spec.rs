@@ -1,11 +1,13 @@
 //! The job spec, as it is submitted and as it is shown with its defaults applied: what is shown can be submitted again. `docs/jobs.md` says what the fields mean,
 //! `events-schema` refuses what is not legal.
 
-use crate::forms::Name;
+use crate::forms::{Hash, Name};
 use events_schema::job as schema;
+use events_schema::torch::{TorchDevice, TorchSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// What a job trains, on what, and how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -172,6 +174,32 @@ pub enum Model {
         #[schemars(range(min = 0.0, max = 0.95))]
         dropout: f64,
     },
+    /// The user's own, in PyTorch.
+    Torch {
+        /// What to train: `module:Class`, or `module` where it calls `ebb.fit`.
+        #[schemars(length(min = 1, max = 255))]
+        entry: String,
+        /// The packed folder that holds the module, by its digest; `PUT /v1/code/{digest}` uploads it.
+        #[schemars(with = "Hash")]
+        code: String,
+        /// The Python that runs it, an absolute path on the servers; null: the one that each server has for such jobs.
+        #[serde(default)]
+        #[schemars(length(min = 1, max = 255))]
+        python: Option<String>,
+        /// Threads that one logical worker computes with.
+        #[serde(default = "one")]
+        #[schemars(range(min = 1, max = 256))]
+        threads: u16,
+        /// What it computes on.
+        #[serde(default)]
+        device: Device,
+        /// Variables that the code finds in its environment.
+        #[serde(default)]
+        environment: BTreeMap<String, String>,
+        /// What the code reads as `self.parameters`.
+        #[serde(default)]
+        parameters: Map<String, Value>,
+    },
     /// Whatever later builds add.
     #[serde(untagged)]
     #[schemars(skip)]
@@ -201,6 +229,17 @@ impl Default for Model {
     fn default() -> Self {
         Self::Mlp { hidden: hidden(), dropout: 0.0 }
     }
+}
+
+/// What a model in PyTorch computes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Device {
+    /// The host's processor.
+    #[default]
+    Cpu,
+    /// The GPU that is the slot's.
+    Cuda,
 }
 
 /// Bounds of the number of executors.
@@ -480,6 +519,16 @@ impl From<&schema::ModelSpec> for Model {
             Spec::Cnn { channels, blocks, groups, dropout } => Self::Cnn { channels, blocks, groups, dropout },
             Spec::Gpt { layers, heads, width, context, dropout } => {
                 Self::Gpt { layers, heads, width, context, dropout }
+            }
+            Spec::Torch(torch) => {
+                let TorchSpec { entry, code, python, threads, device, environment, parameters } = *torch;
+                let device = match device {
+                    TorchDevice::Cpu => Device::Cpu,
+                    TorchDevice::Cuda => Device::Cuda,
+                };
+                // In hand it is an object: nothing else is parsed.
+                let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
+                Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
             }
         }
     }

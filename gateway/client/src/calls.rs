@@ -4,8 +4,8 @@ use crate::client::{Body, Client};
 use crate::error::ClientError;
 use bytes::Bytes;
 use gateway_api::{
-    Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, Job, Log, NameSlots, PublishDemand, Server, Slot, headers,
-    paths,
+    Code, Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, GZIP, Job, Log, NameSlots, PublishDemand, Server,
+    Slot, headers, paths,
 };
 use reqwest::Method;
 
@@ -29,6 +29,12 @@ impl Client {
     /// Ends a job.
     pub async fn cancel(&self, id: &str) -> Result<Job, ClientError> {
         self.ask(Method::DELETE, &paths::with(paths::JOB, id), None, &[]).await
+    }
+
+    /// Uploads packed code; gives what a job's `model.code` is to say.
+    pub async fn upload_code(&self, digest: &str, packed: Vec<u8>) -> Result<Code, ClientError> {
+        let body = Body { bytes: packed, content_type: GZIP };
+        self.ask(Method::PUT, &paths::with(paths::CODE, digest), Some(body), &[]).await
     }
 
     /// The files of a dataset, with links to those in the service's store.

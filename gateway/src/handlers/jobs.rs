@@ -2,6 +2,7 @@
 //!
 //! On a job's path the next file is `submit.rs`.
 
+use super::code::ensure_uploaded;
 use super::{Id, NoQuery, Shared, decided, tagged, undecided};
 use crate::app::App;
 use crate::body::Document;
@@ -48,6 +49,7 @@ pub async fn submit(
     let dry_run = query.get("dry_run", "true or false", |text| text.parse::<bool>().ok())?;
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
+    ensure_uploaded(&app, &spec).await?;
     if dry_run == Some(true) {
         let shown = api::JobSpec::from(&spec);
         let known = rehearsal::of_submit(&app, key.as_ref(), spec, body.digest).await?;

@@ -1,5 +1,6 @@
 //! One file per kind of thing. Each handler parses, asks or looks, converts and answers; nothing else.
 
+pub mod code;
 pub mod commands;
 pub mod datasets;
 pub mod events;

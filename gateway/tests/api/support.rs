@@ -215,6 +215,7 @@ impl Rig {
             at: TimeMs(1),
             report,
             trace: None,
+            after: None,
         };
         self.log.append(Stream::Reports, CELL, to_bytes(&record)).await.unwrap();
     }

@@ -3,6 +3,7 @@
 use crate::args::SubmitArgs;
 use crate::failure::Failure;
 use crate::find;
+use crate::job_file::{self, JobFile, PackedCode};
 use crate::links::Source;
 use crate::output::{Output, StandardOutput, advise, json, line, listed, names, pairs, table};
 use crate::watch::{self, Show, Until};
@@ -13,8 +14,8 @@ use crate::wire::{
 use gateway_client::{Body, Client, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Characters of a digest in a table.
@@ -22,7 +23,8 @@ const DIGEST_SHOWN: usize = 12;
 
 /// `ebb submit`.
 pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Result<(), Failure> {
-    let body = read_spec(&args.file)?;
+    let JobFile { body, code } = job_file::read(&args.file)?;
+    upload(client, code).await?;
     if args.dry_run {
         return dry_run(client, output, &body, args.idempotency_key.as_deref()).await;
     }
@@ -66,19 +68,13 @@ async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>
     Ok(())
 }
 
-fn read_spec(file: &Path) -> Result<Body, Failure> {
-    /// Far above any spec; the service's own limit refuses earlier.
-    const SPEC_LEN_MAX: u64 = 4 << 20;
-    let cannot = |e: std::io::Error| Failure::local(format!("`{}` cannot be read", file.display()), e);
-    let mut bytes = Vec::new();
-    if file.as_os_str() == "-" {
-        std::io::stdin().take(SPEC_LEN_MAX).read_to_end(&mut bytes).map_err(cannot)?;
-    } else {
-        File::open(file).map_err(cannot)?.take(SPEC_LEN_MAX).read_to_end(&mut bytes).map_err(cannot)?;
-    }
-    // JSON is YAML, so a JSON text on standard input is read well as YAML.
-    let is_json = file.extension().is_some_and(|e| e == "json");
-    Ok(Body { bytes, content_type: if is_json { "application/json" } else { "application/yaml" } })
+/// Uploads what the spec names, if the service has not got it already.
+async fn upload(client: &Client, code: Option<PackedCode>) -> Result<(), Failure> {
+    let Some(PackedCode { digest, bytes, folder }) = code else { return Ok(()) };
+    let kib = bytes.len().div_ceil(1_024);
+    client.upload_code(&digest, bytes).await?;
+    advise(format!("code of `{}` uploaded: {kib} KiB", folder.display()));
+    Ok(())
 }
 
 /// `ebb jobs`.

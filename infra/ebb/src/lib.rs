@@ -18,6 +18,7 @@ mod find;
 mod first_start;
 mod fleets;
 pub mod home;
+mod job_file;
 mod jobs;
 mod ledger;
 mod links;

@@ -182,6 +182,7 @@ impl World {
             at: self.at,
             report,
             trace: None,
+            after: None,
         }));
     }
 

@@ -58,7 +58,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-session", &["events-schema"]),
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),
     ("workers-engine", &["events-schema"]),
-    ("workers-executor", &["events-schema", "storage", "workers-session", "workers-member", "workers-engine", "shell"]),
+    ("workers-torch", &["events-schema", "storage"]),
+    (
+        "workers-executor",
+        &["events-schema", "storage", "workers-session", "workers-member", "workers-engine", "workers-torch", "shell"],
+    ),
     ("workers-agent-core", &["events-schema", "storage-keys"]),
     (
         "workers-agent",

@@ -115,7 +115,7 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, HarnessError> {
         writer: None,
     };
     let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
-    let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, steps)).await;
+    let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, None, steps)).await;
     let run = run
         .map_err(|e| HarnessError::local("the plain loop failed", e))?
         .map_err(|e| HarnessError::local("the plain loop failed", e))?;

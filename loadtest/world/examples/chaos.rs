@@ -1,5 +1,5 @@
 //! Looks at single seeds, or at files of schedules: `chaos FIRST COUNT [shrink] [quiet] [facts] [MUTANT]` or `chaos FILE [facts] [MUTANT]`.
-//! `quiet` prints findings only, `facts` the schedule and what was decided when.
+//! `quiet` prints findings only, `facts` the schedule, what was decided when, and what controllers and agents noted.
 
 use events_rule::Stream;
 use events_schema::Offset;
@@ -60,8 +60,11 @@ fn print_facts(schedule: &Schedule, mutants: &Mutants) {
     schedule.entries.iter().for_each(|entry| println!("{entry:?}"));
     println!("heals at {} ms", schedule.heal_at_ms);
     let mut world = World::new(schedule.clone(), mutants.clone());
+    world.notes = Some(Vec::new());
     let (mut known, mut reports) = (Offset(0), Offset(0));
     while world.checks.findings.is_empty() && !world.checks.done && world.turn() {
+        let noted = world.notes.as_mut().map(std::mem::take).unwrap_or_default();
+        noted.iter().for_each(|note| println!("{:>8} {note}", world.now().since_ms(At(0))));
         for record in world.log.records(Stream::Reports, reports).to_vec() {
             reports = record.offset.next();
             let ms = world.now().since_ms(At(0));

@@ -137,7 +137,7 @@ impl World {
             Out::Keep { write, slots } => self.keep(pid, write, slots),
             Out::Reply { request, answer } => self.fleet_is_told(pid, request, answer),
             Out::WakeAt { ms } => self.wake_at(pid, ms * 1_000),
-            Out::Note(_) => {}
+            Out::Note(note) => self.note(pid, &note),
             Out::Ended => self.end_process(pid),
         }
     }

@@ -11,8 +11,8 @@ use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{Body, World};
 use events_schema::batch::Batch;
-use events_schema::fact::Fact;
-use events_schema::{ExecutorId, JobId, SlotId};
+use events_schema::fact::{AbandonCause, Entry, Fact};
+use events_schema::{ExecutorId, Generation, JobId, SlotId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A run is over when nothing was decided for so long but what goes on for ever.
@@ -44,8 +44,23 @@ struct Generations {
     grows: bool,
     /// Batches in which a slot outside the core was given up, or the try to grow with one.
     failed: u64,
-    /// Executors of which it became known soon after the healing that they are gone.
+    /// Those that change a running generation.
+    switches: BTreeSet<Generation>,
+    /// Of these, those that were given up after a unit had hung: nobody comes to a boundary while one does.
+    held_up: u64,
+    /// Executors that members missed since the healing, on links that are no more.
+    missed: BTreeSet<ExecutorId>,
+    /// Words that came soon after the healing about executors that are gone: that it is, and before that that a member misses it.
     lost: u64,
+}
+
+impl Generations {
+    /// Whether a switch is given up because somebody is late or lost.
+    fn is_held_up(&self, id: &JobId, fact: &Fact) -> bool {
+        let Fact::GenerationAbandoned { job, generation, cause, .. } = fact else { return false };
+        let in_vain = matches!(cause, AbandonCause::Deadline | AbandonCause::MemberLost);
+        job == id && in_vain && self.switches.contains(generation)
+    }
 }
 
 /// What happened since the healing.
@@ -146,7 +161,6 @@ impl World {
             Fact::GrowthPaused { job, executor, .. } => job == id && is_outside(executor),
             _ => false,
         };
-        let is_lost = |fact: &&Fact| matches!(fact, Fact::ExecutorGone { executor, .. } if executor.job == *id);
         let slots = truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
         let proposed = batch.facts.iter().filter_map(|fact| match fact {
             Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
@@ -155,19 +169,36 @@ impl World {
         let known = self.checks.calm.jobs.entry(id.clone()).or_default();
         known.failed += u64::from(batch.facts.iter().any(fails));
         if since_ms <= TAKE_OVER_MS {
-            known.lost += batch.facts.iter().filter(is_lost).count() as u64;
+            for fact in &batch.facts {
+                match fact {
+                    Fact::PeersMissing { job, peers, begun: true, .. } if job == id => {
+                        known.missed.extend(peers.iter().cloned());
+                    }
+                    Fact::ExecutorGone { executor, .. } if executor.job == *id => {
+                        known.lost += 1 + u64::from(known.missed.remove(executor));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if hung > 0 {
+            known.held_up += batch.facts.iter().filter(|fact| known.is_held_up(id, fact)).count() as u64;
         }
         known.shrinks |= !known.slots.is_subset(&slots);
         known.grows |= !slots.is_subset(&known.slots);
         known.slots = slots;
         for proposal in proposed {
+            if matches!(proposal.entry, Entry::Switch { .. }) {
+                known.switches.insert(proposal.generation);
+            }
             let by_plan = std::mem::take(&mut known.shrinks) || std::mem::take(&mut known.grows);
             known.again += u64::from(!by_plan);
             let other = if by_plan { " on other slots" } else { "" };
             known.proposed.push(format!("{} {:?} at {since_ms} ms{other}", proposal.generation, proposal.entry));
         }
-        let Generations { failed, lost, again, .. } = *known;
-        let most = outside(setup) + GENERATIONS_MAX + lost + FAILED_GENERATIONS * failed + HUNG_GENERATIONS * hung;
+        let Generations { failed, lost, held_up, again, .. } = *known;
+        let hung = held_up + HUNG_GENERATIONS * hung;
+        let most = outside(setup) + GENERATIONS_MAX + lost + FAILED_GENERATIONS * failed + hung;
         if again > most && since_ms <= patience_ms(setup) {
             let detail =
                 format!("{id}, {again} that come from no new plan, more than {most}: {}", known.proposed.join(", "));

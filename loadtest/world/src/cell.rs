@@ -99,6 +99,10 @@ impl World {
     fn perform_cell(&mut self, pid: Pid, out: Out) {
         match out {
             Out::Append { ticket, stream: Stream::Events, record, .. } => self.write_batch(pid, ticket, record),
+            Out::Append { ticket, stream: Stream::Reports, record, attempt } => {
+                let record = self.mutants.written_report(record);
+                self.ask_log(pid, Out::Append { ticket, stream: Stream::Reports, record, attempt });
+            }
             Out::Append { .. } | Out::Read { .. } | Out::Follow { .. } | Out::AskEnd { .. } => self.ask_log(pid, out),
             Out::Tell { link, message } => {
                 let message = self.mutants.orders(message, &self.hosts, self.bus.now());
@@ -118,7 +122,8 @@ impl World {
                 self.note_leader(pid);
                 self.check_committed(&committed);
             }
-            Out::Telemetry(_) | Out::Counted(_) | Out::Note(_) => {}
+            Out::Note(note) => self.note(pid, &note),
+            Out::Telemetry(_) | Out::Counted(_) => {}
         }
     }
 

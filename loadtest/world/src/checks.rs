@@ -15,7 +15,6 @@ use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{CONTROL, Event, Pid, World};
 use controller_core::invariants;
-use controller_core::limits::STUCK_MS;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
@@ -425,8 +424,6 @@ impl World {
             |slot: &SlotId| truth.slot(slot).is_some_and(|s| matches!(s.state, SlotState::Reclaimed { .. }));
         self.checks.reclaimed.retain(|slot, _| reclaimed(slot));
         let within_ms = self.schedule.setup.reclaim_deadline_ms + TAKE_BACK_GRACE_MS;
-        // An agent whose word was lost with the end of its topic is asked again when nobody waits for it any more.
-        let within_ms = within_ms + if self.log.reports_lost { STUCK_MS } else { 0 };
         let able_at = healed_at.plus_ms(TAKE_OVER_MS);
         let core = |slot: &SlotId| Self::place_of(&slot.server) <= self.schedule.setup.core_servers;
         let late =

@@ -71,7 +71,8 @@ impl Executor {
             checkpoint_every: order.spec.checkpoint.every_steps,
             store_patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
             evaluation: None,
-            parameter_count: PARAMETERS,
+            gradient_len: PARAMETERS,
+            compute_len: PARAMETERS,
             replica_len: REPLICA,
             piece_elements: PIECE,
         };

@@ -3,7 +3,7 @@
 //! the truth that checks look at.
 
 use crate::time::At;
-use crate::world::{CONTROL, Event, Input, Pid, World};
+use crate::world::{CONTROL, Event, Input, Over, Pid, World};
 use controller_cell::{AppendFailure, In, Out, Ticket};
 use controller_core::State;
 use events_rule::count::{Counter, Verdict};
@@ -19,6 +19,8 @@ const ANSWER_US: u64 = 700;
 const LATE_MS: (u64, u64) = (500, 6_000);
 /// Records given at once.
 const RECORDS_MAX: usize = 128;
+/// What is missed only later is restored after so long.
+const MISSED_MS: u64 = 1_000;
 /// A restored topic is seen as it is after so long, whatever was asked before.
 const SEEN_MS: u64 = 1_000;
 
@@ -73,8 +75,6 @@ struct Short {
     /// Where it ended then.
     cut: Offset,
     lost: Vec<Record>,
-    /// Whether some of them were not taken then. Later records may come to stand in their places and be taken there.
-    untaken: bool,
     /// Which of them were acknowledged and not decided.
     acknowledged: Vec<Offset>,
 }
@@ -84,12 +84,14 @@ struct Short {
 pub struct Log {
     streams: BTreeMap<Stream, Vec<Record>>,
     short: BTreeMap<Stream, Short>,
+    /// What nobody missed when an operator looked.
+    unmissed: BTreeMap<Stream, Short>,
+    /// Inputs of which something is lost for good: a controller that read it may say so at any time.
+    incomplete: BTreeSet<Stream>,
     /// Until when a controller may rightly say that a topic was shortened: it takes a moment to see that it was restored.
     shortened_until: BTreeMap<Stream, At>,
     /// When a topic was last shortened, or repaired.
     changed_at: At,
-    /// Reports were lost with the end of their topic, untaken, and nobody misses them.
-    pub reports_lost: bool,
     /// Up to where inputs were taken by what counts.
     taken: BTreeMap<Stream, Offset>,
     /// Inputs that were put where everything is taken already.
@@ -114,9 +116,10 @@ impl Default for Log {
         Self {
             streams: BTreeMap::new(),
             short: BTreeMap::new(),
+            unmissed: BTreeMap::new(),
+            incomplete: BTreeSet::new(),
             shortened_until: BTreeMap::new(),
             changed_at: At(0),
-            reports_lost: false,
             taken: BTreeMap::new(),
             passed_over: BTreeSet::new(),
             lands_at: BTreeMap::new(),
@@ -296,11 +299,13 @@ impl World {
         if lost.is_empty() {
             return false;
         }
-        let untaken = lost.iter().any(|record| record.offset >= self.log.taken(stream));
         let acknowledged = self.checks.lose(input, Offset(cut));
         self.log.changed_at = self.bus.now();
         self.log.shortened_until.insert(stream, At(u64::MAX));
-        self.log.short.insert(stream, Short { cut: Offset(cut), lost, untaken, acknowledged });
+        if self.log.unmissed.remove(&stream).is_some() {
+            self.log.incomplete.insert(stream);
+        }
+        self.log.short.insert(stream, Short { cut: Offset(cut), lost, acknowledged });
         true
     }
 
@@ -309,14 +314,16 @@ impl World {
     pub fn repair(&mut self, input: InputStream) {
         let (stream, now) = (Stream::from(input), self.now());
         let is_missed = self.log.end(stream) < self.log.taken(stream);
-        let Some(Short { cut, lost, untaken, mut acknowledged }) = self.log.short.remove(&stream) else { return };
+        let Some(short) = self.log.short.remove(&stream) else { return };
         if !is_missed {
-            self.log.reports_lost |= stream == Stream::Reports && untaken;
+            self.log.unmissed.insert(stream, short);
             return;
         }
+        let Short { cut, lost, mut acknowledged } = short;
         self.log.changed_at = now;
         acknowledged.retain(|offset| *offset >= self.log.taken(stream));
-        self.log.shortened_until.insert(stream, now.plus_ms(SEEN_MS));
+        let until = if self.log.incomplete.contains(&stream) { At(u64::MAX) } else { now.plus_ms(SEEN_MS) };
+        self.log.shortened_until.insert(stream, until);
         self.log.passed_over.retain(|(of, offset)| *of != stream || *offset < cut);
         self.checks.restore(input, cut, lost.len() as u64, acknowledged, now);
         let all = self.log.streams.entry(stream).or_default();
@@ -398,12 +405,25 @@ impl World {
     fn count(&mut self, batch: &Batch) {
         for taken in &batch.taken {
             self.log.taken.insert(taken.stream.into(), taken.to);
+            self.miss(taken.stream);
         }
         let before = self.log.truth.clone();
         for fact in &batch.facts {
             self.log.truth.apply(batch.at, fact);
         }
         self.check_batch(&before, batch);
+    }
+
+    /// A batch that was on its way while an operator looked may have taken what an input has lost: it is missed now, and restored after all.
+    fn miss(&mut self, input: InputStream) {
+        let (stream, now) = (Stream::from(input), self.now());
+        let is_missed = self.log.end(stream) < self.log.taken(stream);
+        let unmissed = if is_missed { self.log.unmissed.remove(&stream) } else { None };
+        let Some(short) = unmissed else { return };
+        self.log.changed_at = now;
+        self.log.shortened_until.insert(stream, At(u64::MAX));
+        self.log.short.insert(stream, short);
+        self.bus.put(now.plus_ms(MISSED_MS), Event::Over(Over::Short(input)));
     }
 
     /// The controller's host, for those who wonder.

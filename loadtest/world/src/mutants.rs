@@ -11,7 +11,7 @@ use events_schema::batch::{EventRecord, from_bytes, to_bytes};
 use events_schema::control::FromExecutor;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
-use events_schema::report::Report;
+use events_schema::report::{Report, ReportRecord};
 use events_schema::{Generation, JobId, Offset, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +33,13 @@ pub enum Mutant {
     LogStallGivesAgentsUp,
     /// A policy that panics takes the inputs with it that it was asked after.
     PanicsDiscardInputs,
+    /// Nobody notices that the log has lost a report: the ones behind it are taken.
+    LostReportsAreMissed,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 7] = [
+    pub const ALL: [Mutant; 8] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -45,6 +47,7 @@ impl Mutant {
         Mutant::DeadlinesByTheWall,
         Mutant::LogStallGivesAgentsUp,
         Mutant::PanicsDiscardInputs,
+        Mutant::LostReportsAreMissed,
     ];
 }
 
@@ -105,6 +108,15 @@ impl Mutants {
         });
         batch.facts = refused.collect();
         Some(to_bytes(&EventRecord::Batch(batch)))
+    }
+
+    /// What a controller writes down of what an agent says.
+    #[must_use]
+    pub fn written_report(&self, record: Vec<u8>) -> Vec<u8> {
+        match from_bytes::<ReportRecord>(&record) {
+            Ok(said) if self.has(Mutant::LostReportsAreMissed) => to_bytes(&ReportRecord { after: None, ..said }),
+            _ => record,
+        }
     }
 
     /// What an agent hears of what a controller says.

@@ -177,6 +177,8 @@ pub struct World {
     /// Entries of the schedule that wait for a phase.
     pub awaited: Vec<usize>,
     pub events: u64,
+    /// What controllers and agents noted, for whoever looks at one run; nothing is kept for others.
+    pub notes: Option<Vec<String>>,
 }
 
 impl World {
@@ -214,6 +216,7 @@ impl World {
             healed_at: None,
             awaited: Vec::new(),
             events: 0,
+            notes: None,
             schedule,
         };
         world.begin_controller();
@@ -258,6 +261,8 @@ impl World {
             Event::Begin(Begin::Agent(place)) => self.begin_agent(place),
             Event::Over(over) => self.over(over),
             Event::Entry(index) => self.entry_is_due(index),
+            // What found its phase just before the healing does not break what has become healthy.
+            Event::Act(_) if self.healed_at.is_some() => {}
             Event::Act(index) => self.act(index),
             Event::Sweep => self.sweep(),
             Event::SweepUp(keys) => self.sweep_up(keys),
@@ -342,6 +347,13 @@ impl World {
         process.wake += 1;
         let number = process.wake;
         self.bus.put(at, Event::Wake(pid, number));
+    }
+
+    /// A process notes something.
+    pub fn note(&mut self, pid: Pid, note: &impl std::fmt::Debug) {
+        if let Some(notes) = &mut self.notes {
+            notes.push(format!("{pid} notes {note:?}"));
+        }
     }
 
     /// A process stops, or goes on.

@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `datasets/NAME/part-DIGEST.parquet` | import | never, named by its content | their owner; nothing here does |
 //! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | their owner; nothing here does |
+//! | `code/DIGEST.tar.gz` | the gateway, for whoever submits | never, named by its content | nobody |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/logs/eNUMBER/CHUNK.log` | the agent of executor NUMBER of the job | grows until it is full, the next chunk then begins | the agent, beyond its bound; controller, a week after the last change |
@@ -36,6 +37,12 @@ pub fn dataset_part(name: &DatasetName, content: &Digest) -> String {
 #[must_use]
 pub fn dataset_metadata(name: &DatasetName, content: &Digest) -> String {
     format!("datasets/{name}/metadata-{content}.json")
+}
+
+/// A packed folder of users' code, named by its content.
+#[must_use]
+pub fn code(content: &Digest) -> String {
+    format!("code/{content}.tar.gz")
 }
 
 /// Everything of one job begins with this and a slash.

@@ -12,7 +12,7 @@ use crate::record::{ExecutorRecord, TakenBack};
 use crate::ship::Shippers;
 use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};
 use object_store::ObjectStore;
@@ -317,6 +317,12 @@ impl Host {
         self.link = Some(OpenLink { number: link, messages, task });
     }
 
+    /// What this server has for models in PyTorch.
+    fn torch_host(&self) -> TorchHost {
+        let folder = torch_folder(&self.config.data_dir).display().to_string();
+        TorchHost { folder, python: self.config.python.clone() }
+    }
+
     fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder) {
         let start = ExecutorStart {
             executor: executor.clone(),
@@ -325,6 +331,7 @@ impl Host {
             class: self.config.class,
             listen_host: self.config.executor_host.clone(),
             order,
+            torch: Some(self.torch_host()),
         };
         let shipped = self.ship(&executor);
         let launch = Launch {
@@ -405,6 +412,11 @@ fn panicked(ended: Result<(), JoinError>) -> Result<(), HostError> {
 /// Folder of the records of running executors.
 pub(crate) fn executors_folder(data_dir: &Path) -> PathBuf {
     data_dir.join("executors")
+}
+
+/// Folder of what executors of models in PyTorch unpack and share.
+fn torch_folder(data_dir: &Path) -> PathBuf {
+    data_dir.join("torch")
 }
 
 fn log_path(data_dir: &Path, executor: &ExecutorId) -> PathBuf {

@@ -81,6 +81,8 @@ pub struct AgentConfig {
     pub executor_host: String,
     /// Ebb's object store, passed to executors.
     pub store_url: String,
+    /// The Python of jobs that name none, with PyTorch; need not be there if there are no such jobs.
+    pub python: String,
     /// Numeric class of this server's executors.
     pub class: Digest,
     /// Time without a word from any controller after which all slots go back; [`LEASE`] outside tests.

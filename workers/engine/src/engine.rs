@@ -164,6 +164,9 @@ pub enum BuildError {
         /// What would be right.
         expected: String,
     },
+    /// Refuse: the model is the user's own, and this engine knows only Ebb's.
+    #[error("a model in PyTorch is built by its own code, and this engine runs none")]
+    NotNative,
     /// Refuse: replica and gradient would not fit the bound that jobs are planned with.
     #[error("the model has more than {max} parameters")]
     TooLarge {
@@ -180,7 +183,7 @@ impl BuildError {
             BuildError::SampleKind { .. } => "dataset",
             BuildError::Context { .. } => "model.context",
             BuildError::Size { field, .. } => field,
-            BuildError::TooLarge { .. } => "model",
+            BuildError::TooLarge { .. } | BuildError::NotNative => "model",
         }
     }
 }

@@ -89,7 +89,7 @@ impl CheckpointWriter {
             job: program.job.clone(),
             spec_digest: program.spec.digest(),
             class,
-            replica_len: program.update.replica_len() as u64,
+            replica_len: program.lengths().replica as u64,
             inbox,
             tokens,
         };

@@ -5,7 +5,7 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
 //! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
-//! computes) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
+//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod collective;
 pub mod control;
@@ -26,6 +26,7 @@ mod replica;
 mod restore;
 mod tokens;
 mod trainer;
+mod workload;
 
 pub use plain::{PlainRun, train_plain, train_plain_steps};
 pub use program::{Program, ProgramError};
@@ -110,8 +111,8 @@ pub fn run() -> Result<(), ExecutorError> {
     std::thread::Builder::new()
         .name("ebb-agent".to_owned())
         .spawn(move || listen(io::stdin().lock(), &listener, &learning, &naming))?;
-    let ExecutorStart { executor, store_url, listen_host, order, .. } = *start;
-    let program = match Program::open(executor.job.clone(), &order, &store_url) {
+    let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
+    let program = match Program::open(executor.job.clone(), &order, &store_url, torch.as_ref()) {
         Ok(program) => program,
         Err(error) if error.is_broken() => {
             let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);
@@ -124,6 +125,8 @@ pub fn run() -> Result<(), ExecutorError> {
         }
         Err(error) => return Err(error.into()),
     };
+    // Of a model that is the user's own the host's class says too little.
+    let found = program.workload.class(found);
     let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, keys };
     let network = Network::listen(&listen_host, identity, inbox.clone())?;
     life.count_sent(network.bulk_counter());

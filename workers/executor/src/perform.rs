@@ -24,7 +24,7 @@ impl<W: Write> Trainer<W> {
                 self.network.cut(link);
             }
             Out::Say(to, envelope) => self.network.say(to, &envelope),
-            Out::Send(slice) => self.send(slice),
+            Out::Send(slice) => self.send(slice)?,
             Out::Reduce(tag, step, action) => {
                 let network = &mut self.network;
                 self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
@@ -46,7 +46,7 @@ impl<W: Write> Trainer<W> {
             Out::Unexpect => drop(self.replica.take_supply()),
             Out::Warm(generation, ranks, step) => self.warm(generation, ranks, step),
             Out::Prefetch(ranks, step) => self.program.prefetch(&ranks, step),
-            Out::Write { task, needed } => self.write(task, needed),
+            Out::Write { task, needed } => self.write(task, needed)?,
             Out::Report(report) => self.report(report)?,
             Out::Telemetry(telemetry) => self.agent.say(&FromExecutor::Telemetry(telemetry))?,
             Out::WakeAt(at) => self.wake = Some(at),
@@ -74,21 +74,18 @@ impl<W: Write> Trainer<W> {
 
     fn compute(&mut self, unit: Unit) -> Result<Input, TrainError> {
         self.life.set(self.member.progress());
-        let parameters = self.replica.parameters();
+        let view = self.replica.view();
         let program = &mut self.program;
         let computed = match unit {
-            Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, parameters).map(Done::Evaluated),
+            Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, view).map(Done::Evaluated),
             Unit::Gradient { step, rank } => {
                 let waited = program.data_waited();
-                let gradient = |buffer: &mut [f32]| program.gradient(rank, step, parameters, buffer);
+                let gradient = |buffer: &mut [f32]| program.gradient(rank, step, view, buffer);
                 let sums = self.sums.compute(rank, gradient);
                 let data_wait = program.data_waited().saturating_sub(waited);
                 sums.map(|sums| Done::Gradient { weight: sums.weight, loss: sums.loss, data_wait })
             }
-            Unit::Update { step, from } => {
-                self.update(step, from);
-                Ok(Done::Updated)
-            }
+            Unit::Update { step, from } => self.update(step, from).map(|()| Done::Updated),
         };
         match computed {
             Ok(done) => Ok(In::Done(done)),
@@ -96,20 +93,21 @@ impl<W: Write> Trainer<W> {
         }
     }
 
-    fn update(&mut self, step: Step, from: GradientFrom) {
-        let update = &self.program.update;
+    fn update(&mut self, step: Step, from: GradientFrom) -> Result<(), ProgramError> {
+        let (lengths, workload) = (self.program.lengths(), &mut self.program.workload);
         match from {
             GradientFrom::Sum { weight } => {
                 let mut mean = self.sums.take_total();
-                divide(&mut mean, weight);
-                let before = self.replica.apply(update, mean, step);
+                divide(&mut mean[..lengths.mean], weight);
+                let before = self.replica.apply(workload, mean, step)?;
                 self.sums.recycle(before);
             }
             GradientFrom::Supply => {
                 let mean = self.replica.take_supply();
-                self.replica.apply(update, mean, step);
+                self.replica.apply(workload, mean, step)?;
             }
         }
+        Ok(())
     }
 
     /// What nobody can compute breaks the job; what only this executor cannot, stops it.
@@ -121,9 +119,9 @@ impl<W: Write> Trainer<W> {
         self.life.set(self.member.progress());
         let restored = match entry {
             Entry::Checkpoint { manifest_key, earlier } => {
-                restore(&self.program, self.class, std::iter::once(manifest_key).chain(earlier))
+                restore(&mut self.program, self.class, std::iter::once(manifest_key).chain(earlier))
             }
-            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => Restored::beginning(&self.program),
+            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => Restored::beginning(&mut self.program),
         };
         for report in restored.reports {
             self.report(report)?;
@@ -149,18 +147,19 @@ impl<W: Write> Trainer<W> {
         });
     }
 
-    fn send(&mut self, slice: workers_member::StateTransfer) {
+    fn send(&mut self, slice: workers_member::StateTransfer) -> Result<(), ProgramError> {
         let workers_member::StateTransfer { to, of, tag, step, range } = slice;
         let (kind, data) = match of {
-            Need::Replica => (Kind::Replica, Some(self.replica.shared())),
+            Need::Replica => (Kind::Replica, Some(self.replica.shared(&mut self.program.workload)?)),
             Need::Gradient => (Kind::Gradient, self.replica.gradient()),
         };
         if let Some(data) = data {
             self.network.send(OutgoingSlice { to, kind, offset: range.start, data, range }, tag, step);
         }
+        Ok(())
     }
 
-    fn write(&mut self, task: Task, needed: bool) {
+    fn write(&mut self, task: Task, needed: bool) -> Result<(), ProgramError> {
         if needed {
             let (copies, held_us) = (self.replica.copies, self.replica.held.as_micros());
             tracing::info!(?task, copies, held_us, "standing still for the store");
@@ -168,12 +167,13 @@ impl<W: Write> Trainer<W> {
         let checkpoint = task.checkpoint();
         let writing = match task {
             Task::Shard { checkpoint, index, count } => {
-                Writing::Shard { checkpoint, index, count, replica: self.replica.shared() }
+                let replica = self.replica.shared(&mut self.program.workload)?;
+                Writing::Shard { checkpoint, index, count, replica }
             }
             Task::Manifest(checkpoint, shards) => Writing::Manifest(checkpoint, shards),
             Task::Model => {
-                let replica = self.replica.shared();
-                Writing::Model(self.program.export(&replica, &self.class), self.program.model_digest(&replica))
+                let (file, digest) = self.program.export(self.replica.view(), &self.class)?;
+                Writing::Model(file, digest)
             }
         };
         if needed {
@@ -181,6 +181,7 @@ impl<W: Write> Trainer<W> {
         } else if !self.checkpoints.offer(writing) {
             tracing::warn!(step = ?checkpoint.map(|c| c.step), "the store is slower than the checkpoint interval; this checkpoint is left out");
         }
+        Ok(())
     }
 
     fn report(&mut self, report: Report) -> Result<(), TrainError> {

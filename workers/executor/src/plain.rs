@@ -2,7 +2,9 @@
 //! against, and what its result must equal bit for bit.
 
 use crate::program::{Program, ProgramError, divide};
+use crate::replica::Replica;
 use crate::sums::Sums;
+use events_schema::control::TorchHost;
 use events_schema::orders::JobOrder;
 use events_schema::report::Metrics;
 use events_schema::{Digest, JobId, Rank, Step};
@@ -30,8 +32,13 @@ pub struct PlainRun {
 }
 
 /// Trains the whole job of an order on this thread. Neither checkpoints nor the final model are written.
-pub fn train_plain(job: &JobId, order: &JobOrder, store_url: &str) -> Result<PlainRun, ProgramError> {
-    train_plain_steps(job, order, store_url, u64::MAX)
+pub fn train_plain(
+    job: &JobId,
+    order: &JobOrder,
+    store_url: &str,
+    torch: Option<&TorchHost>,
+) -> Result<PlainRun, ProgramError> {
+    train_plain_steps(job, order, store_url, torch, u64::MAX)
 }
 
 /// The first `steps_max` steps of a job.
@@ -39,33 +46,37 @@ pub fn train_plain_steps(
     job: &JobId,
     order: &JobOrder,
     store_url: &str,
+    torch: Option<&TorchHost>,
     steps_max: u64,
 ) -> Result<PlainRun, ProgramError> {
-    let mut program = Program::open(job.clone(), order, store_url)?;
-    let (workers, count) = (program.workers(), program.parameter_count());
+    let mut program = Program::open(job.clone(), order, store_url, torch)?;
+    let (workers, lengths) = (program.workers(), program.lengths());
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
-    let mut replica = program.initial_replica();
+    let mut replica = Replica::new(lengths);
+    replica.load(program.workload.initial_replica()?);
+    replica.adopt();
     let (mut losses, mut evaluations, mut step_times) = (Vec::new(), Vec::new(), Vec::new());
-    let mut sums = Sums::new(count);
+    let mut sums = Sums::new(lengths.gradient);
     let end = Step(program.steps_total.min(steps_max));
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;
         let began = Instant::now();
         program.prefetch(&ranks, step);
-        let parameters = &replica[..count];
+        let view = replica.view();
         let total = sum_step(workers, &ranks, &mut sums, |rank, buffer| {
-            program.gradient(rank, step, parameters, buffer).map(|s| (s.weight, s.loss))
+            program.gradient(rank, step, view, buffer).map(|s| (s.weight, s.loss))
         })?;
         let mut gradient = sums.take_total();
-        divide(&mut gradient, total.weight);
-        program.update.apply(&mut replica, &gradient, step);
-        sums.recycle(gradient);
+        divide(&mut gradient[..lengths.mean], total.weight);
+        let before = replica.apply(&mut program.workload, gradient, step)?;
+        sums.recycle(before);
         losses.push(total.loss / total.weight.max(f64::MIN_POSITIVE));
         step_times.push(began.elapsed());
     }
     evaluate(&mut program, end, &replica, &mut evaluations)?;
-    let (model_digest, replica_digest) =
-        (program.model_digest(&replica), storage::checkpoint::replica_digest(&replica));
+    let (_, model_digest) = program.workload.export(replica.view(), &[])?;
+    let replica = replica.shared(&mut program.workload)?.to_vec();
+    let replica_digest = storage::checkpoint::replica_digest(&replica);
     Ok(PlainRun { model_digest, replica_digest, replica, losses, evaluations, step_times })
 }
 
@@ -97,14 +108,13 @@ fn sum_step<E>(
 fn evaluate(
     program: &mut Program,
     step: Step,
-    replica: &[f32],
+    replica: &Replica,
     evaluations: &mut Vec<(Step, Metrics)>,
 ) -> Result<(), ProgramError> {
     if program.evaluates_at(step) {
-        let (workers, count) = (program.workers(), program.parameter_count());
-        let metrics = (0..workers)
-            .map(|r| program.evaluate(Rank(r), &replica[..count]))
-            .collect::<Result<Vec<RankMetrics>, _>>()?;
+        let workers = program.workers();
+        let metrics =
+            (0..workers).map(|r| program.evaluate(Rank(r), replica.view())).collect::<Result<Vec<RankMetrics>, _>>()?;
         evaluations.extend(RankMetrics::total(workers, &metrics).map(|m| (step, m)));
     }
     Ok(())

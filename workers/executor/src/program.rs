@@ -1,17 +1,25 @@
 //! What a job computes, apart from who computes it: engine, update and data. Used alike by the elastic loop (`trainer.rs`) and the plain
 //! one (`plain.rs`), which is why both give the same bits.
 
+use crate::workload::{Torch, View, Workload};
+use events_schema::control::TorchHost;
 use events_schema::dataset::DatasetInfo;
 use events_schema::job::JobSpec;
+use events_schema::job::ModelSpec;
 use events_schema::orders::JobOrder;
+use events_schema::torch::TorchSpec;
 use events_schema::{Digest, JobId, Rank, Step};
 use object_store::ObjectStore;
+use object_store::ObjectStoreExt;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::code::{UnpackError, unpack, unpacked};
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
-use workers_engine::{BuildError, Engine, EngineError, RandomKey, Sums, Update};
+use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
+use workers_torch::{Lengths, TorchError, TorchJob, TorchStart};
 
 /// Steps whose data is read ahead of the model.
 const STEPS_AHEAD: u64 = 4;
@@ -33,6 +41,24 @@ pub enum ProgramError {
     /// A gradient cannot be computed: the job is broken.
     #[error("the model cannot be computed")]
     Engine(#[from] EngineError),
+    /// The user's code, or the process that runs it.
+    #[error("the job's PyTorch model cannot be computed")]
+    Torch(#[from] TorchError),
+    /// The job's code is not in the store, or cannot be read now: stop.
+    #[error("the job's code cannot be fetched from `{key}`")]
+    Fetch {
+        /// Where it should be.
+        key: String,
+        /// Why not.
+        #[source]
+        source: object_store::Error,
+    },
+    /// The job's code is no archive: the job is broken.
+    #[error("the job's code cannot be used")]
+    Unpack(#[from] UnpackError),
+    /// Stop: the agent is of an earlier build, and said nothing of Python.
+    #[error("this server has nothing for models in PyTorch; restart its agent with this build")]
+    NoTorch,
     /// The operating system gives no threads: stop.
     #[error("background threads cannot be started")]
     Threads(#[source] std::io::Error),
@@ -45,7 +71,10 @@ impl ProgramError {
         match self {
             Self::Build(_) | Self::Engine(_) => true,
             Self::Data(DataError::Store(fault)) => !fault.is_transient() && !fault.is_of_the_asker(),
-            Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) => false,
+            Self::Torch(error) => error.is_broken(),
+            Self::Fetch { source, .. } => matches!(source, object_store::Error::NotFound { .. }),
+            Self::Unpack(error) => matches!(error, UnpackError::Content { .. }),
+            Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch => false,
             Self::Data(_) => true,
         }
     }
@@ -65,7 +94,9 @@ impl ProgramError {
             Self::Engine(EngineError::NotFinite) => "; a lower learning_rate or gradient_clip_norm may help",
             Self::Engine(_) => "; check the dataset's labels and shapes against its registration",
             Self::Build(_) => "; change the model or the dataset in the spec",
-            Self::Store(_) | Self::Threads(_) => "",
+            Self::Torch(TorchError::NotFinite) => "; a lower learning rate or gradient_clip_norm may help",
+            Self::Fetch { .. } | Self::Unpack(_) => "; submit the job again with `ebb submit`, which uploads its code",
+            Self::Store(_) | Self::Threads(_) | Self::Torch(_) | Self::NoTorch => "",
         };
         text + advice
     }
@@ -85,9 +116,8 @@ pub struct Program {
     pub rows: u64,
     /// Ebb's object store.
     pub store: Arc<dyn ObjectStore>,
-    /// The update rule.
-    pub update: Update,
-    engine: Box<dyn Engine>,
+    /// Who computes.
+    pub workload: Workload,
     training: Loader,
     evaluation: Option<Loader>,
     /// Reads, decodes and uploads behind the trainer.
@@ -95,10 +125,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// Builds the model and opens the data.
-    pub fn open(job: JobId, order: &JobOrder, store_url: &str) -> Result<Self, ProgramError> {
+    /// Builds the model and opens the data. `torch` is what this server has for models in PyTorch.
+    pub fn open(
+        job: JobId,
+        order: &JobOrder,
+        store_url: &str,
+        torch: Option<&TorchHost>,
+    ) -> Result<Self, ProgramError> {
         let spec: JobSpec = (*order.spec).clone();
-        let engine = workers_engine::build(&spec, &order.dataset.sample)?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder
             .worker_threads(BACKGROUND_THREADS)
@@ -116,7 +150,21 @@ impl Program {
             _ => None,
         };
         let steps_total = training.steps_total();
-        let update = Update::new(&spec, engine.parameter_info(), steps_total);
+        let workload = match &spec.model {
+            ModelSpec::Torch(model) => {
+                let host = torch.ok_or(ProgramError::NoTorch)?;
+                let code = runtime.block_on(fetch_code(&*store, model, host))?;
+                let (sample, rows) = (order.dataset.sample.clone(), order.dataset.rows);
+                let start =
+                    TorchStart { spec: spec.clone(), model: (**model).clone(), host: host.clone(), code, sample, rows };
+                Workload::Torch(Box::new(Torch::new(TorchJob::start(start)?, spec.clone(), steps_total)))
+            }
+            _ => {
+                let engine = workers_engine::build(&spec, &order.dataset.sample)?;
+                let update = Update::new(&spec, engine.parameter_info(), steps_total);
+                Workload::Native { engine, update }
+            }
+        };
         let (steps_per_epoch, rows) = (training.steps_per_epoch().max(1), order.dataset.rows);
         Ok(Self {
             job,
@@ -125,8 +173,7 @@ impl Program {
             steps_per_epoch,
             rows,
             store,
-            update,
-            engine,
+            workload,
             training,
             evaluation,
             runtime: Arc::new(runtime),
@@ -139,16 +186,10 @@ impl Program {
         self.spec.workers.max
     }
 
-    /// Elements of the parameters.
+    /// How long gradient and replica are.
     #[must_use]
-    pub fn parameter_count(&self) -> usize {
-        self.update.parameter_count()
-    }
-
-    /// The replica a fresh job begins with.
-    #[must_use]
-    pub fn initial_replica(&self) -> Vec<f32> {
-        self.update.initial_replica(self.engine.initial_parameters())
+    pub fn lengths(&self) -> Lengths {
+        self.workload.lengths()
     }
 
     /// The summed gradient of one rank's samples of a step, written into `gradient`.
@@ -156,12 +197,12 @@ impl Program {
         &mut self,
         rank: Rank,
         step: Step,
-        parameters: &[f32],
+        view: View<'_>,
         gradient: &mut [f32],
     ) -> Result<Sums, ProgramError> {
         let samples = self.training.samples_blocking(rank, step)?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
-        Ok(self.engine.gradient(parameters, &samples, random_key, gradient)?)
+        self.workload.gradient(view, &samples, random_key, gradient)
     }
 
     /// For how long samples to train on were waited for so far.
@@ -184,24 +225,20 @@ impl Program {
     }
 
     /// Evaluates one part of one rank's share.
-    pub fn evaluate_part(&mut self, rank: Rank, part: u64, parameters: &[f32]) -> Result<RankMetrics, ProgramError> {
-        let mut metrics = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
+    pub fn evaluate_part(&mut self, rank: Rank, part: u64, view: View<'_>) -> Result<RankMetrics, ProgramError> {
+        let nothing = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
         let Some(loader) = self.evaluation.as_ref().filter(|loader| part < loader.steps_total()) else {
-            return Ok(metrics);
+            return Ok(nothing);
         };
         let samples = loader.samples_blocking(rank, Step(part))?;
-        if !samples.is_empty() {
-            let sums = self.engine.evaluate(parameters, &samples)?;
-            (metrics.loss, metrics.correct, metrics.count) = (sums.loss, sums.correct, sums.count);
-        }
-        Ok(metrics)
+        if samples.is_empty() { Ok(nothing) } else { self.workload.evaluate(view, &samples, rank, part) }
     }
 
     /// Evaluates one rank's share of the held-out set.
-    pub fn evaluate(&mut self, rank: Rank, parameters: &[f32]) -> Result<RankMetrics, ProgramError> {
+    pub fn evaluate(&mut self, rank: Rank, view: View<'_>) -> Result<RankMetrics, ProgramError> {
         let mut metrics = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
         for part in 0..self.evaluation_parts().unwrap_or(0) {
-            let of = self.evaluate_part(rank, part, parameters)?;
+            let of = self.evaluate_part(rank, part, view)?;
             metrics.loss += of.loss;
             metrics.correct += of.correct;
             metrics.count += of.count;
@@ -227,9 +264,8 @@ impl Program {
         });
     }
 
-    /// The finished model as a safetensors file.
-    #[must_use]
-    pub fn export(&self, replica: &[f32], class: &Digest) -> Vec<u8> {
+    /// The finished model as a safetensors file, and the digest of its tensors.
+    pub fn export(&mut self, view: View<'_>, class: &Digest) -> Result<(Vec<u8>, Digest), ProgramError> {
         let (job, spec, class, steps) =
             (self.job.to_string(), self.spec.digest().to_string(), class.to_string(), self.steps_total.to_string());
         let metadata = [
@@ -239,14 +275,21 @@ impl Program {
             ("numeric_class", &class),
             ("steps", &steps),
         ];
-        workers_engine::export_model(replica, self.engine.parameter_info(), &metadata)
+        self.workload.export(view, &metadata)
     }
+}
 
-    /// Digest of the parameters alone, as little-endian bytes in flat order.
-    #[must_use]
-    pub fn model_digest(&self, replica: &[f32]) -> Digest {
-        storage::checkpoint::replica_digest(&replica[..self.parameter_count().min(replica.len())])
+/// The folder of a job's code on this server; fetched and unpacked by the first executor that needs it.
+async fn fetch_code(store: &dyn ObjectStore, model: &TorchSpec, host: &TorchHost) -> Result<PathBuf, ProgramError> {
+    let folder = Path::new(&host.folder);
+    if let Some(code) = unpacked(model.code, folder) {
+        return Ok(code);
     }
+    let key = storage::keys::code(&model.code);
+    let failed = |source| ProgramError::Fetch { key: key.clone(), source };
+    let packed = store.get(&key.as_str().into()).await.map_err(failed)?.bytes().await.map_err(failed)?;
+    std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
+    Ok(unpack(&packed, model.code, folder)?)
 }
 
 /// The mean: every element divided by the summed weight; exact zeros when nothing had weight.

@@ -3,11 +3,14 @@
 //!
 //! Shared by reference with whoever sends or saves it; an update that comes while somebody still reads works on a copy.
 
+use crate::program::ProgramError;
+use crate::workload::{Version, View, Workload};
 use events_schema::Step;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workers_engine::Update;
 use workers_member::Need;
+use workers_torch::Lengths;
 
 /// How often an update looks whether the last reader let go before it copies the replica.
 const READER_YIELDS: usize = 200;
@@ -15,9 +18,13 @@ const READER_YIELDS: usize = 200;
 /// One executor's replica.
 #[derive(Debug)]
 pub struct Replica {
-    parameter_count: usize,
-    len: usize,
+    lengths: Lengths,
+    /// Empty while only the workload has it.
     data: Arc<Vec<f32>>,
+    /// Whether only the workload has it.
+    elsewhere: bool,
+    /// Of `data`, or of what is on its way.
+    version: Version,
     /// The mean gradient that led there.
     gradient: Option<Arc<Vec<f32>>>,
     /// What is on its way from peers.
@@ -33,11 +40,12 @@ pub struct Replica {
 impl Replica {
     /// None yet.
     #[must_use]
-    pub fn new(update: &Update) -> Self {
+    pub fn new(lengths: Lengths) -> Self {
         Self {
-            parameter_count: update.parameter_count(),
-            len: update.replica_len(),
+            lengths,
             data: Arc::default(),
+            elsewhere: false,
+            version: Version::default(),
             gradient: None,
             supply: None,
             loaded: Vec::new(),
@@ -47,9 +55,12 @@ impl Replica {
     }
 
     /// The whole of it, for reading beside the training.
-    #[must_use]
-    pub fn shared(&self) -> Arc<Vec<f32>> {
-        Arc::clone(&self.data)
+    pub fn shared(&mut self, workload: &mut Workload) -> Result<Arc<Vec<f32>>, ProgramError> {
+        if let (true, Workload::Torch(torch)) = (self.elsewhere, workload) {
+            self.data = Arc::new(torch.read_replica()?);
+            self.elsewhere = false;
+        }
+        Ok(Arc::clone(&self.data))
     }
 
     /// The last mean gradient.
@@ -58,14 +69,20 @@ impl Replica {
         self.gradient.clone()
     }
 
-    /// The parameters: of a replica that is arriving, if one is. They arrive before the rest, so that a newcomer can begin to compute.
+    /// What to compute with: of a replica that is arriving, if one is, the beginning. It arrives before the rest, so that a newcomer can
+    /// begin to compute.
     #[must_use]
-    pub fn parameters(&self) -> &[f32] {
-        let whole = match &self.supply {
-            Some((Need::Replica, supply)) => supply,
+    pub fn view(&self) -> View<'_> {
+        let elements = match &self.supply {
+            Some((Need::Replica, supply)) => &supply[..self.lengths.compute.min(supply.len())],
             _ => &*self.data,
         };
-        &whole[..self.parameter_count.min(whole.len())]
+        View { elements, version: self.version }
+    }
+
+    /// Its contents become others.
+    fn next_version(&mut self) {
+        self.version.0 += 1;
     }
 
     /// Keeps a replica made or read here until it is adopted.
@@ -75,18 +92,20 @@ impl Replica {
 
     /// What was loaded is the replica.
     pub fn adopt(&mut self) {
+        self.next_version();
         self.data = Arc::new(std::mem::take(&mut self.loaded));
-        (self.gradient, self.supply) = (None, None);
+        (self.gradient, self.supply, self.elsewhere) = (None, None, false);
     }
 
     /// Has room for what peers supply.
     pub fn expect(&mut self, need: Need) {
         let len = match need {
             Need::Replica => {
-                (self.data, self.gradient) = (Arc::default(), None);
-                self.len
+                (self.data, self.gradient, self.elsewhere) = (Arc::default(), None, false);
+                self.next_version();
+                self.lengths.replica
             }
-            Need::Gradient => self.parameter_count,
+            Need::Gradient => self.lengths.gradient,
         };
         self.supply = Some((need, vec![0.0; len]));
     }
@@ -101,6 +120,7 @@ impl Replica {
 
     /// What was supplied is the replica.
     pub fn supplied(&mut self) {
+        self.next_version();
         self.data = Arc::new(self.take_supply());
     }
 
@@ -110,7 +130,23 @@ impl Replica {
     }
 
     /// Applies the mean gradient of `step`. Gives the gradient before, as a buffer.
-    pub fn apply(&mut self, update: &Update, mean: Vec<f32>, step: Step) -> Vec<f32> {
+    pub fn apply(&mut self, workload: &mut Workload, mean: Vec<f32>, step: Step) -> Result<Vec<f32>, ProgramError> {
+        match workload {
+            Workload::Native { update, .. } => {
+                self.apply_in_place(update, &mean, step);
+                self.next_version();
+            }
+            Workload::Torch(torch) => {
+                let after = Version(self.version.0 + 1);
+                torch.apply(self.view(), &mean, step, after)?;
+                (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
+            }
+        }
+        let before = self.gradient.replace(Arc::new(mean));
+        Ok(before.and_then(|g| Arc::try_unwrap(g).ok()).unwrap_or_default())
+    }
+
+    fn apply_in_place(&mut self, update: &Update, mean: &[f32], step: Step) {
         let begun = Instant::now();
         // A writer that has just sent the last piece is about to let go.
         for _ in 0..READER_YIELDS {
@@ -122,9 +158,7 @@ impl Replica {
         self.copies += u64::from(Arc::strong_count(&self.data) > 1);
         let data: &mut Vec<f32> = Arc::make_mut(&mut self.data);
         self.held += begun.elapsed();
-        update.apply(data, &mean, step);
-        let before = self.gradient.replace(Arc::new(mean));
-        before.and_then(|g| Arc::try_unwrap(g).ok()).unwrap_or_default()
+        update.apply(data, mean, step);
     }
 }
 
@@ -132,58 +166,82 @@ impl Replica {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::dataset::SampleShape;
     use events_schema::job::JobSpec;
-    use workers_engine::ParameterInfo;
 
-    fn update() -> Update {
-        let spec = serde_json::json!({"name": "x", "dataset": "x", "batch_size": 1, "steps": 9, "model": {"kind": "mlp"}, "optimizer": {"kind": "adamw"}});
-        let info = [ParameterInfo { name: "w".to_owned(), shape: vec![7], offset: 0 }];
-        Update::new(&JobSpec::parse(&spec).unwrap(), &info, 9)
+    fn workload() -> Workload {
+        let spec = serde_json::json!({"name": "x", "dataset": "x", "batch_size": 1, "steps": 9, "model": {"kind": "mlp", "hidden": []}, "optimizer": {"kind": "adamw"}});
+        let spec = JobSpec::parse(&spec).unwrap();
+        let engine = workers_engine::build(&spec, &SampleShape::Classified { shape: vec![3], classes: 2 }).unwrap();
+        let update = Update::new(&spec, engine.parameter_info(), 9);
+        Workload::Native { engine, update }
     }
 
     fn trained(steps: u64) -> Replica {
-        let update = update();
-        let mut replica = Replica::new(&update);
-        replica.load(update.initial_replica((0..7).map(|i| i as f32).collect()));
+        let mut workload = workload();
+        let (mut replica, elements) = (Replica::new(workload.lengths()), workload.lengths().gradient);
+        replica.load(workload.initial_replica().unwrap());
         replica.adopt();
-        (0..steps).for_each(|s| drop(replica.apply(&update, vec![0.1 + s as f32; 7], Step(s))));
+        for s in 0..steps {
+            replica.apply(&mut workload, vec![0.1 + s as f32; elements], Step(s)).unwrap();
+        }
         replica
+    }
+
+    fn whole(replica: &mut Replica) -> Arc<Vec<f32>> {
+        replica.shared(&mut workload()).unwrap()
     }
 
     #[test]
     fn a_newcomer_has_the_parameters_before_the_rest() {
-        let (from, mut newcomer) = (trained(3), Replica::new(&update()));
+        let (mut from, mut newcomer) = (trained(3), Replica::new(workload().lengths()));
         newcomer.expect(Need::Replica);
-        let data = from.shared();
-        newcomer.fill(0, &data[..7]);
-        assert_eq!(newcomer.parameters(), &data[..7]);
-        newcomer.fill(7, &data[7..]);
+        let data = whole(&mut from);
+        newcomer.fill(0, &data[..8]);
+        assert_eq!(newcomer.view().elements, &data[..8]);
+        newcomer.fill(8, &data[8..]);
         newcomer.supplied();
-        assert_eq!(*newcomer.shared(), *data);
+        assert_eq!(whole(&mut newcomer), data);
     }
 
     #[test]
     fn a_laggard_gets_to_the_same_bits_by_the_gradient() {
-        let (ahead, mut behind) = (trained(4), trained(3));
+        let (mut ahead, mut behind) = (trained(4), trained(3));
         behind.expect(Need::Gradient);
         let gradient = ahead.gradient().unwrap();
         behind.fill(0, &gradient[..3]);
         behind.fill(3, &gradient[3..]);
         let mean = behind.take_supply();
-        behind.apply(&update(), mean, Step(3));
-        assert_eq!(*behind.shared(), *ahead.shared());
+        behind.apply(&mut workload(), mean, Step(3)).unwrap();
+        assert_eq!(whole(&mut behind), whole(&mut ahead));
         assert_eq!(behind.gradient(), ahead.gradient(), "it can help others now");
     }
 
     #[test]
     fn a_reader_keeps_what_it_reads() {
         let mut replica = trained(1);
-        let reader = replica.shared();
+        let reader = whole(&mut replica);
         let before = reader.to_vec();
-        replica.apply(&update(), vec![1.0; 7], Step(1));
+        replica.apply(&mut workload(), vec![1.0; 8], Step(1)).unwrap();
         assert_eq!((*reader == before, replica.copies), (true, 1));
         let mut alone = trained(1);
-        alone.apply(&update(), vec![1.0; 7], Step(1));
-        assert_eq!(*replica.shared(), *alone.shared());
+        alone.apply(&mut workload(), vec![1.0; 8], Step(1)).unwrap();
+        assert_eq!(whole(&mut replica), whole(&mut alone));
+    }
+
+    #[test]
+    fn other_contents_have_another_version() {
+        let mut replica = trained(0);
+        let mut versions = vec![replica.view().version];
+        replica.apply(&mut workload(), vec![1.0; 8], Step(0)).unwrap();
+        versions.push(replica.view().version);
+        replica.expect(Need::Replica);
+        versions.push(replica.view().version);
+        replica.supplied();
+        versions.push(replica.view().version);
+        replica.load(vec![0.0; 24]);
+        replica.adopt();
+        versions.push(replica.view().version);
+        assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
     }
 }

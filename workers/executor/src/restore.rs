@@ -1,7 +1,7 @@
 //! Reads the replica of a checkpoint that the controller accepted: the newest that the proposal names, and if that is damaged the
 //! next. Never looks for checkpoints by itself: what it was not told of may be half written, or nobody's.
 
-use crate::program::Program;
+use crate::program::{Program, ProgramError};
 use events_schema::fact::RESTORE_CHECKPOINTS_MAX;
 use events_schema::report::Report;
 use events_schema::{Digest, Step};
@@ -18,6 +18,9 @@ pub enum RestoreProblem {
     /// The store failed for longer than its deadline: stop this executor.
     #[error("a checkpoint cannot be read")]
     Store(#[source] RestoreError),
+    /// The model cannot be built anew, to begin with.
+    #[error("the job cannot begin")]
+    Build(#[source] ProgramError),
     /// The checkpoint is of another job or class: the job is broken.
     #[error("checkpoint `{key}` is of another {what}: {found} instead of {expected}")]
     Other {
@@ -44,6 +47,7 @@ impl RestoreProblem {
     pub fn is_broken(&self) -> bool {
         match self {
             Self::Other { .. } | Self::Foreign { .. } => true,
+            Self::Build(error) => error.is_broken(),
             Self::Store(_) => false,
         }
     }
@@ -61,14 +65,15 @@ pub struct Restored {
 impl Restored {
     /// The replica that the spec describes.
     #[must_use]
-    pub fn beginning(program: &Program) -> Self {
-        Self { reports: Vec::new(), end: Ok(Some((program.initial_replica(), Step(0)))) }
+    pub fn beginning(program: &mut Program) -> Self {
+        let initial = program.workload.initial_replica().map_err(RestoreProblem::Build);
+        Self { reports: Vec::new(), end: initial.map(|replica| Some((replica, Step(0)))) }
     }
 }
 
 /// The replica of the first of these checkpoints that is sound; if there is none, the job's beginning. Members may see damage
 /// differently: the round that follows takes the newest.
-pub fn restore<'a>(program: &Program, class: Digest, manifest_keys: impl Iterator<Item = &'a String>) -> Restored {
+pub fn restore<'a>(program: &mut Program, class: Digest, manifest_keys: impl Iterator<Item = &'a String>) -> Restored {
     let mut reports = Vec::new();
     let mut tried = 0;
     for key in manifest_keys {
@@ -132,7 +137,7 @@ fn read_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(
     if manifest.numeric_class != class {
         return Err(differs("numeric class", manifest.numeric_class, class));
     }
-    let expected = program.update.replica_len() as u64;
+    let expected = program.lengths().replica as u64;
     if manifest.replica_len != expected {
         // The spec is the same, so the model is: whatever wrote this length, it is no replica of it.
         let problem = format!("a replica of {} elements instead of {expected}", manifest.replica_len);

@@ -102,8 +102,8 @@ impl<W: Write> Trainer<W> {
             agent,
             checkpoints,
             inbox,
-            replica: Replica::new(&program.update),
-            sums: Sums::new(program.parameter_count()),
+            replica: Replica::new(program.lengths()),
+            sums: Sums::new(program.lengths().gradient),
             life,
             life_set: Duration::ZERO,
             started: Instant::now(),
@@ -245,8 +245,9 @@ fn config(me: Peer, program: &Program) -> Config {
         checkpoint_every: program.spec.checkpoint.every_steps,
         store_patience: Duration::from_millis(program.spec.store_patience_ms.ms()),
         evaluation: evaluation.map(|(every_steps, parts)| Evaluation { every_steps, parts }),
-        parameter_count: program.parameter_count(),
-        replica_len: program.update.replica_len(),
+        gradient_len: program.lengths().gradient,
+        compute_len: program.lengths().compute,
+        replica_len: program.lengths().replica,
         piece_elements: PIECE_ELEMENTS,
     }
 }

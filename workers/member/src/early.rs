@@ -36,7 +36,7 @@ impl<P> Early<P> {
     pub fn new(config: &Config) -> Self {
         // A share of at most half of the ranks is made of at most log2(W) nodes, and of each this member's chunk may come.
         let gradients = (config.workers.max(1).ilog2() as usize).max(GRADIENTS_MIN);
-        let elements_max = config.replica_len.saturating_add(config.parameter_count.saturating_mul(gradients));
+        let elements_max = config.replica_len.saturating_add(config.gradient_len.saturating_mul(gradients));
         Self { kept: Vec::new(), places: BTreeSet::new(), elements: 0, elements_max }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn what_is_kept_is_bounded_by_the_size_of_the_model() {
         let config = config(0, 4, 9);
         let mut early = Early::new(&config);
-        let room = config.replica_len + 2 * config.parameter_count;
+        let room = config.replica_len + 2 * config.gradient_len;
         let kept = (0..1_000).filter(|_| early.keep_ahead(Peer(3), bulk(2, 0, 1), ())).count();
         assert_eq!(kept, room);
         early.forget(Peer(3));

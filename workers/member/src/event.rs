@@ -36,9 +36,11 @@ pub struct Config {
     pub store_patience: Duration,
     /// Steps between two evaluations and parts of one rank's; none when the job is not evaluated.
     pub evaluation: Option<Evaluation>,
-    /// Elements of the parameters, and so of a gradient.
-    pub parameter_count: usize,
-    /// Elements of the replica; the parameters are its beginning.
+    /// Elements of a gradient, with what else travels in its sum.
+    pub gradient_len: usize,
+    /// Elements at the beginning of the replica that computing needs; the rest only an update does.
+    pub compute_len: usize,
+    /// Elements of the replica.
     pub replica_len: usize,
     /// Elements of one bulk message at most. Every member's is the same, because pieces are summed as they are sent.
     pub piece_elements: usize,

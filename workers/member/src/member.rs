@@ -453,7 +453,7 @@ impl<P> Member<P> {
 
     fn send_gradient(&mut self, to: Vec<Peer>) {
         let (Some(tag), true) = (self.membership.as_ref().map(|m| m.tag), self.replica.has_gradient()) else { return };
-        let (step, range) = (self.position, 0..self.config.parameter_count);
+        let (step, range) = (self.position, 0..self.config.gradient_len);
         let transfer = |to| StateTransfer { to, of: Need::Gradient, tag, step, range: range.clone() };
         self.out.extend(to.into_iter().map(transfer).map(Out::Send));
     }

@@ -22,7 +22,8 @@ pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
         checkpoint_every: 3,
         store_patience: Duration::from_secs(600),
         evaluation: None,
-        parameter_count: 10,
+        gradient_len: 10,
+        compute_len: 10,
         replica_len: 30,
         piece_elements: 4,
     }

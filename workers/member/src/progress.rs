@@ -77,7 +77,7 @@ impl<P> Member<P> {
 
     fn phase_of_step(&self, membership: &Membership) -> (Phase, WaitsFor) {
         let (me, step) = (self.config.me, self.position);
-        if self.replica.awaited().is_some() && !self.replica.has_parameters(step) {
+        if self.replica.awaited().is_some() && !self.replica.can_compute(step) {
             return (Phase::Copying, peers(membership.others(me)));
         }
         if let Some(rank) = self.flow.work.as_ref().and_then(crate::work::Work::next) {

@@ -120,17 +120,17 @@ impl<P> Reduction<P> {
         me: Peer,
         workers: u16,
         step: Step,
-        parameter_count: usize,
+        gradient_len: usize,
         piece_elements: usize,
     ) -> Self {
         let (root, count, piece_elements) = (Node::root(workers), membership.seats.len(), piece_elements.max(1));
-        let chunk = chunk(parameter_count, membership.index(me).unwrap_or(0), count);
+        let chunk = chunk(gradient_len, membership.index(me).unwrap_or(0), count);
         let pieces = chunk.len().div_ceil(piece_elements);
         let others = membership.seats.iter().enumerate().filter(|(_, seat)| seat.peer != me);
         let others: Vec<Other> = others
             .map(|(index, seat)| {
                 let nodes = root.cover(&seat.ranks);
-                let chunk = self::chunk(parameter_count, index, count);
+                let chunk = self::chunk(gradient_len, index, count);
                 Other { peer: seat.peer, pieces_missing: nodes.len() * pieces, nodes, chunk }
             })
             .collect();
@@ -144,7 +144,7 @@ impl<P> Reduction<P> {
             piece_elements,
             pieces: (0..pieces).map(|_| Piece { parts: BTreeMap::new(), summed: false }).collect(),
             chunk,
-            missing: parameter_count,
+            missing: gradient_len,
         }
     }
 

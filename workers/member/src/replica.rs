@@ -60,7 +60,8 @@ pub(crate) struct UnfitSupply;
 /// One executor's replica, as far as it is known.
 #[derive(Debug, Clone)]
 pub(crate) struct Replica {
-    parameter_count: usize,
+    gradient_len: usize,
+    compute_len: usize,
     len: usize,
     /// The step it is of, when it is whole.
     step: Option<Step>,
@@ -72,8 +73,8 @@ pub(crate) struct Replica {
 impl Replica {
     /// None yet.
     pub fn new(config: &Config) -> Self {
-        let (parameter_count, len) = (config.parameter_count, config.replica_len);
-        Self { parameter_count, len, step: None, gradient: false, supply: None }
+        let (gradient_len, compute_len, len) = (config.gradient_len, config.compute_len, config.replica_len);
+        Self { gradient_len, compute_len, len, step: None, gradient: false, supply: None }
     }
 
     /// The step it is of, when it is whole.
@@ -86,10 +87,10 @@ impl Replica {
         self.gradient
     }
 
-    /// Whether the parameters at `step` are here. They arrive before the rest, so that a newcomer can begin to compute.
-    pub fn has_parameters(&self, step: Step) -> bool {
+    /// Whether what computing needs is here, at `step`. It arrives before the rest, so that a newcomer can begin.
+    pub fn can_compute(&self, step: Step) -> bool {
         match &self.supply {
-            Some(s) => s.need == Need::Replica && s.step == step && s.coverage.covers(self.parameter_count),
+            Some(s) => s.need == Need::Replica && s.step == step && s.coverage.covers(self.compute_len),
             None => self.step == Some(step),
         }
     }
@@ -106,7 +107,7 @@ impl Replica {
                 (self.step, self.gradient) = (None, false);
                 self.len
             }
-            Need::Gradient => self.parameter_count,
+            Need::Gradient => self.gradient_len,
         };
         self.supply = Some(Supply { need, tag, step, len, coverage: Coverage::default() });
     }
@@ -145,13 +146,10 @@ impl Replica {
         self.gradient = true;
     }
 
-    /// Part `index` of `count` of the replica: a stretch of the parameters, then one of the rest.
+    /// Part `index` of `count` of the replica: a stretch of what computing needs, then one of the rest.
     pub fn part(&self, index: usize, count: usize) -> [Range<usize>; 2] {
-        let moments = chunk(self.len - self.parameter_count, index, count);
-        [
-            chunk(self.parameter_count, index, count),
-            moments.start + self.parameter_count..moments.end + self.parameter_count,
-        ]
+        let rest = chunk(self.len - self.compute_len, index, count);
+        [chunk(self.compute_len, index, count), rest.start + self.compute_len..rest.end + self.compute_len]
     }
 }
 
@@ -165,7 +163,7 @@ mod tests {
     const TAG: Tag = Tag { generation: Generation(2), revision: 0 };
 
     fn awaiting(need: Need) -> Replica {
-        let mut replica = Replica::new(&Config { parameter_count: 7, replica_len: 21, ..config(0, 4, 9) });
+        let mut replica = Replica::new(&Config { gradient_len: 7, compute_len: 7, replica_len: 21, ..config(0, 4, 9) });
         replica.adopt(Step(2));
         replica.expect(need, TAG, Step(3));
         replica
@@ -177,7 +175,7 @@ mod tests {
         let parts: Vec<[Range<usize>; 2]> = (0..2).map(|i| newcomer.part(i, 2)).collect();
         let mut give = |range: &Range<usize>| {
             newcomer.fill(range.start as u64, range.len()).ok();
-            (newcomer.has_parameters(Step(3)), newcomer.take_whole(), newcomer.step())
+            (newcomer.can_compute(Step(3)), newcomer.take_whole(), newcomer.step())
         };
         assert_eq!(give(&parts[1][0]), (false, None, None));
         assert_eq!(give(&parts[1][1]), (false, None, None));
@@ -189,11 +187,11 @@ mod tests {
     fn a_laggard_computes_nothing_before_it_has_the_gradient() {
         let mut behind = awaiting(Need::Gradient);
         assert!(behind.fill(0, 3).is_ok() && behind.take_whole().is_none());
-        assert!(!behind.has_parameters(Step(2)) && !behind.has_parameters(Step(3)));
+        assert!(!behind.can_compute(Step(2)) && !behind.can_compute(Step(3)));
         assert!(behind.fill(3, 4).is_ok());
         assert_eq!((behind.take_whole(), behind.step()), (Some((Need::Gradient, Step(3))), Some(Step(2))));
         behind.updated(Step(2));
-        assert!(behind.has_parameters(Step(3)) && behind.has_gradient());
+        assert!(behind.can_compute(Step(3)) && behind.has_gradient());
     }
 
     #[test]
@@ -201,7 +199,7 @@ mod tests {
         let mut behind = awaiting(Need::Gradient);
         assert!(behind.fill(0, 3).is_ok());
         assert!(behind.abandon_supply());
-        assert_eq!((behind.step(), behind.has_parameters(Step(2))), (Some(Step(2)), true));
+        assert_eq!((behind.step(), behind.can_compute(Step(2))), (Some(Step(2)), true));
     }
 
     /// Elements that are counted but not looked at would make a replica with holes pass for a whole one.

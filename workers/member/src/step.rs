@@ -59,7 +59,7 @@ impl<P> Member<P> {
         let ranks = membership.ranks(config.me).to_vec();
         let alone = membership.seats.len() == 1;
         let reduction =
-            Reduction::new(membership, config.me, config.workers, step, config.parameter_count, config.piece_elements);
+            Reduction::new(membership, config.me, config.workers, step, config.gradient_len, config.piece_elements);
         let mut kept = std::mem::take(&mut self.flow.kept);
         if self.flow.kept_step != step {
             self.out.extend(std::mem::take(&mut kept).into_keys().map(Out::Release));
@@ -100,7 +100,7 @@ impl<P> Member<P> {
 
     /// Orders one unit: a part of an evaluation, or one rank's gradient.
     pub(crate) fn on_free(&mut self) {
-        if self.broken || !self.replica.has_parameters(self.position) {
+        if self.broken || !self.replica.can_compute(self.position) {
             return;
         }
         if let Some(evaluating) = &self.flow.evaluating {
@@ -242,7 +242,7 @@ impl<P> Member<P> {
         let Kind::Partial(node) = bulk.kind else { return self.cut(from, Cause::Breach) };
         let config = &self.config;
         let plan = || {
-            let (count, piece) = (config.parameter_count, config.piece_elements);
+            let (count, piece) = (config.gradient_len, config.piece_elements);
             Reduction::<P>::new(membership, config.me, config.workers, bulk.step, count, piece)
         };
         let place = |plan: &Reduction<P>| plan.place(from, node, bulk.offset, bulk.elements).is_some();

@@ -1,7 +1,8 @@
 //! Reports of agents: joined, gone, executors ready and reaped, slots taken back. Reports of leaders are in [`super::leaders`].
 //!
-//! An agent repeats its reports until they are taken, so a number seen before has no effect, and the words of an agent
-//! process that another has replaced have none either. The controller's own observation `AgentGone` therefore carries the
+//! An agent repeats its reports until they are taken, so a number seen before has no effect, nor has one that follows another that is not
+//! taken: the log has lost that one, and both are said again. The words of an agent
+//! process that another has replaced have no effect either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
 use super::{Draft, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
@@ -14,6 +15,10 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
     let known = draft.state.server(&record.server).filter(|server| server.incarnation == record.incarnation);
     // 0 is the controller's own observation, which it does not repeat.
     if record.number > 0 && known.is_some_and(|server| record.number <= server.reports_through) {
+        return;
+    }
+    let is_missed = |after: u64| known.is_some_and(|server| after > server.reports_through);
+    if record.number > 0 && record.after.is_some_and(is_missed) {
         return;
     }
     match &record.report {

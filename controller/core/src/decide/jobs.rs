@@ -70,6 +70,8 @@ fn known_dataset(draft: &Draft<'_>, name: &DatasetName) -> Result<DatasetInfo, R
 fn fits_model(model: &ModelSpec, sample: &SampleShape) -> Done {
     let (field, value, expected) = match (model, sample) {
         (ModelSpec::Mlp { .. }, SampleShape::Classified { .. }) => return Ok(()),
+        // Only its code knows what it can read.
+        (ModelSpec::Torch(_), _) => return Ok(()),
         (ModelSpec::Cnn { .. }, SampleShape::Classified { shape, .. }) if shape.len() == 3 => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) if length > context => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) => (

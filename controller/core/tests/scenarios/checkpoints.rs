@@ -13,7 +13,15 @@ use storage_keys::CheckpointName;
 fn says(world: &mut World, server: &str, report: Report) -> Vec<Fact> {
     let server = ServerId::parse(server).unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
-    world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report, trace: None }))
+    world.input(&Input::Report(ReportRecord {
+        server,
+        incarnation,
+        number: 0,
+        at: world.at,
+        report,
+        trace: None,
+        after: None,
+    }))
 }
 
 fn saved(job: &JobId, generation: u64, written_in: u64, step: u64) -> Report {
@@ -299,7 +307,7 @@ fn what_was_swept_is_a_fact_that_only_the_controller_can_state() {
     let mut world = local(1);
     let report = Report::ObjectsSwept { objects: 3, bytes: 4_096 };
     let server = ServerId::parse("controller").unwrap();
-    let record = ReportRecord { server, incarnation: 0, number: 0, at: world.at, report, trace: None };
+    let record = ReportRecord { server, incarnation: 0, number: 0, at: world.at, report, trace: None, after: None };
     assert_eq!(world.input(&Input::Report(record.clone())), [Fact::ObjectsSwept { objects: 3, bytes: 4_096 }]);
     let server = ServerId::parse("local").unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;

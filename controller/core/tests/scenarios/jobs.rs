@@ -160,7 +160,15 @@ fn members_that_lost_each_other_come_together_in_a_new_round() {
         let incarnation = world.state.server(&server).unwrap().incarnation;
         let executor = ExecutorId { job: id.clone(), number: 2 };
         let report = Report::PeerLost { job: id.clone(), generation, executor };
-        world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report, trace: None }));
+        world.input(&Input::Report(ReportRecord {
+            server,
+            incarnation,
+            number: 0,
+            at: world.at,
+            report,
+            trace: None,
+            after: None,
+        }));
     };
     lost(&mut world);
     lost(&mut world);

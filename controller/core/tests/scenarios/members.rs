@@ -37,7 +37,15 @@ fn stalled(world: &mut World, id: &JobId, cause: StallCause, rank: Option<Rank>)
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let blamed = vec![Blamed { executor: member(id, 2), rank }];
     let report = Report::JobStalled { job: id.clone(), step: Step(10), cause, blamed };
-    world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report, trace: None }));
+    world.input(&Input::Report(ReportRecord {
+        server,
+        incarnation,
+        number: 0,
+        at: world.at,
+        report,
+        trace: None,
+        after: None,
+    }));
 }
 
 #[test]
@@ -91,7 +99,15 @@ fn a_copy_that_was_given_up_stands_on_the_job_until_the_job_grows() {
     let blamed = vec![Blamed { executor: newcomer.clone(), rank: None }];
     let report = Report::JobStalled { job: id.clone(), step: Step(10), cause: StallCause::Bytes, blamed };
     let mark = world.log.len();
-    world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report, trace: None }));
+    world.input(&Input::Report(ReportRecord {
+        server,
+        incarnation,
+        number: 0,
+        at: world.at,
+        report,
+        trace: None,
+        after: None,
+    }));
     let given_up = job(&world, &id).given_up.clone().unwrap();
     assert_eq!((given_up.executor, given_up.cause), (newcomer, GrowthFailure::Slow));
     world.run();

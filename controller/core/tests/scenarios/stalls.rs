@@ -136,7 +136,15 @@ fn a_member_left_behind_at_a_boundary_is_heard() {
         let (by, peers, step) = (executor(1), vec![executor(3)], Step(10));
         let report =
             Report::PeersMissing { job: id.clone(), generation: before, revision: 0, step, by, peers, begun: true };
-        world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report, trace: None }));
+        world.input(&Input::Report(ReportRecord {
+            server,
+            incarnation,
+            number: 0,
+            at: world.at,
+            report,
+            trace: None,
+            after: None,
+        }));
     };
     say(&mut world);
     assert_eq!(proposed(&since(&world, mark)), [&Entry::Recover]);
@@ -186,7 +194,15 @@ fn stall(world: &mut World, id: &JobId, step: u64, cause: StallCause, blamed: &[
     };
     let blamed = blamed.iter().map(blame).collect();
     let report = Report::JobStalled { job: id.clone(), step: Step(step), cause, blamed };
-    world.input(&Input::Report(ReportRecord { server, incarnation, number: 0, at: world.at, report, trace: None }))
+    world.input(&Input::Report(ReportRecord {
+        server,
+        incarnation,
+        number: 0,
+        at: world.at,
+        report,
+        trace: None,
+        after: None,
+    }))
 }
 
 fn remedy(facts: &[Fact]) -> Option<StallRemedy> {

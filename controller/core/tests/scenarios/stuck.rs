@@ -55,6 +55,7 @@ impl Brain {
             at: self.at,
             report,
             trace: None,
+            after: None,
         }))
     }
 

@@ -62,7 +62,7 @@ kinds! {
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
-    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch }
     LENGTHS = length_kind of Length { Epochs, Steps }
     SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
     TAILS = tail_kind of Tail { Short, Drop }
@@ -134,6 +134,7 @@ pub fn names_wanted() -> Vec<String> {
         "CommandRecord with expectation",
         "DemandSignal with trace",
         "ReportRecord with trace",
+        "ReportRecord after another",
         "Batch with causes",
         "Report message with trace",
         "Orders with trace",

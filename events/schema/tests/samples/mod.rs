@@ -12,7 +12,7 @@ mod traces;
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode, Recall};
 use events_schema::control::{
-    ExecutorHop, ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, WaitsFor,
+    ExecutorHop, ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
 };
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
@@ -329,6 +329,13 @@ fn orders_with_link_keys() -> Orders {
     orders
 }
 
+fn torch_model() -> ModelSpec {
+    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "python": "/opt/torch/bin/python", "threads": 2,
+        "device": "cuda", "environment": {"TOKENIZERS_PARALLELISM": "false"}, "parameters": {"depth": 3, "rate": 0.5}});
+    let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
@@ -338,17 +345,21 @@ fn controller_messages() -> Vec<ControllerMessage> {
     ]
 }
 
-fn to_executor() -> Vec<ToExecutor> {
-    let start = ExecutorStart {
+fn start() -> ExecutorStart {
+    ExecutorStart {
         executor: executor(),
         slot: slot(1),
         store_url: "file:///data/store".to_owned(),
         class: Digest([0x66; 32]),
         listen_host: "127.0.0.1".to_owned(),
         order: order(),
-    };
+        torch: None,
+    }
+}
+
+fn to_executor() -> Vec<ToExecutor> {
     vec![
-        ToExecutor::Start(Box::new(start)),
+        ToExecutor::Start(Box::new(start())),
         ToExecutor::Order(Box::new(order())),
         ToExecutor::Leave { within_ms: 500 },
         ToExecutor::Stop,
@@ -403,7 +414,7 @@ pub fn all() -> Vec<Sample> {
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
-            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }
+            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model()
         ];
         "Length", length_kind: [Length::Epochs(3), Length::Steps(1 << 40)];
         "Shuffle", shuffle_kind: [Shuffle::Blocks { open: 8 }, Shuffle::Window { samples: 4_096 }, Shuffle::Full, Shuffle::None];
@@ -454,8 +465,10 @@ pub fn all() -> Vec<Sample> {
         at: TimeMs(5),
         report: Report::AgentGone,
         trace: None,
+        after: None,
     };
     samples.push(sample("ReportRecord", &report));
+    samples.push(sample("ReportRecord after another", &ReportRecord { after: Some(2), ..report.clone() }));
     let named = Entry::Checkpoint { manifest_key: text(), earlier: vec![text(), text()] };
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
@@ -469,6 +482,8 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
+    let torch = Some(TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned() });
+    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch, ..start() }));
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -32,6 +32,9 @@ pub struct UpArgs {
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
     #[arg(long, value_name = "URL", value_parser = shared_store)]
     pub store: Option<String>,
+    /// For models in PyTorch.
+    #[command(flatten)]
+    pub python: PythonArgs,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
@@ -116,9 +119,20 @@ pub struct AgentArgs {
     /// Address where fleets take slots back directly; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// For models in PyTorch.
+    #[command(flatten)]
+    pub python: PythonArgs,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// What runs the models that users wrote in PyTorch.
+#[derive(Debug, Clone, Args)]
+pub struct PythonArgs {
+    /// The Python of jobs whose model is in PyTorch and that name none, with torch installed; needed by such jobs only.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
+    pub python: String,
 }
 
 /// Where the HTTP API listens, and for whom.

@@ -34,6 +34,8 @@ pub struct AgentParts {
     pub host: String,
     /// The object store.
     pub store_url: String,
+    /// The Python of jobs that name none.
+    pub python: String,
 }
 
 /// Starts an agent whose executors are this program.
@@ -53,6 +55,7 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         executor_command: executor_command(program),
         executor_host: parts.host,
         store_url: parts.store_url,
+        python: parts.python,
         class,
         lease: LEASE,
     };
@@ -83,6 +86,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         listen: args.listen,
         host: args.host.clone(),
         store_url: args.store.clone(),
+        python: args.python.python.clone(),
     };
     let agent = start(parts).await?;
     let address = format!("http://{}", agent.address());

@@ -30,4 +30,5 @@ mod subscribers;
 mod suspension;
 mod take_back;
 mod telemetry;
+mod torch;
 mod waiting;

@@ -48,7 +48,7 @@ async fn whatever_happens(kind: &str) {
 }
 
 /// Trains once through a schedule; the model's digest and what happened.
-async fn schedule(system: &System, document: &serde_json::Value, seed: u64) -> (String, Vec<String>) {
+pub async fn schedule(system: &System, document: &serde_json::Value, seed: u64) -> (String, Vec<String>) {
     let (client, agent) = (system.client(), system.agent());
     let mut random = Random::new(seed);
     let mut story = Vec::new();

@@ -2,6 +2,7 @@
 
 use ebb::wire::Job;
 use events_schema::JobId;
+use events_schema::control::TorchHost;
 use events_schema::dataset::DatasetInfo;
 use events_schema::job::JobSpec;
 use events_schema::orders::JobOrder;
@@ -259,8 +260,13 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         writer: None,
     };
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
-    let run =
-        tokio::task::spawn_blocking(move || workers_executor::plain::train_plain(&job, &order, &store_url).unwrap());
+    let torch = std::env::var("EBB_TEST_TORCH").ok().map(|python| TorchHost {
+        folder: std::env::temp_dir().join(format!("ebb-plain-{}", std::process::id())).display().to_string(),
+        python,
+    });
+    let run = tokio::task::spawn_blocking(move || {
+        workers_executor::plain::train_plain(&job, &order, &store_url, torch.as_ref()).unwrap()
+    });
     run.await.unwrap().model_digest.to_string()
 }
 

@@ -121,6 +121,7 @@ pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> Agen
         executor_command: executor_command(behaviour),
         executor_host: "127.0.0.1".to_owned(),
         store_url: "memory:///".to_owned(),
+        python: "python3".to_owned(),
         class: Digest::of(b"class"),
         lease: LEASE,
     }

@@ -148,7 +148,7 @@ impl Driver {
     }
 
     pub fn plain(&self) -> workers_executor::PlainRun {
-        workers_executor::train_plain(&self.job, &self.order(), &self.store_url).unwrap()
+        workers_executor::train_plain(&self.job, &self.order(), &self.store_url, None).unwrap()
     }
 
     fn id(&self, number: u32) -> ExecutorId {
@@ -181,6 +181,7 @@ impl Driver {
             class,
             listen_host: "127.0.0.1".to_owned(),
             order: JobOrder { proposal: None, ..self.order() },
+            torch: None,
         };
         write_frame(&mut input, &ToExecutor::Start(Box::new(start))).unwrap();
         self.processes.insert(number, Process { child, input, address: None });

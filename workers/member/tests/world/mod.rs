@@ -119,7 +119,8 @@ impl World {
             checkpoint_every: 3,
             store_patience: Duration::from_secs(1_800),
             evaluation: Some(workers_member::Evaluation { every_steps: 4, parts: 2 }),
-            parameter_count: PARAMETERS,
+            gradient_len: PARAMETERS,
+            compute_len: PARAMETERS,
             replica_len: REPLICA,
             piece_elements: PIECE,
         };

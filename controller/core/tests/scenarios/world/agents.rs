@@ -41,6 +41,7 @@ impl World {
             at: self.at,
             report: Report::AgentGone,
             trace: None,
+            after: None,
         };
         self.input(&Input::Report(record));
     }
@@ -69,6 +70,7 @@ impl World {
                 at,
                 report,
                 trace: None,
+                after: None,
             });
         }
     }

@@ -1,0 +1,86 @@
+//! Packed folders of users' code: taken in under the name of their content, before a job names them. Executors read them from the store.
+
+use super::{Id, NoQuery, Shared};
+use crate::app::App;
+use crate::problem::{ApiError, Kind};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use events_schema::Digest;
+use events_schema::job::{JobSpec, ModelSpec};
+use gateway_api::{Code, GZIP};
+use object_store::{ObjectStoreExt, path::Path as StorePath};
+use storage::code::{PACKED_BYTES_MAX, verify};
+
+/// `PUT /v1/code/{digest}`: 201 for new code, 200 for what was there.
+pub async fn upload(
+    State(app): Shared,
+    Id(digest): Id<Digest>,
+    _: NoQuery,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let _place = app.code_uploads.try_acquire().map_err(|_| {
+        let detail = format!(
+            "{} uploads of code are under way, the most there may be; try again in a moment",
+            app.limits.code_uploads_max
+        );
+        ApiError::new(Kind::Overloaded, detail)
+    })?;
+    if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != GZIP) {
+        return Err(ApiError::of_field(Kind::UnsupportedMediaType, "Content-Type", "another or none", GZIP));
+    }
+    let body = Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
+            Kind::BodyTooLarge,
+            format!(
+                "packed code has at most {PACKED_BYTES_MAX} bytes; register data as a dataset instead of packing it"
+            ),
+        ),
+        _ => ApiError::new(Kind::MalformedBody, "the connection ended before the body did; send it again"),
+    })?;
+    let bytes = body.len();
+    if Digest::of(&body) != digest {
+        let expected = format!("the BLAKE3 digest of the body, which is {}", Digest::of(&body));
+        return Err(ApiError::of_field(Kind::InvalidId, "digest", &digest.to_string(), expected));
+    }
+    let archive = body.clone();
+    // It may unpack to a hundred times its size, which takes a thread for a while.
+    let verified = tokio::task::spawn_blocking(move || verify(&archive)).await;
+    if let Err(error) = verified.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
+        let detail = format!("the body is no gzipped tar of plain files ({error}); `ebb submit` makes one");
+        return Err(ApiError::new(Kind::MalformedBody, detail));
+    }
+    let key = StorePath::from(storage::keys::code(&digest));
+    let status = if exists(&app, &key).await? { StatusCode::OK } else { StatusCode::CREATED };
+    app.store.put(&key, body.into()).await.map_err(|error| unavailable("code cannot be kept", &error))?;
+    Ok((status, Json(Code { code: digest.to_string(), bytes: bytes as u64 })).into_response())
+}
+
+/// Refuses a job whose code was never uploaded: its executors could only fail.
+pub async fn ensure_uploaded(app: &App, spec: &JobSpec) -> Result<(), ApiError> {
+    let ModelSpec::Torch(model) = &spec.model else { return Ok(()) };
+    if exists(app, &StorePath::from(storage::keys::code(&model.code))).await? {
+        return Ok(());
+    }
+    let expected = "the digest of code that was uploaded by PUT /v1/code/{digest}; `ebb submit` does that";
+    Err(ApiError::of_field(Kind::UnknownReference, "model.code", &model.code.to_string(), expected))
+}
+
+async fn exists(app: &App, key: &StorePath) -> Result<bool, ApiError> {
+    match app.store.head(key).await {
+        Ok(_) => Ok(true),
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(unavailable("whether code was uploaded cannot be seen", &error)),
+    }
+}
+
+fn unavailable(what: &str, error: &object_store::Error) -> ApiError {
+    tracing::error!(%error, "{what}");
+    ApiError::new(
+        Kind::StoreUnavailable,
+        format!("{what} in the store at the moment; try again, and tell the operator if that does not help"),
+    )
+}

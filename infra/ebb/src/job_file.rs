@@ -1,0 +1,146 @@
+//! A job file as it is written, and the job spec that it stands for: the same, but for models in PyTorch. Their file names a folder of
+//! code, which only the machine that submits has:
+//!
+//!     engine: torch
+//!     code: ./
+//!     entry: train:Job
+//!
+//! becomes `model: {kind: torch, code: DIGEST, entry: train:Job}`, with the folder packed. Whether the rest is right, the service says.
+
+use crate::failure::Failure;
+use gateway_client::Body;
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use storage::code::pack;
+
+/// Far above any spec; the service's own limit refuses earlier.
+const SPEC_LEN_MAX: u64 = 4 << 20;
+/// What a job file says of its PyTorch model, beside the engine and its code.
+const MODEL_FIELDS: &[&str] = &["entry", "python", "threads", "device", "environment", "parameters"];
+
+/// What to submit.
+#[derive(Debug)]
+pub struct JobFile {
+    /// The job spec.
+    pub body: Body,
+    /// The code that it names, to be uploaded first.
+    pub code: Option<PackedCode>,
+}
+
+/// A packed folder.
+#[derive(Debug)]
+pub struct PackedCode {
+    /// What the spec calls it.
+    pub digest: String,
+    /// An archive.
+    pub bytes: Vec<u8>,
+    /// Where it was.
+    pub folder: PathBuf,
+}
+
+/// Reads a job file, `-` for standard input; folders are taken from where the file is.
+pub fn read(file: &Path) -> Result<JobFile, Failure> {
+    let cannot = |e: std::io::Error| Failure::local(format!("`{}` cannot be read", file.display()), e);
+    let mut bytes = Vec::new();
+    let from_input = file.as_os_str() == "-";
+    if from_input {
+        std::io::stdin().take(SPEC_LEN_MAX).read_to_end(&mut bytes).map_err(cannot)?;
+    } else {
+        File::open(file).map_err(cannot)?.take(SPEC_LEN_MAX).read_to_end(&mut bytes).map_err(cannot)?;
+    }
+    // JSON is YAML, so a JSON text on standard input is read well as YAML.
+    let is_json = file.extension().is_some_and(|e| e == "json");
+    let beside = if from_input { Path::new("") } else { file.parent().unwrap_or(Path::new("")) };
+    // What cannot be read here goes as it is: the service says where it is wrong, by line and column.
+    match serde_yaml_ng::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(document)) if document.contains_key("engine") => of_engine(document, beside),
+        _ => {
+            let content_type = if is_json { "application/json" } else { "application/yaml" };
+            Ok(JobFile { body: Body { bytes, content_type }, code: None })
+        }
+    }
+}
+
+fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile, Failure> {
+    let engine = document.remove("engine").unwrap_or_default();
+    if engine != "torch" {
+        return Err(Failure::Usage(format!(
+            "`engine` is {engine}; expected torch, or no engine and a `model` of Ebb's"
+        )));
+    }
+    if document.contains_key("model") {
+        return Err(Failure::Usage(
+            "`model` is given beside `engine: torch`; the model is what `entry` makes".to_owned(),
+        ));
+    }
+    let code = match document.remove("code") {
+        Some(Value::String(folder)) => PathBuf::from(folder),
+        None => PathBuf::from("."),
+        Some(other) => {
+            return Err(Failure::Usage(format!("`code` is {other}; expected the folder of the code, for example ./")));
+        }
+    };
+    let folder = beside.join(code);
+    let bytes = pack(&folder).map_err(|e| Failure::local("the job's code cannot be packed", e))?;
+    let digest = events_schema::Digest::of(&bytes).to_string();
+    let mut model = Map::from_iter([("kind".to_owned(), "torch".into()), ("code".to_owned(), digest.clone().into())]);
+    for &field in MODEL_FIELDS {
+        if let Some(value) = document.remove(field) {
+            model.insert(field.to_owned(), value);
+        }
+    }
+    document.insert("model".to_owned(), Value::Object(model));
+    Ok(JobFile { body: Body::json(&document), code: Some(PackedCode { digest, bytes, folder }) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read_of(text: &str) -> Result<JobFile, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("train.py"), "x = 1").unwrap();
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, text).unwrap();
+        read(&file)
+    }
+
+    #[test]
+    fn a_pytorch_job_names_its_packed_code() {
+        let job = read_of(
+            "name: n\nengine: torch\ncode: ./\nentry: train:Job\nthreads: 2\nparameters: {depth: 3}\ndataset: digits",
+        )
+        .unwrap();
+        let code = job.code.unwrap();
+        let body: Value = serde_json::from_slice(&job.body.bytes).unwrap();
+        assert_eq!(
+            body,
+            serde_json::json!({"name": "n", "dataset": "digits", "model": {"kind": "torch", "code": code.digest, "entry": "train:Job", "threads": 2, "parameters": {"depth": 3}}})
+        );
+        assert_eq!(events_schema::Digest::of(&code.bytes).to_string(), code.digest);
+    }
+
+    #[test]
+    fn other_files_go_as_they_are() {
+        for text in ["name: n\nmodel: {kind: mlp}\n", "- no object", "{ half"] {
+            let job = read_of(text).unwrap();
+            assert_eq!((job.body.bytes.as_slice(), job.code.is_none()), (text.as_bytes(), true));
+        }
+    }
+
+    #[test]
+    fn a_wrong_engine_or_folder_is_named() {
+        for (text, said) in [
+            ("engine: jax", "expected torch"),
+            ("engine: torch\nmodel: {kind: mlp}", "`model` is given beside"),
+            ("engine: torch\ncode: 3", "`code` is 3"),
+            ("engine: torch\ncode: ./nowhere", "cannot be packed"),
+        ] {
+            let failure = read_of(text).unwrap_err().to_string();
+            assert!(failure.contains(said), "{text}: {failure}");
+        }
+    }
+}

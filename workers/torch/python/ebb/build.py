@@ -1,0 +1,180 @@
+"""From settings to the parts of a program: job, data, model, optimizer, scheduler, further state. Computes no gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from ebb import entry, guard, job as jobs, numerics, seeds, tensors
+from ebb.data import OwnBatches, SharedBatches, rows_of
+from ebb.job import Job
+from ebb.refuse import Refused, user_code
+from ebb.sampler import Sampler
+from ebb.segment import Segment
+
+
+@dataclasses.dataclass
+class Settings:
+    """What decides a program: the protocol's build message, or what `ebb.run` was told."""
+
+    entry: str = ""
+    code: str | None = None
+    spec: dict[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = 0
+    workers: int = 1
+    batch_size: int = 1
+    threads: int = 1
+    device: str = "cpu"
+    sample: dict[str, Any] | None = None
+    batch_bytes: int = 0
+    rows: int | None = None
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    initial: str | None = None
+    check: bool = True
+    #: Keep the replica apart from the segment, as on a device; for tests of that path without one.
+    apart: bool = False
+    #: A job made already (`ebb.fit` in a script run by hand); otherwise `entry` is imported.
+    job: Job | None = None
+
+    @classmethod
+    def parse(cls, message: dict[str, Any]) -> Settings:
+        """Of a message; keys this version does not know are ignored, so that the executor may say more."""
+        known = {field.name for field in dataclasses.fields(cls)} - {"job"}
+        return cls(**{name: value for name, value in message.items() if name in known and value is not None})
+
+
+@dataclasses.dataclass
+class Parts:
+    """What was built."""
+
+    job: Job
+    data: SharedBatches | OwnBatches
+    own_rows: int | None
+    model: torch.nn.Module
+    state: list[tuple[str, torch.Tensor]]
+    optimizer: torch.optim.Optimizer
+    built_in_rates: list[float] | None
+
+
+def build(settings: Settings, batch_segment: Segment) -> Parts:
+    """Builds everything but the scheduler, which must see the optimizer after it was probed."""
+    cuda = settings.device == "cuda"
+    numerics.configure(settings.threads, settings.device)
+    seeds.set_all(seeds.key(settings.seed, "build"), cuda)
+    context = {name: getattr(settings, name) for name in ("spec", "seed", "workers", "batch_size", "parameters", "device")}
+    jobs.set_context(context)
+    job = settings.job or entry.load(settings.entry, settings.code)
+    job.__dict__.update(context)
+    data, own_rows = _data(settings, job, batch_segment, cuda)
+    job.steps_per_epoch = data.steps_per_epoch or _steps_per_epoch(settings)
+    job.steps = steps_total(settings.spec, job.steps_per_epoch)
+    seeds.set_all(seeds.key(settings.seed, "model"), cuda)
+    model = _model(settings, job, cuda)
+    state = _state(job, model)
+    optimizer, rates = _optimizer(settings, job, model)
+    return Parts(job, data, own_rows, model, state, optimizer, rates)
+
+
+def steps_total(spec: dict[str, Any], steps_per_epoch: int | None) -> int | None:
+    """How many steps the training has, where that is known."""
+    length = spec.get("length") if isinstance(spec.get("length"), dict) else spec
+    if length.get("steps") is not None:
+        return int(length["steps"])
+    if length.get("epochs") is not None and steps_per_epoch:
+        return int(length["epochs"]) * steps_per_epoch
+    return None
+
+
+def _steps_per_epoch(settings: Settings) -> int | None:
+    if not settings.rows:
+        return None
+    step_rows = settings.workers * settings.batch_size
+    return settings.rows // step_rows if settings.spec.get("tail") == "drop" else -(-settings.rows // step_rows)
+
+
+def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[SharedBatches | OwnBatches, int | None]:
+    with user_code("dataset()"):
+        dataset = job.dataset()
+    if dataset is None:
+        if settings.sample is None:
+            raise Refused("the job names no `dataset:`, and the program has no `dataset(self)`; one of the two must say what to train on")
+        return SharedBatches(settings.sample, segment, job), None
+    rows = rows_of(dataset)
+    drop = settings.spec.get("tail") == "drop"
+    sampler = Sampler(rows, settings.workers, settings.batch_size, settings.seed, settings.spec.get("shuffle") != "none", drop)
+    if sampler.steps_per_epoch == 0:
+        raise Refused(
+            f"the dataset has {rows} rows, fewer than one step's {settings.workers} × {settings.batch_size}, and `tail: "
+            "drop` leaves them all out"
+        )
+    return OwnBatches(job, dataset, sampler, settings.seed, cuda), rows
+
+
+def _model(settings: Settings, job: Job, cuda: bool) -> torch.nn.Module:
+    with user_code("model()"):
+        model = job.model()
+    guard.check_model(model)
+    if cuda:
+        model = model.to("cuda")
+        for module in model.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                module.flatten_parameters = lambda: None  # would move the weights out of the replica
+    if settings.initial:
+        tensors.load(settings.initial, model)
+    model.train()
+    return model
+
+
+def _state(job: Job, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    with user_code("state()"):
+        given = job.state(model) or {}
+    if not isinstance(given, dict):
+        raise Refused(f"state() returned a {type(given).__name__}; it must return a dict of modules and tensors by name")
+    own = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, value in sorted(given.items()):
+        if isinstance(value, torch.nn.Module):
+            inner = [*value.named_parameters(), *value.named_buffers()]
+        elif isinstance(value, torch.Tensor):
+            inner = [("", value)]
+        elif isinstance(value, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in value):
+            inner = [(str(index), item) for index, item in enumerate(value)]
+        else:
+            raise Refused(
+                f"state() gives a {type(value).__name__} as `{name}`; only modules, tensors and lists of tensors can be carried along"
+            )
+        found += [(f"{name}.{inner_name}".rstrip("."), tensor) for inner_name, tensor in inner if id(tensor) not in own]
+        own.update(id(tensor) for _, tensor in inner)
+    return found
+
+
+def _optimizer(settings: Settings, job: Job, model: torch.nn.Module) -> tuple[torch.optim.Optimizer, list[float] | None]:
+    with user_code("optimizer()"):
+        optimizer = job.optimizer(model)
+    if optimizer is None:
+        optimizer = _built_in(settings.spec.get("optimizer") or {}, model)
+        return optimizer, [float(group["lr"]) for group in optimizer.param_groups]
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise Refused(f"optimizer() returned a {type(optimizer).__name__}; it must return a torch.optim.Optimizer")
+    return optimizer, None
+
+
+def _built_in(spec: dict[str, Any], model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The job file's optimizer. Weight decay leaves out parameters with fewer than two dimensions, as the native engine's does."""
+    kind = spec.get("kind", "adamw")
+    decay = float(spec.get("weight_decay", 0.01 if kind == "adamw" else 0.0))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if kind == "adamw":
+        betas = (float(spec.get("beta1", 0.9)), float(spec.get("beta2", 0.999)))
+        return torch.optim.AdamW(groups, lr=float(spec.get("learning_rate", 1e-3)), betas=betas, eps=float(spec.get("epsilon", 1e-8)))
+    if kind == "sgd":
+        momentum, nesterov = float(spec.get("momentum", 0.9)), bool(spec.get("nesterov", False))
+        return torch.optim.SGD(groups, lr=float(spec.get("learning_rate", 0.1)), momentum=momentum, nesterov=nesterov and momentum > 0)
+    raise Refused(f"`optimizer: {{kind: {kind}}}` is none that Ebb builds (adamw, sgd); write `optimizer(self, model)`")

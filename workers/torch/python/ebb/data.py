@@ -1,0 +1,135 @@
+"""Batches: of an Ebb dataset from the shared segment, of a user's own dataset by the sampler. Draws no chance of its own."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from ebb import seeds
+from ebb.job import Job
+from ebb.loader import ReadAhead
+from ebb.refuse import Refused, user_code
+from ebb.sampler import Sampler
+from ebb.segment import Segment
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The batch with its tensors on the device; other things stay as they are."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(moved(item, device) for item in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(moved(item, device) for item in batch)
+    if isinstance(batch, dict):
+        return {name: moved(item, device) for name, item in batch.items()}
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    return batch
+
+
+class SharedBatches:
+    """An Ebb dataset: the executor puts a batch into the segment, labels first, so that everything is aligned."""
+
+    steps_per_epoch: int | None = None
+
+    def __init__(self, sample: dict[str, Any], segment: Segment, job: Job) -> None:
+        self.sample, self.segment = sample, segment
+        # Tensors are a batch already; only a collate() that the user wrote has something to say.
+        own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
+        self.collate = job.collate if own else job.__dict__.get("_collate")
+
+    def batch(self, _rank: int, _step: int, rows: int) -> tuple[Any, int]:
+        """The batch that is in the segment, as views of it."""
+        if rows == 0:
+            return None, 0
+        batch, rows = self.tensors(rows)
+        if self.collate is None:
+            return batch, rows
+        with user_code("collate()"):
+            return self.collate(batch), rows
+
+    def tensors(self, rows: int) -> tuple[Any, int]:
+        """The segment's tensors."""
+        if self.sample["kind"] == "tokens":
+            return self._view(0, torch.int64, (rows, self.sample["length"])), rows
+        shape = tuple(self.sample["shape"])
+        labels = self._view(0, torch.int64, (rows,))
+        return (self._view(rows * 8, torch.float32, (rows, *shape)), labels), rows
+
+    def _view(self, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        count = 1
+        for size in shape:
+            count *= size
+        end = start + count * dtype.itemsize
+        if end > self.segment.size:
+            raise ValueError(f"a batch of {shape} needs {end} bytes, and the segment has {self.segment.size}")
+        return self.segment.bytes[start:end].view(dtype).view(shape)
+
+    def invent(self, rows: int, seed: int) -> None:
+        """A batch for the self-check: values of no meaning, the same everywhere."""
+        generator = torch.Generator().manual_seed(seeds.key(seed, "invent"))
+        if self.sample["kind"] == "tokens":
+            tokens = self._view(0, torch.int64, (rows, self.sample["length"]))
+            tokens.random_(0, max(1, self.sample["vocabulary"]), generator=generator)
+            return
+        (features, labels), _ = self.tensors(rows)
+        features.normal_(generator=generator)
+        labels.random_(0, max(1, self.sample["classes"]), generator=generator)
+
+
+class OwnBatches:
+    """A user's map-style dataset: each sample's fetch is seeded by (epoch, row), the collator by (step, rank)."""
+
+    def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, cuda: bool) -> None:
+        self.job, self.dataset, self.sampler, self.seed, self.cuda = job, dataset, sampler, seed, cuda
+        self.steps_per_epoch = sampler.steps_per_epoch
+        options = dict(job.loader or {})
+        self.ahead = ReadAhead(self.fetch, options) if int(options.get("num_workers") or 0) > 0 else None
+
+    def batch(self, rank: int, step: int, _rows: int) -> tuple[Any, int]:
+        """The batch and its rows, read ahead where the job asks for that."""
+        if self.ahead is None:
+            return self.fetch(rank, step)
+        with user_code("the dataset's loader"):
+            return self.ahead.fetch(rank, step)
+
+    def fetch(self, rank: int, step: int) -> tuple[Any, int]:
+        """Fetches and collates."""
+        epoch, rows = self.sampler.rows_of(step, rank)
+        if not rows:
+            return None, 0
+        samples = []
+        with user_code("the dataset's `__getitem__`"):
+            for row in rows:
+                seeds.set_all(seeds.key(self.seed, "sample", epoch, row))
+                samples.append(self.dataset[row])
+        seeds.set_all(seeds.key(self.seed, "collate", step, rank))
+        with user_code("collate()"):
+            return self.job.collate(samples), len(rows)
+
+
+def rows_of(dataset: Any) -> int:
+    """The length of a map-style dataset, or a refusal."""
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise Refused(
+            f"the dataset {type(dataset).__name__} can only be iterated; Ebb reads rows by number, so that any executor can read any: "
+            "give it `__len__` and `__getitem__`"
+        )
+    with user_code("the dataset's `__len__`"):
+        rows = len(dataset)
+    if rows == 0:
+        raise Refused(f"the dataset {type(dataset).__name__} has no rows")
+    return rows
+
+
+class Stopwatch:
+    """Microseconds since it was made."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+
+    def elapsed_us(self) -> int:
+        return int((time.perf_counter() - self.start) * 1e6)

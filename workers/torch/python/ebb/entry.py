@@ -1,0 +1,68 @@
+"""From the job file's `entry:` to a `Job`: imports the user's module and wraps what other frameworks' users have. Trains nothing."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from typing import Any
+
+from ebb import script
+from ebb.job import Job
+from ebb.refuse import Refused, user_code
+
+
+def load(entry: str, code: str | None) -> Job:
+    """The job that `MODULE:NAME` or, where `ebb.fit` is called, `MODULE` names."""
+    module_name, _, name = entry.partition(":")
+    if code:
+        sys.path.insert(0, os.path.abspath(code))
+    declared = script.declare_only()
+    with user_code(f"the import of `{module_name}`"):
+        module = importlib.import_module(module_name)
+    if not name:
+        if len(declared) != 1:
+            raise Refused(
+                f"`entry: {module_name}` names no class, and the module calls ebb.fit {len(declared)} times; "
+                f"write `entry: {module_name}:Job`, or call ebb.fit once"
+            )
+        return declared[0]
+    if not hasattr(module, name):
+        raise Refused(f"`entry: {entry}`: the module `{module_name}` has no `{name}`")
+    found = getattr(module, name)
+    if inspect.isclass(found) or (callable(found) and not _is_framework_object(found)):
+        with user_code(f"`{name}()`"):
+            found = found()
+    return adapt(found, entry)
+
+
+def adapt(found: Any, entry: str) -> Job:
+    """A `Job` around a Trainer or a LightningModule; frameworks are never imported unless the user's code did."""
+    if isinstance(found, Job):
+        return found
+    if _is_instance(found, "transformers", "Trainer"):
+        from ebb.huggingface import TrainerJob
+
+        return TrainerJob(found)
+    if _is_lightning(found):
+        from ebb.lightning import LightningJob
+
+        return LightningJob(found)
+    raise Refused(
+        f"`entry: {entry}` gives a {type(found).__name__}; Ebb trains a subclass of ebb.Job, a transformers.Trainer or a LightningModule, "
+        "or what a function without arguments returns of these"
+    )
+
+
+def _is_instance(found: Any, module: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(module), name, None) if module in sys.modules else None
+    return kind is not None and isinstance(found, kind)
+
+
+def _is_lightning(found: Any) -> bool:
+    return any(_is_instance(found, module, "LightningModule") for module in ("lightning.pytorch", "pytorch_lightning", "lightning"))
+
+
+def _is_framework_object(found: Any) -> bool:
+    return isinstance(found, Job) or _is_instance(found, "transformers", "Trainer") or _is_lightning(found)

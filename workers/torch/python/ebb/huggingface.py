@@ -1,0 +1,181 @@
+"""A `transformers.Trainer` as a job: its model, data, loss, optimizer and schedule, without its loop. Never imports transformers.
+
+What a Trainer's loss divides by is found by trying: with L(n) the loss for `num_items_in_batch = n` on one batch and seed,
+L(1) = 2·L(2) bit for bit means that L(1) is the sum; L(1) = L(2), that it is a mean. Anything else is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import Any
+
+import torch
+
+from ebb import seeds
+from ebb.data import moved
+from ebb.job import Job
+from ebb.refuse import Refused, user_code
+
+# What a Trainer brings along by itself; everything else is somebody's wish that would not come true.
+KNOWN_CALLBACKS = {"DefaultFlowCallback", "ProgressCallback", "PrinterCallback", "NotebookProgressCallback"}
+LOOP_METHODS = (
+    "train",
+    "_inner_training_loop",
+    "training_step",
+    "get_train_dataloader",
+    "_get_train_sampler",
+    "get_batch_samples",
+    "autocast_smart_context_manager",
+)
+
+
+class TrainerJob(Job):
+    """The job of a Trainer."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._sums: bool | None = None
+        args = trainer.args
+        self.loader = {"num_workers": int(getattr(args, "dataloader_num_workers", 0) or 0)}
+        _refuse_methods(trainer)
+        _refuse_arguments(args)
+        for callback in trainer.callback_handler.callbacks:
+            kind = type(callback)
+            if kind.__name__ not in KNOWN_CALLBACKS and not kind.__module__.startswith("transformers.integrations"):
+                raise Refused(
+                    f"the Trainer's callback {kind.__name__} would not be called: its loop does not run here; leave it "
+                    "out, or write what it does "
+                    "in `on_step` of an ebb.Job"
+                )
+
+    def model(self) -> Any:
+        args = self._trainer.args
+        self._check_clip()
+        model = self._trainer.model
+        if getattr(args, "gradient_checkpointing", False):
+            model.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs or {"use_reentrant": False}
+            )
+        return model
+
+    def _check_clip(self) -> None:
+        wanted = float(getattr(self._trainer.args, "max_grad_norm", 0.0) or 0.0)
+        given = float(self.spec.get("gradient_clip_norm") or 0.0)
+        if wanted != given:
+            raise Refused(
+                f"the Trainer clips gradients at max_grad_norm={wanted:g} (1 unless you say otherwise), and the job file "
+                f"{f'at gradient_clip_norm: {given:g}' if given else 'does not clip'}; make them equal: write "
+                f"`gradient_clip_norm: {wanted:g}` "
+                "in the job file, or max_grad_norm=0 in the TrainingArguments"
+            )
+
+    def dataset(self) -> Any:
+        if self._trainer.train_dataset is None:
+            return None
+        dataset = self._trainer.train_dataset
+        if _is_arrow_dataset(dataset):
+            return self._trainer._remove_unused_columns(dataset, description="training")
+        return dataset
+
+    def collate(self, rows: Any) -> Any:
+        collator = self._trainer.data_collator
+        if not _is_arrow_dataset(self._trainer.train_dataset):
+            collator = self._trainer._get_collator_with_removed_columns(collator, description="training")
+        return collator(rows)
+
+    def optimizer(self, model: Any) -> Any:
+        optimizer = self._trainer.create_optimizer()
+        return optimizer if optimizer is not None else self._trainer.optimizer
+
+    def scheduler(self, optimizer: Any) -> Any:
+        if self.steps is None:
+            raise Refused("a Trainer's schedule needs to know how many steps there are; write `steps:` or `epochs:` in the job file")
+        return self._trainer.create_scheduler(num_training_steps=self.steps, optimizer=optimizer)
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        batch = self._as_inputs(batch)
+        rows = _rows(batch)
+        if self._sums:
+            count = self._trainer._get_num_items_in_batch([batch], torch.device(self.device))
+            with self._autocast():
+                return self._trainer.compute_loss(model, dict(batch), num_items_in_batch=torch.tensor(1.0, device=self.device)), count
+        with self._autocast():
+            loss = self._trainer.compute_loss(model, dict(batch))
+        return loss * rows, rows
+
+    def prepare(self, program: Any, batch: Any) -> None:
+        """Finds out, on the self-check's batch, whether the loss is a sum or a mean."""
+        if program.cuda:
+            batch = moved(batch, program.device)
+        batch = self._as_inputs(batch)
+        trainer = self._trainer
+        with user_code("compute_loss()"):
+            accepts = "num_items_in_batch" in inspect.signature(trainer.compute_loss).parameters
+            if not accepts or trainer._get_num_items_in_batch([batch], torch.device(self.device)) is None:
+                self._sums = False
+                return
+            found = []
+            for items in (1.0, 2.0):
+                program._load_buffers()
+                seeds.set_all(seeds.key(self.seed, "probe"), program.cuda)
+                with torch.no_grad(), self._autocast():
+                    found.append(
+                        float(trainer.compute_loss(program.model, dict(batch), num_items_in_batch=torch.tensor(items, device=self.device)))
+                    )
+        one, two = found
+        if one == two:
+            self._sums = False
+        elif one == 2 * two:
+            self._sums = True
+        else:
+            raise Refused(
+                f"compute_loss() of {type(trainer).__name__} is neither a sum divided by num_items_in_batch nor a mean that ignores it "
+                f"({one!r} for 1 item, {two!r} for 2); divide the whole summed loss by num_items_in_batch"
+            )
+
+    def _as_inputs(self, batch: Any) -> Any:
+        """An Ebb dataset's tokens are a causal language model's inputs and labels."""
+        if isinstance(batch, torch.Tensor) and batch.dtype is torch.int64:
+            return {"input_ids": batch, "labels": batch.clone()}
+        return batch
+
+    def _autocast(self) -> Any:
+        if getattr(self._trainer.args, "bf16", False):
+            return torch.autocast(self.device, torch.bfloat16)
+        return contextlib.nullcontext()
+
+
+def _refuse_methods(trainer: Any) -> None:
+    base = next(kind for kind in type(trainer).__mro__ if kind.__name__ == "Trainer" and kind.__module__.startswith("transformers"))
+    for name in LOOP_METHODS:
+        if getattr(type(trainer), name, None) is not getattr(base, name, None):
+            raise Refused(
+                f"{type(trainer).__name__} overrides `{name}`, which belongs to the Trainer's own loop and is not called here; "
+                "override `compute_loss`, or write an ebb.Job"
+            )
+
+
+def _refuse_arguments(args: Any) -> None:
+    for name, allowed, advice in (
+        ("fp16", False, "a loss scale depends on what happened before; use bf16=True"),
+        ("gradient_accumulation_steps", 1, "write the whole batch as `batch_size:` and `workers:` in the job file"),
+        ("deepspeed", None, "Ebb keeps whole replicas"),
+        ("fsdp", None, "Ebb keeps whole replicas"),
+        ("neftune_noise_alpha", None, "its hook belongs to the Trainer's own loop"),
+        ("torch_compile", False, "compile the model where you make it"),
+    ):
+        value = getattr(args, name, allowed)
+        if value and value != allowed:
+            raise Refused(f"TrainingArguments({name}={value!r}) is not kept here: {advice}")
+
+
+def _is_arrow_dataset(dataset: Any) -> bool:
+    return any(kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset" for kind in type(dataset).__mro__)
+
+
+def _rows(batch: Any) -> int:
+    for value in batch.values():
+        if isinstance(value, torch.Tensor) and value.ndim:
+            return int(value.shape[0])
+    raise Refused("the collator gives no tensor to count rows by")

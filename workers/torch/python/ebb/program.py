@@ -1,0 +1,478 @@
+"""The numerics: gradient of a (rank, step), update, evaluation, over a replica in shared memory. No protocol, no network, no sums.
+
+Between calls the replica alone says what the training is: a gradient never changes it, an update is a function of it and the
+gradient. On a CPU the model's parameters are views of the segment; on a device they are views of one flat tensor there, which
+`snapshot` copies into the segment and `hold` takes from it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import torch
+
+from ebb import attributes, guard, numerics, python_state, seeds
+from ebb.build import Parts, Settings, build
+from ebb.data import SharedBatches, Stopwatch, moved
+from ebb.job import Job
+from ebb.layout import Layout, Slot, gradient_slots
+from ebb.optimizer_state import OptimizerState
+from ebb.refuse import NonFinite, Refused, user_code
+from ebb.segment import WORD_BYTES, Segment
+
+
+class Program:
+    """A built job and its memory."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.seed = settings, settings.seed
+        self.cuda = settings.device == "cuda"
+        # Whether the replica lives apart from the segment; on a CPU only so that tests can try it.
+        self.apart = self.cuda or settings.apart
+        self.device = torch.device("cuda", torch.cuda.current_device()) if self.cuda else torch.device("cpu")
+        self.batch_segment = Segment("batch", settings.batch_bytes)
+        self.parts: Parts = build(settings, self.batch_segment)
+        self.job, self.model, self.data = self.parts.job, self.parts.model, self.parts.data
+        self.optimizer = self.parts.optimizer
+        named = list(self.model.named_parameters())
+        self.trainable = [(n, p) for n, p in named if p.requires_grad]
+        self.frozen = [(n, p) for n, p in named if not p.requires_grad]
+        self.optimizer_state = OptimizerState(self.optimizer, self.trainable)
+        with user_code("scheduler()"):
+            self.scheduler = self.job.scheduler(self.optimizer)
+        self._check_scheduler()
+        self._place()
+        self._bind()
+        self._watch()
+        self.whole = True
+        self.on_step_tried = type(self.job).on_step is Job.on_step
+        self.gradient_digest: str | None = None
+
+    # ------------------------------------------------------------------------------------------------ building
+
+    def _check_scheduler(self) -> None:
+        scheduler = self.scheduler
+        if scheduler is None:
+            return
+        if type(scheduler).__name__ == "ReduceLROnPlateau":
+            raise Refused("the scheduler ReduceLROnPlateau looks at a measured loss, which executors do not share; use one of steps")
+        if not hasattr(scheduler, "step") or not hasattr(scheduler, "state_dict"):
+            raise Refused(f"scheduler() returned a {type(scheduler).__name__}; it must return a torch learning-rate scheduler")
+        inner = getattr(scheduler, "optimizer", self.optimizer)
+        if getattr(inner, "optimizer", inner) is not self.optimizer:
+            raise Refused("scheduler() returned one of another optimizer than optimizer() did; make it of the optimizer that it is given")
+        if self.parts.built_in_rates is not None:
+            raise Refused(
+                "a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`"
+            )
+
+    def _place(self) -> None:
+        layout = Layout()
+        self.trainable_slots = [layout.place(name, p) for name, p in self.trainable]
+        self.frozen_slots = [layout.place(name, p) for name, p in self.frozen]
+        self.buffers_word = layout.words
+        # (module, key) is where a buffer lives: user code may replace the tensor there.
+        self.buffers: list[tuple[torch.nn.Module, str, Slot]] = []
+        owners = {
+            id(b): (module, key) for module in reversed(list(self.model.modules())) for key, b in module._buffers.items() if b is not None
+        }
+        for name, buffer in self.model.named_buffers():
+            module, key = owners[id(buffer)]
+            self.buffers.append((module, key, layout.place(name, buffer, dense_copy=True)))
+        self.buffers_end = layout.words
+        self.state_slots = [layout.place(f"state {name}", tensor) for name, tensor in self.parts.state]
+        self.compute_words = layout.words
+        self.optimizer_state.place(layout, self.apart)
+        self.python_word = layout.words
+        first = python_state.to_bytes(self._plain())
+        self.python_bytes = python_state.capacity(first)
+        self.replica_words = self.python_word + self.python_bytes // WORD_BYTES
+        self.gradient_slots, self.gradient_elements = gradient_slots(self.trainable_slots)
+        self.touched_elements = -(-len(self.trainable) // 16) * 16
+        self.extra_elements = self.touched_elements + (self.buffers_end - self.buffers_word) * 2
+
+    def _bind(self) -> None:
+        self.replica_segment = Segment("replica", self.replica_words * WORD_BYTES)
+        self.gradient_segment = Segment("gradient", (self.gradient_elements + self.extra_elements) * WORD_BYTES)
+        host = self.replica_segment.bytes[: self.replica_words * WORD_BYTES]
+        if self.cuda:
+            for segment in (self.replica_segment, self.gradient_segment, self.batch_segment):
+                segment.pin()
+        self.replica = torch.zeros_like(host, device=self.device) if self.apart else host
+        self.host_replica = host
+        self.views: list[torch.Tensor] = []
+        with torch.no_grad():
+            for (_, p), slot in zip(self.trainable + self.frozen, self.trainable_slots + self.frozen_slots):
+                view = slot.view(self.replica)
+                view.copy_(p)
+                p.data = view
+                self.views.append(view)
+            self._bind_buffers()
+            self.state_views = []
+            for (_, tensor), slot in zip(self.parts.state, self.state_slots):
+                view = slot.view(self.replica)
+                view.copy_(tensor)
+                tensor.data = view
+                self.state_views.append(view)
+            self.optimizer_state.bind(self.replica, host)
+        self._write_python()
+        flat = self.gradient_segment.bytes.view(torch.float32)
+        self.host_gradient = flat[: self.gradient_elements]
+        self.gradient_flat = torch.zeros_like(self.host_gradient, device=self.device) if self.apart else self.host_gradient
+        raw = self.gradient_flat.view(torch.uint8)
+        self.gradient_views = [slot.view(raw) for slot in self.gradient_slots]
+        self.extra = flat[self.gradient_elements : self.gradient_elements + self.extra_elements]
+        self.snapshot()
+
+    def _bind_buffers(self) -> None:
+        """Buffers are views of a working copy: a forward changes them, and a gradient must not change the replica."""
+        start, end = self.buffers_word * WORD_BYTES, self.buffers_end * WORD_BYTES
+        self.replica_buffers = self.replica[start:end]
+        self.working_buffers = torch.zeros_like(self.replica_buffers)
+        self.buffer_views = []
+        for module, key, slot in self.buffers:
+            raw = self.working_buffers[slot.word * WORD_BYTES - start :]
+            # `.data`: each has a count of changes of its own, or one BatchNorm's change would look like one of another's to autograd.
+            view = Slot(slot.name, slot.shape, slot.stride, slot.dtype, 0).view(raw).data
+            old = module._buffers[key]
+            view.copy_(old)
+            self.buffer_views.append(view)
+            for other in self.model.modules():  # a buffer that several modules share stays shared
+                for other_key, buffer in other._buffers.items():
+                    if buffer is old:
+                        other._buffers[other_key] = view
+        self.replica_buffers.copy_(self.working_buffers)
+
+    def _watch(self) -> None:
+        """Hooks that take each gradient as backward finishes it, and what to compare afterwards."""
+        self.counts = [0] * len(self.trainable)
+        self.expected_counts: list[int] | None = None
+        self.modes = [(module, module.training) for module in self.model.modules()]
+        for index, (_, parameter) in enumerate(self.trainable):
+            parameter.register_post_accumulate_grad_hook(self._taker(index))
+        names = {id(p): name for name, p in self.trainable + self.frozen}
+        self.homes = [
+            (module._parameters, key, p, names[id(p)])
+            for module in self.model.modules()
+            for key, p in module._parameters.items()
+            if p is not None
+        ]
+        self.trains = {name: p.requires_grad for name, p in self.trainable + self.frozen}
+        self.addresses = [(p, view.data_ptr(), name) for (name, p), view in zip(self.trainable + self.frozen, self.views)]
+
+    def _taker(self, index: int) -> Any:
+        counts, view = self.counts, self.gradient_views[index]
+
+        def take(parameter: torch.Tensor) -> None:
+            gradient = parameter.grad
+            if gradient is None:
+                return
+            parameter.grad = None
+            if gradient.layout is not torch.strided:
+                gradient = gradient.to_dense()
+            # Detached: under create_graph a gradient has a graph of its own.
+            if counts[index] == 0:
+                view.copy_(gradient.detach())
+            else:
+                view.add_(gradient.detach())
+            counts[index] += 1
+
+        return take
+
+    # ------------------------------------------------------------------------------------------------ gradient
+
+    def gradient(self, rank: int, step: int, rows: int = 0) -> tuple[float, float, int]:
+        """The gradient of this rank's rows of this step into the gradient segment: (weight, loss, microseconds waited for data)."""
+        watch = Stopwatch()
+        batch, rows = self.data.batch(rank, step, rows)
+        waited_us = 0 if self.data.steps_per_epoch is None else watch.elapsed_us()
+        weight, loss = self.compute(rank, step, batch, rows)
+        return weight, loss, waited_us
+
+    def compute(self, rank: int, step: int, batch: Any, rows: int, allow_nonfinite: bool = False) -> tuple[float, float]:
+        """The gradient of a batch: weight and loss."""
+        self._load_buffers()
+        if rows == 0:
+            self.gradient_flat.zero_()
+            self.counts[:] = [0] * len(self.counts)
+            self._hand_out(rank)
+            return 0.0, 0.0
+        for module, training in self.modes:
+            if module.training is not training:
+                module.training = training
+        for index, (_, parameter) in enumerate(self.trainable):
+            parameter.grad = None
+            self.counts[index] = 0
+        if self.cuda:
+            batch = moved(batch, self.device)
+        self.job.__dict__["step"] = step
+        seeds.set_all(seeds.key(self.seed, "gradient", rank, step), self.cuda)
+        with user_code("loss()"):
+            returned = self.job.loss(self.model, batch)
+        loss, weight = _checked_pair(returned)
+        with user_code("backward"):
+            loss.backward()
+        loss_value, weight_value = float(loss.detach()), float(weight.detach() if isinstance(weight, torch.Tensor) else weight)
+        if not allow_nonfinite and not math.isfinite(loss_value):
+            raise NonFinite(f"the loss of step {step}, rank {rank} is {loss_value}")
+        if not (math.isfinite(weight_value) and weight_value >= 0):
+            raise Refused(f"loss() returned the weight {weight_value}; it must be a finite number from 0")
+        self._check_parameters()
+        self._check_counts()
+        for index, count in enumerate(self.counts):
+            if count == 0:
+                self.gradient_views[index].zero_()
+        self._hand_out(rank)
+        return weight_value, loss_value
+
+    def _hand_out(self, rank: int) -> None:
+        """Completes the gradient segment: the device's gradient, touched bits, rank 0's buffers."""
+        if self.apart:
+            self.host_gradient.copy_(self.gradient_flat)
+        touched = [1.0 if count else 0.0 for count in self.counts]
+        struct.pack_into(f"<{len(touched)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES, *touched)
+        buffers = self.extra[self.touched_elements :]
+        if buffers.numel() == 0:
+            return
+        if rank == 0:
+            self._collect_buffers()
+            halves = self.working_buffers.cpu().view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
+            buffers.copy_(halves)
+        else:
+            buffers.zero_()
+
+    def _load_buffers(self) -> None:
+        if self.buffers:
+            self.working_buffers.copy_(self.replica_buffers)
+            for (module, key, _), view in zip(self.buffers, self.buffer_views):
+                if module._buffers.get(key) is not view:
+                    module._buffers[key] = view
+
+    def _collect_buffers(self) -> None:
+        """Buffers that user code replaced instead of changing them come back into the working copy."""
+        for (module, key, slot), view in zip(self.buffers, self.buffer_views):
+            found = module._buffers.get(key)
+            if found is view:
+                continue
+            if found is None or found.shape != view.shape or found.dtype != view.dtype:
+                now = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
+                raise Refused(
+                    f"the buffer `{slot.name}` was {view.dtype} {list(view.shape)} and became {now}; a buffer must keep its shape and type"
+                )
+            view.copy_(found)
+            module._buffers[key] = view
+
+    def _check_parameters(self) -> None:
+        for place, key, parameter, name in self.homes:
+            if place.get(key) is not parameter:
+                raise Refused(f"the parameter `{name}` was replaced by another object during training; {_KEEP}")
+        for parameter, address, name in self.addresses:
+            if parameter.requires_grad is not self.trains[name]:
+                raise Refused(
+                    f"`requires_grad` of the parameter `{name}` was changed during training; what is trained must be "
+                    "fixed when model() returns"
+                )
+            if parameter.data_ptr() != address:
+                raise Refused(f"the parameter `{name}` was moved to other memory or another type during training; {_KEEP}")
+
+    def _check_counts(self) -> None:
+        if self.expected_counts is None:
+            return
+        for count, expected, (name, _) in zip(self.counts, self.expected_counts, self.trainable):
+            if count > 1 and count != expected:
+                raise Refused(
+                    f"the gradient of `{name}` was finished {count} times in one backward and {expected} times in the self-check; "
+                    "use the non-reentrant kind of activation checkpointing (use_reentrant=False)"
+                )
+
+    # ------------------------------------------------------------------------------------------------ update
+
+    def apply(self, step: int, factor: float) -> None:
+        """Turns the replica at `step` into that at `step + 1`, by the mean gradient in the gradient segment."""
+        if not self.whole:
+            raise RuntimeError("an update was asked for where only the part for computing gradients is held")
+        if self.apart:
+            self.gradient_flat.copy_(self.host_gradient)
+        touched = struct.unpack_from(f"<{len(self.trainable)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES)
+        for (_, parameter), bit, view in zip(self.trainable, touched, self.gradient_views):
+            parameter.grad = None if bit <= 0 else view if parameter.dtype is torch.float32 else view.to(parameter.dtype)
+        self._decode_buffers()
+        if self.parts.built_in_rates is not None:
+            for group, rate in zip(self.optimizer.param_groups, self.parts.built_in_rates):
+                group["lr"] = rate * factor
+        seeds.set_all(seeds.key(self.seed, "update", step), self.cuda)
+        with user_code(f"the step of the optimizer {type(self.optimizer).__name__}"):
+            self.optimizer.step()
+        for _, parameter in self.trainable:
+            parameter.grad = None
+        self.optimizer_state.settle()
+        if self.scheduler is not None and self.job.scheduler_due(step):
+            with user_code("the scheduler's step"):
+                self.scheduler.step()
+        self._on_step(step)
+        self._check_parameters()
+        self._write_python()
+
+    def _on_step(self, step: int) -> None:
+        self.job.__dict__["step"] = step
+        known = frozenset(id(tensor) for _, tensor in self.parts.state)
+        before = None if self.on_step_tried else attributes.snapshot(self.job, self.model, known)
+        with torch.no_grad(), user_code("on_step()"):
+            self.job.on_step(self.model, step)
+        if before is not None:
+            self.on_step_tried = True
+            name = attributes.changed(before, attributes.snapshot(self.job, self.model, known))
+            if name is not None:
+                raise Refused(
+                    f"on_step() changed `{name}`, which an executor that joins later would not know; keep it in a "
+                    "tensor that state() names, "
+                    "or compute it from the step"
+                )
+        if self.buffers:
+            self._collect_buffers()
+            self.replica_buffers.copy_(self.working_buffers)
+        for (name, tensor), view in zip(self.parts.state, self.state_views):
+            if tensor.data_ptr() != view.data_ptr():
+                raise Refused(f"on_step() replaced the memory of the state `{name}`; change it in place, for example by `copy_` or `lerp_`")
+
+    def _decode_buffers(self) -> None:
+        buffers = self.extra[self.touched_elements :]
+        if buffers.numel():
+            halves = buffers.to(torch.int32).to(torch.int16)
+            self.replica_buffers.copy_(halves.view(torch.uint8))
+            self._load_buffers()
+
+    def _plain(self) -> dict[str, Any]:
+        state = None
+        if self.scheduler is not None:
+            with user_code("the scheduler's state_dict()"):
+                state = python_state.encode(self.scheduler.state_dict(), "the scheduler's state")
+        return {"optimizer": self.optimizer_state.plain(), "scheduler": state}
+
+    def _python_memory(self) -> memoryview:
+        start = self.python_word * WORD_BYTES
+        return memoryview(self.replica_segment.map)[start : start + self.python_bytes]
+
+    def _write_python(self) -> None:
+        python_state.write(python_state.to_bytes(self._plain()), self._python_memory())
+
+    # ------------------------------------------------------------------------------------------------ replica
+
+    def hold(self, compute_only: bool = False) -> None:
+        """Takes over the replica that was written into the segment."""
+        if self.apart:
+            end = (self.compute_words if compute_only else self.replica_words) * WORD_BYTES
+            self.replica[:end].copy_(self.host_replica[:end])
+        self._load_buffers()
+        self.whole = not compute_only
+        if compute_only:
+            return
+        values = python_state.read(self._python_memory())
+        if self.scheduler is not None:
+            present = self.scheduler.state_dict()
+            self.scheduler.load_state_dict(python_state.decode(values["scheduler"], present))
+        self.optimizer_state.load_plain(values["optimizer"])
+
+    def snapshot(self) -> None:
+        """Makes the segment equal to the device's replica."""
+        if not self.apart:
+            return
+        slots = [
+            (slot, view)
+            for slots, views in zip(self.optimizer_state.slots, self.optimizer_state.views)
+            for slot, view in _on_host(slots, views)
+        ]
+        kept = [(slot.view(self.host_replica), view.clone()) for slot, view in slots]
+        end = self.python_word * WORD_BYTES
+        self.host_replica[:end].copy_(self.replica[:end])
+        for place, value in kept:
+            place.copy_(value)
+
+    def evaluate(self, rank: int, part: int, rows: int) -> tuple[dict[str, float], int]:
+        """Sums over the rows of a held-out batch, and what to divide them by."""
+        if self.settings.sample is None:
+            raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
+        if rows == 0:
+            return {}, 0
+        batch, _ = SharedBatches(self.settings.sample, self.batch_segment, self.job).batch(rank, part, rows)
+        self._load_buffers()
+        if self.cuda:
+            batch = moved(batch, self.device)
+        seeds.set_all(seeds.key(self.seed, "evaluate", rank, part), self.cuda)
+        self.model.eval()
+        try:
+            with torch.no_grad(), user_code("evaluate()"):
+                returned = self.job.evaluate(self.model, batch)
+                if returned is None:
+                    loss, weight = self.job.loss(self.model, batch)
+                    # The count is of rows: a weight need not be whole.
+                    returned = {"loss": float(loss) * (rows / float(weight)) if float(weight) else 0.0}, rows
+        finally:
+            self.model.train()
+            self._load_buffers()
+        return _checked_sums(returned)
+
+    def export(self) -> dict[str, torch.Tensor]:
+        """The model's tensors by PyTorch's names, in its order."""
+        self._load_buffers()
+        with user_code("state_dict()"):
+            return {name: value for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+    def describe(self) -> dict[str, Any]:
+        """The build's reply."""
+        numeric_class = numerics.describe(self.settings.device, self.settings.threads, self.optimizer)
+        numeric_class["gradient"] = self.gradient_digest
+        compiled = any(type(module).__name__ == "OptimizedModule" for module in self.model.modules())
+        numeric_class["execution"] = "compiled" if compiled else "eager"
+        slots = [(slot, True) for slot in self.trainable_slots] + [(slot, False) for slot in self.frozen_slots]
+        return {
+            "replica_words": self.replica_words,
+            "compute_words": self.compute_words,
+            "gradient_elements": self.gradient_elements,
+            "extra_elements": self.extra_elements,
+            "own_rows": self.parts.own_rows,
+            "class": numeric_class,
+            "parameters": [
+                {
+                    "name": s.name,
+                    "shape": list(s.shape),
+                    "dtype": str(s.dtype).removeprefix("torch."),
+                    "word": s.word,
+                    "trainable": trainable,
+                }
+                for s, trainable in slots
+            ],
+            "parameter_count": sum(s.elements for s, _ in slots),
+        }
+
+
+_KEEP = "Ebb keeps parameters where they are: no .to(), .double(), load_state_dict(assign=True) or new Parameter after model()"
+
+
+def _on_host(slots: list[tuple[str, Slot]], views: dict[str, torch.Tensor]) -> list[tuple[Slot, torch.Tensor]]:
+    return [(slot, views[key]) for key, slot in slots if slot.on_host]
+
+
+def _checked_pair(returned: Any) -> tuple[torch.Tensor, Any]:
+    guard.check_no_group()
+    if not (isinstance(returned, (tuple, list)) and len(returned) == 2):
+        raise Refused(
+            f"loss() returned a {type(returned).__name__}; it must return two things: the loss summed over the rows, and their weight"
+        )
+    loss, weight = returned
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        raise Refused("loss() must return the summed loss as a tensor of one element")
+    if not loss.requires_grad:
+        raise Refused("the loss that loss() returned depends on no trainable parameter (was it detached, or computed under no_grad?)")
+    if not isinstance(weight, (int, float)) and not (hasattr(weight, "numel") and weight.numel() == 1):
+        raise Refused(f"loss() returned a {type(weight).__name__} as the weight; it must be a number, usually the count of rows")
+    return loss if loss.ndim == 0 else loss.reshape(()), weight
+
+
+def _checked_sums(returned: Any) -> tuple[dict[str, float], int]:
+    if not (isinstance(returned, (tuple, list)) and len(returned) == 2 and isinstance(returned[0], dict)):
+        raise Refused("evaluate() must return two things: a dict of sums by name, and the count to divide them by")
+    sums, count = returned
+    return {str(name): float(value) for name, value in sums.items()}, int(count)

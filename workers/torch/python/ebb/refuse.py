@@ -1,0 +1,91 @@
+"""The kinds of failure, each saying who has to change something. No torch here, no I/O."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from typing import Any, Iterator
+
+TRACEBACK_LINES = 20
+
+
+class Refused(Exception):
+    """Something in the user's program that Ebb cannot keep its promises for; the text names it and says what to do."""
+
+
+class NonFinite(Exception):
+    """The loss is infinite or not a number."""
+
+
+class OutOfMemory(Exception):
+    """The machine or the device has no memory left for the user's program."""
+
+
+class UserError(Exception):
+    """An exception of the user's code, with the last lines of its traceback."""
+
+    def __init__(self, what: str, lines: str) -> None:
+        super().__init__(what)
+        self.lines = lines
+
+
+def last_lines(error: BaseException) -> str:
+    """The last lines of an exception's traceback."""
+    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip().splitlines()
+    return "\n".join(lines[-TRACEBACK_LINES:])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory is short, of the machine or of the device."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
+
+
+@contextlib.contextmanager
+def user_code(where: str) -> Iterator[None]:
+    """Around every call of user code: says what failed there and whose it is. `where` completes "… failed in"."""
+    try:
+        yield
+    except (Refused, NonFinite, OutOfMemory, UserError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # also SystemExit: a script that calls sys.exit() must not end the worker
+        raise _translated(error, where) from error
+
+
+def _translated(error: BaseException, where: str) -> Exception:
+    text = str(error)
+    found = re.search(r"(\S+) does not have a deterministic implementation", text)
+    if found:
+        return Refused(
+            f"the operator {found.group(1)}, used in {where}, has no deterministic kernel on this device, so a model that uses it "
+            "would differ from run to run; use another operator for it"
+        )
+    if "CuBLAS" in text and "CUBLAS_WORKSPACE_CONFIG" in text:
+        return Refused(f"{where} uses CUDA before Ebb could make it deterministic; do not import torch before the worker does")
+    if "Accessing" in text and "is forbidden in this process" in text:
+        return Refused(text)
+    if "UninitializedParameter" in text or "uninitialized parameter" in text:
+        return Refused(f"{where} uses a lazy module whose parameters have no shape yet; give its sizes when the model is made")
+    if is_out_of_memory(error):
+        return OutOfMemory(f"out of memory in {where}: {first_line(text)}")
+    return UserError(f"{type(error).__name__} in {where}: {first_line(text)}", last_lines(error))
+
+
+def first_line(text: str) -> str:
+    """The first line of a text, bounded."""
+    return (text.strip().splitlines() or [""])[0][:400]
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception as the protocol's error."""
+    if isinstance(error, Refused):
+        return {"kind": "refused", "what": str(error)}
+    if isinstance(error, NonFinite):
+        return {"kind": "nonfinite", "what": str(error)}
+    if isinstance(error, UserError):
+        return {"kind": "user", "what": str(error), "traceback": error.lines}
+    if isinstance(error, OutOfMemory) or is_out_of_memory(error):
+        return {"kind": "memory", "what": first_line(str(error)) or "out of memory"}
+    return {"kind": "internal", "what": f"{type(error).__name__}: {first_line(str(error))}", "traceback": last_lines(error)}

@@ -1,0 +1,154 @@
+"""`python -m ebb.run ENTRY --workers W …`: a training in one process, without a service, with the bits that the service gives.
+
+The same program computes each logical worker's gradient in turn; the canonical sum, mean and clip are those of the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from ebb import numerics
+
+REPORT_SECONDS = 5.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    numerics.prepare_environment()
+    parser = argparse.ArgumentParser(
+        prog="python -m ebb.run", description="Trains an ebb.Job in this process, bit for bit as the service does."
+    )
+    parser.add_argument("entry", help="MODULE:NAME of the job, or MODULE where it calls ebb.fit")
+    parser.add_argument("--code", default=".", help="folder of the module (here)")
+    parser.add_argument("--spec", help="the job as a JSON file; options given here go before it")
+    parser.add_argument("--workers", type=int, help="logical workers (1)")
+    parser.add_argument("--steps", type=int, help="steps; without it the spec's `steps:` or `epochs:`")
+    parser.add_argument("--batch-size", type=int, help="rows of a logical worker and step (32)")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--threads", type=int, help="threads of a logical worker (1)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--initial", help="safetensors file to begin from")
+    parser.add_argument("--out", help="where the model is written")
+    parser.add_argument("--no-check", action="store_true", help="leave out the self-check")
+    options = parser.parse_args(arguments)
+    from ebb.refuse import NonFinite, OutOfMemory, Refused, UserError
+
+    try:
+        settings = _settings(options)
+        train(settings, options.out, thorough=not options.no_check)
+    except UserError as error:
+        print(error.lines, error, sep="\n", file=sys.stderr)
+        return 1
+    except (Refused, NonFinite, OutOfMemory, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> Any:
+    from ebb.build import Settings
+
+    spec: dict[str, Any] = {}
+    if options.spec:
+        with open(options.spec, encoding="utf-8") as file:
+            spec = json.load(file)
+    if options.steps is not None:
+        spec.pop("epochs", None)
+        spec.pop("length", None)
+        spec["steps"] = options.steps
+    workers = spec.get("workers")
+    most = workers.get("max") if isinstance(workers, dict) else workers
+
+    def chosen(option: Any, name: str, default: int) -> int:
+        return int(option if option is not None else spec.get(name) if spec.get(name) is not None else default)
+
+    return Settings(
+        entry=options.entry,
+        code=os.path.abspath(options.code),
+        spec=spec,
+        seed=chosen(options.seed, "seed", 0),
+        workers=int(options.workers or most or 1),
+        batch_size=chosen(options.batch_size, "batch_size", 32),
+        threads=chosen(options.threads, "threads", 1),
+        device=options.device,
+        parameters=spec.get("parameters") or {},
+        initial=options.initial,
+    )
+
+
+def train_here(job: Any, *, steps: int | None, epochs: int | None, batch_size: int, seed: int, out: str | None) -> str:
+    """What `ebb.fit` does in a script that is run by hand: one logical worker, in this process."""
+    numerics.prepare_environment()
+    from ebb.build import Settings
+
+    length = {"steps": steps} if steps is not None else {"epochs": epochs if epochs is not None else 1}
+    return train(Settings(spec=length, seed=seed, batch_size=batch_size, job=job), out, thorough=True)
+
+
+def train(settings: Any, out: str | None, thorough: bool) -> str:
+    """Trains to the end; prints losses now and then, and the digest of the model, which it returns."""
+    from ebb import check
+    from ebb.program import Program
+    from ebb.refuse import Refused
+
+    program = Program(settings)
+    check.run(program, thorough)
+    if program.data.steps_per_epoch is None:
+        raise Refused("this program trains on an Ebb dataset, which only the service has; give it a `dataset(self)` to train without one")
+    if program.job.steps is None:
+        raise Refused("say how long: --steps N, or `steps:` or `epochs:` in the spec")
+    steps, reported = program.job.steps, 0.0
+    for step in range(steps):
+        loss = train_step(program, step, steps)
+        if step + 1 == steps or time.monotonic() - reported >= REPORT_SECONDS:
+            reported = time.monotonic()
+            print(f"step {step + 1}/{steps} loss {loss:.6g}", flush=True)
+    digest = write_model(program, out)
+    print(f"digest {digest}", flush=True)
+    return digest
+
+
+def train_step(program: Any, step: int, steps: int) -> float:
+    """One step of all logical workers; returns the mean loss."""
+    from ebb import schedule, tree
+
+    flat = program.gradient_segment.bytes.view(_float32())
+
+    def leaf(rank: int) -> tuple[Any, float, float]:
+        weight, loss, _ = program.gradient(rank, step)
+        return flat.clone(), weight, loss
+
+    def join(left: tuple[Any, float, float], right: tuple[Any, float, float]) -> tuple[Any, float, float]:
+        left[0].add_(right[0])
+        return left[0], left[1] + right[1], left[2] + right[2]
+
+    gradient, weight, loss = tree.tree(0, program.settings.workers, leaf, join)
+    mean = gradient[: program.gradient_elements]
+    tree.divide(mean, weight)
+    tree.clip(mean, program.settings.spec.get("gradient_clip_norm"))
+    flat.copy_(gradient)
+    program.apply(step, schedule.factor(program.settings.spec.get("schedule"), step, steps))
+    return loss / weight if weight else 0.0
+
+
+def write_model(program: Any, out: str | None) -> str:
+    """Writes the model where it is wanted; the digest of its tensor data."""
+    from ebb import tensors
+
+    with open(out or os.devnull, "wb") as file:
+        return tensors.write(file, program.export(), [])[1]
+
+
+def _float32() -> Any:
+    import torch
+
+    return torch.float32
+
+
+if __name__ == "__main__":
+    sys.exit(main())

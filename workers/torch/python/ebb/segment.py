@@ -1,0 +1,30 @@
+"""Memory shared with the executor: an anonymous file mapped by both. Who owns which bytes when is the protocol's business."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import torch
+
+ALIGN_WORDS = 16
+WORD_BYTES = 4
+
+
+class Segment:
+    """A shared, zeroed run of bytes. `bytes` is a tensor over it; `map` the same for `struct`."""
+
+    def __init__(self, name: str, size: int) -> None:
+        size = max(size, ALIGN_WORDS * WORD_BYTES)
+        self.fd = os.memfd_create(f"ebb-{name}", os.MFD_CLOEXEC)
+        os.posix_fallocate(self.fd, 0, size)  # pages are touched now: a first touch later costs 4 ms a megabyte
+        self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
+        self.size = size
+
+    def pin(self) -> None:
+        """Lets the device copy straight from and to it, where CUDA allows; without it copies only take longer."""
+        try:
+            torch.cuda.cudart().cudaHostRegister(self.bytes.data_ptr(), self.size, 0)
+        except Exception:  # noqa: BLE001 - an optimization, and every CUDA version says no in its own way
+            pass

@@ -1,0 +1,142 @@
+"""Safetensors files: written deterministically, read without further libraries. Knows names and bytes, nothing of training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from typing import Any, BinaryIO
+
+import torch
+
+from ebb.refuse import Refused
+
+HEADER_LIMIT_BYTES = 100_000_000
+NAMES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+for _name, _attribute in (
+    ("U16", "uint16"), ("U32", "uint32"), ("U64", "uint64"), ("F8_E4M3", "float8_e4m3fn"), ("F8_E5M2", "float8_e5m2"), ("C64", "complex64"),
+):  # fmt: skip
+    if hasattr(torch, _attribute):
+        NAMES[getattr(torch, _attribute)] = _name
+TYPES = {name: dtype for dtype, name in NAMES.items()}
+
+
+def header(tensors: dict[str, torch.Tensor], metadata: list[tuple[str, str]]) -> bytes:
+    """Length and JSON: the metadata first, then the tensors in their order; spaces align what follows to 8 bytes."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    start = 0
+    for name, tensor in tensors.items():
+        if tensor.dtype not in NAMES:
+            raise Refused(f"`{name}` has the type {tensor.dtype}, which a safetensors file cannot hold")
+        end = start + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def write(file: BinaryIO, tensors: dict[str, torch.Tensor], metadata: list[tuple[str, str]]) -> tuple[int, str]:
+    """Writes the file; its length, and the SHA-256 of its tensor data."""
+    head = header(tensors, metadata)
+    file.write(head)
+    size, digest = len(head), hashlib.sha256()
+    for tensor in tensors.values():
+        raw = raw_bytes(tensor)
+        digest.update(raw)
+        file.write(raw)
+        size += len(raw)
+    return size, digest.hexdigest()
+
+
+def raw_bytes(tensor: torch.Tensor) -> memoryview:
+    """A tensor's elements in order, as little-endian bytes."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.numel() == 0:
+        return memoryview(b"")
+    flat = flat.view(torch.uint8)
+    try:
+        return memoryview(flat.numpy())
+    except RuntimeError:  # torch without NumPy
+        return memoryview(bytes(flat.untyped_storage())[flat.storage_offset() : flat.storage_offset() + flat.numel()])
+
+
+def load(path: str, model: Any = None) -> Any:
+    """The file's tensors by name, or `model` with all of them loaded."""
+    tensors = read(path)
+    if model is None:
+        return tensors
+    _load_into(model, tensors, path)
+    return model
+
+
+def _load_into(model: Any, tensors: dict[str, torch.Tensor], path: str) -> None:
+    own = model.state_dict()
+    missing = [name for name in own if name not in tensors]
+    # A tied weight may be in the file under one of its names only.
+    places = {own[name].data_ptr(): name for name in own if name in tensors and own[name].numel()}
+    for name in list(missing):
+        twin = places.get(own[name].data_ptr())
+        if twin is not None and own[twin].shape == own[name].shape:
+            tensors[name] = tensors[twin]
+            missing.remove(name)
+    unexpected = [name for name in tensors if name not in own]
+    if missing or unexpected:
+        raise Refused(
+            f"{path} does not fit the model: {_some('it lacks', missing)}{'; ' if missing and unexpected else ''}"
+            f"{_some('the model has no', unexpected)}"
+        )
+    wrong = [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]
+    if wrong:
+        name = wrong[0]
+        raise Refused(
+            f"{path} does not fit the model: `{name}` has shape {list(tensors[name].shape)}, in the model {list(own[name].shape)}"
+        )
+    model.load_state_dict(tensors)
+
+
+def _some(what: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    return f"{what} " + ", ".join(f"`{name}`" for name in names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def read(path: str) -> dict[str, torch.Tensor]:
+    """The file's tensors by name, each a copy of its own."""
+    with open(path, "rb") as file:
+        entries, start = _read_header(file, path)
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        tensors = {}
+        for name, entry in entries.items():
+            begin, end = entry["data_offsets"]
+            if entry["dtype"] not in TYPES or start + end > len(data):
+                raise Refused(f"{path}: `{name}` has type {entry['dtype']} or an end that this file does not have")
+            raw = bytearray(data[start + begin : start + end])
+            tensor = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+            tensors[name] = tensor.view(TYPES[entry["dtype"]]).reshape(entry["shape"])
+        return tensors
+
+
+def digest_of(path: str) -> str:
+    """The SHA-256 of a file's tensor data."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        _read_header(file, path)
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _read_header(file: BinaryIO, path: str) -> tuple[dict[str, Any], int]:
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= HEADER_LIMIT_BYTES:
+        raise Refused(f"{path} is no safetensors file: its header would be {length} bytes long")
+    try:
+        entries = json.loads(file.read(length))
+    except ValueError as error:
+        raise Refused(f"{path} is no safetensors file: {error}") from error
+    entries.pop("__metadata__", None)
+    return entries, 8 + length

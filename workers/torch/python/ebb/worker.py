@@ -1,0 +1,171 @@
+"""`python -m ebb.worker`: the executor's Python child. One request, one reply, over the socket in EBB_TORCH_FD; knows no network.
+
+A frame is: u32 length of what follows, u8 kind, payload; integers little-endian. The user's prints go to stdout and stderr,
+which are never used here. Where the executor goes away, so does this process.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+from ebb import numerics
+from ebb.refuse import describe
+
+FRAME_LIMIT_BYTES = 64 << 20
+PR_SET_PDEATHSIG = 1
+
+
+class Channel:
+    """The executor's end of a conversation."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """The next request: kind and payload. Ends the process where there is nobody any more."""
+        (length,) = struct.unpack("<I", self._exactly(4))
+        if not 1 <= length <= FRAME_LIMIT_BYTES:
+            os._exit(3)
+        body = self._exactly(length)
+        return body[:1], body[1:]
+
+    def send(self, kind: bytes, payload: bytes, descriptors: list[int] | None = None) -> None:
+        """A reply; descriptors travel with its first byte."""
+        frame = struct.pack("<I", len(payload) + 1) + kind + payload
+        sent = 0
+        if descriptors:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            sent = self.connection.sendmsg([frame], rights)
+        self.connection.sendall(memoryview(frame)[sent:])
+
+    def _exactly(self, count: int) -> bytes:
+        received = self.connection.recv(count, socket.MSG_WAITALL) if count else b""
+        while len(received) < count:
+            try:
+                more = self.connection.recv(count - len(received))
+            except ConnectionError:
+                more = b""
+            if not more:
+                os._exit(0)
+            received += more
+        return received
+
+
+def warm() -> None:
+    """Imports what every program needs, for a process that forks workers: torch, and the compiler's front end that the first optimizer
+    step would import (900 modules, more seconds than torch itself). Computes nothing, so that no thread is started."""
+    numerics.prepare_environment()
+    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401
+    import torch.utils.data  # noqa: F401
+
+    import ebb.check  # noqa: F401
+
+
+def main() -> None:
+    """Serves the socket until it ends."""
+    die_with_parent()
+    serve(socket.socket(fileno=int(os.environ["EBB_TORCH_FD"])))
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when the executor is gone, also where it is stuck in a kernel of the user's."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def serve(connection: socket.socket) -> None:
+    """Answers requests one after the other."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)
+    channel, server = Channel(connection), Server()
+    while True:
+        kind, payload = channel.receive()
+        if kind == b"X":
+            sys.stdout.flush()
+            os._exit(0)
+        try:
+            reply, descriptors = server.answer(kind, payload)
+        except BaseException as error:  # whatever it is, the executor must hear of it
+            channel.send(b"!", json.dumps(describe(error)).encode())
+            continue
+        channel.send(kind.lower(), reply, descriptors)
+        for descriptor in server.spent:
+            os.close(descriptor)
+        server.spent.clear()
+
+
+class Server:
+    """A program and what may be asked of it."""
+
+    def __init__(self) -> None:
+        self.program: Any = None
+        self.spent: list[int] = []
+
+    def answer(self, kind: bytes, payload: bytes) -> tuple[bytes, list[int]]:
+        """The reply to a request, and descriptors to send along."""
+        if kind == b"B":
+            return self._build(json.loads(payload))
+        if self.program is None:
+            raise RuntimeError(f"{kind!r} before a program was built")
+        if kind == b"G":
+            weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQI", payload))
+            return struct.pack("<ddQ", weight, loss, waited_us), []
+        if kind == b"A":
+            self.program.apply(*struct.unpack("<Qd", payload))
+            return b"", []
+        if kind == b"H":
+            self.program.hold(compute_only=payload[0] == 1)
+            return b"", []
+        if kind == b"S":
+            self.program.snapshot()
+            return b"", []
+        if kind == b"E":
+            return self._evaluate(*struct.unpack("<HQI", payload)), []
+        if kind == b"M":
+            return self._model(json.loads(payload))
+        raise RuntimeError(f"{kind!r} is no request of this protocol")
+
+    def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
+        numerics.prepare_environment(message.get("threads"))
+        from ebb import check
+        from ebb.build import Settings
+        from ebb.program import Program
+
+        settings = Settings.parse(message)
+        program = Program(settings)
+        check.run(program, thorough=settings.check)
+        self.program = program
+        segments = [program.replica_segment.fd, program.gradient_segment.fd, program.batch_segment.fd]
+        return json.dumps(program.describe()).encode(), segments
+
+    def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
+        sums, count = self.program.evaluate(rank, part, rows)
+        loss, correct = sums.pop("loss", 0.0), int(sums.pop("correct", 0))
+        named = {name: bits(value) for name, value in sums.items()}
+        return json.dumps({"loss": bits(loss), "correct": correct, "count": count, "named": named}).encode()
+
+    def _model(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
+        from ebb import tensors
+
+        descriptor = os.memfd_create("ebb-model", os.MFD_CLOEXEC)
+        self.spent.append(descriptor)
+        with open(descriptor, "wb", closefd=False) as file:
+            size, digest = tensors.write(file, self.program.export(), [(name, value) for name, value in message["metadata"]])
+        return json.dumps({"bytes": size, "digest": digest}).encode(), [descriptor]
+
+
+def bits(value: float) -> str:
+    """The 64 bits of a float as hexadecimal digits: JSON's numbers would not be the same on the other side."""
+    return struct.pack(">d", value).hex()
+
+
+if __name__ == "__main__":
+    main()

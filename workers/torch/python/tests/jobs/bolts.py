@@ -1,0 +1,56 @@
+"""Lightning modules."""
+
+import lightning
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vision import Images
+
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 5))
+
+    def training_step(self, batch, batch_idx):
+        images, labels = batch
+        loss = F.cross_entropy(self.net(images), labels) * (1 + self.global_step % 2)
+        self.log("train_loss", loss, prog_bar=True)
+        self.log_dict({"rows": len(labels)})
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        images, labels = batch
+        scores = self.net(images)
+        self.log("val_loss", F.cross_entropy(scores, labels))
+        self.log("accuracy", (scores.argmax(1) == labels).float().mean())
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(Images(40), batch_size=99)
+
+
+class Manual(Module):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class OwnOptimizerStep(Module):
+    def optimizer_step(self, *args, **named):
+        super().optimizer_step(*args, **named)
+
+
+class AsksTrainer(Module):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) * self.trainer.num_training_batches
+
+
+class TwoOptimizers(Module):
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.parameters(), lr=0.1), torch.optim.SGD(self.parameters(), lr=0.1)]

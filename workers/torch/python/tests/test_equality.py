@@ -1,0 +1,247 @@
+"""The promise: the same bits for every hosting of the logical workers and by `ebb.run`; one worker's steps as a plain loop's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unittest
+from typing import Any
+
+import harness
+import torch
+from harness import JOBS, PACKAGE, Worker, here, moving, program_here, train
+
+from ebb import run, seeds, tensors
+
+STEPS = 6
+SPEC = {"steps": STEPS, "gradient_clip_norm": 1.0, "schedule": {"kind": "cosine", "warmup_steps": 2}}
+
+sys.path.insert(0, JOBS)
+
+
+class EveryHosting(unittest.TestCase):
+    """One process, then three, then two, each built anew and given a snapshot, against one process all along."""
+
+    def same(self, entry: str, **message: Any) -> None:
+        message = {"spec": SPEC, **message, "entry": entry}
+        sys.modules.pop(entry, None)  # a script declares its training when it is imported
+        replica, digest, losses, program = here(STEPS, **message)
+        sys.modules.pop(entry, None)
+        moved_replica, moved_digest, moved_losses = train(moving, STEPS, **message)
+        self.assertEqual(losses, moved_losses)
+        self.assertTrue(torch.equal(replica, moved_replica), "the replicas differ")
+        self.assertEqual(digest, moved_digest)
+        self.assertLess(program.gradient_elements, program.replica_words)
+        self.assertGreater(len(set(losses)), STEPS - 2, "nothing was trained")
+
+    def test_images(self) -> None:
+        for entry in ("Job", "Everything", "Autocast", "HalfParameters", "ChannelsLast"):
+            with self.subTest(entry):
+                self.same(f"vision:{entry}")
+
+    def test_text(self) -> None:
+        for entry in ("Job", "Reentrant", "Lora", "Routed", "Sparse", "Recurrent"):
+            with self.subTest(entry):
+                self.same(f"text:{entry}")
+
+    def test_rows_read_ahead_by_other_processes(self) -> None:
+        replica, digest, losses = train(
+            lambda step: [[0, 1], [2, 3]] if step < 4 else harness.ONE, STEPS, entry="vision:ReadAhead", spec=SPEC
+        )
+        expected, expected_digest, expected_losses, _ = here(STEPS, entry="vision:Job", spec=SPEC)
+        self.assertEqual((expected_digest, expected_losses), (digest, losses))
+        self.assertTrue(torch.equal(expected, replica))
+
+    def test_a_replica_apart_from_the_segment(self) -> None:
+        for entry in ("vision:Everything", "text:Recurrent", "vision:HalfParameters"):
+            with self.subTest(entry):
+                replica, digest, _ = train(moving, STEPS, entry=entry, spec=SPEC, apart=True)
+                expected, expected_digest, _, _ = here(STEPS, entry=entry, spec=SPEC)
+                self.assertEqual(expected_digest, digest)
+                self.assertTrue(torch.equal(expected, replica))
+
+    def test_a_script(self) -> None:
+        self.same("script")
+
+    @unittest.skipUnless(harness.has("transformers"), "transformers is not installed")
+    def test_hugging_face(self) -> None:
+        for entry in ("causal", "smoothed", "classifier", "Mine"):
+            with self.subTest(entry):
+                self.same(f"hugging:{entry}")
+
+    @unittest.skipUnless(harness.has("peft") and harness.has("transformers"), "peft is not installed")
+    def test_low_rank_adapters(self) -> None:
+        self.same("hugging:lora")
+
+    @unittest.skipUnless(harness.has("lightning"), "lightning is not installed")
+    def test_lightning(self) -> None:
+        self.same("bolts:Module", batch_size=2)  # 40 rows, 8 a step: the scheduler of epochs moves after step 5
+
+    def test_an_ebb_dataset(self) -> None:
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        message = {"entry": "vision:Native", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64, "spec": SPEC}
+        first = train(lambda _: harness.ONE, STEPS, feed_images, **message)
+        second = train(moving, STEPS, feed_images, **message)
+        self.assertTrue(torch.equal(first[0], second[0]))
+        self.assertEqual(first[1:], second[1:])
+
+    def test_tokens_of_an_ebb_dataset(self) -> None:
+        sample = {"kind": "tokens", "length": 13, "vocabulary": 31}
+        message = {"entry": "text:Native", "sample": sample, "batch_bytes": 4 * 13 * 8, "rows": 64, "spec": SPEC}
+        first = train(lambda _: harness.ONE, STEPS, feed_tokens, **message)
+        second = train(moving, STEPS, feed_tokens, **message)
+        self.assertEqual(first[1:], second[1:])
+
+
+def feed_images(worker: Worker, rank: int, step: int) -> int:
+    rows = 0 if (rank, step) == (2, 1) else 4 - rank % 2  # a rank without rows, and ranks of different sizes
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    worker.batch[: rows * 8].view(torch.int64).copy_(torch.randint(0, 5, (rows,), generator=generator))
+    worker.batch[rows * 8 : rows * (8 + 768)].view(torch.float32).copy_(torch.randn(rows * 192, generator=generator))
+    return rows
+
+
+def feed_tokens(worker: Worker, rank: int, step: int) -> int:
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    worker.batch[: 4 * 13 * 8].view(torch.int64).copy_(torch.randint(0, 31, (52,), generator=generator))
+    return 4
+
+
+class PlainLoop(unittest.TestCase):
+    """One logical worker's steps are those of a loop anybody would write; and state goes from program to program at every step."""
+
+    def compare(self, entry: str, **parameters: Any) -> None:
+        message = {"entry": entry, "parameters": parameters, "workers": 1, "spec": {"steps": 9}}
+        program, first, second, source = (program_here(**message) for _ in range(4))
+        job = program_here(**message).job
+        model = job.model()
+        model.load_state_dict(program.export())
+        optimizer = job.optimizer(model)
+        scheduler = job.scheduler(optimizer)
+        for step in range(9):
+            run.train_step(program, step, 9)
+            run.train_step(first, step, 9)
+            first.snapshot()
+            second.replica_segment.bytes.copy_(first.replica_segment.bytes)
+            second.hold()
+            first, second = second, first
+            batch, _ = source.data.batch(0, step, 0)
+            seeds.set_all(seeds.key(3, "gradient", 0, step))
+            optimizer.zero_grad()
+            loss, weight = job.loss(model, batch)
+            (loss / weight).backward()
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+        self.assertTrue(torch.equal(program.host_replica, first.host_replica), "moving from program to program changed the replica")
+        for name, value in program.export().items():
+            self.assertTrue(torch.equal(value, model.state_dict()[name]), f"{name} is not the plain loop's")
+
+    def test_optimizers(self) -> None:
+        import vision
+
+        for name in vision.OPTIMIZERS:
+            with self.subTest(name):
+                self.compare("vision:Optimizers", optimizer=name)
+
+    def test_schedulers(self) -> None:
+        import vision
+
+        for name in vision.SCHEDULERS:
+            with self.subTest(name):
+                self.compare("vision:Schedulers", optimizer="sgd", scheduler=name)
+
+
+class Protocol(unittest.TestCase):
+    """A worker begun by its command, message by message."""
+
+    def test_every_message(self) -> None:
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        message = {"entry": "vision:Native", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64}
+        worker, other = Worker(fresh=True), Worker()
+        try:
+            info = worker.build(**message)
+            self.assertEqual(info["own_rows"], None)
+            self.assertEqual(info["parameter_count"], sum(torch.Size(p["shape"]).numel() for p in info["parameters"]))
+            self.assertTrue(all(p["word"] % 16 == 0 for p in info["parameters"]))
+            self.assertEqual(info["class"], other.build(**message)["class"])
+            self.assertEqual(64, len(info["class"]["gradient"]))
+            start = worker.snapshot()
+            self.assertTrue(torch.equal(start, other.snapshot()))
+
+            empty, weight, loss = worker.compute(1, 0, 0)
+            self.assertEqual((0.0, 0.0, 0), (weight, loss, int(empty.count_nonzero())))
+            gradient, weight, _ = worker.compute(0, 0, feed_images(worker, 0, 0))
+            self.assertEqual(4.0, weight)
+            self.assertTrue(torch.equal(start, worker.snapshot()), "a gradient changed the replica")
+            extra = gradient[info["gradient_elements"] :]
+            self.assertEqual([1.0] * 8 + [0.0] * 8, extra[:16].tolist(), "touched bits")
+            self.assertTrue(((extra >= 0) & (extra <= 65535) & (extra == extra.floor())).all())
+            self.assertEqual(0, int(worker.compute(1, 0, feed_images(worker, 1, 0))[0][info["gradient_elements"] + 16 :].count_nonzero()))
+
+            other.hold(start[: info["compute_words"] * 4], part=1)
+            self.assertTrue(torch.equal(gradient, other.compute(0, 0, feed_images(other, 0, 0))[0]))
+            with self.assertRaises(harness.Failed):
+                other.apply(gradient, 0, 1.0)
+            worker.apply(gradient, 0, 0.5)
+            other.hold(worker.snapshot())
+            feed_images(worker, 0, 0), feed_images(other, 0, 0)
+            found = worker.evaluate(0, 0, 4)
+            self.assertEqual(found, other.evaluate(0, 0, 4))
+            self.assertEqual(4, found["count"])
+            self.assertGreater(float.fromhex(found["loss"]), 0)
+            self.assertEqual(["largest"], list(found["named"]))
+
+            content, digest = worker.model()
+            self.assertEqual((content, digest), other.model())
+            self.check_model(content, digest, message)
+            with self.assertRaises(harness.Failed) as caught:
+                worker.ask(b"?")
+            self.assertEqual("internal", caught.exception.kind)
+            worker.socket.sendall(b"\1\0\0\0X")
+        finally:
+            self.assertEqual([0, 0], [worker.close(), other.close()])
+
+    def check_model(self, content: bytes, digest: str, message: dict[str, Any]) -> None:
+        path = os.path.join(self.enterContext(__import__("tempfile").TemporaryDirectory()), "model.safetensors")
+        with open(path, "wb") as file:
+            file.write(content)
+        self.assertEqual(digest, tensors.digest_of(path))
+        if harness.has("safetensors"):
+            from safetensors import safe_open
+
+            with safe_open(path, "pt") as file:
+                self.assertEqual({"step": "9"}, file.metadata())
+                self.assertTrue(all(torch.equal(file.get_tensor(name), value) for name, value in tensors.load(path).items()))
+        again = Worker()
+        try:
+            again.build(**message, initial=path)
+            self.assertEqual(digest, again.model()[1])
+        finally:
+            again.close()
+
+    def test_run_by_command(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": PACKAGE}
+        command = [
+            sys.executable,
+            "-m",
+            "ebb.run",
+            "vision:Job",
+            "--code",
+            JOBS,
+            "--workers",
+            "4",
+            "--steps",
+            "3",
+            "--batch-size",
+            "4",
+            "--seed",
+            "3",
+        ]
+        printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        self.assertIn(f"digest {here(3, entry='vision:Job', spec={'steps': 3})[1]}", printed)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,202 @@
+"""The pure parts, each against its definition."""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+import torch
+
+from ebb import libm, python_state, run, sampler, schedule, seeds, tensors, tree
+from ebb.build import steps_total
+from ebb.layout import Layout, gradient_slots, is_dense
+from ebb.loader import ReadAhead
+from ebb.refuse import Refused
+
+
+ORDER = [1, 6, 2, 3, 4, 5, 7, 0]  # of eight rows with seed 7: changing it changes models
+
+
+class Tree(unittest.TestCase):
+    def test_splits_at_the_largest_power_of_two_below(self) -> None:
+        self.assertEqual([1, 2, 2, 4, 4, 4, 4, 8], [tree.split(count) for count in range(2, 10)])
+        joined = tree.tree(0, 7, str, lambda left, right: f"({left}{right})")
+        self.assertEqual("(((01)(23))((45)6))", joined)
+
+    def test_norm_is_that_of_the_definition(self) -> None:
+        for length in (0, 1, 15, 16, 4096, 4097, 13_000):
+            values = torch.randn(length, generator=torch.Generator().manual_seed(length)) * 3
+            squares = []
+            for start in range(0, length, tree.BLOCK_ELEMENTS):
+                lanes = [0.0] * tree.LANES
+                for index, value in enumerate(values[start : start + tree.BLOCK_ELEMENTS].tolist()):
+                    lanes[index % tree.LANES] += value * value
+                squares.append(tree.sum_of(lanes))
+            self.assertEqual(math.sqrt(tree.sum_of(squares)), tree.norm(values))
+
+    def test_no_weight_gives_zeros_and_clipping_keeps_the_bound(self) -> None:
+        gradient = torch.ones(100)
+        self.assertEqual(10.0, tree.clip(gradient, 5.0))
+        self.assertEqual(0.5, float(gradient[0]))
+        tree.divide(gradient, 0.0)
+        self.assertEqual(0, int(gradient.count_nonzero()))
+
+
+class Schedule(unittest.TestCase):
+    def factors(self, steps: int, **named: object) -> list[float]:
+        return [schedule.factor(named, step, steps) for step in range(steps)]
+
+    def test_tables(self) -> None:
+        for expected, found in (
+            ([0.5, 1, 1, 1], self.factors(4, warmup_steps=2)),
+            ([1, 1, 1, 0.1, 0.1, 0.01], self.factors(6, kind="step", every_steps=2, factor=0.1, warmup_steps=1)),
+            ([1, 0.6, 0.2], self.factors(3, kind="cosine", floor=0.2)),
+            ([0.5, 1, 1, 0.5, 0], self.factors(5, kind="linear", warmup_steps=2)),
+            ([1], self.factors(1, kind="cosine")),
+        ):
+            self.assertEqual(len(expected), len(found))
+            for one, other in zip(expected, found):
+                self.assertAlmostEqual(one, other, 12)
+
+    def test_the_bits_are_the_services_where_the_platforms_differ(self) -> None:
+        # Values of the Rust crate libm 0.2.16; for each of them a common C library gives another last bit.
+        for x, expected in (
+            ("0x1.651a956d390bep-4", "0x1.fe0e2d99a3d73p-1"), ("0x1.0685034c2466ep-3", "0x1.fbcca7203c311p-1"),
+            ("0x1.5bc62b957f483p-3", "0x1.f8a2be1e04ef1p-1"), ("0x1.921fb54442d18p+1", "-0x1.0000000000000p+0"),
+        ):  # fmt: skip
+            self.assertEqual(expected, libm.cos(float.fromhex(x)).hex())
+        for x, exponent, expected in (
+            ("0x1.8667febe76650p-3", 19, "0x1.7b765f3b7fdc4p-46"), ("0x1.95c28933c1a5fp-1", 34, "0x1.81fc7350e2006p-12"),
+            ("0x1.a91827ca60c1ap-1", 39, "0x1.72a7a504540ccp-11"), ("0x1.ac6bc5936d960p-2", 8, "0x1.ec319ca2fba12p-11"),
+        ):  # fmt: skip
+            self.assertEqual(expected, libm.pow_whole(float.fromhex(x), exponent).hex())
+        self.assertEqual(
+            [1.0, 0.0, 1.0, 0.0], [libm.pow_whole(0.0, 0), libm.pow_whole(0.0, 3), libm.pow_whole(1.0, 9), libm.pow_whole(0.5, 9_999)]
+        )
+
+    def test_lengths(self) -> None:
+        self.assertEqual(7, steps_total({"steps": 7}, None))
+        self.assertEqual(30, steps_total({"length": {"epochs": 3}}, 10))
+        self.assertIsNone(steps_total({"epochs": 3}, None))
+
+
+class Sampler(unittest.TestCase):
+    @unittest.skipUnless(harness.has("numpy"), "numpy is not installed")
+    def test_numpy_gives_the_definition(self) -> None:
+        for rows in (1, 2, 1000):
+            base = seeds.key(5, "order", rows)
+            self.assertEqual(sampler.order_in_python(rows, base), sampler.order_by_numpy(rows, base))
+
+    def test_every_row_once_an_epoch_whatever_the_hosting(self) -> None:
+        plan = sampler.Sampler(103, 4, 5, 1, shuffle=True, drop_tail=False)
+        self.assertEqual(6, plan.steps_per_epoch)
+        orders = []
+        for epoch in range(2):
+            rows = [row for step in range(6) for rank in range(4) for row in plan.rows_of(epoch * 6 + step, rank)[1]]
+            self.assertEqual(list(range(103)), sorted(rows))
+            orders.append(rows)
+        self.assertNotEqual(*orders)
+        self.assertEqual((0, []), plan.rows_of(5, 1))
+        self.assertEqual((0, 3), (plan.rows_of(5, 0)[0], len(plan.rows_of(5, 0)[1])))
+
+    def test_without_shuffling_and_tail(self) -> None:
+        plan = sampler.Sampler(103, 4, 5, 1, shuffle=False, drop_tail=True)
+        self.assertEqual((5, (1, [10, 11, 12, 13, 14])), (plan.steps_per_epoch, plan.rows_of(5, 2)))
+
+    def test_the_order_is_the_documented_one(self) -> None:
+        self.assertEqual(ORDER, sampler.order_in_python(8, seeds.key(7, "order", 0)))
+
+
+class PythonState(unittest.TestCase):
+    def test_comes_back_as_it_was(self) -> None:
+        value = {"a": (1, 2.5, [True, None]), "n": {3: "x"}, "m": collections.Counter({2: 1}), "inf": math.inf, "t": torch.tensor(0.1)}
+        memory = memoryview(bytearray(8192))
+        python_state.write(python_state.to_bytes(python_state.encode(value, "it")), memory)
+        found = python_state.decode(python_state.read(memory))
+        self.assertEqual({**value, "t": 0}, {**found, "t": 0})
+        self.assertEqual(collections.Counter, type(found["m"]))
+        self.assertTrue(torch.equal(value["t"], found["t"]))
+
+    def test_what_is_not_plain_or_grows_is_refused(self) -> None:
+        with self.assertRaisesRegex(Refused, r"it\.a\[0\] is a set"):
+            python_state.encode({"a": [{1}]}, "it")
+        with self.assertRaisesRegex(Refused, "grew to 5000 bytes"):
+            python_state.write(b"x" * 5000, memoryview(bytearray(4096)))
+        self.assertEqual((4096, 8000), (python_state.capacity(b"x"), python_state.capacity(b"x" * 2000)))
+
+
+class Places(unittest.TestCase):
+    def test_tensors_keep_type_and_strides_at_aligned_places(self) -> None:
+        layout, flat = Layout(), torch.zeros(4096, dtype=torch.uint8)
+        given = [
+            torch.randn(3, 5).t(),
+            torch.ones(7, dtype=torch.bool),
+            torch.tensor(3, dtype=torch.int64),
+            torch.randn(2, 3, 4, 4).bfloat16().to(memory_format=torch.channels_last),
+            torch.empty(0, 3),
+        ]
+        slots = [layout.place(str(index), tensor) for index, tensor in enumerate(given)]
+        self.assertEqual([0, 16, 32, 48, 96], [slot.word for slot in slots])
+        self.assertEqual(96, layout.words)
+        for slot, tensor in zip(slots, given):
+            slot.view(flat).copy_(tensor)
+        for slot, tensor in zip(slots, given):
+            self.assertTrue(torch.equal(slot.view(flat), tensor))
+            self.assertEqual(tensor.stride(), slot.view(flat).stride())
+        self.assertEqual(([0, 16, 32, 48, 144], 144), (lambda s, w: ([slot.word for slot in s], w))(*gradient_slots(slots)))
+
+    def test_dense(self) -> None:
+        self.assertTrue(is_dense((2, 3, 1), (1, 2, 99)))
+        self.assertFalse(is_dense((2, 3), (3, 0)))
+        self.assertFalse(is_dense((2, 3), (6, 2)))
+
+
+class Loader(unittest.TestCase):
+    def test_a_step_of_the_same_ranks_is_read_ahead_and_any_other_on_the_spot(self) -> None:
+        ahead = ReadAhead(who, {"num_workers": 1})
+        here = {}
+        for step, ranks in ((0, [0, 1]), (1, [0, 1]), (2, [0, 1]), (3, [0]), (4, [0, 1]), (5, [0, 1]), (9, [1])):
+            for rank in ranks:
+                key, process = ahead.fetch(rank, step)
+                self.assertEqual((rank, step), key)
+                here[step, rank] = process == os.getpid()
+        self.assertEqual([False] * 4 + [False], [here[1, 0], here[1, 1], here[2, 0], here[2, 1], here[3, 0]])
+        self.assertEqual([True] * 3, [here[0, 0], here[0, 1], here[9, 1]])
+        self.assertEqual([False, False], [here[5, 0], here[5, 1]])
+
+
+def who(rank: int, step: int) -> tuple[tuple[int, int], int]:
+    return (rank, step), os.getpid()
+
+
+class Scripts(unittest.TestCase):
+    def test_a_script_run_by_hand_trains_and_its_model_loads(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": harness.PACKAGE}
+        done = subprocess.run([sys.executable, "script.py"], cwd=harness.JOBS, env=environment, capture_output=True, text=True, check=True)
+        self.assertRegex(done.stdout, r"step 3/3 loss [0-9.]+\ndigest [0-9a-f]{64}\n$")
+
+    def test_a_models_file(self) -> None:
+        sys.path.insert(0, harness.JOBS)
+        from vision import small_cnn
+
+        program = harness.program_here(entry="vision:Job")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            digest = run.write_model(program, path)
+            self.assertEqual(digest, tensors.digest_of(path))
+            import ebb
+
+            model = ebb.load(path, small_cnn())
+            self.assertTrue(torch.equal(model[0].weight, ebb.load(path)["0.weight"]))
+            with self.assertRaisesRegex(Refused, "it lacks `weight`, `bias`; the model has no `0.weight`"):
+                ebb.load(path, torch.nn.Linear(2, 2))
+
+
+if __name__ == "__main__":
+    unittest.main()

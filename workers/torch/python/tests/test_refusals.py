@@ -1,0 +1,137 @@
+"""Every refusal is provoked, and its text read."""
+
+from __future__ import annotations
+
+import unittest
+
+import harness
+from harness import Failed, Worker
+
+# entry, who is to blame, what the text must say; a list so that one can read all texts beside each other.
+AT_BUILD = [
+    ("refused:PrivateGenerator", "refused", "`generator` changed by computing a gradient"),
+    ("refused:HiddenGenerator", "refused", "computed twice it differs; look for a random generator of its own"),
+    ("refused:Counter", "refused", "`3.calls` changed by computing a gradient"),
+    ("refused:CounterInJob", "refused", "`CounterInJob.seen` changed by computing a gradient"),
+    ("refused:WritesParameters", "refused", "`0.weight` changed while a gradient was computed"),
+    ("refused:SyncBatchNorm", "refused", "the module `1` (SyncBatchNorm) talks to other processes"),
+    ("refused:Parallel", "refused", "the model (DataParallel) distributes the training itself"),
+    ("refused:ProcessGroup", "refused", "torch.distributed is initialised"),
+    ("refused:Lazy", "refused", "the parameter `1.weight` belongs to a lazy module"),
+    ("refused:Double", "refused", "the parameter `0.weight` has type torch.float64"),
+    ("refused:Complex", "refused", "the parameter `phase` is complex"),
+    ("refused:Expanded", "refused", "the parameter `scale` is a view that skips or repeats elements"),
+    ("refused:AllFrozen", "refused", "the model has no parameter to train"),
+    ("refused:NoModule", "refused", "model() returned a function"),
+    ("refused:Lbfgs", "refused", "the optimizer LBFGS looks at all parameters together"),
+    ("refused:SparseAdam", "refused", "the optimizer SparseAdam wants sparse gradients"),
+    ("refused:Closure", "refused", "the optimizer Needs needs a closure"),
+    ("refused:LateState", "refused", "the optimizer Late makes its state second of `0.weight` later than at the first step"),
+    ("refused:AttributeState", "refused", "the optimizer Counts keeps state in its attribute `taken`"),
+    ("refused:ForeignParameters", "refused", "that is none of the model's"),
+    ("refused:Plateau", "refused", "the scheduler ReduceLROnPlateau looks at a measured loss"),
+    ("refused:SchedulerOfBuiltIn", "refused", "a scheduler of your own needs an optimizer of your own"),
+    ("refused:SchedulerState", "refused", "the scheduler's state.remembers is a object"),
+    ("refused:Moves", "refused", "the parameter `0.weight` was moved to other memory"),
+    ("refused:Assigns", "refused", "the parameter `0.weight` was replaced by another object"),
+    ("refused:BufferShape", "refused", "the buffer `1.running_mean` was torch.float32 [8] and became torch.float32 [9]"),
+    ("refused:Unpool", "refused", "has no deterministic kernel on this device"),
+    ("refused:OneValue", "refused", "loss() returned a Tensor; it must return two things"),
+    ("refused:Detached", "refused", "depends on no trainable parameter"),
+    ("refused:Vector", "refused", "loss() must return the summed loss as a tensor of one element"),
+    ("refused:NegativeWeight", "refused", "loss() returned the weight -1.0"),
+    ("refused:Stream", "refused", "the dataset Endless can only be iterated"),
+    ("refused:NoRows", "refused", "the dataset Images has no rows"),
+    ("refused:NoData", "refused", "the job names no `dataset:`"),
+    ("refused:StateOfText", "refused", "state() gives a str as `ema`"),
+    ("refused:NotAJob", "refused", "gives a int; Ebb trains a subclass of ebb.Job"),
+    ("refused:Absent", "refused", "the module `refused` has no `Absent`"),
+    ("refused", "refused", "names no class, and the module calls ebb.fit 0 times"),
+    ("refused:Raises", "user", "NameError in loss()"),
+    ("refused:Exits", "user", "SystemExit in model(): enough"),
+    ("absent_module:Job", "user", "ModuleNotFoundError in the import of `absent_module`"),
+]
+HUGGING_FACE = [
+    ("hugging:OwnStep", "refused", "OwnStep overrides `training_step`"),
+    ("hugging:Odd", "refused", "compute_loss() of Odd is neither a sum divided by num_items_in_batch nor a mean"),
+    ("hugging:stopping", "refused", "the Trainer's callback EarlyStoppingCallback would not be called"),
+    ("hugging:accumulating", "refused", "TrainingArguments(gradient_accumulation_steps=2) is not kept here"),
+    ("hugging:causal without clip", "refused", "write `gradient_clip_norm: 1` in the job file, or max_grad_norm=0"),
+]
+LIGHTNING = [
+    ("bolts:Manual", "refused", "Manual optimizes manually"),
+    ("bolts:OwnOptimizerStep", "refused", "OwnOptimizerStep overrides `optimizer_step`"),
+    ("bolts:AsksTrainer", "refused", "the LightningModule asks its Trainer for `num_training_batches`"),
+    ("bolts:TwoOptimizers", "refused", "configure_optimizers() returned 2 optimizers"),
+]
+
+
+class Refusals(unittest.TestCase):
+    def provoke(self, entry: str, kind: str, text: str) -> None:
+        entry, _, unclipped = entry.partition(" ")
+        spec = {"steps": 9} if unclipped else {"steps": 9, "gradient_clip_norm": 1.0}
+        worker = Worker()
+        try:
+            with self.assertRaises(Failed) as caught:
+                worker.build(entry=entry, spec=spec, threads=1)
+            self.assertIn(text, caught.exception.what)
+            self.assertEqual(kind, caught.exception.kind)
+            self.assertLess(len(caught.exception.what), 700)
+            self.assertEqual(kind == "user", bool(caught.exception.traceback))
+        finally:
+            worker.close()
+
+    def test_at_build(self) -> None:
+        for entry, kind, text in AT_BUILD:
+            with self.subTest(entry=entry):
+                self.provoke(entry, kind, text)
+
+    @unittest.skipUnless(harness.has("transformers"), "transformers is not installed")
+    def test_hugging_face(self) -> None:
+        for entry, kind, text in HUGGING_FACE:
+            with self.subTest(entry=entry):
+                self.provoke(entry, kind, text)
+
+    @unittest.skipUnless(harness.has("lightning"), "lightning is not installed")
+    def test_lightning(self) -> None:
+        for entry, kind, text in LIGHTNING:
+            with self.subTest(entry=entry):
+                self.provoke(entry, kind, text)
+
+    def test_a_loss_that_is_not_finite_is_said_at_its_step(self) -> None:
+        worker = Worker()
+        try:
+            worker.build(entry="refused:NotFinite")
+            with self.assertRaises(Failed) as caught:
+                worker.compute(2, 5)
+            self.assertEqual(("nonfinite", "the loss of step 5, rank 2 is nan"), (caught.exception.kind, caught.exception.what))
+        finally:
+            worker.close()
+
+    def test_what_an_update_may_not_do(self) -> None:
+        for entry, text in (
+            ("ReplacesState", "on_step() replaced the memory of the state `mean`"),
+            ("RemembersInOnStep", "on_step() changed `RemembersInOnStep.best`"),
+            ("Unfreezes", "`requires_grad` of the parameter `0.weight` was changed"),
+        ):
+            worker = Worker()
+            try:
+                worker.build(entry=f"refused:{entry}")
+                with self.assertRaises(Failed) as caught:
+                    worker.apply(worker.compute(0, 0)[0], 0, 1.0)
+                self.assertIn(text, caught.exception.what)
+            finally:
+                worker.close()
+
+    def test_a_model_file_that_does_not_fit(self) -> None:
+        worker = Worker()
+        try:
+            with self.assertRaises(Failed) as caught:
+                worker.build(entry="refused:Fine", initial=__file__)
+            self.assertIn("is no safetensors file", caught.exception.what)
+        finally:
+            worker.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

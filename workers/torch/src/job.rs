@@ -1,0 +1,393 @@
+//! The child as an executor uses it: builds the user's model, computes gradients, applies updates, gives the replica and the finished model.
+//!
+//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
+
+use crate::frame;
+use crate::layout::{Built, Lengths};
+use crate::package;
+use events_schema::control::TorchHost;
+use events_schema::dataset::{SampleShape, Samples};
+use events_schema::job::JobSpec;
+use events_schema::torch::{TorchDevice, TorchSpec};
+use events_schema::{Digest, Rank, Step};
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
+/// slot's. Credentials of the store are not among them.
+const NAMES: &[&str] = &[
+    "PATH",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+];
+/// Name of the variable that says which descriptor is the child's end of the socket.
+const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
+
+/// Why something of a PyTorch job cannot be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum TorchError {
+    /// Refuse: the user's code has to change; the text says what.
+    #[error("{0}")]
+    Refused(String),
+    /// Refuse: the user's code raised; what it said last.
+    #[error("the job's code failed: {what}\n{traceback}")]
+    Code {
+        /// The exception.
+        what: String,
+        /// The end of its traceback.
+        traceback: String,
+    },
+    /// Refuse: the loss is no longer a number, so every later step would be noise.
+    #[error("the loss is not finite")]
+    NotFinite,
+    /// Stop this executor: there is not enough memory here.
+    #[error("there is not enough memory: {0}")]
+    Memory(String),
+    /// Stop this executor: Python ended.
+    #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
+    Ended(String),
+    /// Stop this executor: Python cannot be started here.
+    #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
+    Start {
+        /// The program.
+        python: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Stop this executor: the folder of unpacked things, or memory shared with the child.
+    #[error("what the Python process needs cannot be prepared")]
+    Io(#[from] io::Error),
+    /// Stop this executor: it said what its reader does not know.
+    #[error("the Python process cannot be understood: {0}")]
+    Protocol(String),
+}
+
+impl TorchError {
+    /// Whether the job cannot go on whatever is done, on any executor.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite)
+    }
+}
+
+/// What a child is started with.
+#[derive(Debug, Clone)]
+pub struct TorchStart {
+    /// As submitted.
+    pub spec: JobSpec,
+    /// The part of it that is about this.
+    pub model: TorchSpec,
+    /// What the server has for it.
+    pub host: TorchHost,
+    /// Its unpacked code.
+    pub code: PathBuf,
+    /// What a row of the dataset holds.
+    pub sample: SampleShape,
+    /// How many it has.
+    pub rows: u64,
+}
+
+/// The child, and what it holds.
+#[derive(Debug)]
+pub struct TorchJob {
+    start: TorchStart,
+    child: Child,
+    socket: UnixStream,
+    replica: File,
+    gradient: File,
+    batch: File,
+    lengths: Lengths,
+    parameter_count: u64,
+    class: String,
+    /// Whether the child's replica is still the one it began with.
+    initial: bool,
+}
+
+/// Sums over some samples.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TorchSums {
+    /// Summed weight.
+    pub weight: f64,
+    /// Summed loss.
+    pub loss: f64,
+}
+
+/// What an evaluation was summed over.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TorchEvaluation {
+    /// Summed loss.
+    pub loss: f64,
+    /// Targets that were right, if the code counts them.
+    pub correct: u64,
+    /// What the loss is divided by.
+    pub count: u64,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    kind: String,
+    what: String,
+    #[serde(default)]
+    traceback: String,
+}
+
+impl TorchJob {
+    /// Starts Python and has it build the model. Takes as long as importing PyTorch and building does.
+    pub fn start(start: TorchStart) -> Result<Self, TorchError> {
+        let folder = Path::new(&start.host.folder);
+        std::fs::create_dir_all(folder)?;
+        let package = package::lay_out(folder)?;
+        let (mut socket, theirs) = UnixStream::pair()?;
+        // The one descriptor that it inherits beside its output.
+        fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
+        let mut child = spawn(&start, &package, &theirs)?;
+        drop(theirs);
+        let asked = frame::write(&mut socket, b'B', start.build().to_string().as_bytes());
+        let (payload, descriptors) = match asked.and_then(|()| frame::read(&mut socket)) {
+            Ok((b'b', payload, descriptors)) => (payload, descriptors),
+            Ok((kind, payload, _)) => return Err(unexpected(kind, &payload)),
+            Err(_) => return Err(ended(&mut child)),
+        };
+        let built: Built = parse(&payload)?;
+        let lengths =
+            built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
+        let [replica, gradient, batch]: [_; 3] =
+            descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
+        let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
+        let (parameter_count, class) = (built.parameter_count, built.class.to_string());
+        Ok(Self { start, child, socket, replica, gradient, batch, lengths, parameter_count, class, initial: true })
+    }
+
+    /// How long things are.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        self.lengths
+    }
+
+    /// Elements of the trained parameters.
+    #[must_use]
+    pub fn parameter_count(&self) -> u64 {
+        self.parameter_count
+    }
+
+    /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
+    #[must_use]
+    pub fn class(&self) -> &str {
+        &self.class
+    }
+
+    /// The replica that a fresh job begins with; builds the model once more if it has been trained since.
+    pub fn initial_replica(&mut self) -> Result<Vec<f32>, TorchError> {
+        if !self.initial {
+            *self = Self::start(self.start.clone())?;
+        }
+        self.read_replica()
+    }
+
+    /// The child's replica.
+    pub fn read_replica(&mut self) -> Result<Vec<f32>, TorchError> {
+        self.ask(b'S', &[])?;
+        let mut replica = vec![0f32; self.lengths.replica];
+        self.replica.read_exact_at(bytemuck::cast_slice_mut(&mut replica), 0)?;
+        Ok(replica)
+    }
+
+    /// From now on it computes with this replica; if it is only the beginning that a gradient needs, it cannot be updated yet.
+    pub fn hold(&mut self, replica: &[f32]) -> Result<(), TorchError> {
+        self.initial = false;
+        let part = replica.len() < self.lengths.replica;
+        let elements = replica.get(..if part { self.lengths.compute } else { self.lengths.replica });
+        let elements = elements.ok_or_else(|| TorchError::Protocol("too short a replica".to_owned()))?;
+        self.replica.write_all_at(bytemuck::cast_slice(elements), 0)?;
+        self.ask(b'H', &[u8::from(part)]).map(drop)
+    }
+
+    /// The summed gradient of one rank's samples of a step, with what travels in its sum.
+    pub fn gradient(
+        &mut self,
+        rank: Rank,
+        step: Step,
+        samples: &Samples,
+        gradient: &mut [f32],
+    ) -> Result<TorchSums, TorchError> {
+        let rows = self.write_samples(samples)?;
+        let payload = [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes()].concat();
+        let answer = self.ask(b'G', &payload)?;
+        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)? };
+        self.gradient.read_exact_at(bytemuck::cast_slice_mut(gradient), 0)?;
+        Ok(sums)
+    }
+
+    /// Applies the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate.
+    pub fn apply(&mut self, step: Step, factor: f64, mean: &[f32]) -> Result<(), TorchError> {
+        self.initial = false;
+        self.gradient.write_all_at(bytemuck::cast_slice(mean), 0)?;
+        self.ask(b'A', &[&step.0.to_le_bytes()[..], &factor.to_le_bytes()].concat()).map(drop)
+    }
+
+    /// Evaluates some samples.
+    pub fn evaluate(&mut self, rank: Rank, part: u64, samples: &Samples) -> Result<TorchEvaluation, TorchError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            loss: String,
+            correct: u64,
+            count: u64,
+        }
+        let rows = self.write_samples(samples)?;
+        let payload = [&rank.0.to_le_bytes()[..], &part.to_le_bytes(), &rows.to_le_bytes()].concat();
+        let Answer { loss, correct, count } = parse(&self.ask(b'E', &payload)?)?;
+        let bits = u64::from_str_radix(&loss, 16).map_err(|_| TorchError::Protocol(format!("a loss of `{loss}`")))?;
+        Ok(TorchEvaluation { loss: f64::from_bits(bits), correct, count })
+    }
+
+    /// The finished model as a safetensors file, with the digest of its tensors.
+    pub fn model(&mut self, metadata: &[(&str, &str)]) -> Result<(Vec<u8>, Digest), TorchError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            bytes: usize,
+            digest: Digest,
+        }
+        let request = json!({ "metadata": metadata }).to_string();
+        let (payload, descriptors) = self.exchange(b'M', request.as_bytes())?;
+        let Answer { bytes, digest } = parse(&payload)?;
+        let file = descriptors.into_iter().next().ok_or_else(|| TorchError::Protocol("no model".to_owned()))?;
+        let mut model = vec![0; bytes];
+        File::from(file).read_exact_at(&mut model, 0)?;
+        Ok((model, digest))
+    }
+
+    fn write_samples(&self, samples: &Samples) -> io::Result<u32> {
+        let wide =
+            |values: &[u32]| values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect::<Vec<u8>>();
+        match samples {
+            Samples::Classified { features, labels } => {
+                let labels = wide(labels);
+                self.batch.write_all_at(&labels, 0)?;
+                self.batch.write_all_at(bytemuck::cast_slice(features), labels.len() as u64)?;
+            }
+            Samples::Tokens { tokens, .. } => self.batch.write_all_at(&wide(tokens), 0)?,
+        }
+        u32::try_from(samples.len()).map_err(io::Error::other)
+    }
+
+    fn ask(&mut self, kind: u8, payload: &[u8]) -> Result<Vec<u8>, TorchError> {
+        self.exchange(kind, payload).map(|(payload, _)| payload)
+    }
+
+    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+        let answered = frame::write(&mut self.socket, kind, payload).and_then(|()| frame::read(&mut self.socket));
+        match answered {
+            Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
+            Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
+            Err(_) => Err(ended(&mut self.child)),
+        }
+    }
+}
+
+impl Drop for TorchJob {
+    fn drop(&mut self) {
+        // It may be deep in user code; nothing that it could still do counts.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl TorchStart {
+    fn build(&self) -> Value {
+        let spec = self.spec.document();
+        let (device, sample) = (&self.model.device, &self.sample);
+        let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
+        json!({
+            "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
+            "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
+            "batch_bytes": self.batch_bytes(), "rows": self.rows, "parameters": parameters, "initial": null, "check": true,
+        })
+    }
+
+    /// Most bytes of one rank's samples.
+    fn batch_bytes(&self) -> u64 {
+        let row = match &self.sample {
+            SampleShape::Classified { shape, .. } => 8 + 4 * shape.iter().map(|&n| u64::from(n)).product::<u64>(),
+            SampleShape::Tokens { length, .. } => 8 * u64::from(*length),
+        };
+        row * u64::from(self.spec.batch_size)
+    }
+}
+
+fn spawn(start: &TorchStart, package: &Path, socket: &UnixStream) -> Result<Child, TorchError> {
+    let python = start.model.python.as_ref().unwrap_or(&start.host.python);
+    let threads = start.model.threads.to_string();
+    // What users print goes where this process says what it does: its standard output belongs to the agent.
+    let said = io::stderr().as_fd().try_clone_to_owned()?;
+    let mut command = Command::new(python);
+    command
+        .args(["-m", "ebb.worker"])
+        .env_clear()
+        .envs(NAMES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
+        .env("OMP_NUM_THREADS", &threads)
+        .env("MKL_NUM_THREADS", &threads)
+        .env("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        .env("PYTHONUNBUFFERED", "1")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        // The order of sets of texts is chance otherwise.
+        .env("PYTHONHASHSEED", "0")
+        .envs(&start.model.environment)
+        .env("PYTHONPATH", package)
+        .env(SOCKET_VARIABLE, socket.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(said);
+    if start.model.device == TorchDevice::Cpu {
+        command.env("CUDA_VISIBLE_DEVICES", "");
+    }
+    command.spawn().map_err(|source| TorchError::Start { python: python.clone(), source })
+}
+
+fn ended(child: &mut Child) -> TorchError {
+    // The socket is closed, so it ends or has ended.
+    let _ = child.kill();
+    match child.wait() {
+        Ok(status) => TorchError::Ended(status.to_string()),
+        Err(error) => TorchError::Ended(error.to_string()),
+    }
+}
+
+fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
+    if kind != b'!' {
+        return TorchError::Protocol(format!("answer `{}` to another question", char::from(kind)));
+    }
+    let Failure { kind, what, traceback } = match parse(payload) {
+        Ok(failure) => failure,
+        Err(error) => return error,
+    };
+    match kind.as_str() {
+        "refused" => TorchError::Refused(what),
+        "user" => TorchError::Code { what, traceback },
+        "nonfinite" => TorchError::NotFinite,
+        "memory" => TorchError::Memory(what),
+        _ => TorchError::Protocol(what),
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, TorchError> {
+    serde_json::from_slice(payload).map_err(|error| TorchError::Protocol(error.to_string()))
+}
+
+fn float(payload: &[u8], at: usize) -> Result<f64, TorchError> {
+    let bytes = payload.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    bytes.map(f64::from_le_bytes).ok_or_else(|| TorchError::Protocol("an answer that is too short".to_owned()))
+}

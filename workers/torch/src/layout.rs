@@ -1,0 +1,39 @@
+//! What the child says of itself once it has built the model: how long things are, and what makes its bits its own.
+
+use serde::Deserialize;
+
+/// Lengths in elements of four bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lengths {
+    /// All that is summed over the ranks in a step.
+    pub gradient: usize,
+    /// The beginning of that which is gradients: divided by the weight, and clipped. What follows is carried along: which parameters
+    /// a gradient reached, and the buffers of rank 0.
+    pub mean: usize,
+    /// The beginning of the replica that a gradient needs.
+    pub compute: usize,
+    /// The replica.
+    pub replica: usize,
+}
+
+/// The child's answer to the order to build.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Built {
+    replica_words: usize,
+    compute_words: usize,
+    gradient_elements: usize,
+    extra_elements: usize,
+    pub parameter_count: u64,
+    /// Whatever decides bits, as the child found it. Its text as a whole is compared, never its parts.
+    pub class: serde_json::Value,
+}
+
+impl Built {
+    /// None if they contradict each other.
+    pub fn lengths(&self) -> Option<Lengths> {
+        let gradient = self.gradient_elements.checked_add(self.extra_elements)?;
+        let (compute, replica, mean) = (self.compute_words, self.replica_words, self.gradient_elements);
+        let fits = mean > 0 && mean <= compute && compute <= replica && replica.checked_mul(4).is_some();
+        (fits && gradient.checked_mul(4).is_some()).then_some(Lengths { gradient, mean, compute, replica })
+    }
+}
