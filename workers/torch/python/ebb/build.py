@@ -63,7 +63,7 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     cuda = settings.device == "cuda"
     numerics.configure(settings.threads, settings.device)
     seeds.set_all(seeds.key(settings.seed, "build"), cuda)
-    context = {name: getattr(settings, name) for name in ("spec", "seed", "workers", "batch_size", "parameters", "device")}
+    context = {name: getattr(settings, name) for name in ("spec", "seed", "workers", "batch_size", "parameters", "device", "sample")}
     jobs.set_context(context)
     job = settings.job or entry.load(settings.entry, settings.code)
     job.__dict__.update(context)
@@ -77,9 +77,14 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     return Parts(job, data, own_rows, model, state, optimizer, rates)
 
 
+def length_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """Where `steps` or `epochs` stands."""
+    return spec["length"] if isinstance(spec.get("length"), dict) else spec
+
+
 def steps_total(spec: dict[str, Any], steps_per_epoch: int | None) -> int | None:
     """How many steps the training has, where that is known."""
-    length = spec.get("length") if isinstance(spec.get("length"), dict) else spec
+    length = length_of(spec)
     if length.get("steps") is not None:
         return int(length["steps"])
     if length.get("epochs") is not None and steps_per_epoch:
@@ -100,8 +105,13 @@ def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[S
     if dataset is None:
         if settings.sample is None:
             raise Refused("the job names no `dataset:`, and the program has no `dataset(self)`; one of the two must say what to train on")
-        return SharedBatches(settings.sample, segment, job), None
+        return SharedBatches(settings.sample, segment, job, settings.seed, cuda), None
     rows = rows_of(dataset)
+    if settings.sample is not None and rows != settings.rows and length_of(settings.spec).get("steps") is None:
+        raise Refused(
+            f"dataset() has {rows} rows, and the job file's `epochs:` counts the {settings.rows} of its `dataset:`; "
+            "say the length as `steps:`"
+        )
     drop = settings.spec.get("tail") == "drop"
     sampler = Sampler(rows, settings.workers, settings.batch_size, settings.seed, settings.spec.get("shuffle") != "none", drop)
     if sampler.steps_per_epoch == 0:

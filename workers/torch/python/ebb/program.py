@@ -396,7 +396,7 @@ class Program:
             raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
         if rows == 0:
             return {}, 0
-        batch, _ = SharedBatches(self.settings.sample, self.batch_segment, self.job).batch(rank, part, rows)
+        batch, _ = SharedBatches(self.settings.sample, self.batch_segment, self.job, self.seed, self.cuda).batch(rank, part, rows)
         self._load_buffers()
         if self.cuda:
             batch = moved(batch, self.device)

@@ -123,6 +123,18 @@ class Refusals(unittest.TestCase):
             finally:
                 worker.close()
 
+    def test_epochs_of_another_dataset(self) -> None:
+        worker = Worker()
+        try:
+            sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+            message = {"entry": "refused:OtherRows", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64}
+            with self.assertRaises(Failed) as caught:
+                worker.build(spec={"epochs": 2}, **message)
+            self.assertIn("counts the 64 of its `dataset:`; say the length as `steps:`", caught.exception.what)
+            worker.build(spec={"steps": 2}, **message)
+        finally:
+            worker.close()
+
     def test_a_model_file_that_does_not_fit(self) -> None:
         worker = Worker()
         try:

@@ -283,6 +283,10 @@ class NotFinite(Job):
         return loss * float("nan"), weight
 
 
+class OtherRows(Job):
+    """A dataset of its own beside an Ebb dataset of another length."""
+
+
 class Raises(Job):
     def loss(self, model, batch):
         return undefined_name  # noqa: F821
