@@ -54,6 +54,7 @@ class Parts:
     own_rows: int | None
     model: torch.nn.Module
     state: list[tuple[str, torch.Tensor]]
+    state_modules: list[torch.nn.Module]
     optimizer: torch.optim.Optimizer
     built_in_rates: list[float] | None
 
@@ -72,9 +73,9 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     job.steps = steps_total(settings.spec, job.steps_per_epoch)
     seeds.set_all(seeds.key(settings.seed, "model"), cuda)
     model = _model(settings, job, cuda)
-    state = _state(job, model)
+    state, state_modules = _state(job, model)
     optimizer, rates = _optimizer(settings, job, model)
-    return Parts(job, data, own_rows, model, state, optimizer, rates)
+    return Parts(job, data, own_rows, model, state, state_modules, optimizer, rates)
 
 
 def length_of(spec: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def _model(settings: Settings, job: Job, cuda: bool) -> torch.nn.Module:
     return model
 
 
-def _state(job: Job, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+def _state(job: Job, model: torch.nn.Module) -> tuple[list[tuple[str, torch.Tensor]], list[torch.nn.Module]]:
     with user_code("state()"):
         given = job.state(model) or {}
     if not isinstance(given, dict):
@@ -157,7 +158,7 @@ def _state(job: Job, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
             )
         found += [(f"{name}.{inner_name}".rstrip("."), tensor) for inner_name, tensor in inner if id(tensor) not in own]
         own.update(id(tensor) for _, tensor in inner)
-    return found
+    return found, [value for value in given.values() if isinstance(value, torch.nn.Module)]
 
 
 def _optimizer(settings: Settings, job: Job, model: torch.nn.Module) -> tuple[torch.optim.Optimizer, list[float] | None]:

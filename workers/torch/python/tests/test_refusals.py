@@ -135,6 +135,18 @@ class Refusals(unittest.TestCase):
         finally:
             worker.close()
 
+    def test_an_evaluation_that_leaves_something(self) -> None:
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        for entry, name in (("WritesInEvaluate", "state largest"), ("CountsInEvaluate", "CountsInEvaluate.evaluations")):
+            worker = Worker()
+            try:
+                message = {"entry": f"refused:{entry}", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64}
+                with self.assertRaises(Failed) as caught:
+                    worker.build(spec={"steps": 2, "evaluation": {"dataset": "held-out"}}, **message)
+                self.assertIn(f"`{name}` changed in an evaluation", caught.exception.what)
+            finally:
+                worker.close()
+
     def test_a_model_file_that_does_not_fit(self) -> None:
         worker = Worker()
         try:
