@@ -9,7 +9,8 @@ from torch.nn import functional as F
 class Digits(lightning.LightningModule):
     def __init__(self, width=128):
         super().__init__()
-        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 10))
+        body = [nn.Flatten(), nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU()]
+        self.net = nn.Sequential(*body, nn.Dropout(0.2), nn.Linear(width, 10))
 
     def training_step(self, batch, batch_idx):
         images, labels = batch
