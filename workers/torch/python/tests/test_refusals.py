@@ -123,6 +123,18 @@ class Refusals(unittest.TestCase):
             finally:
                 worker.close()
 
+    def test_a_traceback_begins_in_the_users_code(self) -> None:
+        worker = Worker()
+        try:
+            with self.assertRaises(Failed) as caught:
+                worker.build(entry="refused:Raises")
+            lines = caught.exception.traceback.splitlines()
+            self.assertEqual("Traceback (most recent call last):", lines[0])
+            self.assertIn("refused.py", lines[1])
+            self.assertEqual("NameError: name 'undefined_name' is not defined", lines[-1])
+        finally:
+            worker.close()
+
     def test_epochs_of_another_dataset(self) -> None:
         worker = Worker()
         try:
