@@ -31,4 +31,5 @@ mod suspension;
 mod take_back;
 mod telemetry;
 mod torch;
+mod torch_examples;
 mod waiting;

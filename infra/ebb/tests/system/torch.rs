@@ -42,7 +42,7 @@ fn python() -> String {
 }
 
 /// A service whose jobs in PyTorch find that Python.
-async fn service() -> System {
+pub async fn service() -> System {
     System::start_with(SLOTS, &["--python", &python()]).await
 }
 

@@ -54,6 +54,7 @@ class Parts:
     own_rows: int | None
     model: torch.nn.Module
     state: list[tuple[str, torch.Tensor]]
+    state_modules: list[torch.nn.Module]
     optimizer: torch.optim.Optimizer
     built_in_rates: list[float] | None
 
@@ -63,7 +64,7 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     cuda = settings.device == "cuda"
     numerics.configure(settings.threads, settings.device)
     seeds.set_all(seeds.key(settings.seed, "build"), cuda)
-    context = {name: getattr(settings, name) for name in ("spec", "seed", "workers", "batch_size", "parameters", "device")}
+    context = {name: getattr(settings, name) for name in ("spec", "seed", "workers", "batch_size", "parameters", "device", "sample")}
     jobs.set_context(context)
     job = settings.job or entry.load(settings.entry, settings.code)
     job.__dict__.update(context)
@@ -72,14 +73,19 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     job.steps = steps_total(settings.spec, job.steps_per_epoch)
     seeds.set_all(seeds.key(settings.seed, "model"), cuda)
     model = _model(settings, job, cuda)
-    state = _state(job, model)
+    state, state_modules = _state(job, model)
     optimizer, rates = _optimizer(settings, job, model)
-    return Parts(job, data, own_rows, model, state, optimizer, rates)
+    return Parts(job, data, own_rows, model, state, state_modules, optimizer, rates)
+
+
+def length_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """Where `steps` or `epochs` stands."""
+    return spec["length"] if isinstance(spec.get("length"), dict) else spec
 
 
 def steps_total(spec: dict[str, Any], steps_per_epoch: int | None) -> int | None:
     """How many steps the training has, where that is known."""
-    length = spec.get("length") if isinstance(spec.get("length"), dict) else spec
+    length = length_of(spec)
     if length.get("steps") is not None:
         return int(length["steps"])
     if length.get("epochs") is not None and steps_per_epoch:
@@ -100,8 +106,13 @@ def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[S
     if dataset is None:
         if settings.sample is None:
             raise Refused("the job names no `dataset:`, and the program has no `dataset(self)`; one of the two must say what to train on")
-        return SharedBatches(settings.sample, segment, job), None
+        return SharedBatches(settings.sample, segment, job, settings.seed, cuda), None
     rows = rows_of(dataset)
+    if settings.sample is not None and rows != settings.rows and length_of(settings.spec).get("steps") is None:
+        raise Refused(
+            f"dataset() has {rows} rows, and the job file's `epochs:` counts the {settings.rows} of its `dataset:`; "
+            "say the length as `steps:`"
+        )
     drop = settings.spec.get("tail") == "drop"
     sampler = Sampler(rows, settings.workers, settings.batch_size, settings.seed, settings.spec.get("shuffle") != "none", drop)
     if sampler.steps_per_epoch == 0:
@@ -127,7 +138,7 @@ def _model(settings: Settings, job: Job, cuda: bool) -> torch.nn.Module:
     return model
 
 
-def _state(job: Job, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+def _state(job: Job, model: torch.nn.Module) -> tuple[list[tuple[str, torch.Tensor]], list[torch.nn.Module]]:
     with user_code("state()"):
         given = job.state(model) or {}
     if not isinstance(given, dict):
@@ -147,7 +158,7 @@ def _state(job: Job, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
             )
         found += [(f"{name}.{inner_name}".rstrip("."), tensor) for inner_name, tensor in inner if id(tensor) not in own]
         own.update(id(tensor) for _, tensor in inner)
-    return found
+    return found, [value for value in given.values() if isinstance(value, torch.nn.Module)]
 
 
 def _optimizer(settings: Settings, job: Job, model: torch.nn.Module) -> tuple[torch.optim.Optimizer, list[float] | None]:

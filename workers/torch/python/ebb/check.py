@@ -46,6 +46,7 @@ def run(program: Program, thorough: bool) -> None:
                 f"`{written[0]}` changed while a gradient was computed; parameters and state() may change in the "
                 "optimizer and in on_step() only"
             )
+        _evaluation(program)
         for now, before in ((second_again, second), (first_again, first)):
             if now != before:
                 raise Refused(
@@ -62,6 +63,25 @@ def _batch(program: Program) -> tuple[Any, int]:
         batch, rows = program.data.batch(0, 0, rows)
         return copy.deepcopy(batch), rows
     return program.data.fetch(0, 0)
+
+
+def _evaluation(program: Program) -> None:
+    """Tries an evaluation, so that its mistakes show before the first step; each executor evaluates other rows, so it may leave nothing."""
+    settings = program.settings
+    if settings.sample is None or not settings.spec.get("evaluation"):
+        return
+    replica, held = _slot_digests(program), snapshot(program.job, program.model)
+    rows = min(settings.batch_size, settings.rows or settings.batch_size)
+    program.shared_batches().invent(rows, program.seed)
+    program.evaluate(0, 0, rows)
+    now = _slot_digests(program)
+    written = [name for name, digest in now.items() if replica[name] != digest]
+    name = written[0] if written else changed(held, snapshot(program.job, program.model))
+    if name is not None:
+        raise Refused(
+            f"`{name}` changed in an evaluation, and would be different on each executor, since each evaluates other rows; "
+            "evaluate() may only compute"
+        )
 
 
 def _gradient(program: Program, rank: int, batch: Any, rows: int) -> bytes:

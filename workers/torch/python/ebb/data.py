@@ -1,4 +1,5 @@
-"""Batches: of an Ebb dataset from the shared segment, of a user's own dataset by the sampler. Draws no chance of its own."""
+"""Batches: of an Ebb dataset from the shared segment, of a user's own dataset by the sampler. Whatever of the user's runs here
+finds its generators seeded, so that a batch is the same wherever it is made."""
 
 from __future__ import annotations
 
@@ -35,19 +36,20 @@ class SharedBatches:
 
     steps_per_epoch: int | None = None
 
-    def __init__(self, sample: dict[str, Any], segment: Segment, job: Job) -> None:
-        self.sample, self.segment = sample, segment
+    def __init__(self, sample: dict[str, Any], segment: Segment, job: Job, seed: int, cuda: bool) -> None:
+        self.sample, self.segment, self.seed, self.cuda = sample, segment, seed, cuda
         # Tensors are a batch already; only a collate() that the user wrote has something to say.
         own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
         self.collate = job.collate if own else job.__dict__.get("_collate")
 
-    def batch(self, _rank: int, _step: int, rows: int) -> tuple[Any, int]:
+    def batch(self, rank: int, step: int, rows: int) -> tuple[Any, int]:
         """The batch that is in the segment, as views of it."""
         if rows == 0:
             return None, 0
         batch, rows = self.tensors(rows)
         if self.collate is None:
             return batch, rows
+        seeds.set_all(seeds.key(self.seed, "collate", step, rank), self.cuda)
         with user_code("collate()"):
             return self.collate(batch), rows
 

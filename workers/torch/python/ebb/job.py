@@ -2,7 +2,9 @@
 
 What is in it when its methods run: `self.spec` (the job file, defaults filled in), `self.seed`, `self.workers` (logical
 workers), `self.batch_size` (rows of one logical worker and step), `self.parameters` (the job file's `parameters:`),
-`self.device`, and from `model()` on `self.steps` (of the whole training, where known) and `self.steps_per_epoch`.
+`self.device`, `self.sample` (a row of the job's Ebb dataset: `{kind: tokens, length, vocabulary}` or `{kind: classified, shape,
+classes}`; None where there is no such dataset, as at home), and from `model()` on `self.steps` (of the whole training, where
+known) and `self.steps_per_epoch`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ class Job:
     batch_size: int = 1
     parameters: dict[str, Any] = {}
     device: str = "cpu"
+    sample: dict[str, Any] | None = None
     steps: int | None = None
     steps_per_epoch: int | None = None
     #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers`, `pin_memory`, `prefetch_factor`.

@@ -392,16 +392,17 @@ class Program:
 
     def evaluate(self, rank: int, part: int, rows: int) -> tuple[dict[str, float], int]:
         """Sums over the rows of a held-out batch, and what to divide them by."""
-        if self.settings.sample is None:
-            raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
         if rows == 0:
             return {}, 0
-        batch, _ = SharedBatches(self.settings.sample, self.batch_segment, self.job).batch(rank, part, rows)
+        batch, _ = self.shared_batches().batch(rank, part, rows)
         self._load_buffers()
         if self.cuda:
             batch = moved(batch, self.device)
         seeds.set_all(seeds.key(self.seed, "evaluate", rank, part), self.cuda)
-        self.model.eval()
+        # Also what state() names: an average that is evaluated must not take in the statistics of held-out rows.
+        others = [(module, module.training) for part in self.parts.state_modules for module in part.modules()]
+        for module in (self.model, *self.parts.state_modules):
+            module.eval()
         try:
             with torch.no_grad(), user_code("evaluate()"):
                 returned = self.job.evaluate(self.model, batch)
@@ -411,8 +412,16 @@ class Program:
                     returned = {"loss": float(loss) * (rows / float(weight)) if float(weight) else 0.0}, rows
         finally:
             self.model.train()
+            for module, training in others:
+                module.training = training
             self._load_buffers()
         return _checked_sums(returned)
+
+    def shared_batches(self) -> SharedBatches:
+        """Batches of an Ebb dataset, also where the program trains on one of its own."""
+        if self.settings.sample is None:
+            raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
+        return SharedBatches(self.settings.sample, self.batch_segment, self.job, self.seed, self.cuda)
 
     def export(self) -> dict[str, torch.Tensor]:
         """The model's tensors by PyTorch's names, in its order."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import traceback
 from typing import Any, Iterator
 
 TRACEBACK_LINES = 20
+OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Refused(Exception):
@@ -31,8 +33,11 @@ class UserError(Exception):
 
 
 def last_lines(error: BaseException) -> str:
-    """The last lines of an exception's traceback."""
-    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip().splitlines()
+    """The last lines of an exception's traceback, from where the user's code begins."""
+    begin = error.__traceback__
+    while begin is not None and begin.tb_frame.f_code.co_filename.startswith(OWN_FOLDER):
+        begin = begin.tb_next
+    lines = "".join(traceback.format_exception(type(error), error, begin or error.__traceback__)).rstrip().splitlines()
     return "\n".join(lines[-TRACEBACK_LINES:])
 
 

@@ -86,6 +86,19 @@ class EveryHosting(unittest.TestCase):
         self.assertTrue(torch.equal(first[0], second[0]))
         self.assertEqual(first[1:], second[1:])
 
+    def test_an_evaluated_average_stays_as_it_is(self) -> None:
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        worker = Worker()
+        try:
+            message = {"entry": "vision:EvaluatesAverage", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64}
+            worker.build(spec={**SPEC, "evaluation": {"dataset": "held-out"}}, **message)
+            feed_images(worker, 0, 0)
+            before, first = worker.snapshot(), worker.evaluate(0, 0, 4)
+            self.assertTrue(torch.equal(before, worker.snapshot()), "an evaluation changed the replica")
+            self.assertEqual(first, worker.evaluate(0, 5, 4), "there was chance in an evaluation")
+        finally:
+            worker.close()
+
     def test_tokens_of_an_ebb_dataset(self) -> None:
         sample = {"kind": "tokens", "length": 13, "vocabulary": 31}
         message = {"entry": "text:Native", "sample": sample, "batch_bytes": 4 * 13 * 8, "rows": 64, "spec": SPEC}

@@ -123,6 +123,42 @@ class Refusals(unittest.TestCase):
             finally:
                 worker.close()
 
+    def test_a_traceback_begins_in_the_users_code(self) -> None:
+        worker = Worker()
+        try:
+            with self.assertRaises(Failed) as caught:
+                worker.build(entry="refused:Raises")
+            lines = caught.exception.traceback.splitlines()
+            self.assertEqual("Traceback (most recent call last):", lines[0])
+            self.assertIn("refused.py", lines[1])
+            self.assertEqual("NameError: name 'undefined_name' is not defined", lines[-1])
+        finally:
+            worker.close()
+
+    def test_epochs_of_another_dataset(self) -> None:
+        worker = Worker()
+        try:
+            sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+            message = {"entry": "refused:OtherRows", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64}
+            with self.assertRaises(Failed) as caught:
+                worker.build(spec={"epochs": 2}, **message)
+            self.assertIn("counts the 64 of its `dataset:`; say the length as `steps:`", caught.exception.what)
+            worker.build(spec={"steps": 2}, **message)
+        finally:
+            worker.close()
+
+    def test_an_evaluation_that_leaves_something(self) -> None:
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        for entry, name in (("WritesInEvaluate", "state largest"), ("CountsInEvaluate", "CountsInEvaluate.evaluations")):
+            worker = Worker()
+            try:
+                message = {"entry": f"refused:{entry}", "sample": sample, "batch_bytes": 4 * (8 + 192 * 4), "rows": 64}
+                with self.assertRaises(Failed) as caught:
+                    worker.build(spec={"steps": 2, "evaluation": {"dataset": "held-out"}}, **message)
+                self.assertIn(f"`{name}` changed in an evaluation", caught.exception.what)
+            finally:
+                worker.close()
+
     def test_a_model_file_that_does_not_fit(self) -> None:
         worker = Worker()
         try:

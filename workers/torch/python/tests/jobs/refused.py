@@ -283,6 +283,32 @@ class NotFinite(Job):
         return loss * float("nan"), weight
 
 
+class OtherRows(Job):
+    """A dataset of its own beside an Ebb dataset of another length."""
+
+
+class WritesInEvaluate(Job):
+    """A best result that each executor would know for its own rows only."""
+
+    def state(self, model):
+        self.largest = torch.zeros(())
+        return {"largest": self.largest}
+
+    def evaluate(self, model, batch):
+        images, labels = batch
+        loss = F.cross_entropy(model(images), labels, reduction="sum")
+        self.largest.copy_(torch.maximum(self.largest, loss))
+        return {"loss": loss}, len(labels)
+
+
+class CountsInEvaluate(Job):
+    evaluations = 0
+
+    def evaluate(self, model, batch):
+        self.evaluations += 1
+        return {"loss": 1.0}, 1
+
+
 class Raises(Job):
     def loss(self, model, batch):
         return undefined_name  # noqa: F821
