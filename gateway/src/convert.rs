@@ -172,10 +172,12 @@ fn damaged(found: &Damage) -> api::DamagedCheckpoint {
     }
 }
 
-/// Names this state of a job: the same as long as nothing but its running numbers changes.
+/// A job with the name of its state: the same as long as nothing but its running numbers changes.
 #[must_use]
-pub fn etag(job: &api::Job) -> String {
-    conditions::etag(&api::Job { progress: None, slot_seconds: 0.0, ..job.clone() })
+pub fn tagged(job: api::Job) -> (String, api::Job) {
+    let still = api::Job { progress: None, slot_seconds: 0.0, ..job };
+    let tag = conditions::etag(&still);
+    (tag, api::Job { progress: job.progress, slot_seconds: job.slot_seconds, ..still })
 }
 
 /// A dataset as the API shows it.
@@ -358,10 +360,10 @@ mod tests {
             shown["stragglers"],
             json!([{"executor": "job-a/e3", "slot": "host/2", "since": at, "unit_us": 90, "peers_unit_us": 30}])
         );
-        let before = etag(&super::job(&id, job, &Look::at(&state, &usages, TimeMs(1_000)), None));
+        let (before, _) = tagged(super::job(&id, job, &Look::at(&state, &usages, TimeMs(1_000)), None));
         state.apply(TimeMs(2_000), &Fact::MemberKeepsUp { executor: ExecutorId { job: id.clone(), number: 3 } });
         let after = super::job(&id, state.job(&id).unwrap(), &Look::at(&state, &usages, TimeMs(1_000)), None);
-        assert!(after.stragglers.is_empty() && etag(&after) != before);
+        assert!(after.stragglers.is_empty() && tagged(after).0 != before);
     }
 
     /// As many of a server as it has, and those beside them that a fleet declares of servers that were never seen, or beyond what they have.
@@ -401,8 +403,10 @@ mod tests {
     fn equal_tags_say_that_only_running_numbers_differ() {
         let now = api::Job { id: "job-a".into(), slot_seconds: 1.0, ..api::Job::default() };
         let later = api::Job { slot_seconds: 2.0, progress: Some(api::Progress::default()), ..now.clone() };
+        let etag = |job: &api::Job| tagged(job.clone()).0;
         assert_eq!(etag(&now), etag(&later));
         assert_ne!(etag(&now), etag(&api::Job { restarts: 1, ..now.clone() }));
+        assert_eq!(tagged(later.clone()).1, later, "all that is shown is shown");
         assert_ne!(etag(&now), etag(&api::Job { started_at: Some("t".into()), ..now.clone() }));
     }
 }

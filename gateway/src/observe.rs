@@ -2,16 +2,13 @@
 //! nothing. Within the handler `ebb_telemetry::current` gives the span.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 use ebb_telemetry::metrics::{Histogram, seconds};
 use ebb_telemetry::{HopKind, KeyValue, NewHop};
-use events_schema::TraceContext;
+use events_schema::trace::{TRACEPARENT, TraceContext};
 use std::time::Instant;
-
-/// The header that carries a trace.
-const TRACEPARENT: &str = "traceparent";
 
 /// What watches one route.
 #[derive(Clone)]
@@ -37,9 +34,10 @@ impl Observer {
 /// Lets a request through and looks at it.
 pub async fn observe(State(observer): State<Observer>, request: Request, next: Next) -> Response {
     let (begun, method) = (Instant::now(), known(request.method()));
+    let said = request.headers().get(TRACEPARENT).map(HeaderValue::as_bytes);
     let hop = if observer.traced && ebb_telemetry::is_on() {
         let name = format!("{method} {}", observer.route);
-        NewHop::new(name, HopKind::Server).after(caused(request.headers())).begin()
+        NewHop::new(name, HopKind::Server).after(TraceContext::of_header(said)).begin()
     } else {
         None
     };
@@ -66,11 +64,6 @@ pub async fn observe(State(observer): State<Observer>, request: Request, next: N
     ];
     observer.duration.record(begun.elapsed().as_secs_f64(), &labels);
     response
-}
-
-/// The client's span, if it says one that can be understood.
-fn caused(headers: &HeaderMap) -> Option<TraceContext> {
-    headers.get(TRACEPARENT)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// Methods are a set that clients choose from; whatever else they write is one more.

@@ -18,6 +18,7 @@ use axum::http::{Method, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use ebb_telemetry::metrics;
 use events_schema::fields::nearest;
 use gateway_api::paths;
 use std::any::Any;
@@ -93,7 +94,7 @@ fn table() -> Vec<Row> {
         at(paths::OPENAPI).get(server::openapi),
         at(paths::HEALTHZ).get(health::alive),
         at(paths::READYZ).get(health::ready),
-        at(paths::METRICS).get(health::metrics),
+        at(paths::METRICS).get(metrics::answer),
     ]
 }
 

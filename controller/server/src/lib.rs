@@ -32,7 +32,7 @@ use events_schema::{Cell, Offset, Term};
 use object_store::ObjectStore;
 use projector::Projector;
 use run::Parts;
-use shell::Chain;
+use shell::{Chain, Running, Stage, TaskFailure, run_stages};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,8 +40,6 @@ use std::time::Duration;
 use sweep::Sweep;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Time between two looks at the clock. How often a plan is made the core decides; this bounds how late a deadline is noticed.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -101,9 +99,7 @@ pub struct Controller {
     address: SocketAddr,
     telemetry: TelemetryBoard,
     committed: watch::Receiver<Option<Committed>>,
-    shutdown: CancellationToken,
-    ended: watch::Receiver<Option<ControllerEnd>>,
-    _guard: DropGuard,
+    running: Running<ControllerEnd>,
 }
 
 impl Controller {
@@ -137,20 +133,13 @@ impl Controller {
 
     /// Resolves when the controller has ended, asked or not.
     pub async fn stopped(&self) -> ControllerEnd {
-        stopped(self.ended.clone()).await
+        self.running.stopped().await.unwrap_or_else(|| ControllerEnd::Failed("its task panicked".to_owned()))
     }
 
     /// Ends it: the batch in flight is finished or left to the log, and agents are told to look elsewhere.
     pub async fn shutdown(self) -> ControllerEnd {
-        self.shutdown.cancel();
+        self.running.end();
         self.stopped().await
-    }
-}
-
-async fn stopped(mut ended: watch::Receiver<Option<ControllerEnd>>) -> ControllerEnd {
-    match ended.wait_for(Option::is_some).await {
-        Ok(end) => end.clone().unwrap_or(ControllerEnd::Shutdown),
-        Err(_) => ControllerEnd::Failed("its task panicked".to_owned()),
     }
 }
 
@@ -162,17 +151,9 @@ pub async fn start(config: ControllerConfig) -> Result<Controller, StartError> {
     let incarnation = getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?;
     let (committed_sender, committed) = watch::channel(None);
     let telemetry = TelemetryBoard::default();
-    let shutdown = CancellationToken::new();
-    let (ended_sender, ended) = watch::channel(None);
-
-    let tasks = spawn(config, listener, incarnation, committed_sender, telemetry.clone());
-    let asked = shutdown.clone();
-    // Owned by the handle: it sees the result through `ended`, and a panic as a closed channel.
-    tokio::spawn(async move {
-        ended_sender.send_replace(Some(tasks.run(asked).await));
-    });
-    let controller =
-        Controller { address, telemetry, committed, shutdown: shutdown.clone(), ended, _guard: shutdown.drop_guard() };
+    let stage = spawn(config, listener, incarnation, committed_sender, telemetry.clone());
+    let running = Running::start(async move |asked| end_of(run_stages(vec![stage], asked).await));
+    let controller = Controller { address, telemetry, committed, running };
     let taken_over = tokio::select! {
         end = controller.stopped() => Err(StartError::Ended(end)),
         // False when it ended before: then the other branch says how.
@@ -187,11 +168,13 @@ fn spawn(
     incarnation: u64,
     committed: watch::Sender<Option<Committed>>,
     telemetry: TelemetryBoard,
-) -> Tasks {
+) -> Stage<ControllerEnd> {
     let ControllerConfig { log, store, cell, name, policy, token, secret, tick, agent_lease, connections_max, .. } =
         config;
     let (accepted_sender, accepted) = mpsc::channel(ACCEPTED_QUEUE_LEN);
-    let ending = CancellationToken::new();
+    // All end together: whatever follows the loop ends when the loop does.
+    let mut stage = Stage::new(END_TIMEOUT);
+    let ending = stage.asked();
     let machine = CellConfig {
         cell,
         name,
@@ -211,79 +194,50 @@ fn spawn(
     let progress: ProgressSince = Arc::new(move |mark| board.since(mark));
     let parts = Parts { machine, log, store, cell, secret, accepted, committed, telemetry };
 
-    let mut rest = JoinSet::new();
-    rest.spawn(async move {
+    stage.spawn("the sweep", async move {
         sweep.await;
         Ok(())
     });
     if let Some(projector) = projector {
-        rest.spawn(async move {
+        stage.spawn("the projector", async move {
             projector.await;
             Ok(())
         });
     }
     let serve = controller_link::serve(listener, connections_max, token, accepted_sender, progress, ending.clone());
-    rest.spawn(async move { serve.await.map_err(|error| format!("listener for agents: {}", Chain(&error))) });
-
-    let mut main = JoinSet::new();
-    main.spawn(run::run(parts, ending.clone()));
-    Tasks { main, rest, ending }
+    stage.spawn("the listener for agents", async move {
+        serve.await.map_err(|error| ControllerEnd::Failed(format!("listener for agents: {}", Chain(&error))))
+    });
+    stage.spawn("the loop", async move {
+        match run::run(parts, ending).await {
+            ControllerEnd::Shutdown => Ok(()),
+            end => Err(end),
+        }
+    });
+    stage
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Why a controller failed of which a task ended without being asked and without a reason of its own.
-const QUIET_END: &str = "a task ended by itself";
-
-/// The controller's tasks. When one ends, asked or not, all end: a controller works whole or not at all.
-struct Tasks {
-    main: JoinSet<ControllerEnd>,
-    rest: JoinSet<Result<(), String>>,
-    ending: CancellationToken,
-}
-
-impl Tasks {
-    async fn run(mut self, asked: CancellationToken) -> ControllerEnd {
-        // A task that only follows the loop ends quietly when the loop does, and may be seen first: then the loop says why.
-        let quiet = || ControllerEnd::Failed(QUIET_END.to_owned());
-        let mut end = tokio::select! {
-            () = asked.cancelled() => ControllerEnd::Shutdown,
-            Some(ended) = self.main.join_next() => ended.unwrap_or_else(|panic| ControllerEnd::Failed(format!("the loop: {panic}"))),
-            Some(ended) = self.rest.join_next() => failure(ended).map_or_else(quiet, ControllerEnd::Failed),
-        };
-        self.ending.cancel();
-        let finished = tokio::time::timeout(END_TIMEOUT, async {
-            while let Some(ended) = self.main.join_next().await {
-                let late = ended.unwrap_or_else(|panic| ControllerEnd::Failed(format!("the loop: {panic}")));
-                if end == ControllerEnd::Shutdown || (end == quiet() && late != ControllerEnd::Shutdown) {
-                    end = late;
-                }
-            }
-            while let Some(ended) = self.rest.join_next().await {
-                if let (ControllerEnd::Shutdown, Some(reason)) = (&end, failure(ended)) {
-                    end = ControllerEnd::Failed(reason);
-                }
-            }
-        });
-        if finished.await.is_err() {
-            tracing::error!("tasks of this controller did not end in time");
+/// How the stages of a controller ended, as its owner is told.
+fn end_of(ended: Result<(), TaskFailure<ControllerEnd>>) -> ControllerEnd {
+    let end = match ended {
+        Ok(()) => ControllerEnd::Shutdown,
+        Err(TaskFailure::Own { error, .. }) => error,
+        Err(late @ TaskFailure::Late { .. }) => {
+            tracing::error!(reason = %late, "a task of this controller did not end in time");
+            ControllerEnd::Shutdown
         }
-        match &end {
-            ControllerEnd::Shutdown => {}
-            ControllerEnd::Superseded { by, term } => {
-                tracing::error!(by, %term, "another controller took the cell over; this one stands down")
-            }
-            ControllerEnd::Failed(reason) => tracing::error!(reason, "the controller failed"),
+        Err(failure) => ControllerEnd::Failed(failure.to_string()),
+    };
+    match &end {
+        ControllerEnd::Shutdown => {}
+        ControllerEnd::Superseded { by, term } => {
+            tracing::error!(by, %term, "another controller took the cell over; this one stands down")
         }
-        end
+        ControllerEnd::Failed(reason) => tracing::error!(reason, "the controller failed"),
     }
-}
-
-fn failure(ended: Result<Result<(), String>, tokio::task::JoinError>) -> Option<String> {
-    match ended {
-        Ok(result) => result.err(),
-        Err(panic) => Some(panic.to_string()),
-    }
+    end
 }

@@ -9,7 +9,7 @@ use events_public::{CloudEvent, FactPosition, PublicEvent};
 use events_rule::count::{Counter, UnreadableEvent, Verdict, Words, read_event};
 use events_schema::batch::{Batch, EventRecord, from_bytes};
 use events_schema::fact::Fact;
-use events_schema::trace::cause_of;
+use events_schema::trace::{TRACEPARENT, cause_of};
 use events_schema::{Cell, Offset, TraceContext};
 use futures::future::try_join_all;
 use shell::{Chain, Pauses};
@@ -142,7 +142,7 @@ type Placed = (FactPosition, CloudEvent, Option<TraceContext>);
 /// The span is there twice: as the header that instrumented clients of Kafka look for, and as the extension attribute of CloudEvents.
 fn message(event: &CloudEvent, trace: Option<TraceContext>) -> PublicMessage {
     let traceparent =
-        trace.into_iter().flat_map(|trace| ["traceparent", "ce_traceparent"].map(|key| (key, trace.to_string())));
+        trace.into_iter().flat_map(|trace| [TRACEPARENT, "ce_traceparent"].map(|key| (key, trace.to_string())));
     let headers = event.headers().into_iter().chain(traceparent).collect();
     PublicMessage { key: event.subject.clone(), headers, data: event.data.to_string().into_bytes() }
 }

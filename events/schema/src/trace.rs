@@ -9,6 +9,9 @@ use minicbor::{Decode, Decoder, Encode, Encoder};
 use std::fmt;
 use std::str::FromStr;
 
+/// The header that carries it, over HTTP and in records of Kafka.
+pub const TRACEPARENT: &str = "traceparent";
+
 /// Bytes of its written form: trace, span, flags.
 const LEN: usize = 16 + 8 + 1;
 
@@ -32,6 +35,12 @@ impl TraceContext {
     pub fn new(trace: [u8; 16], span: [u8; 8], flags: u8) -> Result<Self, TraceContextError> {
         let valid = trace != [0; 16] && span != [0; 8];
         valid.then_some(Self { trace, span, flags }).ok_or(TraceContextError)
+    }
+
+    /// What a [`TRACEPARENT`] header says, if there is one that can be understood; any other is passed over.
+    #[must_use]
+    pub fn of_header(value: Option<&[u8]>) -> Option<Self> {
+        std::str::from_utf8(value?).ok()?.trim().parse().ok()
     }
 
     /// The trace.
@@ -155,6 +164,8 @@ mod tests {
         let context: TraceContext = EXAMPLE.parse().unwrap();
         assert_eq!(context.to_string(), EXAMPLE);
         assert_eq!(from_bytes::<TraceContext>(&to_bytes(&context)).unwrap(), context);
+        assert_eq!(TraceContext::of_header(Some(format!(" {EXAMPLE} ").as_bytes())), Some(context));
+        assert!(TraceContext::of_header(None).or(TraceContext::of_header(Some(b"\xff"))).is_none());
     }
 
     #[test]

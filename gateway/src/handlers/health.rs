@@ -1,13 +1,10 @@
-//! Whether it lives, whether it can do its work, and what it counts.
+//! Whether it lives, and whether it can do its work.
 
 use super::Shared;
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
 use axum::Json;
 use axum::extract::State;
-use axum::http::header;
-use axum::response::IntoResponse;
-use ebb_telemetry::metrics;
 use events_log::Stream;
 use gateway_api::Health;
 use std::sync::atomic::Ordering;
@@ -19,11 +16,6 @@ const LOG_WAIT: Duration = Duration::from_millis(900);
 /// `GET /healthz`: alive.
 pub async fn alive() -> Json<Health> {
     Json(Health { status: "ok".to_owned() })
-}
-
-/// `GET /metrics`: everything that this process counts and measures, as Prometheus reads it.
-pub async fn metrics() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text().unwrap_or_default())
 }
 
 /// `GET /readyz`: the read model has caught up, the log answers, what clients look for is set up, and the gateway is to stay.

@@ -119,8 +119,8 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<ap
 /// `GET /v1/jobs/{id}`, with an ETag that changes with everything but running numbers, and is weak therefore.
 pub async fn get(State(app): Shared, Id(job): Id<JobId>, _: NoQuery, headers: HeaderMap) -> Result<Response, ApiError> {
     ensure_known(&app, &job).await?;
-    let shown = show(&app, &job)?;
-    Ok(tagged(&headers, convert::etag(&shown), shown))
+    let (tag, shown) = convert::tagged(show(&app, &job)?);
+    Ok(tagged(&headers, tag, shown))
 }
 
 /// `DELETE /v1/jobs/{id}`.
@@ -154,7 +154,7 @@ pub async fn resume(
 }
 
 async fn ask(app: &App, job: &JobId, headers: &HeaderMap, command: Command) -> Result<Response, ApiError> {
-    let unchanged = |model: &Model| ensure_unchanged(headers, Some(&convert::etag(&shown(model, job, None)?)));
+    let unchanged = |model: &Model| ensure_unchanged(headers, Some(&convert::tagged(shown(model, job, None)?).0));
     let decision = match headers.contains_key(header::IF_MATCH) {
         true => submit::command_if(app, command, unchanged).await?,
         false => submit::command(app, command).await?,
@@ -297,8 +297,8 @@ fn shown(model: &Model, id: &JobId, telemetry: Option<Telemetry>) -> Result<api:
 }
 
 fn answer(app: &App, id: &JobId, status: StatusCode) -> Result<Response, ApiError> {
-    let job = show(app, id)?;
-    let mut response = (status, [(header::ETAG, convert::etag(&job))], Json(job)).into_response();
+    let (tag, job) = convert::tagged(show(app, id)?);
+    let mut response = (status, [(header::ETAG, tag)], Json(job)).into_response();
     if status == StatusCode::CREATED {
         response.headers_mut().extend(HeaderValue::from_str(&path(id)).ok().map(|path| (header::LOCATION, path)));
     }

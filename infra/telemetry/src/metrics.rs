@@ -8,7 +8,7 @@ use prometheus::{Registry, TextEncoder};
 use std::sync::OnceLock;
 
 /// What a scraper is told of the text.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Bounds of times from a decision to a slot's return, in seconds: a boundary takes milliseconds, a deadline seconds.
 pub const SECONDS: [f64; 16] =
@@ -39,9 +39,8 @@ pub fn seconds(name: &'static str, what: &'static str) -> Histogram<f64> {
     meter().f64_histogram(name).with_unit("s").with_description(what).with_boundaries(SECONDS.to_vec()).build()
 }
 
-/// Everything, as text; nothing if this process keeps no metrics.
-#[must_use]
-pub fn text() -> Option<String> {
-    let families = REGISTRY.get()?.gather();
-    TextEncoder::new().encode_to_string(&families).ok()
+/// What `GET /metrics` answers wherever it is asked: headers and text, of which there is none if this process keeps no metrics.
+pub async fn answer() -> ([(&'static str, &'static str); 1], String) {
+    let text = REGISTRY.get().and_then(|registry| TextEncoder::new().encode_to_string(&registry.gather()).ok());
+    ([("content-type", CONTENT_TYPE)], text.unwrap_or_default())
 }

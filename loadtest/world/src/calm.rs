@@ -9,7 +9,7 @@ use crate::checks::{TAKE_OVER_MS, outside, patience_ms, patience_with_ms};
 use crate::ends::FIRST_UNIT_STALL_MS;
 use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
-use crate::world::{Body, World};
+use crate::world::{Body, Pid, Process, World};
 use events_schema::batch::Batch;
 use events_schema::fact::{AbandonCause, Entry, Fact};
 use events_schema::{ExecutorId, Generation, JobId, SlotId};
@@ -123,9 +123,9 @@ fn restless(batch: &Batch) -> Option<String> {
 impl World {
     /// The healing has come.
     pub fn begin_calm(&mut self) {
-        let controllers =
-            self.processes.values().filter(|process| matches!(process.body, Body::Cell(_))).count() as u64;
-        let (claims, rivals) = (self.log.claims, controllers.saturating_sub(1));
+        let is_rival =
+            |(pid, process): &(&Pid, &Process)| matches!(process.body, Body::Cell(_)) && self.controller != Some(**pid);
+        let (claims, rivals) = (self.log.claims, self.processes.iter().filter(is_rival).count() as u64);
         let truth = &self.log.truth;
         let slots = |id: &JobId| truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
         let jobs =

@@ -2,13 +2,13 @@
 
 use crate::log::{Append, Asker, Word};
 use crate::net::{ConnId, Kind, Packet};
-use crate::world::{Body, CONTROL, Event, Input, Pid, World};
+use crate::world::{Body, CONTROL, Event, Input, Pid, Process, World};
 use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
 use controller_core::policy::{Plan, Policy, View};
 use controller_core::policy_by_name;
 use events_rule::Stream;
 use events_schema::orders::AgentMessage;
-use events_schema::{Cell, TimeMs};
+use events_schema::{Cell, Term, TimeMs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,13 +71,16 @@ impl World {
         matches!(body, Some(Body::Cell(cell)) if cell.machine.is_leading())
     }
 
-    /// What time it is for the controller that agents find.
+    /// What time it is for the controller that took the cell over with this term; if it lives no more, for the one that agents find.
     #[must_use]
-    pub fn controller_time(&self) -> Option<TimeMs> {
-        match &self.processes.get(&self.controller?)?.body {
-            Body::Cell(cell) => Some(cell.machine.at()),
-            _ => None,
-        }
+    pub fn time_of_term(&self, term: Term) -> Option<TimeMs> {
+        let of_term = self
+            .processes
+            .values()
+            .filter_map(cell_of)
+            .find(|cell| cell.machine.committed().is_some_and(|committed| committed.term == term));
+        let found = of_term.or_else(|| cell_of(self.processes.get(&self.controller?)?))?;
+        Some(found.machine.at())
     }
 
     fn cell(&mut self, pid: Pid) -> Option<&mut CellProcess> {
@@ -186,5 +189,12 @@ impl World {
         let Some(cell) = self.cell(pid) else { return };
         cell.streams.remove(&LinkId(conn.0));
         self.send_in(0, pid, Input::Cell(In::LinkClosed { link: LinkId(conn.0) }));
+    }
+}
+
+fn cell_of(process: &Process) -> Option<&CellProcess> {
+    match &process.body {
+        Body::Cell(cell) => Some(cell),
+        _ => None,
     }
 }

@@ -18,7 +18,7 @@ use controller_core::invariants;
 use controller_core::state::{JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
-use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, TimeMs};
+use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, Term, TimeMs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -336,7 +336,7 @@ impl World {
                 }
                 Fact::AgentGone { server } => {
                     let given_up = before.server(server).map(|known| known.incarnation);
-                    self.check_given_up(server, given_up, batch.at);
+                    self.check_given_up(server, given_up, (batch.term, batch.at));
                 }
                 Fact::JobFailed { job, reason } => self.check_failed(job, reason),
                 Fact::JobFinished { job, outcome } => self.check_finished(job, outcome),
@@ -361,7 +361,12 @@ impl World {
     }
 
     /// L4: nobody is given up who could speak to a controller that could hear, for two leases and more.
-    fn check_given_up(&mut self, server: &events_schema::ServerId, given_up: Option<u64>, decided: TimeMs) {
+    fn check_given_up(
+        &mut self,
+        server: &events_schema::ServerId,
+        given_up: Option<u64>,
+        (term, decided): (Term, TimeMs),
+    ) {
         let place = Self::place_of(server);
         let present = self.hosts[usize::from(place)].agent;
         let present = present.and_then(|pid| self.agent(pid)).map(|agent| agent.machine.incarnation());
@@ -370,9 +375,9 @@ impl World {
             return;
         }
         // Judged by what was so when it was decided, which may be long before the log has it.
-        // The wall clock may have jumped since; a controller's own time only goes on.
+        // The wall clock may have jumped since; the own time of who decided it only goes on.
         let wall = self.hosts[usize::from(CONTROL)].clock.wall(self.now());
-        let shown = self.controller_time().map_or(wall, |at| at.max(wall));
+        let shown = self.time_of_term(term).unwrap_or(wall);
         let ago_ms = shown.since_ms(decided);
         let decided_at = At(self.now().0.saturating_sub(ago_ms * 1_000));
         let quiet = |place: u16| decided_at.since_ms(self.hosts[usize::from(place)].disturbed_at) > 3 * AGENT_LEASE_MS;

@@ -15,7 +15,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 31] = [
+const FOUND: [(&str, &str); 33] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -76,6 +76,14 @@ const FOUND: [(&str, &str); 31] = [
         include_str!("found/a-member-is-missed-before-it-is-known-to-be-gone.json"),
     ),
     ("a-job-grows-while-a-member-hangs", include_str!("found/a-job-grows-while-a-member-hangs.json")),
+    (
+        "an-agent-is-given-up-by-a-controller-with-another-clock",
+        include_str!("found/an-agent-is-given-up-by-a-controller-with-another-clock.json"),
+    ),
+    (
+        "two-controllers-are-there-as-all-becomes-healthy",
+        include_str!("found/two-controllers-are-there-as-all-becomes-healthy.json"),
+    ),
     ("what-a-topic-has-lost-is-missed-later", include_str!("found/what-a-topic-has-lost-is-missed-later.json")),
 ];
 

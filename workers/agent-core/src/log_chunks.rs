@@ -9,8 +9,9 @@ use storage_keys::LOG_CHUNK_BYTES as CHUNK_BYTES;
 pub const CHUNKS_KEPT: usize = 32;
 /// Pieces that wait for the store; beyond, the oldest is given up. It is in the agent's own log file all the same.
 const CHUNKS_WAITING_MAX: usize = 4;
-/// Between two writes of a piece that grows: whoever follows a job sees what it says within seconds, and a talkative one costs 20
-/// requests a minute.
+/// From the first word that is not in the store until it is written: whoever follows a job sees what it says within seconds, and a talkative one
+/// costs 20 requests a minute. Not at once, because all members say something when a membership changes, just when their first step is waited for,
+/// and a store on the machine's own disk then syncs beside the log.
 pub const WRITE_INTERVAL_MS: u64 = 3_000;
 /// Writes tried after the executor has ended, each under the store's own retries; then the rest is given up.
 const LAST_WRITES_MAX: u32 = 3;
@@ -45,8 +46,8 @@ pub struct LogChunks {
     in_store: VecDeque<u64>,
     /// What is under way.
     under_way: Option<LogWrite>,
-    /// No write before then, unless a whole piece waits and the last write was possible.
-    not_before_ms: u64,
+    /// When what waits is to be written, unless a whole piece waits and the last write was possible; nothing while nothing waits.
+    due_ms: Option<u64>,
     /// Whether the last write was not possible.
     failed: bool,
     /// Tries since the executor ended without success; `None` while it lives.
@@ -82,13 +83,15 @@ impl LogChunks {
                 LogWrite::Delete { chunk: *oldest }
             }
             _ if self.waiting.len() <= self.stored => return None,
-            _ if now_ms < self.not_before_ms && !at_once => return None,
+            _ if !at_once && now_ms < *self.due_ms.get_or_insert(now_ms.saturating_add(WRITE_INTERVAL_MS)) => {
+                return None;
+            }
             _ => {
+                self.due_ms = None;
                 let bytes = self.waiting[..self.waiting.len().min(CHUNK_BYTES)].to_vec();
                 LogWrite::Put { chunk: self.first, bytes }
             }
         };
-        self.not_before_ms = now_ms.saturating_add(WRITE_INTERVAL_MS);
         self.under_way = Some(write.clone());
         Some(write)
     }
@@ -124,7 +127,7 @@ impl LogChunks {
     #[must_use]
     pub fn wake_at_ms(&self) -> Option<u64> {
         let waits = self.under_way.is_none() && !self.is_over() && self.waiting.len() > self.stored;
-        waits.then_some(self.not_before_ms)
+        self.due_ms.filter(|_| waits)
     }
 
     /// Whether the executor has ended and all of it is in the store, or given up.
@@ -156,15 +159,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_written_at_once_then_at_its_pace_and_at_the_end() {
+    fn what_is_said_is_written_together_after_a_while_and_at_the_end() {
         let mut log = LogChunks::default();
         log.take(b"one");
-        assert_eq!(run(&mut log, 0, true), [('+', 0, 3)]);
+        assert_eq!((run(&mut log, 50, true), log.wake_at_ms()), (vec![], Some(50 + WRITE_INTERVAL_MS)));
         log.take(b"two");
-        assert_eq!((run(&mut log, 100, true), log.wake_at_ms()), (vec![], Some(WRITE_INTERVAL_MS)));
-        assert_eq!(run(&mut log, WRITE_INTERVAL_MS, true), [('+', 0, 6)]);
+        assert_eq!((run(&mut log, 100, true), log.wake_at_ms()), (vec![], Some(50 + WRITE_INTERVAL_MS)));
+        assert_eq!(run(&mut log, 50 + WRITE_INTERVAL_MS, true), [('+', 0, 6)]);
         assert_eq!((run(&mut log, 60_000, true), log.wake_at_ms()), (vec![], None), "nothing new");
         log.take(b"three");
+        // What comes after a long silence waits as well: others have something to say at the same moment.
+        assert_eq!(run(&mut log, 60_000, true), []);
         log.end();
         assert!(!log.is_over());
         assert_eq!(run(&mut log, 60_001, true), [('+', 0, 11)]);

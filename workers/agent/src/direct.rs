@@ -8,13 +8,14 @@ use crate::holder::Holder;
 use crate::host::HostEvent;
 use crate::host::TakeBack;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use controller_link::AgentToken;
 use ebb_telemetry::{Hop, HopKind, NewHop, metrics};
+use events_schema::trace::{TRACEPARENT, TraceContext};
 use events_schema::{ServerId, SlotId};
 use http_listener::Bounds;
 use serde::{Deserialize, Serialize};
@@ -70,12 +71,7 @@ impl Direct {
             .layer(from_fn_with_state(self.clone(), guard));
         let router = guarded
             .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
-            .route(
-                "/metrics",
-                get(|| async {
-                    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text().unwrap_or_default())
-                }),
-            )
+            .route("/metrics", get(metrics::answer))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(self);
         let bounds = Bounds {
@@ -197,7 +193,7 @@ async fn take_back(
         )));
     }
     let within = Duration::from_millis(deadline_ms);
-    let caused = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|value| value.parse().ok());
+    let caused = TraceContext::of_header(headers.get(TRACEPARENT).map(HeaderValue::as_bytes));
     let hop = NewHop::new("POST /v1/take-back", HopKind::Server).after(caused).begin();
     if let Some(hop) = &hop {
         hop.set("http.request.method", "POST");

@@ -36,7 +36,7 @@ use direct::Direct;
 use events_schema::{Digest, ServerId};
 use host::{Host, HostEvent};
 use record::TakenBack;
-use shell::Chain;
+use shell::{Chain, Running, Stage, TaskFailure, run_stages};
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -44,9 +44,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::mpsc;
 use workers_agent_core::{FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 
 /// How long slots stay borrowed without a word from any controller: an outage of the control plane shorter than this costs
@@ -137,9 +135,7 @@ pub enum AgentEnd {
 #[derive(Debug)]
 pub struct Agent {
     address: SocketAddr,
-    shutdown: CancellationToken,
-    ended: watch::Receiver<Option<AgentEnd>>,
-    _guard: DropGuard,
+    running: Running<AgentEnd>,
 }
 
 impl Agent {
@@ -151,16 +147,12 @@ impl Agent {
 
     /// Resolves when the agent has ended, asked or not; its slots are free then.
     pub async fn stopped(&self) -> AgentEnd {
-        let mut ended = self.ended.clone();
-        match ended.wait_for(Option::is_some).await {
-            Ok(end) => end.clone().unwrap_or(AgentEnd::Shutdown),
-            Err(_) => AgentEnd::Failed("its task panicked".to_owned()),
-        }
+        self.running.stopped().await.unwrap_or_else(|| AgentEnd::Failed("its task panicked".to_owned()))
     }
 
     /// Ends all executors (a stop, then a kill), then the agent.
     pub async fn shutdown(self) -> AgentEnd {
-        self.shutdown.cancel();
+        self.running.end();
         self.stopped().await
     }
 }
@@ -192,17 +184,13 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
     let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events.0.clone());
     let host = Host::new(config, url, &fleets, taken_back, seed, events);
 
-    let shutdown = CancellationToken::new();
-    let tasks = Tasks::spawn(host, direct, listener);
-    let (ended_sender, ended) = watch::channel(None);
-    let asked = shutdown.clone();
-    // Owned by the handle: it sees the result through `ended`, and a panic as a closed channel.
-    tokio::spawn(async move {
-        let end = tasks.run(asked).await;
+    let stages = stages(host, direct, listener);
+    let running = Running::start(async move |asked| {
+        let end = end_of(run_stages(stages, asked).await);
         drop(lock);
-        ended_sender.send_replace(Some(end));
+        end
     });
-    Ok(Agent { address, shutdown: shutdown.clone(), ended, _guard: shutdown.drop_guard() })
+    Ok(Agent { address, running })
 }
 
 /// Makes the folders and takes the lock that keeps a second agent from killing this one's executors.
@@ -220,74 +208,24 @@ fn prepare(data_dir: &Path) -> Result<File, StartError> {
 }
 
 /// The agent's two tasks. The executors and the last reports end first, then the listener.
-struct Tasks {
-    host: JoinHandle<Result<(), String>>,
-    direct: JoinHandle<Result<(), String>>,
-    end_host: CancellationToken,
-    end_direct: CancellationToken,
+fn stages(host: Host, direct: Direct, listener: TcpListener) -> Vec<Stage<String>> {
+    let (mut executors, mut listening) = (Stage::new(END_TIME + TASK_TIMEOUT), Stage::new(TASK_TIMEOUT));
+    let (host_end, direct_end) = (executors.asked(), listening.asked());
+    executors.spawn("executors", async move { host.run(host_end).await.map_err(|e| Chain(&e).to_string()) });
+    listening.spawn("direct listener", async move {
+        direct.serve(listener, direct_end).await.map_err(|e| Chain(&e).to_string())
+    });
+    vec![executors, listening]
 }
 
-impl Tasks {
-    fn spawn(host: Host, direct: Direct, listener: TcpListener) -> Self {
-        let (end_host, end_direct) = (CancellationToken::new(), CancellationToken::new());
-        let (host_end, direct_end) = (end_host.clone(), end_direct.clone());
-        Self {
-            host: tokio::spawn(async move { host.run(host_end).await.map_err(|e| Chain(&e).to_string()) }),
-            direct: tokio::spawn(
-                async move { direct.serve(listener, direct_end).await.map_err(|e| Chain(&e).to_string()) },
-            ),
-            end_host,
-            end_direct,
-        }
-    }
-
-    async fn run(mut self, asked: CancellationToken) -> AgentEnd {
-        let (mut host_open, mut direct_open) = (true, true);
-        let first = tokio::select! {
-            () = asked.cancelled() => Ok(()),
-            ended = &mut self.host => { host_open = false; early("executors", ended) }
-            ended = &mut self.direct => { direct_open = false; early("direct listener", ended) }
-        };
-        self.end_host.cancel();
-        let mut results = vec![first];
-        if host_open {
-            results.push(joined("executors", self.host, END_TIME + TASK_TIMEOUT).await);
-        }
-        self.end_direct.cancel();
-        if direct_open {
-            results.push(joined("direct listener", self.direct, TASK_TIMEOUT).await);
-        }
-        match results.into_iter().find_map(Result::err) {
-            None => AgentEnd::Shutdown,
-            Some(reason) => {
-                tracing::error!(reason, "the agent failed");
-                AgentEnd::Failed(reason)
-            }
-        }
-    }
-}
-
-type Ended = Result<Result<(), String>, tokio::task::JoinError>;
-
-/// A task that ended unasked has failed, whatever it says.
-fn early(name: &str, ended: Ended) -> Result<(), String> {
-    flat(name, ended).and_then(|()| Err(format!("{name}: ended by itself")))
-}
-
-fn flat(name: &str, ended: Ended) -> Result<(), String> {
+/// How the stages of an agent ended, as its owner is told.
+fn end_of(ended: Result<(), TaskFailure<String>>) -> AgentEnd {
     match ended {
-        Ok(result) => result.map_err(|error| format!("{name}: {error}")),
-        Err(panic) => Err(format!("{name}: {panic}")),
-    }
-}
-
-async fn joined(name: &str, task: JoinHandle<Result<(), String>>, within: Duration) -> Result<(), String> {
-    let abort = task.abort_handle();
-    match tokio::time::timeout(within, task).await {
-        Ok(ended) => flat(name, ended),
-        Err(_) => {
-            abort.abort();
-            Err(format!("{name}: did not end within {} s", within.as_secs()))
+        Ok(()) => AgentEnd::Shutdown,
+        Err(failure) => {
+            let reason = failure.to_string();
+            tracing::error!(reason, "the agent failed");
+            AgentEnd::Failed(reason)
         }
     }
 }

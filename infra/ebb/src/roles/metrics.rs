@@ -2,9 +2,8 @@
 
 use crate::failure::Failure;
 use axum::Router;
-use axum::http::header;
 use axum::routing::get;
-use ebb_telemetry::metrics::{CONTENT_TYPE, text};
+use ebb_telemetry::metrics;
 use http_listener::Bounds;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,8 +34,7 @@ pub async fn serve(listen: SocketAddr) -> Result<Scraped, Failure> {
     };
     let listener = TcpListener::bind(listen).await.map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
-    let metrics = || async { ([(header::CONTENT_TYPE, CONTENT_TYPE)], text().unwrap_or_default()) };
-    let router = Router::new().route("/metrics", get(metrics)).route("/healthz", get(|| async { "ok\n" }));
+    let router = Router::new().route("/metrics", get(metrics::answer)).route("/healthz", get(|| async { "ok\n" }));
     let stop = CancellationToken::new();
     // It never fails by itself, and ends with its guard.
     tokio::spawn(http_listener::serve(listener, router, BOUNDS, stop.clone()));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use storage::code::pack;
 
 /// Slots of each service.
-const SLOTS: u16 = 3;
+const SLOTS: u16 = 4;
 
 /// Convolutions with BatchNorm and dropout on 8 × 8 digits: buffers, chance, and two parameter groups with a scheduler.
 const TRAIN: &str = r#"
@@ -80,7 +80,7 @@ async fn a_folder_and_ten_lines_make_a_model() {
     assert_eq!(submitted["phase"], "finished", "{submitted}");
     let id = submitted["id"].as_str().unwrap();
     let model = system.path("model.safetensors");
-    assert!(system.ebb(&["model", "get", id, "--output", model.to_str().unwrap()]).await.status.success());
+    assert!(system.ebb(&["model", "get", id, "-o", model.to_str().unwrap()]).await.status.success());
     let load = "import sys, torch, safetensors.torch as s\n\
         t = s.load_file(sys.argv[1])\n\
         assert t['1.num_batches_tracked'].dtype == torch.int64 and int(t['1.num_batches_tracked']) == 40, t['1.num_batches_tracked']\n\

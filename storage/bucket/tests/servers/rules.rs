@@ -39,7 +39,9 @@ async fn a_server_that_refuses_the_rule_is_told_and_keeps_its_others() {
         let expected = matches!(dry, Outcome::Refused { .. }) == (server == Server::Versitygw);
         assert!(expected && (server == Server::Versitygw || dry == Outcome::WouldAdd), "{server:?}: {dry:?}");
         let told = setup(&bucket, false).await.unwrap();
-        assert!(matches!(told.outcome, Outcome::Refused { .. }), "{server:?}: {told:?}");
+        // As docs/store.md has it: a server that answers otherwise by now may take the rule.
+        let answer = if server == Server::Minio { "400 (InvalidArgument)" } else { "NotImplemented" };
+        assert!(matches!(&told.outcome, Outcome::Refused { why } if why.contains(answer)), "{server:?}: {told:?}");
         if server == Server::Minio {
             let kept = place.root.get_bucket_lifecycle_configuration().bucket(place.address.bucket()).send().await;
             assert_eq!(kept.unwrap().rules()[0].id(), Some("theirs"));
