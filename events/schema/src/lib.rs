@@ -22,6 +22,7 @@ pub mod fact;
 pub mod fields;
 pub mod ids;
 pub mod job;
+mod model;
 pub mod orders;
 pub mod report;
 pub mod torch;

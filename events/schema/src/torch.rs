@@ -126,7 +126,11 @@ fn parse_entry(text: &str) -> Result<String, String> {
             && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     let (module, name) = text.split_once(':').map_or((text, None), |(module, name)| (module, Some(name)));
-    let fits = module.split('.').all(identifier) && name.is_none_or(identifier) && text.len() <= TEXT_MAX;
+    // A file is no module, though `train.py` could be the name of one.
+    let fits = module.split('.').all(identifier)
+        && !module.ends_with(".py")
+        && name.is_none_or(identifier)
+        && text.len() <= TEXT_MAX;
     if fits { Ok(text.to_owned()) } else { Err(ENTRY_EXPECTED.to_owned()) }
 }
 
@@ -160,7 +164,7 @@ fn parse_parameters(path: &str, value: &Value) -> Result<JsonObject, Problems> {
         return Err(problem(path, shown(value), expected));
     }
     // What is read from the log has to be what was written to it, to the last digit.
-    if serde_json::from_str(&text).map_or(true, |read: Value| read.to_string() != text) {
+    if !serde_json::from_str::<Value>(&text).is_ok_and(|read| read == *value) {
         return Err(problem(path, shown(value), "numbers of at most 15 digits"));
     }
     Ok(JsonObject(text))

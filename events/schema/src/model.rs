@@ -1,0 +1,156 @@
+//! What a job trains: a model of Ebb's and its sizes, or the user's own. Which samples a model can read, `controller-core` and the engine check.
+
+use crate::fields::{Fields, Problem, Problems};
+use crate::job::PARAMETERS_MAX;
+use crate::torch::TorchSpec;
+use minicbor::{Decode, Encode};
+use serde::Serialize;
+use serde_json::Value;
+use std::ops::RangeInclusive;
+
+/// A native model and its sizes, or the user's own.
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ModelSpec {
+    /// Fully connected layers with GELU between them.
+    #[n(0)]
+    Mlp {
+        /// Widths of the hidden layers.
+        #[n(0)]
+        hidden: Vec<u32>,
+        /// Probability of dropping a hidden unit.
+        #[n(1)]
+        dropout: f64,
+    },
+    /// Residual convolutional network with GroupNorm.
+    #[n(1)]
+    Cnn {
+        /// Channels of each stage; every stage after the first halves height and width.
+        #[n(0)]
+        channels: Vec<u32>,
+        /// Residual blocks per stage.
+        #[n(1)]
+        blocks: u32,
+        /// Groups of GroupNorm; divides every entry of `channels`.
+        #[n(2)]
+        groups: u32,
+        /// Probability of dropping a feature before the classifier.
+        #[n(3)]
+        dropout: f64,
+    },
+    /// Decoder-only transformer, pre-norm, learned positions, tied to nothing.
+    #[n(2)]
+    Gpt {
+        /// Transformer blocks.
+        #[n(0)]
+        layers: u32,
+        /// Attention heads; divides `width`.
+        #[n(1)]
+        heads: u32,
+        /// Width of the residual stream.
+        #[n(2)]
+        width: u32,
+        /// Tokens seen at once; at most the dataset's sequence length.
+        #[n(3)]
+        context: u32,
+        /// Probability of dropping an activation.
+        #[n(4)]
+        dropout: f64,
+    },
+    /// The user's own, in PyTorch.
+    #[n(3)]
+    Torch(#[n(0)] Box<TorchSpec>),
+}
+
+/// Reads `model` of a job.
+pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Mlp,
+        Cnn,
+        Gpt,
+        Torch,
+    }
+    const KINDS: [(&str, Kind); 4] =
+        [("mlp", Kind::Mlp), ("cnn", Kind::Cnn), ("gpt", Kind::Gpt), ("torch", Kind::Torch)];
+    let mut f = Fields::new(path, value);
+    if f.raw("kind").is_none() && value.is_object() {
+        f.wrong("kind", "one of mlp, cnn, gpt, torch");
+    }
+    let Some(kind) = f.word("kind", &KINDS) else {
+        // Without a kind the other fields have no meaning; do not blame them.
+        let problems = f.finish::<ModelSpec>(None).err().map_or_else(Vec::new, |p| p.0);
+        let own: Vec<Problem> = problems.into_iter().filter(|p| !p.expected.starts_with("no such field")).collect();
+        return Err(Problems(own));
+    };
+    if let Kind::Torch = kind {
+        let torch = TorchSpec::read(&mut f);
+        return f.finish(torch.map(|torch| ModelSpec::Torch(Box::new(torch))));
+    }
+    let dropout = f.number("dropout", 0.0..=0.95).unwrap_or(0.0);
+    let model = match kind {
+        Kind::Mlp => sizes(&mut f, "hidden", 0..=32, 65_536, &[128]).map(|hidden| ModelSpec::Mlp { hidden, dropout }),
+        Kind::Cnn => {
+            let channels = sizes(&mut f, "channels", 1..=6, 4_096, &[16, 32]);
+            let blocks = f.integer("blocks", 1..=16).unwrap_or(1) as u32;
+            let groups = f.integer("groups", 1..=256).unwrap_or(4) as u32;
+            if channels.as_ref().is_some_and(|c| c.iter().any(|c| c % groups != 0)) {
+                f.wrong("groups", "a number that divides every entry of `channels`");
+            }
+            channels.map(|channels| ModelSpec::Cnn { channels, blocks, groups, dropout })
+        }
+        Kind::Gpt => {
+            let layers = f.integer("layers", 1..=96).unwrap_or(2) as u32;
+            let heads = f.integer("heads", 1..=128).unwrap_or(2) as u32;
+            let width = f.integer("width", 1..=16_384).unwrap_or(64) as u32;
+            let context = f.integer("context", 1..=8_192).unwrap_or(64) as u32;
+            if !width.is_multiple_of(heads) {
+                f.wrong("heads", format!("a number that divides `width` ({width})"));
+            }
+            Some(ModelSpec::Gpt { layers, heads, width, context, dropout })
+        }
+        Kind::Torch => None,
+    };
+    if model.as_ref().is_some_and(|model| inner_parameters(model) > PARAMETERS_MAX) {
+        let field = match kind {
+            Kind::Mlp => "hidden",
+            Kind::Cnn => "channels",
+            Kind::Gpt => "width",
+            Kind::Torch => "entry",
+        };
+        f.wrong(field, format!("sizes of at most {PARAMETERS_MAX} parameters in all"));
+    }
+    f.finish(model)
+}
+
+/// Parameters of the layers whose size does not depend on the dataset; the engine counts all of them when it builds the model.
+fn inner_parameters(model: &ModelSpec) -> u64 {
+    let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+    match model {
+        ModelSpec::Mlp { hidden, .. } => hidden.windows(2).map(|pair| product(pair[0], pair[1])).sum(),
+        ModelSpec::Cnn { channels, blocks, .. } => {
+            channels.iter().map(|&c| (2 * u64::from(*blocks) - 1) * 9 * product(c, c)).sum()
+        }
+        ModelSpec::Gpt { layers, width, .. } => 12 * u64::from(*layers) * product(*width, *width),
+        // Only its code knows.
+        ModelSpec::Torch(_) => 0,
+    }
+}
+
+fn sizes(
+    f: &mut Fields<'_>,
+    name: &'static str,
+    counts: RangeInclusive<usize>,
+    size_max: u64,
+    default: &[u32],
+) -> Option<Vec<u32>> {
+    let Some(value) = f.raw(name) else { return Some(default.to_vec()) };
+    let list = value.as_array().filter(|a| counts.contains(&a.len()));
+    let parsed: Option<Vec<u32>> = list
+        .and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
+    if parsed.is_none() {
+        let (least, most) = counts.into_inner();
+        f.wrong(name, format!("a list of {least} to {most} whole numbers from 1 to {size_max}"));
+    }
+    parsed
+}
