@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from ebb import numerics
-from ebb.refuse import describe
+from ebb.refuse import Refused, describe
 
 FRAME_LIMIT_BYTES = 64 << 20
 PR_SET_PDEATHSIG = 1
@@ -135,6 +135,13 @@ class Server:
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
         numerics.prepare_environment(message.get("threads"))
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise Refused(
+                f"the Python `{sys.executable}` cannot import torch ({error}); name one that can, as `python:` in the job file or "
+                "on the servers with `ebb up --python` or `ebb agent --python`"
+            ) from error
         from ebb import check
         from ebb.build import Settings
         from ebb.program import Program

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import unittest
 
 import harness
@@ -122,6 +124,11 @@ class Refusals(unittest.TestCase):
                 self.assertIn(text, caught.exception.what)
             finally:
                 worker.close()
+
+    def test_a_python_without_torch(self) -> None:
+        code = "import sys; sys.modules['torch'] = None; from ebb.worker import Server; Server().answer(b'B', b'{}')"
+        run = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": harness.PACKAGE}, capture_output=True, text=True, check=False)
+        self.assertIn(f"Refused: the Python `{sys.executable}` cannot import torch", run.stderr)
 
     def test_a_traceback_begins_in_the_users_code(self) -> None:
         worker = Worker()
