@@ -23,6 +23,9 @@ const NAMES: &[&str] = &[
     "http_proxy",
     "https_proxy",
     "no_proxy",
+    // which GPUs there are
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
     // how much it says, and how many threads it may use
     "EBB_LOG",
     "RUST_LOG",

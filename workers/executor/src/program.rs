@@ -94,7 +94,7 @@ impl ProgramError {
             Self::Engine(EngineError::NotFinite) => "; a lower learning_rate or gradient_clip_norm may help",
             Self::Engine(_) => "; check the dataset's labels and shapes against its registration",
             Self::Build(_) => "; change the model or the dataset in the spec",
-            Self::Torch(TorchError::NotFinite) => "; a lower learning rate or gradient_clip_norm may help",
+            Self::Torch(TorchError::NotFinite(_)) => "; a lower learning rate or gradient_clip_norm may help",
             Self::Fetch { .. } | Self::Unpack(_) => "; submit the job again with `ebb submit`, which uploads its code",
             Self::Store(_) | Self::Threads(_) | Self::Torch(_) | Self::NoTorch => "",
         };

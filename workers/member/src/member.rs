@@ -373,7 +373,7 @@ impl<P> Member<P> {
             Output::WriteShard { checkpoint, index, count } => self.write(Task::Shard { checkpoint, index, count }),
             Output::WriteManifest(checkpoint, shards) => self.write_manifest(checkpoint, shards),
             Output::Diverged(CheckpointId { step, tag }) => self.break_job(format!(
-                "replicas differ at step {step} in {tag}: a device computes wrongly; check the servers, then submit the job again"
+                "replicas differ at step {step} in {tag}: a device computes wrongly, or the job's own code does not compute the same twice; check both, then submit the job again"
             )),
             Output::StandStill(step) => {
                 (self.position, self.still) = (step, Some(step));

@@ -52,15 +52,15 @@ pub enum TorchError {
         traceback: String,
     },
     /// Refuse: the loss is no longer a number, so every later step would be noise.
-    #[error("the loss is not finite")]
-    NotFinite,
+    #[error("the loss is not finite: {0}")]
+    NotFinite(String),
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
     /// Stop this executor: Python ended.
     #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
     Ended(String),
-    /// Stop this executor: Python cannot be started here.
+    /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
         /// The program.
@@ -81,7 +81,7 @@ impl TorchError {
     /// Whether the job cannot go on whatever is done, on any executor.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite)
+        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite(_) | Self::Start { .. })
     }
 }
 
@@ -377,7 +377,7 @@ fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
     match kind.as_str() {
         "refused" => TorchError::Refused(what),
         "user" => TorchError::Code { what, traceback },
-        "nonfinite" => TorchError::NotFinite,
+        "nonfinite" => TorchError::NotFinite(what),
         "memory" => TorchError::Memory(what),
         _ => TorchError::Protocol(what),
     }

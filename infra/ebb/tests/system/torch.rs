@@ -1,7 +1,7 @@
 //! Models that their users wrote in PyTorch: the same promise as for Ebb's own. Submitted as a person does, from a folder and a job file.
 
 use crate::schedules::schedule;
-use crate::support::{System, finished, job, plain_digest, submit, until};
+use crate::support::{LOOK_EVERY, System, finished, job, plain_digest, submit, until};
 use events_schema::Digest;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -116,6 +116,7 @@ async fn an_exception_in_the_jobs_code_fails_it_at_once_with_its_traceback() {
         if now.is_over() {
             break now;
         }
+        tokio::time::sleep(LOOK_EVERY).await;
     };
     let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
     assert_eq!(failed.phase, "failed", "{shown}");
@@ -143,4 +144,20 @@ async fn it_goes_on_from_a_checkpoint_after_a_suspension() {
     until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
     client.post(&format!("/v1/jobs/{id}/resume"), &json!({})).await.unwrap();
     assert_eq!(finished(&client, &id).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_that_cannot_be_started_is_named_on_the_job() {
+    let system = service().await;
+    let mut document = document(&system, TRAIN, 5).await;
+    document["model"]["python"] = "/nowhere/bin/python".into();
+    let client = system.client();
+    let id = submit(&client, &document, "nowhere").await;
+    let shown = loop {
+        if job(&client, &id).await.is_over() {
+            break client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    assert!(shown.contains("`/nowhere/bin/python` cannot be started"), "{shown}");
 }
