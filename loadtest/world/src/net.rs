@@ -23,6 +23,8 @@ const PING_MS: u64 = 1_000;
 const DIAL_ATTEMPTS: u32 = 5;
 const REFUSED_US: u64 = 200_000;
 const TIMED_OUT_US: u64 = 2_200_000;
+/// What the handshake of a link takes, in latencies.
+const HANDSHAKE_LATENCIES: u64 = 3;
 /// What a control message weighs.
 const MESSAGE_BYTES: u64 = 300;
 
@@ -54,6 +56,9 @@ pub struct End {
     pub open: bool,
     /// Of the executor, on a link.
     pub peer: Peer,
+    /// When its process hears of the connection. Nothing that comes on it, nor its end, is heard before: in a real executor one thread tells of a
+    /// link and then of what comes.
+    told: At,
     heard: At,
 }
 
@@ -159,16 +164,28 @@ impl World {
     pub fn connect(&mut self, kind: Kind, from: (Pid, Peer), to: (Pid, Peer)) -> Option<ConnId> {
         let place = |pid: &Pid| self.processes.get(pid).map(|process| process.place);
         let (places, now) = ([place(&from.0)?, place(&to.0)?], self.now());
-        let end = |(pid, peer), place| End { pid, place, open: true, peer, heard: now };
+        let accepted = now.plus_us(HANDSHAKE_LATENCIES * self.schedule.setup.latency_us);
+        // Who dials is told of a link that the other one knows already.
+        let told = if kind == Kind::Link { [accepted.plus_us(1), accepted] } else { [now; 2] };
+        let end = |(pid, peer), place, told| End { pid, place, open: true, peer, told, heard: now };
+        let wire = |last_arrival| Wire { last_arrival, ..Wire::default() };
         let id = ConnId(self.net.made);
         self.net.made += 1;
         let latency_us = self.schedule.setup.latency_us + self.random.below(self.schedule.setup.latency_us + 1);
-        let ends = [end(from, places[0]), end(to, places[1])];
-        self.net.conns.insert(id, Conn { kind, ends, wires: Default::default(), latency_us });
+        let (ends, wires) =
+            ([end(from, places[0], told[0]), end(to, places[1], told[1])], [wire(told[1]), wire(told[0])]);
+        self.net.conns.insert(id, Conn { kind, ends, wires, latency_us });
         if kind == Kind::Link {
             self.bus.put(now.plus_ms(PING_MS), Event::Look(id));
         }
         Some(id)
+    }
+
+    /// Tells the process at one end of a link that it is there, or that it has ended.
+    fn tell_of_link(&mut self, id: ConnId, end: usize, news: fn(LinkId) -> In<Vec<Element>>) {
+        let Some(conn) = self.net.conns.get(&id) else { return };
+        let (End { pid, told, .. }, peer) = (&conn.ends[end], conn.ends[1 - end].peer);
+        self.bus.put(*told, Event::To(*pid, Input::Member(news(LinkId { peer, number: id.0 }))));
     }
 
     /// Puts a packet on a connection; lost if this end is closed.
@@ -255,12 +272,11 @@ impl World {
         self.disturb([at, other]);
         for (id, end) in &there {
             let Some(conn) = self.net.conns.get(id) else { continue };
-            let (kind, pid, peer) = (conn.kind, conn.ends[*end].pid, conn.ends[1 - end].peer);
-            self.close(*id, *end, None, false);
-            match kind {
-                Kind::Stream(number) => self.stream_closed(pid, *id, *end, number, None),
-                Kind::Link => self.send_in(0, pid, Input::Member(In::Lost(LinkId { peer, number: id.0 }))),
+            match conn.kind {
+                Kind::Stream(number) => self.stream_closed(conn.ends[*end].pid, *id, *end, number, None),
+                Kind::Link => self.tell_of_link(*id, *end, In::Lost),
             }
+            self.close(*id, *end, None, false);
         }
         !there.is_empty()
     }
@@ -328,10 +344,8 @@ impl World {
             }
         }
         for end in silent {
-            let Some(conn) = self.net.conns.get(&id) else { return };
-            let (pid, link) = (conn.ends[end].pid, LinkId { peer: conn.ends[1 - end].peer, number: id.0 });
+            self.tell_of_link(id, end, In::Lost);
             self.close(id, end, None, true);
-            self.send_in(0, pid, Input::Member(In::Lost(link)));
         }
         if self.net.conns.contains_key(&id) {
             self.bus.put(now.plus_ms(PING_MS), Event::Look(id));
@@ -347,9 +361,9 @@ impl World {
         match there.filter(|_| reaches && self.runs(to)) {
             Some(peer) => {
                 let Some(id) = self.connect(Kind::Link, (from, me), (to, peer)) else { return };
-                let us = 3 * self.schedule.setup.latency_us;
-                self.send_in(us, to, Input::Member(In::Linked(LinkId { peer: me, number: id.0 })));
-                self.send_in(us + 1, from, Input::Member(In::Linked(LinkId { peer, number: id.0 })));
+                for end in [1, 0] {
+                    self.tell_of_link(id, end, In::Linked);
+                }
             }
             None if attempt >= DIAL_ATTEMPTS => {
                 if let Some(peer) = self.peers_of(from).get(&to).copied() {

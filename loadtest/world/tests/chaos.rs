@@ -15,7 +15,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 33] = [
+const FOUND: [(&str, &str); 34] = [
     (
         "a-slot-is-taken-back-lent-and-taken-back-again",
         include_str!("found/a-slot-is-taken-back-lent-and-taken-back-again.json"),
@@ -85,6 +85,7 @@ const FOUND: [(&str, &str); 33] = [
         include_str!("found/two-controllers-are-there-as-all-becomes-healthy.json"),
     ),
     ("what-a-topic-has-lost-is-missed-later", include_str!("found/what-a-topic-has-lost-is-missed-later.json")),
+    ("a-link-ends-before-it-is-heard-of", include_str!("found/a-link-ends-before-it-is-heard-of.json")),
 ];
 
 /// A machine's panic is caught and is a finding; its own words would only stand between the lines.
