@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use events_schema::Digest;
-use gateway_api::GZIP;
+use gateway_api::BINARY;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
@@ -42,7 +42,7 @@ impl<S: Send + Sync> FromRequest<S> for Document {
 /// asking whether it may.
 pub fn ensure_readable(head: &HeaderMap) -> Result<(), ApiError> {
     // A page of another site has to ask before it sends an archive, like every type that is read here.
-    let archive = head.get(header::CONTENT_TYPE).is_some_and(|value| value == GZIP);
+    let archive = head.get(header::CONTENT_TYPE).is_some_and(|value| value == BINARY);
     if archive { Ok(()) } else { Format::of(head).map(drop) }
 }
 

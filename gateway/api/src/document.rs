@@ -2,7 +2,7 @@
 
 use crate::operations::{Answer, EVERYWHERE, Operation, Parameter, SchemaOf, operations};
 use crate::problem::{Problem, ProblemKind};
-use crate::service::GZIP;
+use crate::service::BINARY;
 use crate::{forms, headers, paths};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::{RecursiveTransform, Transform};
@@ -145,7 +145,7 @@ fn one(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     }
     if let Some((name, _)) = operation.body {
         let content = json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
-        let types: &[&str] = if name == "Archive" { &[GZIP] } else { &["application/json", "application/yaml"] };
+        let types: &[&str] = if name == "Archive" { &[BINARY] } else { &["application/json", "application/yaml"] };
         let contents: Map<String, Value> = types.iter().map(|&of| (of.to_owned(), content.clone())).collect();
         shown["requestBody"] = json!({"required": true, "content": contents});
     }

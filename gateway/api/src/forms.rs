@@ -38,7 +38,7 @@ forms! {
     };
     /// A folder.
     Archive = {
-        "description": "A gzipped tar of plain files."
+        "type": "string", "format": "binary", "description": "A gzipped tar of plain files."
     };
     /// A file.
     Bytes = {

@@ -34,7 +34,7 @@ pub use job::{
     UnreadableCheckpoint, WaitCause,
 };
 pub use problem::{FieldProblem, Problem, ProblemKind};
-pub use service::{Code, CommandState, CommandStatus, EventPage, GZIP, Health, Server, Undecided};
+pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided};
 pub use spec::{
     CheckpointSpec, EvaluationSpec, JobSpec, Model, Optimizer, Schedule, ScheduleKind, Shuffle, ShuffleWord,
     ShuffledBlocks, Tail, Workers,

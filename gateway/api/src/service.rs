@@ -7,8 +7,8 @@ use events_public::CloudEvent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The content type of packed code.
-pub const GZIP: &str = "application/gzip";
+/// The content type of an upload that is no document.
+pub const BINARY: &str = "application/octet-stream";
 
 /// Code that was uploaded; jobs name it by its digest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,7 @@ use crate::client::{Body, Client};
 use crate::error::ClientError;
 use bytes::Bytes;
 use gateway_api::{
-    Code, Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, GZIP, Job, Log, NameSlots, PublishDemand, Server,
+    BINARY, Code, Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, Job, Log, NameSlots, PublishDemand, Server,
     Slot, headers, paths,
 };
 use reqwest::Method;
@@ -33,7 +33,7 @@ impl Client {
 
     /// Uploads packed code; gives what a job's `model.code` is to say.
     pub async fn upload_code(&self, digest: &str, packed: Vec<u8>) -> Result<Code, ClientError> {
-        let body = Body { bytes: packed, content_type: GZIP };
+        let body = Body { bytes: packed, content_type: BINARY };
         self.ask(Method::PUT, &paths::with(paths::CODE, digest), Some(body), &[]).await
     }
 

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use events_schema::Digest;
 use events_schema::job::{JobSpec, ModelSpec};
-use gateway_api::{Code, GZIP};
+use gateway_api::{BINARY, Code};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use storage::code::{PACKED_BYTES_MAX, verify};
 
@@ -29,8 +29,8 @@ pub async fn upload(
         );
         ApiError::new(Kind::Overloaded, detail)
     })?;
-    if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != GZIP) {
-        return Err(ApiError::of_field(Kind::UnsupportedMediaType, "Content-Type", "another or none", GZIP));
+    if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != BINARY) {
+        return Err(ApiError::of_field(Kind::UnsupportedMediaType, "Content-Type", "another or none", BINARY));
     }
     let body = Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
