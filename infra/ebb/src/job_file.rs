@@ -1,9 +1,11 @@
 //! A job file as it is written, and the job spec that it stands for: the same, but for models in PyTorch. Their file names a folder of
 //! code, which only the machine that submits has:
 //!
-//!     engine: torch
-//!     code: ./
-//!     entry: train:Job
+//! ```yaml
+//! engine: torch
+//! code: ./
+//! entry: train:Job
+//! ```
 //!
 //! becomes `model: {kind: torch, code: DIGEST, entry: train:Job}`, with the folder packed. Whether the rest is right, the service says.
 
