@@ -108,6 +108,12 @@ pub enum UnpackError {
         /// Of its bytes.
         found: Digest,
     },
+    /// More than is ever taken in.
+    #[error("the code has {bytes} bytes, and packed code has at most {PACKED_BYTES_MAX}; submit the job again")]
+    TooLarge {
+        /// As they are in the store.
+        bytes: u64,
+    },
     /// Not an archive, or the disk is full.
     #[error("the code cannot be unpacked")]
     Io(#[from] io::Error),
@@ -169,6 +175,8 @@ pub fn once(folder: &Path, name: &str, make: impl FnOnce(&Path) -> io::Result<()
         return Ok(whole);
     }
     let part = folder.join(format!(".{name}.{}", std::process::id()));
+    // Of a process of the same number that was killed in the middle of it; usually there is none.
+    let _ = std::fs::remove_dir_all(&part);
     std::fs::create_dir_all(&part)?;
     let made = make(&part).and_then(|()| match std::fs::rename(&part, &whole) {
         Err(_) if whole.is_dir() => std::fs::remove_dir_all(&part),

@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::code::{UnpackError, unpack, unpacked};
+use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack, unpacked};
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
@@ -73,7 +73,7 @@ impl ProgramError {
             Self::Data(DataError::Store(fault)) => !fault.is_transient() && !fault.is_of_the_asker(),
             Self::Torch(error) => error.is_broken(),
             Self::Fetch { source, .. } => matches!(source, object_store::Error::NotFound { .. }),
-            Self::Unpack(error) => matches!(error, UnpackError::Content { .. }),
+            Self::Unpack(error) => matches!(error, UnpackError::Content { .. } | UnpackError::TooLarge { .. }),
             Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch => false,
             Self::Data(_) => true,
         }
@@ -287,7 +287,12 @@ async fn fetch_code(store: &dyn ObjectStore, model: &TorchSpec, host: &TorchHost
     }
     let key = storage::keys::code(&model.code);
     let failed = |source| ProgramError::Fetch { key: key.clone(), source };
-    let packed = store.get(&key.as_str().into()).await.map_err(failed)?.bytes().await.map_err(failed)?;
+    let object = store.get(&key.as_str().into()).await.map_err(failed)?;
+    // Whoever can write to the store can put anything there; memory is taken for what the gateway lets in.
+    if object.meta.size > PACKED_BYTES_MAX as u64 {
+        return Err(UnpackError::TooLarge { bytes: object.meta.size }.into());
+    }
+    let packed = object.bytes().await.map_err(failed)?;
     std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
     Ok(unpack(&packed, model.code, folder)?)
 }

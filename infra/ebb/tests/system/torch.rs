@@ -1,8 +1,10 @@
 //! Models that their users wrote in PyTorch: the same promise as for Ebb's own. Submitted as a person does, from a folder and a job file.
 
 use crate::schedules::schedule;
-use crate::support::{LOOK_EVERY, System, finished, job, plain_digest, submit, until};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, plain_digest, submit, until};
+use ebb::wire::Job;
 use events_schema::Digest;
+use gateway_client::Client;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use storage::code::pack;
@@ -72,6 +74,20 @@ async fn document(system: &System, code: &str, steps: u64) -> Value {
     })
 }
 
+/// A job's record once it is over, however it ended.
+async fn ended(client: &Client, id: &str) -> Job {
+    let over = async {
+        loop {
+            let now = job(client, id).await;
+            if now.is_over() {
+                return now;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, over).await.expect("the job ends")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_and_ten_lines_make_a_model() {
     let system = service().await;
@@ -111,13 +127,7 @@ async fn an_exception_in_the_jobs_code_fails_it_at_once_with_its_traceback() {
     );
     let client = system.client();
     let id = submit(&client, &document(&system, &code, 50).await, "raises").await;
-    let failed = loop {
-        let now = job(&client, &id).await;
-        if now.is_over() {
-            break now;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    };
+    let failed = ended(&client, &id).await;
     let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
     assert_eq!(failed.phase, "failed", "{shown}");
     assert!(shown.contains("KeyError: 'no such thing'") && shown.contains("train.py"), "{shown}");
@@ -153,11 +163,7 @@ async fn a_python_that_cannot_be_started_is_named_on_the_job() {
     document["model"]["python"] = "/nowhere/bin/python".into();
     let client = system.client();
     let id = submit(&client, &document, "nowhere").await;
-    let shown = loop {
-        if job(&client, &id).await.is_over() {
-            break client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    };
+    ended(&client, &id).await;
+    let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
     assert!(shown.contains("`/nowhere/bin/python` cannot be started"), "{shown}");
 }
