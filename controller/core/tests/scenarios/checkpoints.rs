@@ -13,15 +13,7 @@ use storage_keys::CheckpointName;
 fn says(world: &mut World, server: &str, report: Report) -> Vec<Fact> {
     let server = ServerId::parse(server).unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
-    world.input(&Input::Report(ReportRecord {
-        server,
-        incarnation,
-        number: 0,
-        at: world.at,
-        report,
-        trace: None,
-        after: None,
-    }))
+    world.foreign_report(server, incarnation, report)
 }
 
 fn saved(job: &JobId, generation: u64, written_in: u64, step: u64) -> Report {

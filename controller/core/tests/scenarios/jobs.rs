@@ -4,10 +4,10 @@ use crate::stories::*;
 use crate::world::{World, slot};
 use controller_core::limits::{GROWTH_PAUSE_MS_MIN, READY_DEADLINE_MS};
 use controller_core::state::{JobPhase, SlotState};
-use controller_core::{Input, orders, retired_objects};
+use controller_core::{orders, retired_objects};
 use events_schema::command::Command;
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, PlanCause, ReclaimCause, Refusal, WaitCause};
-use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, ServerId, Step};
 use serde_json::json;
 
@@ -160,15 +160,7 @@ fn members_that_lost_each_other_come_together_in_a_new_round() {
         let incarnation = world.state.server(&server).unwrap().incarnation;
         let executor = ExecutorId { job: id.clone(), number: 2 };
         let report = Report::PeerLost { job: id.clone(), generation, executor };
-        world.input(&Input::Report(ReportRecord {
-            server,
-            incarnation,
-            number: 0,
-            at: world.at,
-            report,
-            trace: None,
-            after: None,
-        }));
+        world.foreign_report(server, incarnation, report);
     };
     lost(&mut world);
     lost(&mut world);

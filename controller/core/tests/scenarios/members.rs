@@ -2,9 +2,8 @@
 
 use crate::stories::*;
 use crate::world::World;
-use controller_core::Input;
 use events_schema::fact::{Blamed, Fact, GrowthFailure, LossNotice, StallCause};
-use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
 
 fn losses(facts: &[Fact]) -> Vec<(u32, LossNotice)> {
@@ -37,15 +36,7 @@ fn stalled(world: &mut World, id: &JobId, cause: StallCause, rank: Option<Rank>)
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let blamed = vec![Blamed { executor: member(id, 2), rank }];
     let report = Report::JobStalled { job: id.clone(), step: Step(10), cause, blamed };
-    world.input(&Input::Report(ReportRecord {
-        server,
-        incarnation,
-        number: 0,
-        at: world.at,
-        report,
-        trace: None,
-        after: None,
-    }));
+    world.foreign_report(server, incarnation, report);
 }
 
 #[test]
@@ -99,15 +90,7 @@ fn a_copy_that_was_given_up_stands_on_the_job_until_the_job_grows() {
     let blamed = vec![Blamed { executor: newcomer.clone(), rank: None }];
     let report = Report::JobStalled { job: id.clone(), step: Step(10), cause: StallCause::Bytes, blamed };
     let mark = world.log.len();
-    world.input(&Input::Report(ReportRecord {
-        server,
-        incarnation,
-        number: 0,
-        at: world.at,
-        report,
-        trace: None,
-        after: None,
-    }));
+    world.foreign_report(server, incarnation, report);
     let given_up = job(&world, &id).given_up.clone().unwrap();
     assert_eq!((given_up.executor, given_up.cause), (newcomer, GrowthFailure::Slow));
     world.run();

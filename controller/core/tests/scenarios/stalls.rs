@@ -2,9 +2,8 @@
 
 use crate::stories::*;
 use crate::world::World;
-use controller_core::Input;
 use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, StallCause, StallRemedy};
-use events_schema::report::{ExitCause, Report, ReportRecord};
+use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
 use serde_json::json;
 
@@ -136,15 +135,7 @@ fn a_member_left_behind_at_a_boundary_is_heard() {
         let (by, peers, step) = (executor(1), vec![executor(3)], Step(10));
         let report =
             Report::PeersMissing { job: id.clone(), generation: before, revision: 0, step, by, peers, begun: true };
-        world.input(&Input::Report(ReportRecord {
-            server,
-            incarnation,
-            number: 0,
-            at: world.at,
-            report,
-            trace: None,
-            after: None,
-        }));
+        world.foreign_report(server, incarnation, report);
     };
     say(&mut world);
     assert_eq!(proposed(&since(&world, mark)), [&Entry::Recover]);
@@ -194,15 +185,7 @@ fn stall(world: &mut World, id: &JobId, step: u64, cause: StallCause, blamed: &[
     };
     let blamed = blamed.iter().map(blame).collect();
     let report = Report::JobStalled { job: id.clone(), step: Step(step), cause, blamed };
-    world.input(&Input::Report(ReportRecord {
-        server,
-        incarnation,
-        number: 0,
-        at: world.at,
-        report,
-        trace: None,
-        after: None,
-    }))
+    world.foreign_report(server, incarnation, report)
 }
 
 fn remedy(facts: &[Fact]) -> Option<StallRemedy> {

@@ -34,16 +34,7 @@ impl World {
         agent.outbox.clear();
         // The lease that ran out is that of the process the brain knows; a newer one may never have got a word through.
         let Some(incarnation) = self.state.server(server).map(|server| server.incarnation) else { return };
-        let record = ReportRecord {
-            server: server.clone(),
-            incarnation,
-            number: 0,
-            at: self.at,
-            report: Report::AgentGone,
-            trace: None,
-            after: None,
-        };
-        self.input(&Input::Report(record));
+        self.foreign_report(server.clone(), incarnation, Report::AgentGone);
     }
 
     /// The servers, in order.

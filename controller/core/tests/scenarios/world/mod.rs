@@ -12,7 +12,7 @@ use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
 use events_schema::orders::ExecutorOrder;
-use events_schema::report::ReportRecord;
+use events_schema::report::{Report, ReportRecord};
 use events_schema::{
     Cell, CommandId, DatasetName, Digest, ExecutorId, FleetId, Generation, JobId, ServerId, SlotId, TenantId, TimeMs,
 };
@@ -104,6 +104,20 @@ impl World {
         world.put_fleet("local", "local", slots, 2_000);
         world.demand("local", 0);
         world
+    }
+
+    /// Takes a report that no agent of this world made.
+    pub fn foreign_report(&mut self, server: ServerId, incarnation: u64, report: Report) -> Vec<Fact> {
+        let at = self.at;
+        self.input(&Input::Report(ReportRecord {
+            server,
+            incarnation,
+            number: 0,
+            at,
+            report,
+            trace: None,
+            after: None,
+        }))
     }
 
     /// Decides one input, folds its facts and checks everything. Gives the facts back.
