@@ -13,6 +13,7 @@ mod fleet;
 mod forms;
 pub mod headers;
 mod job;
+mod model;
 pub mod operations;
 pub mod pages;
 pub mod paths;
@@ -33,10 +34,11 @@ pub use job::{
     LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Scaling, Stall, Straggler,
     UnreadableCheckpoint, WaitCause,
 };
+pub use model::{Device, Model};
 pub use problem::{FieldProblem, Problem, ProblemKind};
 pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided};
 pub use spec::{
-    CheckpointSpec, EvaluationSpec, JobSpec, Model, Optimizer, Schedule, ScheduleKind, Shuffle, ShuffleWord,
-    ShuffledBlocks, Tail, Workers,
+    CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Schedule, ScheduleKind, Shuffle, ShuffleWord, ShuffledBlocks,
+    Tail, Workers,
 };
 pub use word::Word;

@@ -1,0 +1,161 @@
+//! What a job trains, as it is submitted and shown: a model of Ebb's and its sizes, or the user's own. The rest of a job is in `spec.rs`.
+
+use crate::forms::Hash;
+use events_schema::job as schema;
+use events_schema::torch::{TorchDevice, TorchSpec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// A model of Ebb's and its sizes, or the user's own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Model {
+    /// Fully connected layers with GELU between them.
+    Mlp {
+        /// Widths of the hidden layers.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 32), inner(range(min = 1, max = 65_536)))]
+        hidden: Vec<u32>,
+        /// Probability of dropping a hidden unit.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.95))]
+        dropout: f64,
+    },
+    /// Residual convolutional network with GroupNorm.
+    Cnn {
+        /// Channels of each stage; every stage after the first halves height and width.
+        #[serde(default = "channels")]
+        #[schemars(length(min = 1, max = 6), inner(range(min = 1, max = 4_096)))]
+        channels: Vec<u32>,
+        /// Residual blocks per stage.
+        #[serde(default = "blocks")]
+        #[schemars(range(min = 1, max = 16))]
+        blocks: u32,
+        /// Groups of GroupNorm; divides every entry of `channels`.
+        #[serde(default = "groups")]
+        #[schemars(range(min = 1, max = 256))]
+        groups: u32,
+        /// Probability of dropping a feature before the classifier.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.95))]
+        dropout: f64,
+    },
+    /// Decoder-only transformer, pre-norm, learned positions.
+    Gpt {
+        /// Transformer blocks.
+        #[serde(default = "two")]
+        #[schemars(range(min = 1, max = 96))]
+        layers: u32,
+        /// Attention heads; divides `width`.
+        #[serde(default = "two")]
+        #[schemars(range(min = 1, max = 128))]
+        heads: u32,
+        /// Width of the residual stream.
+        #[serde(default = "width")]
+        #[schemars(range(min = 1, max = 16_384))]
+        width: u32,
+        /// Tokens seen at once; less than the dataset's row length.
+        #[serde(default = "width")]
+        #[schemars(range(min = 1, max = 8_192))]
+        context: u32,
+        /// Probability of dropping an activation.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.95))]
+        dropout: f64,
+    },
+    /// The user's own, in PyTorch.
+    Torch {
+        /// What to train: `module:Class`, or `module` where it calls `ebb.fit`.
+        #[schemars(length(min = 1, max = 255))]
+        entry: String,
+        /// The packed folder that holds the module, by its digest; `PUT /v1/code/{digest}` uploads it.
+        #[schemars(with = "Hash")]
+        code: String,
+        /// The Python that runs it, an absolute path on the servers; null: the one that each server has for such jobs.
+        #[serde(default)]
+        #[schemars(length(min = 1, max = 255))]
+        python: Option<String>,
+        /// Threads that one logical worker computes with.
+        #[serde(default = "one_thread")]
+        #[schemars(range(min = 1, max = 256))]
+        threads: u16,
+        /// What it computes on.
+        #[serde(default)]
+        device: Device,
+        /// Variables that the code finds in its environment.
+        #[serde(default)]
+        environment: BTreeMap<String, String>,
+        /// What the code reads as `self.parameters`.
+        #[serde(default)]
+        parameters: Map<String, Value>,
+    },
+    /// Whatever later builds add.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Other(Map<String, Value>),
+}
+
+fn hidden() -> Vec<u32> {
+    vec![128]
+}
+fn channels() -> Vec<u32> {
+    vec![16, 32]
+}
+fn blocks() -> u32 {
+    1
+}
+fn groups() -> u32 {
+    4
+}
+fn two() -> u32 {
+    2
+}
+fn width() -> u32 {
+    64
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::Mlp { hidden: hidden(), dropout: 0.0 }
+    }
+}
+
+/// What a model in PyTorch computes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Device {
+    /// The host's processor.
+    #[default]
+    Cpu,
+    /// The GPU that is the slot's.
+    Cuda,
+}
+
+fn one_thread() -> u16 {
+    1
+}
+
+impl From<&schema::ModelSpec> for Model {
+    fn from(model: &schema::ModelSpec) -> Self {
+        use schema::ModelSpec as Spec;
+        match model.clone() {
+            Spec::Mlp { hidden, dropout } => Self::Mlp { hidden, dropout },
+            Spec::Cnn { channels, blocks, groups, dropout } => Self::Cnn { channels, blocks, groups, dropout },
+            Spec::Gpt { layers, heads, width, context, dropout } => {
+                Self::Gpt { layers, heads, width, context, dropout }
+            }
+            Spec::Torch(torch) => {
+                let TorchSpec { entry, code, python, threads, device, environment, parameters } = *torch;
+                let device = match device {
+                    TorchDevice::Cpu => Device::Cpu,
+                    TorchDevice::Cuda => Device::Cuda,
+                };
+                // In hand it is an object: nothing else is parsed.
+                let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
+                Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
+            }
+        }
+    }
+}
