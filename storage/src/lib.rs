@@ -14,6 +14,7 @@ pub mod code;
 pub mod dataset;
 #[cfg(test)]
 mod faults;
+pub mod initial;
 pub mod links;
 pub mod loader;
 pub mod logs;

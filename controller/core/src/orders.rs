@@ -10,7 +10,7 @@
 use crate::state::{Executor, Job, State};
 use events_schema::fact::Proposal;
 use events_schema::orders::{ExecutorOrder, JobOrder};
-use events_schema::{ExecutorId, JobId, ServerId};
+use events_schema::{DatasetName, ExecutorId, JobId, ServerId};
 use std::collections::BTreeSet;
 
 /// Everything this server is to run, by slot. Keys are left out (a job's is zero): they never pass through here, the
@@ -58,14 +58,15 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         Some(leaving) if leaving.at_once() && executor.address.is_some() && !executor.stuck => return None,
         leaving => leaving.map(|leaving| leaving.deadline),
     };
-    let evaluation = match &job.spec.evaluation {
-        Some(evaluation) => Some(state.dataset(&evaluation.dataset)?.clone()),
-        None => None,
+    let named = |name: Option<&DatasetName>| match name {
+        Some(name) => state.dataset(name).cloned().map(Some),
+        None => Some(None),
     };
+    let held_out = job.spec.evaluation.as_ref().and_then(|evaluation| evaluation.dataset.as_ref());
     let order = JobOrder {
         spec: Box::new(job.spec.as_ref().clone()),
-        dataset: state.dataset(&job.spec.dataset)?.clone(),
-        evaluation,
+        dataset: named(job.spec.dataset.as_ref())?,
+        evaluation: named(held_out)?,
         key: [0; 32],
         proposal: proposal(job, number).cloned(),
         // Not a newcomer's business: it may have to go on from what the others leave.

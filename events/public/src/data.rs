@@ -3,6 +3,7 @@
 use crate::words::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 macro_rules! data {
     ($($(#[doc = $doc:literal])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {$(
@@ -67,12 +68,15 @@ data! {
     }
     /// What an evaluation found.
     Evaluation {
-        /// Mean loss.
+        /// Mean loss; 0 if there are `means` and none is called so.
         loss: f64,
-        /// Right predictions (samples, or tokens of text).
+        /// Right predictions (samples, or tokens of text); 0 if there are `means` and none is called so.
         correct: u64,
         /// All predictions that were made.
         count: u64,
+        /// All that the code of a job in PyTorch measured, by its names: means over the predictions; null for what is no finite number.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        means: BTreeMap<String, Option<f64>>,
     }
     /// A job is to run on these slots.
     JobPlanned {

@@ -35,7 +35,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             step: outcome.step.0,
             model_digest: outcome.model_digest.to_string(),
             train_loss: micro(outcome.train_loss_micro),
-            evaluation: outcome.metrics.map(evaluation),
+            evaluation: outcome.metrics.as_ref().map(evaluation),
         }),
         Fact::PlanAdopted { job, slots, reason, from } => PublicEvent::JobPlanned(JobPlanned {
             job: job.to_string(),
@@ -60,7 +60,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
         Fact::Evaluated { job, step, metrics } => PublicEvent::JobEvaluated(JobEvaluated {
             job: job.to_string(),
             step: step.0,
-            evaluation: evaluation(*metrics),
+            evaluation: evaluation(metrics),
         }),
         Fact::JobStalled { job, step, cause, blamed, remedy } => PublicEvent::JobStalled(JobStalled {
             job: job.to_string(),
@@ -392,8 +392,11 @@ fn micro(millionths: i64) -> f64 {
     millionths as f64 / 1e6
 }
 
-fn evaluation(metrics: report::Metrics) -> Evaluation {
-    Evaluation { loss: micro(metrics.loss_micro), correct: metrics.correct, count: metrics.count }
+fn evaluation(metrics: &report::Metrics) -> Evaluation {
+    // JSON has no numbers that are not finite.
+    let finite = |mean: &report::Mean| Some(mean.value()).filter(|value| value.is_finite());
+    let means = metrics.named.iter().flatten().map(|(name, mean)| (name.clone(), finite(mean))).collect();
+    Evaluation { loss: micro(metrics.loss_micro), correct: metrics.correct, count: metrics.count, means }
 }
 
 impl From<&fact::PlanCause> for PlanCause {

@@ -42,9 +42,9 @@ pub struct JobFields {
     /// What is trained.
     #[n(1)]
     pub model: ModelSpec,
-    /// What it is trained on.
+    /// What it is trained on; none where the code of a PyTorch job brings its own rows.
     #[n(2)]
-    pub dataset: DatasetName,
+    pub dataset: Option<DatasetName>,
     /// Bounds of the number of executors; `max` is also the number of logical workers W.
     #[n(3)]
     pub workers: Workers,
@@ -248,9 +248,9 @@ pub enum ScheduleShape {
 /// Held-out evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 pub struct EvaluationSpec {
-    /// What it is evaluated on.
+    /// What it is evaluated on; none where the code of a PyTorch job brings its own rows.
     #[n(0)]
-    pub dataset: DatasetName,
+    pub dataset: Option<DatasetName>,
     /// Steps between two evaluations; the last step is always evaluated.
     #[n(1)]
     pub every_steps: u64,
@@ -290,12 +290,12 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
         }
     });
     let model = f.nested_required("model", "an object such as {kind: mlp, hidden: [128]}", parse_model);
-    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
-        DatasetName::parse(s).map_err(|e| e.expected.to_owned())
-    });
+    // Also where the rest of its model is wrong: what is not asked of such jobs is not missing.
+    let own_rows = f.raw("model").is_some_and(|model| model["kind"] == "torch");
+    let dataset = parse_dataset(&mut f, own_rows);
     let workers = f.nested("workers", parse_workers).unwrap_or(Workers { min: 1, max: 1 });
     let batch_size = f.integer_required("batch_size", 1..=BATCH_SIZE_MAX);
-    let length = parse_length(&mut f);
+    let length = parse_length(&mut f, own_rows && dataset == Some(None));
     let seed = f.integer("seed", 0..=u64::MAX).unwrap_or(0);
     let shuffle = parse_shuffle(&mut f);
     let tail = f.word("tail", &[("short", Tail::Short), ("drop", Tail::Drop)]).unwrap_or(Tail::Short);
@@ -304,7 +304,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
         .nested("schedule", parse_schedule)
         .unwrap_or(ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant });
     let gradient_clip_norm = f.number("gradient_clip_norm", 1e-6..=1e6);
-    let evaluation = f.nested("evaluation", parse_evaluation);
+    let evaluation = f.nested("evaluation", |path, value| parse_evaluation(path, value, own_rows));
     let checkpoint = f.nested("checkpoint", parse_checkpoint).unwrap_or(DEFAULT_CHECKPOINT);
     let priority = f.raw("priority").map(|v| v.as_i64().and_then(|n| i32::try_from(n).ok()));
     if priority == Some(None) {
@@ -348,8 +348,29 @@ const DEFAULT_OPTIMIZER: OptimizerSpec =
     OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 };
 const DEFAULT_CHECKPOINT: CheckpointSpec = CheckpointSpec { every_steps: 500, keep: 2 };
 
-fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
+/// The name of a dataset; a PyTorch job may leave it out. None if it is wrong.
+fn parse_dataset(f: &mut Fields<'_>, own_rows: bool) -> Option<Option<DatasetName>> {
+    let parse = |s: &str| DatasetName::parse(s).map_err(|e| e.expected.to_owned());
+    match f.raw("dataset") {
+        None if own_rows => Some(None),
+        _ => f.text_required("dataset", "the name of a registered dataset", parse).map(Some),
+    }
+}
+
+/// `own_rows`: only the job's code knows how many rows an epoch has.
+fn parse_length(f: &mut Fields<'_>, own_rows: bool) -> Option<Length> {
     match (f.raw("epochs"), f.raw("steps")) {
+        (Some(_), None) if own_rows => {
+            f.wrong(
+                "epochs",
+                "`steps` instead: without `dataset`, only the job's code knows how many rows an epoch has",
+            );
+            None
+        }
+        (None, None) if own_rows => {
+            f.wrong("steps", "a whole number from 1; `epochs` needs a `dataset`, of which the service knows the rows");
+            None
+        }
         (Some(_), Some(_)) => {
             f.wrong("steps", "either `epochs` or `steps`, not both");
             None
@@ -443,11 +464,9 @@ fn parse_schedule(path: &str, value: &Value) -> Result<ScheduleSpec, Problems> {
     f.finish(Some(ScheduleSpec { warmup_steps, shape }))
 }
 
-fn parse_evaluation(path: &str, value: &Value) -> Result<EvaluationSpec, Problems> {
+fn parse_evaluation(path: &str, value: &Value, own_rows: bool) -> Result<EvaluationSpec, Problems> {
     let mut f = Fields::new(path, value);
-    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
-        DatasetName::parse(s).map_err(|e| e.expected.to_owned())
-    });
+    let dataset = parse_dataset(&mut f, own_rows);
     let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(100);
     f.finish(dataset.map(|dataset| EvaluationSpec { dataset, every_steps }))
 }

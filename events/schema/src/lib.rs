@@ -21,6 +21,7 @@ pub mod duration;
 pub mod fact;
 pub mod fields;
 pub mod ids;
+pub mod initial;
 pub mod job;
 mod model;
 pub mod orders;

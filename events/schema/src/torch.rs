@@ -3,6 +3,7 @@
 
 use crate::Digest;
 use crate::fields::{Fields, Problems, problem, shown};
+use crate::initial::{InitialModel, parse_initial};
 use minicbor::{Decode, Encode, encode};
 use serde::ser::Error;
 use serde::{Serialize, Serializer};
@@ -46,6 +47,10 @@ pub struct TorchSpec {
     /// What the code reads as `self.parameters`.
     #[n(6)]
     pub parameters: JsonObject,
+    /// What it begins with instead of what its code makes.
+    #[n(10)]
+    #[serde(rename = "from", skip_serializing_if = "Option::is_none")]
+    pub initial: Option<InitialModel>,
 }
 
 /// What a model computes on.
@@ -111,7 +116,8 @@ impl TorchSpec {
         let device = f.word("device", &devices).unwrap_or(TorchDevice::Cpu);
         let environment = f.nested("environment", parse_environment).unwrap_or_default();
         let parameters = f.nested("parameters", parse_parameters).unwrap_or_default();
-        Some(Self { entry: entry?, code: code?, python, threads, device, environment, parameters })
+        let initial = f.nested("from", parse_initial);
+        Some(Self { entry: entry?, code: code?, python, threads, device, environment, parameters, initial })
     }
 }
 

@@ -67,8 +67,66 @@ fn a_model_of_the_users_own_says_what_runs_it() {
         (json!({"parameters": [1]}), "model.parameters"),
         (json!({"parameters": {"a": "x".repeat(20_000)}}), "model.parameters"),
         (json!({"hidden": [3]}), "model.hidden"),
+        (json!({"from": "model.safetensors"}), "model.from"),
+        (json!({"from": {}}), "model.from.job"),
+        (json!({"from": {"job": "job-a", "path": "/models/a"}}), "model.from.job"),
+        (json!({"from": {"job": "JOB"}}), "model.from.job"),
+        (json!({"from": {"upload": "abc"}}), "model.from.upload"),
+        (json!({"from": {"path": "models/a"}}), "model.from.path"),
+        (json!({"from": {"job": "job-a", "strict": "no"}}), "model.from.strict"),
     ] {
         assert_eq!(problems(&torch(fields.clone()))[0].field, field, "{fields}");
+    }
+}
+
+#[test]
+fn a_model_of_the_users_own_may_begin_with_other_tensors() {
+    for (from, strict) in [
+        (json!({"job": "job-a"}), true),
+        (json!({"upload": "cd".repeat(32), "strict": false}), false),
+        (json!({"path": "/models/bert", "strict": true}), true),
+    ] {
+        let spec = JobSpec::parse(&torch(json!({ "from": from }))).unwrap();
+        let ModelSpec::Torch(model) = &spec.model else { panic!("{:?}", spec.model) };
+        assert_eq!(model.initial.as_ref().map(|initial| initial.strict), Some(strict));
+        assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+        let mut shown = from.clone();
+        shown["strict"] = strict.into();
+        assert_eq!(spec.document()["model"]["from"], shown);
+        assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
+    }
+    assert_eq!(JobSpec::parse(&torch(json!({}))).unwrap().document()["model"].get("from"), None);
+}
+
+/// The code's own rows are known to the code alone, so such a job says its steps; nobody else goes without a dataset.
+#[test]
+fn only_a_model_of_the_users_own_goes_without_a_dataset() {
+    let without = |fields: Value| {
+        let mut document = torch(json!({}));
+        let object = document.as_object_mut().unwrap();
+        object.retain(|name, _| name != "dataset" && name != "epochs");
+        object.extend(fields.as_object().unwrap().clone());
+        document
+    };
+    for more in [json!({"steps": 5}), json!({"steps": 5, "evaluation": {"every_steps": 2}})] {
+        let spec = JobSpec::parse(&without(more)).unwrap();
+        assert_eq!(spec.dataset, None);
+        assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+        assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
+    }
+    for (fields, field, expected) in [
+        (json!({"epochs": 5}), "epochs", "only the job's code knows how many rows"),
+        (json!({}), "steps", "`epochs` needs a `dataset`"),
+        (json!({"steps": 5, "model": {"kind": "mlp"}}), "dataset", "registered dataset"),
+        (
+            json!({"steps": 5, "dataset": "d", "model": {"kind": "mlp"}, "evaluation": {}}),
+            "evaluation.dataset",
+            "registered dataset",
+        ),
+    ] {
+        let found = problems(&without(fields.clone()));
+        assert_eq!((found.len(), found[0].field.as_str()), (1, field), "{fields}: {found:?}");
+        assert!(found[0].expected.contains(expected), "{fields}: {found:?}");
     }
 }
 

@@ -36,7 +36,7 @@ pub use job::{
 };
 pub use model::{Device, Model};
 pub use problem::{FieldProblem, Problem, ProblemKind};
-pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided};
+pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided, UploadedModel};
 pub use spec::{
     CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Schedule, ScheduleKind, Shuffle, ShuffleWord, ShuffledBlocks,
     Tail, Workers,

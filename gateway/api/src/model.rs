@@ -1,6 +1,7 @@
 //! What a job trains, as it is submitted and shown: a model of Ebb's and its sizes, or the user's own. The rest of a job is in `spec.rs`.
 
-use crate::forms::Hash;
+use crate::forms::{Hash, Name};
+use events_schema::initial::{self, InitialSource};
 use events_schema::job as schema;
 use events_schema::torch::{TorchDevice, TorchSpec};
 use schemars::JsonSchema;
@@ -90,6 +91,9 @@ pub enum Model {
         /// What the code reads as `self.parameters`.
         #[serde(default)]
         parameters: Map<String, Value>,
+        /// What it begins with instead of what the code's `model()` makes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<InitialModel>,
     },
     /// Whatever later builds add.
     #[serde(untagged)]
@@ -122,6 +126,41 @@ impl Default for Model {
     }
 }
 
+/// Tensors to begin a training with, by the names of PyTorch's `state_dict`: one of `job`, `upload` and `path`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InitialModel {
+    /// The final model of this job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
+    pub job: Option<String>,
+    /// A safetensors file, by its digest; `PUT /v1/models/{digest}` uploads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Hash>")]
+    pub upload: Option<String>,
+    /// The absolute path of a safetensors file, or of a folder of them, on every server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4_096))]
+    pub path: Option<String>,
+    /// Whether all of them and all of the model has to fit; otherwise what does not is left as `model()` makes it.
+    #[serde(default = "yes")]
+    pub strict: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl From<initial::InitialModel> for InitialModel {
+    fn from(initial::InitialModel { source, strict }: initial::InitialModel) -> Self {
+        let none = Self { job: None, upload: None, path: None, strict };
+        match source {
+            InitialSource::Job(job) => Self { job: Some(job.to_string()), ..none },
+            InitialSource::Upload(digest) => Self { upload: Some(digest.to_string()), ..none },
+            InitialSource::Path(path) => Self { path: Some(path), ..none },
+        }
+    }
+}
+
 /// What a model in PyTorch computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -147,14 +186,15 @@ impl From<&schema::ModelSpec> for Model {
                 Self::Gpt { layers, heads, width, context, dropout }
             }
             Spec::Torch(torch) => {
-                let TorchSpec { entry, code, python, threads, device, environment, parameters } = *torch;
+                let TorchSpec { entry, code, python, threads, device, environment, parameters, initial } = *torch;
                 let device = match device {
                     TorchDevice::Cpu => Device::Cpu,
                     TorchDevice::Cuda => Device::Cuda,
                 };
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
-                Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
+                let (code, from) = (code.to_string(), initial.map(InitialModel::from));
+                Self::Torch { entry, code, python, threads, device, environment, parameters, from }
             }
         }
     }

@@ -9,6 +9,7 @@
 //!
 //! becomes `model: {kind: torch, code: DIGEST, entry: train:Job}`, with the folder packed. Whether the rest is right, the service says.
 
+use crate::begin_with::BeginWith;
 use crate::failure::Failure;
 use gateway_client::Body;
 use serde_json::{Map, Value};
@@ -29,6 +30,19 @@ pub struct JobFile {
     pub body: Body,
     /// The code that it names, to be uploaded first.
     pub code: Option<PackedCode>,
+    /// What its model begins with; the body says it once [`JobFile::begins_with`] was called.
+    pub begin_with: Option<BeginWith>,
+}
+
+impl JobFile {
+    /// Says in the body what the model begins with: `job` is the one that was found by its model's digest.
+    pub fn begins_with(&mut self, job: Option<&str>) {
+        let Some(begin_with) = &self.begin_with else { return };
+        if let Ok(mut document) = serde_json::from_slice::<Value>(&self.body.bytes) {
+            document["model"]["from"] = begin_with.document(job);
+            self.body = Body::json(&document);
+        }
+    }
 }
 
 /// A packed folder.
@@ -60,7 +74,7 @@ pub fn read(file: &Path) -> Result<JobFile, Failure> {
         Ok(Value::Object(document)) if document.contains_key("engine") => of_engine(document, beside),
         _ => {
             let content_type = if is_json { "application/json" } else { "application/yaml" };
-            Ok(JobFile { body: Body { bytes, content_type }, code: None })
+            Ok(JobFile { body: Body { bytes, content_type }, code: None, begin_with: None })
         }
     }
 }
@@ -93,8 +107,11 @@ fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile,
             model.insert(field.to_owned(), value);
         }
     }
+    let begin_with = document.remove("from").filter(|from| !from.is_null());
+    let begin_with = begin_with.map(|from| BeginWith::read(&from, beside)).transpose()?;
     document.insert("model".to_owned(), Value::Object(model));
-    Ok(JobFile { body: Body::json(&document), code: Some(PackedCode { digest, bytes, folder }) })
+    let code = Some(PackedCode { digest, bytes, folder });
+    Ok(JobFile { body: Body::json(&document), code, begin_with })
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, HarnessError> {
         .map_err(|e| HarnessError::local("the digits cannot be written", e))?;
     let order = JobOrder {
         spec: Box::new(spec(&document(1, steps))?),
-        dataset: digits.dataset,
+        dataset: Some(digits.dataset),
         evaluation: None,
         key: [0; 32],
         proposal: None,

@@ -19,7 +19,7 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
     let spec = Box::new(JobSpec::parse(&document).unwrap());
     let job = JobOrder {
         spec,
-        dataset,
+        dataset: Some(dataset),
         evaluation: None,
         key: [7; 32],
         proposal: None,

@@ -3,7 +3,7 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
 
 use crate::frame;
-use crate::layout::{Built, Lengths};
+use crate::layout::{Built, Lengths, OwnRows};
 use crate::package;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
@@ -13,6 +13,7 @@ use events_schema::{Digest, Rank, Step};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,6 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
 /// slot's. Credentials of the store are not among them.
@@ -96,10 +98,12 @@ pub struct TorchStart {
     pub host: TorchHost,
     /// Its unpacked code.
     pub code: PathBuf,
-    /// What a row of the dataset holds.
-    pub sample: SampleShape,
-    /// How many it has.
-    pub rows: u64,
+    /// The file or folder that it begins with, if its spec names any.
+    pub initial: Option<PathBuf>,
+    /// The dataset that it names, if it does: what a row holds, and how many there are.
+    pub dataset: Option<(SampleShape, u64)>,
+    /// What a row of the dataset holds that its evaluation names.
+    pub held_out: Option<SampleShape>,
 }
 
 /// The child, and what it holds.
@@ -113,6 +117,8 @@ pub struct TorchJob {
     batch: File,
     lengths: Lengths,
     parameter_count: u64,
+    own_rows: Option<OwnRows>,
+    held_out_parts: Option<u64>,
     class: String,
     /// Whether the child's replica is still the one it began with.
     initial: bool,
@@ -125,17 +131,17 @@ pub struct TorchSums {
     pub weight: f64,
     /// Summed loss.
     pub loss: f64,
+    /// For how long the code's own rows were waited for.
+    pub data_wait: Duration,
 }
 
 /// What an evaluation was summed over.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TorchEvaluation {
-    /// Summed loss.
-    pub loss: f64,
-    /// Targets that were right, if the code counts them.
-    pub correct: u64,
-    /// What the loss is divided by.
+    /// What the sums are divided by.
     pub count: u64,
+    /// Sums by the names that the code gave them.
+    pub named: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -170,7 +176,22 @@ impl TorchJob {
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
         let (parameter_count, class) = (built.parameter_count, built.class.to_string());
-        Ok(Self { start, child, socket, replica, gradient, batch, lengths, parameter_count, class, initial: true })
+        let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
+        let initial = true;
+        Ok(Self {
+            start,
+            child,
+            socket,
+            replica,
+            gradient,
+            batch,
+            lengths,
+            parameter_count,
+            own_rows,
+            held_out_parts,
+            class,
+            initial,
+        })
     }
 
     /// How long things are.
@@ -183,6 +204,25 @@ impl TorchJob {
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.parameter_count
+    }
+
+    /// The rows that the code itself brings to train on; none if it is given samples.
+    #[must_use]
+    pub fn own_rows(&self) -> Option<OwnRows> {
+        self.own_rows
+    }
+
+    /// Parts into which one rank's share of the code's own held-out rows is cut; none if it is given samples, or not evaluated.
+    #[must_use]
+    pub fn held_out_parts(&self) -> Option<u64> {
+        self.held_out_parts
+    }
+
+    /// Says which ranks' rows of the code's own are read next, from this step on.
+    pub fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), TorchError> {
+        let mut payload = step.0.to_le_bytes().to_vec();
+        payload.extend(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()));
+        self.ask(b'P', &payload).map(drop)
     }
 
     /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
@@ -217,18 +257,19 @@ impl TorchJob {
         self.ask(b'H', &[u8::from(part)]).map(drop)
     }
 
-    /// The summed gradient of one rank's samples of a step, with what travels in its sum.
+    /// The summed gradient of one rank's samples of a step, with what travels in its sum. Without samples, of the code's own rows.
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
-        samples: &Samples,
+        samples: Option<&Samples>,
         gradient: &mut [f32],
     ) -> Result<TorchSums, TorchError> {
         let rows = self.write_samples(samples)?;
         let payload = [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes()].concat();
         let answer = self.ask(b'G', &payload)?;
-        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)? };
+        let data_wait = Duration::from_micros(float(&answer, 16)?.to_bits());
+        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)?, data_wait };
         self.gradient.read_exact_at(bytemuck::cast_slice_mut(gradient), 0)?;
         Ok(sums)
     }
@@ -240,19 +281,26 @@ impl TorchJob {
         self.ask(b'A', &[&step.0.to_le_bytes()[..], &factor.to_le_bytes()].concat()).map(drop)
     }
 
-    /// Evaluates some samples.
-    pub fn evaluate(&mut self, rank: Rank, part: u64, samples: &Samples) -> Result<TorchEvaluation, TorchError> {
+    /// Evaluates some samples; without any, a part of the code's own held-out rows.
+    pub fn evaluate(
+        &mut self,
+        rank: Rank,
+        part: u64,
+        samples: Option<&Samples>,
+    ) -> Result<TorchEvaluation, TorchError> {
         #[derive(Deserialize)]
         struct Answer {
-            loss: String,
-            correct: u64,
+            sums: BTreeMap<String, String>,
             count: u64,
         }
         let rows = self.write_samples(samples)?;
         let payload = [&rank.0.to_le_bytes()[..], &part.to_le_bytes(), &rows.to_le_bytes()].concat();
-        let Answer { loss, correct, count } = parse(&self.ask(b'E', &payload)?)?;
-        let bits = u64::from_str_radix(&loss, 16).map_err(|_| TorchError::Protocol(format!("a loss of `{loss}`")))?;
-        Ok(TorchEvaluation { loss: f64::from_bits(bits), correct, count })
+        let Answer { sums, count } = parse(&self.ask(b'E', &payload)?)?;
+        let float = |(name, bits): (String, String)| match u64::from_str_radix(&bits, 16) {
+            Ok(bits) => Ok((name, f64::from_bits(bits))),
+            Err(_) => Err(TorchError::Protocol(format!("a sum of `{bits}`"))),
+        };
+        Ok(TorchEvaluation { count, named: sums.into_iter().map(float).collect::<Result<_, _>>()? })
     }
 
     /// The finished model as a safetensors file, with the digest of its tensors.
@@ -271,7 +319,8 @@ impl TorchJob {
         Ok((model, digest))
     }
 
-    fn write_samples(&self, samples: &Samples) -> io::Result<u32> {
+    fn write_samples(&self, samples: Option<&Samples>) -> io::Result<u32> {
+        let Some(samples) = samples else { return Ok(0) };
         let wide =
             |values: &[u32]| values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect::<Vec<u8>>();
         match samples {
@@ -310,22 +359,26 @@ impl Drop for TorchJob {
 impl TorchStart {
     fn build(&self) -> Value {
         let spec = self.spec.document();
-        let (device, sample) = (&self.model.device, &self.sample);
+        let (sample, rows) = self.dataset.as_ref().map(|(sample, rows)| (sample, rows)).unzip();
+        let device = &self.model.device;
+        let strict = self.model.initial.as_ref().is_none_or(|initial| initial.strict);
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
             "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
-            "batch_bytes": self.batch_bytes(), "rows": self.rows, "parameters": parameters, "initial": null, "check": true,
+            "held_out_sample": self.held_out, "batch_bytes": self.batch_bytes(), "rows": rows, "parameters": parameters,
+            "initial": self.initial, "initial_strict": strict, "check": true,
         })
     }
 
     /// Most bytes of one rank's samples.
     fn batch_bytes(&self) -> u64 {
-        let row = match &self.sample {
+        let row = |sample: &SampleShape| match sample {
             SampleShape::Classified { shape, .. } => 8 + 4 * shape.iter().map(|&n| u64::from(n)).product::<u64>(),
             SampleShape::Tokens { length, .. } => 8 * u64::from(*length),
         };
-        row * u64::from(self.spec.batch_size)
+        let rows = self.dataset.iter().map(|(sample, _)| sample).chain(&self.held_out).map(row);
+        rows.max().unwrap_or(0) * u64::from(self.spec.batch_size)
     }
 }
 

@@ -15,5 +15,5 @@ mod job;
 mod layout;
 mod package;
 
-pub use job::{TorchError, TorchJob, TorchStart};
-pub use layout::Lengths;
+pub use job::{TorchError, TorchEvaluation, TorchJob, TorchStart};
+pub use layout::{Lengths, OwnRows};

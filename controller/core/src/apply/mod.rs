@@ -46,7 +46,7 @@ impl State {
                 jobs::checkpoint_unreadable(self, job, Unreadable { at, generation, step, reason });
             }
             Fact::JobRestarted { job, .. } => jobs::restarted(self, job),
-            Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, *metrics),
+            Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, metrics.clone()),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
             Fact::ExecutorReady { executor, address } => generations::ready(self, executor, address),
             Fact::ExecutorLeaving { executor, deadline, cause, verdict } => {

@@ -16,9 +16,10 @@ use events_schema::control::{
 };
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
+use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
-use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
+use events_schema::report::{ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use facts::*;
 pub use kinds::*;
@@ -111,7 +112,7 @@ pub fn spec_with_limits() -> JobSpec {
 }
 
 fn metrics() -> Metrics {
-    Metrics { loss_micro: 123_456, correct: 350, count: 360 }
+    Metrics { loss_micro: 123_456, correct: 350, count: 360, named: None }
 }
 
 fn outcome() -> Outcome {
@@ -151,7 +152,7 @@ fn checkpoint() -> CheckpointInfo {
 fn order() -> JobOrder {
     JobOrder {
         spec: Box::new(spec()),
-        dataset: dataset(),
+        dataset: Some(dataset()),
         evaluation: Some(dataset()),
         key: [0x44; 32],
         proposal: Some(proposal()),
@@ -336,6 +337,19 @@ fn torch_model() -> ModelSpec {
     JobSpec::parse(&spec).unwrap().model.clone()
 }
 
+/// A job that brings its own rows and begins with a model of another.
+fn job_of_own_rows() -> JobSpec {
+    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "from": {"job": "job-a", "strict": false}});
+    let spec =
+        serde_json::json!({"name": "n", "model": model, "batch_size": 8, "steps": 7, "evaluation": {"every_steps": 5}});
+    JobSpec::parse(&spec).unwrap()
+}
+
+fn measured() -> Metrics {
+    let named = [("loss", 0.25), ("perplexity", f64::INFINITY)].map(|(name, mean)| (name.to_owned(), Mean::of(mean)));
+    Metrics { named: Some(named.into()), ..metrics() }
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
@@ -416,6 +430,9 @@ pub fn all() -> Vec<Sample> {
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
             ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model()
         ];
+        "InitialSource", initial_source_kind: [
+            InitialSource::Job(job()), InitialSource::Upload(Digest([0x55; 32])), InitialSource::Path("/models/bert".to_owned())
+        ];
         "Length", length_kind: [Length::Epochs(3), Length::Steps(1 << 40)];
         "Shuffle", shuffle_kind: [Shuffle::Blocks { open: 8 }, Shuffle::Window { samples: 4_096 }, Shuffle::Full, Shuffle::None];
         "Tail", tail_kind: [Tail::Short, Tail::Drop];
@@ -484,6 +501,10 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Orders with writer", &issued));
     let torch = Some(TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned() });
     samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch, ..start() }));
+    samples.push(sample("JobSpec of own rows", &job_of_own_rows()));
+    let without = JobOrder { spec: Box::new(job_of_own_rows()), dataset: None, evaluation: None, ..order() };
+    samples.push(sample("JobOrder of own rows", &without));
+    samples.push(sample("Metrics by name", &measured()));
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -38,7 +38,7 @@ class Job(ebb.Job):
 "#;
 
 /// The Python with PyTorch that tests use.
-fn python() -> String {
+pub fn python() -> String {
     std::env::var("EBB_TEST_TORCH")
         .expect("EBB_TEST_TORCH is not set: it names a Python with torch; `infra/run test` installs one")
 }
@@ -75,7 +75,7 @@ async fn document(system: &System, code: &str, steps: u64) -> Value {
 }
 
 /// A job's record once it is over, however it ended.
-async fn ended(client: &Client, id: &str) -> Job {
+pub async fn ended(client: &Client, id: &str) -> Job {
     let over = async {
         loop {
             let now = job(client, id).await;
@@ -113,7 +113,7 @@ async fn a_pytorch_model_is_the_same_whatever_happens() {
     // Each executor imports PyTorch, which takes seconds; more schedules are run by hand.
     let schedules = std::env::var("EBB_TORCH_SCHEDULES").ok().map_or(2, |text| text.parse().unwrap());
     for seed in 0..schedules {
-        let (digest, story) = schedule(&system, &document, seed).await;
+        let (digest, story) = schedule(&system, &document, &format!("schedule-{seed}"), seed).await;
         assert_eq!(digest, expected, "seed {seed}: {story:?}");
     }
 }

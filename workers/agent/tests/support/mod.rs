@@ -82,7 +82,7 @@ pub fn executor_main() {
                 job: executor.as_ref().unwrap().job.clone(),
                 generation: Generation(0),
                 step: Step(u64::from(order.park)),
-                metrics: Metrics { loss_micro: 0, correct: 0, count: 0 },
+                metrics: Metrics { loss_micro: 0, correct: 0, count: 0, named: None },
             })),
             ToExecutor::Trace(_) => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop if behaviour == "stubborn" => {}

@@ -118,6 +118,10 @@ class Server:
         if kind == b"G":
             weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQI", payload))
             return struct.pack("<ddQ", weight, loss, waited_us), []
+        if kind == b"P":
+            (step,), ranks = struct.unpack_from("<Q", payload), payload[8:]
+            self.program.expect([rank for (rank,) in struct.iter_unpack("<H", ranks)], step)
+            return b"", []
         if kind == b"A":
             self.program.apply(*struct.unpack("<Qd", payload))
             return b"", []
@@ -155,9 +159,7 @@ class Server:
 
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
         sums, count = self.program.evaluate(rank, part, rows)
-        loss, correct = sums.pop("loss", 0.0), round(sums.pop("correct", 0))  # a mean times the rows is not quite whole
-        named = {name: bits(value) for name, value in sums.items()}
-        return json.dumps({"loss": bits(loss), "correct": correct, "count": count, "named": named}).encode()
+        return json.dumps({"sums": {name: bits(value) for name, value in sums.items()}, "count": count}).encode()
 
     def _model(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
         from ebb import tensors

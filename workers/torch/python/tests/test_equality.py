@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 import unittest
@@ -12,6 +13,7 @@ import harness
 import torch
 from harness import JOBS, PACKAGE, Worker, here, moving, program_here, train
 
+import ebb
 from ebb import run, seeds, tensors
 
 STEPS = 6
@@ -52,6 +54,21 @@ class EveryHosting(unittest.TestCase):
         expected, expected_digest, expected_losses, _ = here(STEPS, entry="vision:Job", spec=SPEC)
         self.assertEqual((expected_digest, expected_losses), (digest, losses))
         self.assertTrue(torch.equal(expected, replica))
+
+    def test_an_evaluation_of_its_own_rows(self) -> None:
+        message = {"entry": "vision:Validated", "spec": {**SPEC, "evaluation": {"every_steps": 2}}}
+        worker = Worker()
+        try:
+            # 11 rows of 4 workers with 4 rows each are one part, in which the last worker has none.
+            self.assertEqual(1, worker.build(**message)["held_out_parts"])
+            before = worker.snapshot()
+            found = [worker.evaluate(rank, 0) for rank in range(4)]
+            self.assertEqual([4, 4, 3, 0], [part["count"] for part in found])
+            self.assertEqual([["margin", "worst"]] * 3 + [[]], [sorted(part["sums"]) for part in found])
+            self.assertEqual(found[1], worker.evaluate(1, 0), "there was chance in an evaluation")
+            self.assertTrue(torch.equal(before, worker.snapshot()), "an evaluation changed the replica")
+        finally:
+            worker.close()
 
     def test_a_replica_apart_from_the_segment(self) -> None:
         for entry in ("vision:Everything", "text:Recurrent", "vision:HalfParameters"):
@@ -203,8 +220,8 @@ class Protocol(unittest.TestCase):
             found = worker.evaluate(0, 0, 4)
             self.assertEqual(found, other.evaluate(0, 0, 4))
             self.assertEqual(4, found["count"])
-            self.assertGreater(float.fromhex(found["loss"]), 0)
-            self.assertEqual(["largest"], list(found["named"]))
+            self.assertEqual(["correct", "largest", "loss"], sorted(found["sums"]))
+            self.assertGreater(struct.unpack(">d", bytes.fromhex(found["sums"]["loss"]))[0], 0)
 
             content, digest = worker.model()
             self.assertEqual((content, digest), other.model())
@@ -226,7 +243,7 @@ class Protocol(unittest.TestCase):
 
             with safe_open(path, "pt") as file:
                 self.assertEqual({"step": "9"}, file.metadata())
-                self.assertTrue(all(torch.equal(file.get_tensor(name), value) for name, value in tensors.load(path).items()))
+                self.assertTrue(all(torch.equal(file.get_tensor(name), value) for name, value in ebb.load(path).items()))
         again = Worker()
         try:
             again.build(**message, initial=path)
