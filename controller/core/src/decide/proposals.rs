@@ -14,6 +14,8 @@ pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(placement) = job.placement().filter(|placement| placement.proposed.is_none()) else { return false };
     let next = match (&job.phase, job.active()) {
         (JobPhase::Starting(_), _) => start(draft, id, job, placement),
+        // A gang has no boundary: it stands still, and starts anew.
+        (_, Some(_)) if job.spec.gang().is_some() => None,
         (_, Some(active)) => switch(draft, id, active),
         (_, None) => None,
     };
@@ -30,7 +32,8 @@ fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Opt
         let number = draft.state.slot(slot).and_then(|slot| slot.executor.as_ref());
         match number.and_then(|number| draft.state.executor(number)) {
             Some(executor) => executor.is_ready() && number.is_some_and(|number| number.job == *id),
-            None => pausing || job.avoids(slot, draft.at),
+            // A gang that began with fewer would have to stop for the rest.
+            None => job.spec.gang().is_none() && (pausing || job.avoids(slot, draft.at)),
         }
     };
     if !placement.slots.iter().all(is_settled) {

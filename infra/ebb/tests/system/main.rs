@@ -18,6 +18,7 @@ mod demand_follow;
 mod demo;
 mod exactly_once;
 mod fleet_topics;
+mod gang;
 mod hangs;
 mod load;
 mod one_directory;

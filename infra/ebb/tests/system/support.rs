@@ -258,6 +258,7 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         park: false,
         link_keys: Vec::new(),
         writer: None,
+        ended_well: Vec::new(),
     };
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
     let torch = std::env::var("EBB_TEST_TORCH").ok().map(|python| TorchHost {

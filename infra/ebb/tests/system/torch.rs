@@ -75,7 +75,7 @@ async fn document(system: &System, code: &str, steps: u64) -> Value {
 }
 
 /// A job's record once it is over, however it ended.
-async fn ended(client: &Client, id: &str) -> Job {
+pub async fn ended(client: &Client, id: &str) -> Job {
     let over = async {
         loop {
             let now = job(client, id).await;
