@@ -3,7 +3,7 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
 
 use crate::frame;
-use crate::layout::{Built, Lengths};
+use crate::layout::{Built, Lengths, StartTimes};
 use crate::package;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
@@ -20,6 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
 /// slot's. Credentials of the store are not among them.
@@ -114,6 +115,9 @@ pub struct TorchJob {
     lengths: Lengths,
     parameter_count: u64,
     class: String,
+    times: StartTimes,
+    /// How long its answers were waited for.
+    waited: Duration,
     /// Whether the child's replica is still the one it began with.
     initial: bool,
 }
@@ -169,8 +173,10 @@ impl TorchJob {
         let [replica, gradient, batch]: [_; 3] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
-        let (parameter_count, class) = (built.parameter_count, built.class.to_string());
-        Ok(Self { start, child, socket, replica, gradient, batch, lengths, parameter_count, class, initial: true })
+        let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
+        tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
+        let (waited, initial) = (Duration::ZERO, true);
+        Ok(Self { start, child, socket, replica, gradient, batch, lengths, parameter_count, class, times, waited, initial })
     }
 
     /// How long things are.
@@ -183,6 +189,18 @@ impl TorchJob {
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.parameter_count
+    }
+
+    /// Where the time of its start went.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
+    }
+
+    /// How long its answers were waited for since it was started; the rest of a step is the executor's own.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
@@ -290,7 +308,9 @@ impl TorchJob {
     }
 
     fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+        let asked = Instant::now();
         let answered = frame::write(&mut self.socket, kind, payload).and_then(|()| frame::read(&mut self.socket));
+        self.waited += asked.elapsed();
         match answered {
             Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
             Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),

@@ -16,4 +16,4 @@ mod layout;
 mod package;
 
 pub use job::{TorchError, TorchJob, TorchStart};
-pub use layout::Lengths;
+pub use layout::{Lengths, StartTimes};
