@@ -4,7 +4,7 @@
 //! gone (`child.rs`).
 
 use crate::child::Python;
-use crate::layout::{Built, Lengths};
+use crate::layout::{Built, Lengths, StartTimes};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +94,9 @@ pub struct TorchJob {
     lengths: Lengths,
     parameter_count: u64,
     class: String,
+    times: StartTimes,
+    /// How long its answers were waited for.
+    waited: Duration,
     /// Whether the child's replica is still the one it began with.
     initial: bool,
 }
@@ -146,8 +150,10 @@ impl TorchJob {
         let [replica, gradient, batch]: [_; 3] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
-        let (parameter_count, class) = (built.parameter_count, built.class.to_string());
-        Ok(Self { start, python, replica, gradient, batch, lengths, parameter_count, class, initial: true })
+        let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
+        tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
+        let (waited, initial) = (Duration::ZERO, true);
+        Ok(Self { start, python, replica, gradient, batch, lengths, parameter_count, class, times, waited, initial })
     }
 
     /// How long things are.
@@ -160,6 +166,18 @@ impl TorchJob {
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.parameter_count
+    }
+
+    /// Where the time of its start went.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
+    }
+
+    /// How long its answers were waited for since it was started; the rest of a step is the executor's own.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
@@ -263,7 +281,14 @@ impl TorchJob {
     }
 
     fn ask(&mut self, kind: u8, payload: &[u8]) -> Result<Vec<u8>, TorchError> {
-        self.python.exchange(kind, payload).map(|(payload, _)| payload)
+        self.exchange(kind, payload).map(|(payload, _)| payload)
+    }
+
+    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+        let asked = Instant::now();
+        let answered = self.python.exchange(kind, payload);
+        self.waited += asked.elapsed();
+        answered
     }
 }
 

@@ -20,4 +20,4 @@ mod variables;
 pub mod warm;
 
 pub use job::{TorchError, TorchJob, TorchStart};
-pub use layout::Lengths;
+pub use layout::{Lengths, StartTimes};
