@@ -94,6 +94,12 @@ pub struct TorchHost {
     /// The Python for jobs that name none.
     #[n(1)]
     pub python: String,
+    /// The folder of the operator's secrets, one file for each; none: jobs find no secrets here.
+    #[n(2)]
+    pub secrets: Option<String>,
+    /// Most MiB of unpacked code and built environments that are kept when nobody uses them; not said by earlier builds.
+    #[n(3)]
+    pub cache_mib: Option<u64>,
 }
 
 /// From executor to agent.
@@ -116,6 +122,9 @@ pub enum FromExecutor {
     /// out waits for no collector.
     #[n(4)]
     Span(#[n(0)] ExecutorSpan),
+    /// Its last word: it ends by itself with a status other than 0, and this is why, for people.
+    #[n(5)]
+    Ends(#[n(0)] String),
 }
 
 /// What an executor did for a trace, and when, by its host's wall clock.

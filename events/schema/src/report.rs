@@ -396,6 +396,16 @@ pub enum ExitCause {
     /// It ran but said nothing for seconds, and the agent killed it.
     #[n(5)]
     Silent,
+    /// It exited with a status other than 0 and said why, for people.
+    #[n(6)]
+    Explained {
+        /// Its exit status.
+        #[n(0)]
+        status: i32,
+        /// What happened.
+        #[n(1)]
+        why: String,
+    },
 }
 
 /// How a job ended.

@@ -59,6 +59,8 @@ pub(crate) struct Occupant {
     pub heard: bool,
     /// Looks since it last said anything; none before its first word, for which the controller has a deadline.
     pub silent_looks: Option<u32>,
+    /// Why it ends, in its own words.
+    pub last_word: Option<String>,
 }
 
 /// When an executor is killed, in milliseconds of the clock that only goes forward. Each reason has its own; the earliest counts.
@@ -99,6 +101,7 @@ impl Occupant {
             ending: Ending::None,
             heard: false,
             silent_looks: None,
+            last_word: None,
         }
     }
 
@@ -145,11 +148,14 @@ impl Occupant {
 }
 
 /// How an executor's end is reported: what it did itself counts before what was done to it.
-pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending) -> ExitCause {
+pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_word: Option<String>) -> ExitCause {
     match (end, ending) {
         (ProcessEnd::NotStarted(reason), _) => ExitCause::NotStarted(reason),
         (ProcessEnd::Exited(0), _) => ExitCause::Left,
-        (ProcessEnd::Exited(status), _) => ExitCause::Status(status),
+        (ProcessEnd::Exited(status), _) => match last_word {
+            Some(why) => ExitCause::Explained { status, why },
+            None => ExitCause::Status(status),
+        },
         (ProcessEnd::Unknown, _) => ExitCause::Killed,
         (ProcessEnd::Signalled(signal), Ending::None | Ending::Stopped) => ExitCause::Signal(signal),
         (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Protocol)) => ExitCause::Status(EXIT_STATUS_PROTOCOL),
@@ -236,7 +242,13 @@ mod tests {
             (Signalled(11), Ending::None, ExitCause::Signal(11)),
             (Unknown, Ending::None, ExitCause::Killed),
         ] {
-            assert_eq!(exit_cause(end.clone(), ending), expected, "{end:?} {ending:?}");
+            assert_eq!(exit_cause(end.clone(), ending, None), expected, "{end:?} {ending:?}");
         }
+        let why = || Some("its Python crashed".to_owned());
+        let explained = ExitCause::Explained { status: 1, why: "its Python crashed".to_owned() };
+        assert_eq!(exit_cause(Exited(1), Ending::None, why()), explained);
+        // Who says so and is killed meanwhile was killed; who leaves after all has left.
+        assert_eq!(exit_cause(Signalled(9), Ending::Killed(Deadline), why()), ExitCause::Killed);
+        assert_eq!(exit_cause(Exited(0), Ending::None, why()), ExitCause::Left);
     }
 }

@@ -4,7 +4,7 @@
 //! It decides nothing and never waits for an executor, the controller, the disk or a caller. Next files: `process.rs` (executors),
 //! `uplink.rs` (the controller), `direct.rs` (fleets), `record.rs` (the disk).
 
-use crate::AgentConfig;
+use crate::{AgentConfig, PythonConfig};
 use crate::direct::SlotReport;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
@@ -320,7 +320,9 @@ impl Host {
     /// What this server has for models in PyTorch.
     fn torch_host(&self) -> TorchHost {
         let folder = torch_folder(&self.config.data_dir).display().to_string();
-        TorchHost { folder, python: self.config.python.clone() }
+        let PythonConfig { program, secrets, cache_mib } = self.config.python.clone();
+        let secrets = secrets.map(|folder| folder.display().to_string());
+        TorchHost { folder, python: program, secrets, cache_mib: Some(cache_mib) }
     }
 
     fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder) {

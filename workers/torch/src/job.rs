@@ -2,40 +2,27 @@
 //!
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
 
+use crate::cache::{Cache, Held};
+use crate::child::PythonChild;
+use crate::environment::{self, Environment};
 use crate::frame;
 use crate::layout::{Built, Lengths};
 use crate::package;
+use crate::secrets::{self, SecretError};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
-use events_schema::torch::{TorchDevice, TorchSpec};
+use events_schema::torch::TorchSpec;
 use events_schema::{Digest, Rank, Step};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-/// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
-/// slot's. Credentials of the store are not among them.
-const NAMES: &[&str] = &[
-    "PATH",
-    "HOME",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-];
-/// Name of the variable that says which descriptor is the child's end of the socket.
-const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
+use std::path::Path;
+use std::sync::Arc;
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +44,20 @@ pub enum TorchError {
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
-    /// Stop this executor: Python ended.
-    #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
+    /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
+    #[error("{0}")]
     Ended(String),
+    /// Refuse: what the job asks for cannot be installed here.
+    #[error("the environment of the job's requirements cannot be built: {what}\n{last_lines}")]
+    Environment {
+        /// Which program, and how it ended.
+        what: String,
+        /// The end of what it said.
+        last_lines: String,
+    },
+    /// Refuse: its operator has to act.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
@@ -81,7 +79,15 @@ impl TorchError {
     /// Whether the job cannot go on whatever is done, on any executor.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite(_) | Self::Start { .. })
+        matches!(
+            self,
+            Self::Refused(_)
+                | Self::Code { .. }
+                | Self::NotFinite(_)
+                | Self::Start { .. }
+                | Self::Environment { .. }
+                | Self::Secret(_)
+        )
     }
 }
 
@@ -95,7 +101,7 @@ pub struct TorchStart {
     /// What the server has for it.
     pub host: TorchHost,
     /// Its unpacked code.
-    pub code: PathBuf,
+    pub code: Arc<Held>,
     /// What a row of the dataset holds.
     pub sample: SampleShape,
     /// How many it has.
@@ -106,7 +112,8 @@ pub struct TorchStart {
 #[derive(Debug)]
 pub struct TorchJob {
     start: TorchStart,
-    child: Child,
+    child: PythonChild,
+    _environment: Environment,
     socket: UnixStream,
     replica: File,
     gradient: File,
@@ -147,21 +154,26 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as importing PyTorch and building does.
+    /// Starts Python and has it build the model. Takes as long as importing PyTorch and building does, the first time on a server also as
+    /// long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
         let folder = Path::new(&start.host.folder);
         std::fs::create_dir_all(folder)?;
         let package = package::lay_out(folder)?;
+        let secrets = secrets::read(start.host.secrets.as_deref(), &start.model.secrets)?;
+        let cache = Cache::open(folder, start.host.cache_mib)?;
+        let python = start.model.python.as_ref().unwrap_or(&start.host.python);
+        let environment = environment::prepare(python, start.model.requirements.as_ref(), &cache, &package)?;
         let (mut socket, theirs) = UnixStream::pair()?;
         // The one descriptor that it inherits beside its output.
         fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
-        let mut child = spawn(&start, &package, &theirs)?;
+        let mut child = PythonChild::spawn(&start, &environment.python, &package, &secrets, &theirs)?;
         drop(theirs);
         let asked = frame::write(&mut socket, b'B', start.build().to_string().as_bytes());
         let (payload, descriptors) = match asked.and_then(|()| frame::read(&mut socket)) {
             Ok((b'b', payload, descriptors)) => (payload, descriptors),
             Ok((kind, payload, _)) => return Err(unexpected(kind, &payload)),
-            Err(_) => return Err(ended(&mut child)),
+            Err(_) => return Err(child.ended()),
         };
         let built: Built = parse(&payload)?;
         let lengths =
@@ -170,7 +182,19 @@ impl TorchJob {
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
         let (parameter_count, class) = (built.parameter_count, built.class.to_string());
-        Ok(Self { start, child, socket, replica, gradient, batch, lengths, parameter_count, class, initial: true })
+        Ok(Self {
+            start,
+            child,
+            _environment: environment,
+            socket,
+            replica,
+            gradient,
+            batch,
+            lengths,
+            parameter_count,
+            class,
+            initial: true,
+        })
     }
 
     /// How long things are.
@@ -294,16 +318,8 @@ impl TorchJob {
         match answered {
             Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
             Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            Err(_) => Err(ended(&mut self.child)),
+            Err(_) => Err(self.child.ended()),
         }
-    }
-}
-
-impl Drop for TorchJob {
-    fn drop(&mut self) {
-        // It may be deep in user code; nothing that it could still do counts.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -313,7 +329,7 @@ impl TorchStart {
         let (device, sample) = (&self.model.device, &self.sample);
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
-            "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
+            "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
             "batch_bytes": self.batch_bytes(), "rows": self.rows, "parameters": parameters, "initial": null, "check": true,
         })
@@ -326,43 +342,6 @@ impl TorchStart {
             SampleShape::Tokens { length, .. } => 8 * u64::from(*length),
         };
         row * u64::from(self.spec.batch_size)
-    }
-}
-
-fn spawn(start: &TorchStart, package: &Path, socket: &UnixStream) -> Result<Child, TorchError> {
-    let python = start.model.python.as_ref().unwrap_or(&start.host.python);
-    let threads = start.model.threads.to_string();
-    // What users print goes where this process says what it does: its standard output belongs to the agent.
-    let said = io::stderr().as_fd().try_clone_to_owned()?;
-    let mut command = Command::new(python);
-    command
-        .args(["-m", "ebb.worker"])
-        .env_clear()
-        .envs(NAMES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
-        .env("OMP_NUM_THREADS", &threads)
-        .env("MKL_NUM_THREADS", &threads)
-        .env("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        .env("PYTHONUNBUFFERED", "1")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        // The order of sets of texts is chance otherwise.
-        .env("PYTHONHASHSEED", "0")
-        .envs(&start.model.environment)
-        .env("PYTHONPATH", package)
-        .env(SOCKET_VARIABLE, socket.as_raw_fd().to_string())
-        .stdin(Stdio::null())
-        .stdout(said);
-    if start.model.device == TorchDevice::Cpu {
-        command.env("CUDA_VISIBLE_DEVICES", "");
-    }
-    command.spawn().map_err(|source| TorchError::Start { python: python.clone(), source })
-}
-
-fn ended(child: &mut Child) -> TorchError {
-    // The socket is closed, so it ends or has ended.
-    let _ = child.kill();
-    match child.wait() {
-        Ok(status) => TorchError::Ended(status.to_string()),
-        Err(error) => TorchError::Ended(error.to_string()),
     }
 }
 

@@ -4,14 +4,18 @@
 //! What an agent killed, or lost with its server, is not the job's fault; neither is what was told to go.
 
 use super::Draft;
-use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, STEADY_MS};
+use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, REASON_CHARS_MAX, STEADY_MS};
 use crate::state::{Executor, Faults};
 use events_schema::fact::{AbandonCause, Fact, Failure, Fault, Verdict, Wave};
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, JobId, SlotId, TimeMs};
 
+/// The signal that kills.
+const SIGKILL: i32 = 9;
+
 /// An executor is gone.
 pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: ExitCause) -> Fact {
+    let exit = bounded(exit);
     let known = draft.state.executor(&executor);
     let failure = known.filter(|known| known.leaving.is_none()).and_then(|known| of_exit(known, &exit));
     let verdict = failure.map_or(Verdict::Well, |(fault, what)| {
@@ -28,12 +32,27 @@ pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: 
     Fact::ExecutorGone { executor, slot, exit, verdict: Some(verdict), awaited_until }
 }
 
+/// What an executor says of itself stands in the log, but not at any length.
+fn bounded(exit: ExitCause) -> ExitCause {
+    match exit {
+        ExitCause::Explained { status, why } => {
+            ExitCause::Explained { status, why: why.chars().take(REASON_CHARS_MAX).collect() }
+        }
+        other => other,
+    }
+}
+
 fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
     match exit {
         ExitCause::Killed => None,
         ExitCause::Left if executor.replica => None,
         ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
         ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
+        ExitCause::Explained { why, .. } => Some((Fault::Program, why.clone())),
+        ExitCause::Signal(SIGKILL) => {
+            let what = "it was killed by signal 9, as the kernel does with a process when memory runs out";
+            Some((Fault::Program, what.to_owned()))
+        }
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),

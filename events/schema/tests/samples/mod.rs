@@ -336,6 +336,13 @@ fn torch_model() -> ModelSpec {
     JobSpec::parse(&spec).unwrap().model.clone()
 }
 
+fn torch_model_with_environment() -> ModelSpec {
+    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "secrets": {"HF_TOKEN": "hf"},
+        "requirements": {"lines": ["einops==0.8.1", "timm>=1"], "full": true}, "memory_limit_mib": 4_096});
+    let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
@@ -410,7 +417,8 @@ pub fn all() -> Vec<Sample> {
         ];
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
-        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
+        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent,
+            ExitCause::Explained { status: 1, why: text() }];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
@@ -432,7 +440,7 @@ pub fn all() -> Vec<Sample> {
         "ToExecutor", to_executor_kind: to_executor();
         "FromExecutor", from_executor_kind: [
             FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress()),
-            FromExecutor::Span(span(ExecutorHop::Prepare))
+            FromExecutor::Span(span(ExecutorHop::Prepare)), FromExecutor::Ends(text())
         ];
         "Phase", phase_kind: [
             Phase::Building, Phase::Idle, Phase::Loading, Phase::Linking, Phase::Joining, Phase::Copying, Phase::Computing(Rank(3)), Phase::Reducing,
@@ -482,8 +490,16 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
-    let torch = Some(TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned() });
-    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch, ..start() }));
+    let host = TorchHost {
+        folder: "/data/torch".to_owned(),
+        python: "/usr/bin/python3".to_owned(),
+        secrets: None,
+        cache_mib: None,
+    };
+    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch: Some(host.clone()), ..start() }));
+    let host = TorchHost { secrets: Some("/etc/ebb/secrets".to_owned()), cache_mib: Some(51_200), ..host };
+    samples.push(sample("ExecutorStart with secrets", &ExecutorStart { torch: Some(host), ..start() }));
+    samples.push(sample("ModelSpec with an environment", &torch_model_with_environment()));
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -31,5 +31,6 @@ mod suspension;
 mod take_back;
 mod telemetry;
 mod torch;
+mod torch_environments;
 mod torch_examples;
 mod waiting;
