@@ -138,11 +138,11 @@ fn noticed(notice: &LossNotice) -> api::LossNotice {
         LossNotice::Exit(cause) => api::LossNotice::Exit(match cause {
             ExitCause::Left => api::ExitCause::Left,
             ExitCause::Status(status) => api::ExitCause::Status(*status),
-            ExitCause::Explained { why, .. } => api::ExitCause::Explained(why.clone()),
             ExitCause::Signal(signal) => api::ExitCause::Signal(*signal),
             ExitCause::Killed => api::ExitCause::Killed,
             ExitCause::NotStarted(why) => api::ExitCause::NotStarted(why.clone()),
             ExitCause::Silent => api::ExitCause::Silent,
+            ExitCause::Failed { said, .. } => api::ExitCause::Failed(said.clone()),
         }),
         LossNotice::Silence => api::LossNotice::Silence,
         LossNotice::Lease => api::LossNotice::Lease,

@@ -160,11 +160,11 @@ fn gone(executor: &ExecutorId, slot: &SlotId, cause: &report::ExitCause) -> Exec
     let (exit, status, signal, reason) = match cause {
         report::ExitCause::Left => (Exit::Left, None, None, None),
         report::ExitCause::Status(status) => (Exit::Status, Some(*status), None, None),
-        report::ExitCause::Explained { status, why } => (Exit::Status, Some(*status), None, Some(why.clone())),
         report::ExitCause::Signal(signal) => (Exit::Signal, None, Some(*signal), None),
         report::ExitCause::Killed => (Exit::Killed, None, None, None),
         report::ExitCause::NotStarted(reason) => (Exit::NotStarted, None, None, Some(reason.clone())),
         report::ExitCause::Silent => (Exit::Silent, None, None, None),
+        report::ExitCause::Failed { status, said } => (Exit::Status, Some(*status), None, Some(said.clone())),
     };
     ExecutorGone {
         job: executor.job.to_string(),

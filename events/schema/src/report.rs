@@ -396,15 +396,15 @@ pub enum ExitCause {
     /// It ran but said nothing for seconds, and the agent killed it.
     #[n(5)]
     Silent,
-    /// It exited with a status other than 0 and said why, for people.
+    /// It exited with this status, and said why.
     #[n(6)]
-    Explained {
-        /// Its exit status.
+    Failed {
+        /// Not 0.
         #[n(0)]
         status: i32,
-        /// What happened.
+        /// In its own words.
         #[n(1)]
-        why: String,
+        said: String,
     },
 }
 

@@ -410,7 +410,7 @@ pub enum ExitCause {
     /// With this exit status.
     Status(i32),
     /// By itself, for this reason.
-    Explained(String),
+    Failed(String),
     /// By a signal that nobody here sent.
     Signal(i32),
     /// Killed at a deadline or on an order.

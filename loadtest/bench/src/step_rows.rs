@@ -113,6 +113,7 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, HarnessError> {
         park: false,
         link_keys: Vec::new(),
         writer: None,
+        ended_well: Vec::new(),
     };
     let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
     let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, None, steps)).await;

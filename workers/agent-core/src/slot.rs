@@ -57,10 +57,10 @@ pub(crate) struct Occupant {
     pub ending: Ending,
     /// Whether it said anything since the last look.
     pub heard: bool,
+    /// Why it is about to fail, if it said so.
+    pub last_words: Option<String>,
     /// Looks since it last said anything; none before its first word, for which the controller has a deadline.
     pub silent_looks: Option<u32>,
-    /// Why it ends, in its own words.
-    pub last_word: Option<String>,
 }
 
 /// When an executor is killed, in milliseconds of the clock that only goes forward. Each reason has its own; the earliest counts.
@@ -100,8 +100,8 @@ impl Occupant {
             deadlines: Deadlines::default(),
             ending: Ending::None,
             heard: false,
+            last_words: None,
             silent_looks: None,
-            last_word: None,
         }
     }
 
@@ -148,14 +148,14 @@ impl Occupant {
 }
 
 /// How an executor's end is reported: what it did itself counts before what was done to it.
-pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_word: Option<String>) -> ExitCause {
+pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_words: Option<String>) -> ExitCause {
     match (end, ending) {
+        (ProcessEnd::Exited(status), _) if status != 0 && last_words.is_some() => {
+            ExitCause::Failed { status, said: last_words.unwrap_or_default() }
+        }
         (ProcessEnd::NotStarted(reason), _) => ExitCause::NotStarted(reason),
         (ProcessEnd::Exited(0), _) => ExitCause::Left,
-        (ProcessEnd::Exited(status), _) => match last_word {
-            Some(why) => ExitCause::Explained { status, why },
-            None => ExitCause::Status(status),
-        },
+        (ProcessEnd::Exited(status), _) => ExitCause::Status(status),
         (ProcessEnd::Unknown, _) => ExitCause::Killed,
         (ProcessEnd::Signalled(signal), Ending::None | Ending::Stopped) => ExitCause::Signal(signal),
         (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Protocol)) => ExitCause::Status(EXIT_STATUS_PROTOCOL),
@@ -244,11 +244,10 @@ mod tests {
         ] {
             assert_eq!(exit_cause(end.clone(), ending, None), expected, "{end:?} {ending:?}");
         }
-        let why = || Some("its Python crashed".to_owned());
-        let explained = ExitCause::Explained { status: 1, why: "its Python crashed".to_owned() };
-        assert_eq!(exit_cause(Exited(1), Ending::None, why()), explained);
-        // Who says so and is killed meanwhile was killed; who leaves after all has left.
-        assert_eq!(exit_cause(Signalled(9), Ending::Killed(Deadline), why()), ExitCause::Killed);
-        assert_eq!(exit_cause(Exited(0), Ending::None, why()), ExitCause::Left);
+        let said = || Some("no such file".to_owned());
+        let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned() };
+        assert_eq!(exit_cause(Exited(1), Ending::None, said()), failed);
+        assert_eq!(exit_cause(Exited(0), Ending::None, said()), ExitCause::Left);
+        assert_eq!(exit_cause(Signalled(9), Ending::Killed(Deadline), said()), ExitCause::Killed);
     }
 }

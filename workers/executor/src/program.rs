@@ -293,13 +293,14 @@ fn fetch_code(
 ) -> Result<Held, ProgramError> {
     let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
     cache.hold(&format!("code-{}", model.code), |folder| {
-        let packed = runtime.block_on(fetch(store, &model.code))?;
+        let packed = runtime.block_on(fetch_packed(store, model.code))?;
         Ok(unpack(&packed, model.code, folder)?)
     })
 }
 
-async fn fetch(store: &dyn ObjectStore, code: &Digest) -> Result<Bytes, ProgramError> {
-    let key = storage::keys::code(code);
+/// Packed code as it is in the store.
+pub(crate) async fn fetch_packed(store: &dyn ObjectStore, code: Digest) -> Result<Bytes, ProgramError> {
+    let key = storage::keys::code(&code);
     let failed = |source| ProgramError::Fetch { key: key.clone(), source };
     let object = store.get(&key.as_str().into()).await.map_err(failed)?;
     // Whoever can write to the store can put anything there; memory is taken for what the gateway lets in.

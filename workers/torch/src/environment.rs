@@ -5,14 +5,15 @@
 //! lacks is installed. What both programs agree on, and they alone, is left to them.
 
 use crate::cache::{Cache, Held};
-use crate::child::command;
 use crate::job::TorchError;
 use crate::output::Output;
+use crate::variables;
 use events_schema::Digest;
 use events_schema::torch::Requirements;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -42,7 +43,7 @@ const ROUNDS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Environment {
     /// The program.
-    pub python: PathBuf,
+    pub python: String,
     /// Keeps it where it is.
     _held: Option<Held>,
 }
@@ -99,7 +100,7 @@ pub(crate) fn prepare(
     cache: &Cache,
     package: &Path,
 ) -> Result<Environment, TorchError> {
-    let Some(requirements) = requirements else { return Ok(Environment { python: python.into(), _held: None }) };
+    let Some(requirements) = requirements else { return Ok(Environment { python: python.to_owned(), _held: None }) };
     let base: Base = ask(Path::new(python), package, &json!({"ask": "base", "lines": requirements.lines()}))?;
     if !requirements.is_full() {
         if let Some(conflict) = &base.conflict {
@@ -109,12 +110,12 @@ pub(crate) fn prepare(
         }
         if base.needed.is_empty() {
             tracing::info!(python, "it has all that the requirements ask for");
-            return Ok(Environment { python: python.into(), _held: None });
+            return Ok(Environment { python: python.to_owned(), _held: None });
         }
     }
     let installer = installer(&base)?;
     let held = cache.hold(&name(&base, requirements), |folder| build(folder, &base, requirements, &installer, package))?;
-    Ok(Environment { python: program_of(held.path()), _held: Some(held) })
+    Ok(Environment { python: program_of(held.path()).display().to_string(), _held: Some(held) })
 }
 
 /// Whatever decides what is in it.
@@ -248,8 +249,15 @@ fn install(
     }
 }
 
+/// A program with nothing in its environment but what all programs of a job get.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().envs(variables::given()).stdin(Stdio::null());
+    command
+}
+
 /// A program that builds, with the server's settings for it and nothing of the job's.
-fn tool(program: impl AsRef<std::ffi::OsStr>) -> Command {
+fn tool(program: impl AsRef<OsStr>) -> Command {
     let mut command = command(program);
     let settings = std::env::vars_os().filter(|(name, _)| {
         name.to_str().is_some_and(|name| NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))

@@ -1,26 +1,24 @@
 //! The child as an executor uses it: builds the user's model, computes gradients, applies updates, gives the replica and the finished model.
 //!
-//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
+//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
+//! gone (`child.rs`).
 
 use crate::cache::{Cache, Held};
-use crate::child::PythonChild;
+use crate::child::{Launch, Python};
 use crate::environment::{self, Environment};
-use crate::frame;
 use crate::layout::{Built, Lengths};
-use crate::package;
 use crate::secrets::{self, SecretError};
+use crate::{package, variables};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
 use events_schema::torch::TorchSpec;
 use events_schema::{Digest, Rank, Step};
-use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,9 +110,8 @@ pub struct TorchStart {
 #[derive(Debug)]
 pub struct TorchJob {
     start: TorchStart,
-    child: PythonChild,
+    python: Python,
     _environment: Environment,
-    socket: UnixStream,
     replica: File,
     gradient: File,
     batch: File,
@@ -154,27 +151,22 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as importing PyTorch and building does, the first time on a server also as
-    /// long as installing what the job requires.
+    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready; the first
+    /// time on a server also as long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
-        let folder = Path::new(&start.host.folder);
-        std::fs::create_dir_all(folder)?;
-        let package = package::lay_out(folder)?;
-        let secrets = secrets::read(start.host.secrets.as_deref(), &start.model.secrets)?;
-        let cache = Cache::open(folder, start.host.cache_mib)?;
-        let python = start.model.python.as_ref().unwrap_or(&start.host.python);
-        let environment = environment::prepare(python, start.model.requirements.as_ref(), &cache, &package)?;
-        let (mut socket, theirs) = UnixStream::pair()?;
-        // The one descriptor that it inherits beside its output.
-        fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
-        let mut child = PythonChild::spawn(&start, &environment.python, &package, &secrets, &theirs)?;
-        drop(theirs);
-        let asked = frame::write(&mut socket, b'B', start.build().to_string().as_bytes());
-        let (payload, descriptors) = match asked.and_then(|()| frame::read(&mut socket)) {
-            Ok((b'b', payload, descriptors)) => (payload, descriptors),
-            Ok((kind, payload, _)) => return Err(unexpected(kind, &payload)),
-            Err(_) => return Err(child.ended()),
-        };
+        let (launch, environment) = start.prepare()?;
+        let mut python = Python::start(&launch)?;
+        let request = start.build().to_string();
+        let mut built = python.exchange(b'B', request.as_bytes());
+        if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
+            // What its code loads may not stand a fork. If it was something else, it happens again.
+            tracing::warn!(
+                "a forked Python ended while it built the model, so another one is started from the beginning"
+            );
+            python = Python::start_cold(&launch)?;
+            built = python.exchange(b'B', request.as_bytes());
+        }
+        let (payload, descriptors) = built?;
         let built: Built = parse(&payload)?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
@@ -184,9 +176,8 @@ impl TorchJob {
         let (parameter_count, class) = (built.parameter_count, built.class.to_string());
         Ok(Self {
             start,
-            child,
+            python,
             _environment: environment,
-            socket,
             replica,
             gradient,
             batch,
@@ -287,7 +278,7 @@ impl TorchJob {
             digest: Digest,
         }
         let request = json!({ "metadata": metadata }).to_string();
-        let (payload, descriptors) = self.exchange(b'M', request.as_bytes())?;
+        let (payload, descriptors) = self.python.exchange(b'M', request.as_bytes())?;
         let Answer { bytes, digest } = parse(&payload)?;
         let file = descriptors.into_iter().next().ok_or_else(|| TorchError::Protocol("no model".to_owned()))?;
         let mut model = vec![0; bytes];
@@ -310,20 +301,33 @@ impl TorchJob {
     }
 
     fn ask(&mut self, kind: u8, payload: &[u8]) -> Result<Vec<u8>, TorchError> {
-        self.exchange(kind, payload).map(|(payload, _)| payload)
-    }
-
-    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
-        let answered = frame::write(&mut self.socket, kind, payload).and_then(|()| frame::read(&mut self.socket));
-        match answered {
-            Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
-            Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            Err(_) => Err(self.child.ended()),
-        }
+        self.python.exchange(kind, payload).map(|(payload, _)| payload)
     }
 }
 
 impl TorchStart {
+    /// What has to be there before a process is started.
+    fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
+        let folder = Path::new(&self.host.folder);
+        std::fs::create_dir_all(folder)?;
+        let package = package::lay_out(folder)?;
+        let secrets = secrets::read(self.host.secrets.as_deref(), &self.model.secrets)?;
+        let cache = Cache::open(folder, self.host.cache_mib)?;
+        let python = self.model.python.as_ref().unwrap_or(&self.host.python);
+        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
+        // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
+        let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
+        let mut variables = variables::all(self, &package);
+        variables.extend(secrets.into_iter().map(|(name, value)| (name, value.into())));
+        let launch = Launch {
+            python: environment.python.clone(),
+            variables,
+            warm: self.host.warm.clone().filter(|_| late),
+            memory_limit_mib: self.model.memory_limit_mib,
+        };
+        Ok((launch, environment))
+    }
+
     fn build(&self) -> Value {
         let spec = self.spec.document();
         let (device, sample) = (&self.model.device, &self.sample);
@@ -345,7 +349,8 @@ impl TorchStart {
     }
 }
 
-fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
+/// What an answer of another kind says.
+pub(crate) fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
     if kind != b'!' {
         return TorchError::Protocol(format!("answer `{}` to another question", char::from(kind)));
     }

@@ -35,9 +35,9 @@ pub(super) fn gone(
         ExitCause::Left if executor.replica => None,
         ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
         ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
-        // Reports of that time knew no reasons.
-        ExitCause::Explained { why, .. } => Some((Fault::Program, why.clone())),
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
+        // Not said by the builds whose facts come here.
+        ExitCause::Failed { said, .. } => Some((Fault::Program, said.clone())),
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
     };

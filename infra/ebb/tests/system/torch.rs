@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use storage::code::pack;
 
 /// Slots of each service.
-const SLOTS: u16 = 4;
+pub const SLOTS: u16 = 4;
 
 /// Convolutions with BatchNorm and dropout on 8 × 8 digits: buffers, chance, and two parameter groups with a scheduler.
-const TRAIN: &str = r#"
+pub const TRAIN: &str = r#"
 import torch, ebb
 from torch import nn
 from torch.nn import functional as F
