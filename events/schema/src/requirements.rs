@@ -83,9 +83,8 @@ fn parse_lines(path: &str, value: &Value) -> Result<Vec<String>, Problems> {
 
 /// As pip has it: from a `#` at the beginning, or after a blank.
 fn without_comment(line: &str) -> &str {
-    let comment = line.char_indices().find(|&(at, c)| {
-        c == '#' && line[..at].chars().next_back().is_none_or(char::is_whitespace)
-    });
+    let comment =
+        line.char_indices().find(|&(at, c)| c == '#' && line[..at].chars().next_back().is_none_or(char::is_whitespace));
     comment.map_or(line, |(at, _)| &line[..at])
 }
 
@@ -124,7 +123,10 @@ mod tests {
     fn a_file_with_comments_and_continued_lines_is_the_same_as_its_packages() {
         let file = "# ours\nnumpy >= 2   # fast\n\neinops==0.8.1 \\\n    --hash=sha256:00\nx[a,b] @ https://h/x.whl#sha256=11\nnumpy >= 2";
         let read_of = read(file.lines().collect()).unwrap();
-        assert_eq!(read_of.lines(), ["einops==0.8.1 --hash=sha256:00", "numpy >= 2", "x[a,b] @ https://h/x.whl#sha256=11"]);
+        assert_eq!(
+            read_of.lines(),
+            ["einops==0.8.1 --hash=sha256:00", "numpy >= 2", "x[a,b] @ https://h/x.whl#sha256=11"]
+        );
         assert!(!read_of.is_full());
         let again = Requirements::parse("r", &serde_json::to_value(&read_of).unwrap()).unwrap();
         assert_eq!(again, read_of, "what is shown can be submitted again");

@@ -134,7 +134,8 @@ fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
 
 #[test]
 fn an_environment_and_secrets_survive_the_log_and_a_value_in_the_place_of_a_secrets_name_is_not_echoed() {
-    let fields = json!({"requirements": {"lines": ["b # x", "a"]}, "secrets": {"TOKEN": "hf"}, "memory_limit_mib": 512});
+    let fields =
+        json!({"requirements": {"lines": ["b # x", "a"]}, "secrets": {"TOKEN": "hf"}, "memory_limit_mib": 512});
     let spec = JobSpec::parse(&torch(fields)).unwrap();
     let ModelSpec::Torch(model) = &spec.model else { panic!("{:?}", spec.model) };
     let requirements = model.requirements.as_ref().unwrap();
@@ -142,7 +143,7 @@ fn an_environment_and_secrets_survive_the_log_and_a_value_in_the_place_of_a_secr
     assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
     assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
     let refused = JobSpec::parse(&torch(json!({"secrets": {"TOKEN": "hf_$ecret"}}))).unwrap_err().to_string();
-    assert!(!refused.contains("ecret,") && !refused.contains("hf_"), "{refused}");
+    assert!(!refused.contains("$ecret") && !refused.contains("hf_"), "{refused}");
 }
 
 #[test]

@@ -189,7 +189,8 @@ mod tests {
         let of = |text: &str| {
             let file = folder.path().join("job.yaml");
             std::fs::write(&file, format!("engine: torch\nentry: train\nrequirements: {text}\n")).unwrap();
-            read(&file).map(|job| serde_json::from_slice::<Value>(&job.body.bytes).unwrap()["model"]["requirements"].take())
+            read(&file)
+                .map(|job| serde_json::from_slice::<Value>(&job.body.bytes).unwrap()["model"]["requirements"].take())
         };
         let lines = serde_json::json!(["einops==0.8.1", "# more"]);
         assert_eq!(of("requirements.txt").unwrap(), serde_json::json!({ "lines": lines }));

@@ -76,7 +76,7 @@ pub async fn torch_job(client: &Client, args: &SubmitArgs, file: &JobFile) -> Re
     let folder = own_folder()?;
     let code = Packed::of(code)?;
     let tried = tokio::task::spawn_blocking(move || {
-        let host = TorchHost { folder, python: python.clone(), secrets: None, cache_mib: None };
+        let host = TorchHost { folder, python: python.clone(), secrets: None, cache_mib: None, warm: None };
         let cache = Cache::open(Path::new(&host.folder), None)?;
         let unpack = |into: &Path| unpack(&code.bytes, code.digest, into).map_err(ProgramError::from);
         let code = cache.hold(&format!("code-{}", code.digest), unpack)?;
@@ -86,7 +86,9 @@ pub async fn torch_job(client: &Client, args: &SubmitArgs, file: &JobFile) -> Re
         Ok::<_, ProgramError>(Here::Fits { python, parameters: job.parameter_count() })
     });
     let tried = tried.await.map_err(|e| Failure::local("the job cannot be tried here", e))?;
-    tried.map(Some).map_err(|error| Failure::plain(error.reason()).advise("mend it and try again; nothing was submitted"))
+    tried
+        .map(Some)
+        .map_err(|error| Failure::plain(error.reason()).advise("mend it and try again; nothing was submitted"))
 }
 
 struct Packed {
@@ -128,7 +130,12 @@ fn python_of(args: &SubmitArgs, model: &TorchSpec) -> Result<String, String> {
         return Ok(python);
     }
     let has_torch = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)";
-    let looked = Command::new(PYTHON).args(["-c", has_torch]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let looked = Command::new(PYTHON)
+        .args(["-c", has_torch])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     let full = model.requirements.as_ref().is_some_and(events_schema::torch::Requirements::is_full);
     match looked {
         Ok(status) if status.success() || full => Ok(PYTHON.to_owned()),
@@ -150,6 +157,7 @@ fn with_secrets_of_this_shell(mut model: TorchSpec) -> TorchSpec {
 fn own_folder() -> Result<String, Failure> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let folder = folder.ok_or_else(|| Failure::plain("neither XDG_CACHE_HOME nor HOME says where to build environments"))?;
+    let folder =
+        folder.ok_or_else(|| Failure::plain("neither XDG_CACHE_HOME nor HOME says where to build environments"))?;
     Ok(folder.join("ebb").join("torch").display().to_string())
 }

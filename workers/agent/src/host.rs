@@ -4,7 +4,6 @@
 //! It decides nothing and never waits for an executor, the controller, the disk or a caller. Next files: `process.rs` (executors),
 //! `uplink.rs` (the controller), `direct.rs` (fleets), `record.rs` (the disk).
 
-use crate::{AgentConfig, PythonConfig};
 use crate::direct::SlotReport;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
@@ -13,6 +12,7 @@ use crate::ship::Shippers;
 use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
 use crate::warm::WarmName;
+use crate::{AgentConfig, PythonConfig};
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};

@@ -265,7 +265,10 @@ mod tests {
         drop(fill(&cache, "newest", 900 << 10));
         assert!(there("used") && !there("old") && there("new") && there("newest"));
         drop(fill(&cache, "huge", 3 << 20));
-        assert!(there("used") && !there("new") && !there("newest") && there("huge"), "what was just made is for somebody");
+        assert!(
+            there("used") && !there("new") && !there("newest") && there("huge"),
+            "what was just made is for somebody"
+        );
         drop(used);
         drop(fill(&cache, "small", 1));
         assert!(!there("huge") && there("small"));

@@ -2,8 +2,8 @@
 //! executor's process group and prints to its standard error, and the kernel kills it when this process is gone, by whatever end: a pipe
 //! that only this process holds is closed then. It knows nothing of what is asked.
 
-use crate::frame;
 use crate::ending::{End, explained};
+use crate::frame;
 use crate::job::{TorchError, unexpected};
 use crate::memory::{MemoryWatch, kernel_kills};
 use crate::output::Output;

@@ -114,7 +114,8 @@ pub(crate) fn prepare(
         }
     }
     let installer = installer(&base)?;
-    let held = cache.hold(&name(&base, requirements), |folder| build(folder, &base, requirements, &installer, package))?;
+    let held =
+        cache.hold(&name(&base, requirements), |folder| build(folder, &base, requirements, &installer, package))?;
     Ok(Environment { python: program_of(held.path()).display().to_string(), _held: Some(held) })
 }
 
@@ -151,7 +152,11 @@ fn build(
     package: &Path,
 ) -> Result<(), TorchError> {
     let began = Instant::now();
-    tracing::info!(python = base.executable, with = installer.name(), "building the environment of the job's requirements");
+    tracing::info!(
+        python = base.executable,
+        with = installer.name(),
+        "building the environment of the job's requirements"
+    );
     let mut venv = tool(&base.executable);
     venv.args(["-m", "venv", "--without-pip"]).arg(folder);
     run("venv", venv)?;
@@ -167,7 +172,8 @@ fn build(
             let question = json!({"ask": "missing", "folder": packages});
             let Missing { missing } = ask(&program_of(folder), package, &question)?;
             // Of what lies below only PyTorch must stay as it is.
-            let more: Vec<&Lack> = missing.iter().filter(|lack| lack.name != "torch" && !own.contains(&lack.name)).collect();
+            let more: Vec<&Lack> =
+                missing.iter().filter(|lack| lack.name != "torch" && !own.contains(&lack.name)).collect();
             if more.is_empty() {
                 return match missing.first() {
                     None => Ok(said(began, folder)),
@@ -239,7 +245,8 @@ fn install(
         }
         Installer::Pip => {
             let torch = base.installed.get("torch").filter(|_| !full);
-            let constraints = file("constraints.txt", torch.map(|version| format!("torch=={version}")).into_iter().collect())?;
+            let constraints =
+                file("constraints.txt", torch.map(|version| format!("torch=={version}")).into_iter().collect())?;
             let mut pip = tool(&base.executable);
             pip.args(["-m", "pip", "--python"]).arg(program_of(folder));
             pip.args(["install", "--no-input", "--disable-pip-version-check", "--quiet", "-c"]).arg(constraints);
@@ -260,7 +267,8 @@ fn command(program: impl AsRef<OsStr>) -> Command {
 fn tool(program: impl AsRef<OsStr>) -> Command {
     let mut command = command(program);
     let settings = std::env::vars_os().filter(|(name, _)| {
-        name.to_str().is_some_and(|name| NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        name.to_str()
+            .is_some_and(|name| NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
     });
     command.envs(settings);
     command

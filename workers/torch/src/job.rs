@@ -6,7 +6,7 @@
 use crate::cache::{Cache, Held};
 use crate::child::{Launch, Python};
 use crate::environment::{self, Environment};
-use crate::layout::{Built, Lengths};
+use crate::layout::{Built, Lengths, StartTimes};
 use crate::secrets::{self, SecretError};
 use crate::{package, variables};
 use events_schema::control::TorchHost;
@@ -21,6 +21,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +119,9 @@ pub struct TorchJob {
     lengths: Lengths,
     parameter_count: u64,
     class: String,
+    times: StartTimes,
+    /// How long its answers were waited for.
+    waited: Duration,
     /// Whether the child's replica is still the one it began with.
     initial: bool,
 }
@@ -173,7 +177,8 @@ impl TorchJob {
         let [replica, gradient, batch]: [_; 3] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
-        let (parameter_count, class) = (built.parameter_count, built.class.to_string());
+        let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
+        tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
         Ok(Self {
             start,
             python,
@@ -184,6 +189,8 @@ impl TorchJob {
             lengths,
             parameter_count,
             class,
+            times,
+            waited: Duration::ZERO,
             initial: true,
         })
     }
@@ -198,6 +205,18 @@ impl TorchJob {
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.parameter_count
+    }
+
+    /// Where the time of its start went.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
+    }
+
+    /// How long its answers were waited for since it was started; the rest of a step is the executor's own.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
@@ -301,7 +320,14 @@ impl TorchJob {
     }
 
     fn ask(&mut self, kind: u8, payload: &[u8]) -> Result<Vec<u8>, TorchError> {
-        self.python.exchange(kind, payload).map(|(payload, _)| payload)
+        self.exchange(kind, payload).map(|(payload, _)| payload)
+    }
+
+    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+        let asked = Instant::now();
+        let answered = self.python.exchange(kind, payload);
+        self.waited += asked.elapsed();
+        answered
     }
 }
 

@@ -30,5 +30,5 @@ pub mod warm;
 pub use cache::{Cache, Held};
 
 pub use job::{TorchError, TorchJob, TorchStart};
-pub use layout::Lengths;
+pub use layout::{Lengths, StartTimes};
 pub use secrets::SecretError;

@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_crash_is_told_from_where_python_says_so() {
-        let text = format!("step 1\n\n{CRASH}: Segmentation fault\n  File \"train.py\", line 3\n{}", "  File x\n".repeat(300));
+        let text =
+            format!("step 1\n\n{CRASH}: Segmentation fault\n  File \"train.py\", line 3\n{}", "  File x\n".repeat(300));
         let told = told(&text);
         assert!(told.starts_with(CRASH) && told.contains("train.py") && told.lines().count() == LINES_TOLD, "{told}");
         assert!(super::told(&"long ".repeat(4_000)).chars().count() <= LINE_CHARS_TOLD);
@@ -95,8 +96,7 @@ mod tests {
     #[test]
     fn the_last_lines_are_those_at_the_end() {
         let (reader, writer) = io::pipe().unwrap();
-        let mut child =
-            Command::new("seq").arg("5000").stdout(writer).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("seq").arg("5000").stdout(writer).stdin(Stdio::null()).spawn().unwrap();
         let output = Output::follow(reader).unwrap();
         child.wait().unwrap();
         let lines = output.last_lines();

@@ -14,10 +14,14 @@ const BYTES_MAX: u64 = 65_536;
 #[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
 pub enum SecretError {
     /// This server has none at all.
-    #[error("the job wants the secret `{name}` as {variable}, and this server has no secrets; its operator names their folder with --secrets DIR")]
+    #[error(
+        "the job wants the secret `{name}` as {variable}, and this server has no secrets; its operator names their folder with --secrets DIR"
+    )]
     NoFolder { name: String, variable: String },
     /// This one is not there.
-    #[error("the secret `{name}`, wanted as {variable}, is not on this server; its operator puts it into a file of that name in the folder of --secrets")]
+    #[error(
+        "the secret `{name}`, wanted as {variable}, is not on this server; its operator puts it into a file of that name in the folder of --secrets"
+    )]
     Missing { name: String, variable: String },
     /// It cannot be read, or is no text.
     #[error("the secret `{name}`, wanted as {variable}, cannot be read on this server: {source}")]
@@ -28,7 +32,9 @@ pub enum SecretError {
         source: io::Error,
     },
     /// Its file is open to others.
-    #[error("the secret `{name}`, wanted as {variable}, is in a file that others may read (mode {mode:o}) on this server; its operator closes it with chmod 600")]
+    #[error(
+        "the secret `{name}`, wanted as {variable}, is in a file that others may read (mode {mode:o}) on this server; its operator closes it with chmod 600"
+    )]
     Open { name: String, variable: String, mode: u32 },
 }
 

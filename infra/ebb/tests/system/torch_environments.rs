@@ -103,7 +103,8 @@ async fn failure(client: &Client, id: &str) -> String {
 fn environments(system: &System) -> Vec<PathBuf> {
     let folder = system.path("data").join("agent/torch/cache");
     let all = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
-    all.filter(|path| path.is_dir() && path.file_name().unwrap().to_str().unwrap().starts_with("environment-")).collect()
+    all.filter(|path| path.is_dir() && path.file_name().unwrap().to_str().unwrap().starts_with("environment-"))
+        .collect()
 }
 
 /// Both executors of a job need the environment at once, and so does the next job.
@@ -127,7 +128,8 @@ async fn an_environment_is_built_once(path: &str, with: &str) {
     let environments = environments(&system);
     assert_eq!(environments.len(), 1, "{environments:?}");
     // What lies below is used as it is; what is needed newer is there in its own environment.
-    let packages = std::fs::read_dir(environments[0].join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    let packages =
+        std::fs::read_dir(environments[0].join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
     assert!(!packages.join("numpy").exists() && !packages.join("torch").exists());
     assert!(packages.join("tidepool").exists() && packages.join("idna").exists());
 }
@@ -139,7 +141,8 @@ async fn an_environment_is_built_once_by_pip_where_there_is_no_uv() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_environment_is_built_once_by_uv() {
-    let uv = std::env::var("EBB_TEST_UV").expect("EBB_TEST_UV is not set: it names a uv; `infra/run test` installs one");
+    let uv =
+        std::env::var("EBB_TEST_UV").expect("EBB_TEST_UV is not set: it names a uv; `infra/run test` installs one");
     let folder = Path::new(&uv).parent().unwrap().to_str().unwrap().to_owned();
     an_environment_is_built_once(&format!("{folder}:{}", path_without_uv()), "uv").await;
 }
@@ -196,7 +199,8 @@ async fn a_build_that_is_killed_leaves_its_slot_free_at_the_deadline_and_nothing
     let after = system.agent().slots().await.unwrap();
     assert!(after.iter().filter(|s| busy.contains(&s.slot)).all(|s| s.pid.is_none()), "{after:?}");
     // With an index that works the next one builds it whole.
-    std::fs::write(&settings, format!("[global]\nno-index = true\nfind-links = {}\n", folder.path().display())).unwrap();
+    std::fs::write(&settings, format!("[global]\nno-index = true\nfind-links = {}\n", folder.path().display()))
+        .unwrap();
     drop(asked);
     for slots in ["1", "0"] {
         system.ebb_json(&["demand", "local", "--needed", slots]).await;
@@ -210,11 +214,16 @@ async fn a_process_that_ends_is_explained() {
     let system = crate::torch::service().await;
     let client = system.client();
     for (key, what, said) in [
-        ("exits", "print('about to go', flush=True); os._exit(3)", &["ended itself with exit status 3", "about to go"][..]),
+        (
+            "exits",
+            "print('about to go', flush=True); os._exit(3)",
+            &["ended itself with exit status 3", "about to go"][..],
+        ),
         ("crashes", "import ctypes; ctypes.string_at(0)", &["segmentation fault", "Fatal Python error", "train.py"]),
         ("grows", "x = [bytearray(1 << 20) for _ in range(4000)]", &["more than its memory_limit_mib of 1500"]),
     ] {
-        let code = plain_code().replace("images, labels = batch", &format!("images, labels = batch\n        if self.step == 2: {what}"));
+        let code = plain_code()
+            .replace("images, labels = batch", &format!("images, labels = batch\n        if self.step == 2: {what}"));
         let mut document = document(&system, &code, 8).await;
         document["max_restarts"] = json!(0);
         document["workers"] = json!({"min": 1, "max": 1});
@@ -250,7 +259,8 @@ async fn a_secret_reaches_the_code_and_nothing_else() {
         document["workers"] = json!({"min": 1, "max": 1});
         document
     };
-    let code = plain_code().replace("def model(self):", "def model(self):\n        assert len(os.environ['HUB_TOKEN']) == 15");
+    let code =
+        plain_code().replace("def model(self):", "def model(self):\n        assert len(os.environ['HUB_TOKEN']) == 15");
     let document = document(&system, &code, 8).await;
     let id = submit(&client, &with(&document, "hub"), "there").await;
     crate::support::finished(&client, &id).await;
@@ -302,7 +312,10 @@ async fn a_dry_run_tries_the_job_on_the_machine_that_submits() {
     };
     let (fits, said) = try_it(TRAIN);
     assert!(fits && said.contains("650 parameters") && said.contains("the service was not asked"), "{said}");
-    let remembers = TRAIN.replace("images, labels = batch", "images, labels = batch\n        self.calls = getattr(self, 'calls', 0) + 1");
+    let remembers = TRAIN.replace(
+        "images, labels = batch",
+        "images, labels = batch\n        self.calls = getattr(self, 'calls', 0) + 1",
+    );
     let (fits, said) = try_it(&remembers);
     assert!(!fits && said.contains("`Job.calls` changed by computing a gradient"), "{said}");
     assert!(!said.contains("building the environment"), "it is there: {said}");
