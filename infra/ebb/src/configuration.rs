@@ -75,7 +75,12 @@ const KEYS: &[Key] = &[
     key("agent.server", &[("agent", "server")]),
     key("agent.host", &[("agent", "host")]),
     key("agent.listen", &[("agent", "listen")]),
-    key("agent.python", &[("up", "python"), ("agent", "python"), ("bench", "python")]),
+    key(
+        "agent.python",
+        &[("up", "python"), ("agent", "python"), ("bench", "python"), ("submit", "python"), ("job submit", "python")],
+    ),
+    key("agent.secrets", &[("up", "secrets"), ("agent", "secrets")]),
+    key("agent.cache_mib", &[("up", "cache_mib"), ("agent", "cache_mib")]),
 ];
 
 /// Prefix of the variables.

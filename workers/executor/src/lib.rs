@@ -89,10 +89,44 @@ pub enum ExecutorError {
     Gang(#[from] gang::GangError),
 }
 
+impl ExecutorError {
+    /// For people: what happened, and what led to it.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let program = match self {
+            Self::Prepare(error) | Self::Train(TrainError::Program(error)) => Some(error),
+            _ => None,
+        };
+        // What led to it says all of these itself.
+        program.map_or_else(|| with_causes(self), ProgramError::reason)
+    }
+}
+
+/// An error with all that led to it.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.
 ///
 /// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
 pub fn run() -> Result<(), ExecutorError> {
+    let ended = run_until_end();
+    if let Err(error) = &ended {
+        // An agent that cannot be told is gone.
+        let _ = Agent::new(io::stdout()).say(&FromExecutor::Ends(error.reason()));
+    }
+    ended
+}
+
+fn run_until_end() -> Result<(), ExecutorError> {
     end_with_any_thread();
     let mut input = io::stdin().lock();
     let mut following = Following::default();

@@ -133,6 +133,12 @@ pub struct PythonArgs {
     /// The Python of jobs whose model is in PyTorch and that name none, with torch installed; needed by such jobs only.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
     pub python: String,
+    /// Folder of secrets that jobs may name: a file each, of that name, with mode 600 [default: none].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub secrets: Option<PathBuf>,
+    /// Most MiB of jobs' code and environments that are kept on this machine when no job uses them.
+    #[arg(long, value_name = "MIB", default_value_t = 51_200)]
+    pub cache_mib: u64,
 }
 
 /// Where the HTTP API listens, and for whom.
