@@ -97,6 +97,9 @@ pub struct TorchHost {
     /// The Python for jobs that name none.
     #[n(1)]
     pub python: String,
+    /// Under which name the agent listens for executors that want a Python that has PyTorch imported. None: each starts its own.
+    #[n(4)]
+    pub warm: Option<String>,
 }
 
 /// From executor to agent.

@@ -56,7 +56,7 @@ const KEYS: &[Key] = &[
     key("agent.server", &[("agent", "server")]),
     key("agent.host", &[("agent", "host")]),
     key("agent.listen", &[("agent", "listen")]),
-    key("agent.python", &[("up", "python"), ("agent", "python")]),
+    key("agent.python", &[("up", "python"), ("agent", "python"), ("bench", "python")]),
 ];
 
 /// Prefix of the variables.

@@ -491,8 +491,10 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
-    let torch = Some(TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned() });
-    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch, ..start() }));
+    let torch = TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned(), warm: None };
+    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch: Some(torch.clone()), ..start() }));
+    let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch });
+    samples.push(sample("ExecutorStart with a warm torch", &ExecutorStart { torch: warm, ..start() }));
     samples.extend(traces::all(record, signal, report));
     samples
 }

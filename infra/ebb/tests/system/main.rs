@@ -33,4 +33,5 @@ mod take_back;
 mod telemetry;
 mod torch;
 mod torch_examples;
+mod torch_warm;
 mod waiting;
