@@ -121,7 +121,7 @@ pub fn run() -> Result<(), ExecutorError> {
     let ended = run_until_end();
     if let Err(error) = &ended {
         // An agent that cannot be told is gone.
-        let _ = Agent::new(io::stdout()).say(&FromExecutor::Ends(error.reason()));
+        let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords(error.reason()));
     }
     ended
 }
