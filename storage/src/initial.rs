@@ -1,14 +1,13 @@
-//! Tensors that jobs begin with, as files: taken in under the name of their content, and fetched once by each server that needs them.
+//! Tensors that jobs begin with, as files: taken in under the name of their content, and fetched by each server that needs them.
 //! What is in them, the Python package reads.
 
-use crate::code::once;
 use bytes::Bytes;
 use events_schema::Digest;
 use futures::{Stream, StreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use storage_keys::INITIAL_BYTES_MAX;
 
 /// Bytes of a part on its way to the store.
@@ -155,37 +154,27 @@ impl FetchError {
     }
 }
 
-/// The file of an object, below `folder` of this server by `name`; its bytes are compared with `digest`, if that is known.
+/// Puts the file of an object into a folder, as a Hugging Face folder has it; its bytes are compared with `digest`, if that is known.
 pub async fn fetch(
     store: &dyn ObjectStore,
     key: &str,
     digest: Option<Digest>,
-    name: &str,
     folder: &Path,
-) -> Result<PathBuf, FetchError> {
-    let name = format!("initial-{name}");
-    let there = folder.join(&name);
-    if there.is_dir() {
-        return Ok(there.join(FILE));
-    }
+) -> Result<(), FetchError> {
     let failed = |source| FetchError::Store { key: key.to_owned(), source };
-    std::fs::create_dir_all(folder)?;
-    // Removed when this ends, unless it is moved; a killed process's is overwritten by the next of its number.
-    let mut part = tempfile::Builder::new().prefix(".initial-").tempfile_in(folder)?;
+    let mut file = std::fs::File::create(folder.join(FILE))?;
     let mut hasher = blake3::Hasher::new();
     let mut body = store.get(&StorePath::from(key)).await.map_err(failed)?.into_stream();
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(failed)?;
         hasher.update(&chunk);
-        part.write_all(&chunk)?;
+        file.write_all(&chunk)?;
     }
     let found = Digest(*hasher.finalize().as_bytes());
-    if digest.is_some_and(|digest| digest != found) {
-        return Err(FetchError::Content { key: key.to_owned(), found });
+    match digest {
+        Some(digest) if digest != found => Err(FetchError::Content { key: key.to_owned(), found }),
+        _ => Ok(()),
     }
-    let file = part.into_temp_path();
-    let whole = once(folder, &name, |whole| std::fs::rename(&file, whole.join(FILE)))?;
-    Ok(whole.join(FILE))
 }
 
 #[cfg(test)]
@@ -207,19 +196,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_taken_in_is_fetched_once() {
+    async fn what_was_taken_in_is_fetched() {
         let (store, folder) = (InMemory::new(), tempfile::tempdir().unwrap());
         let (bytes, digest) = (tensors(), Digest::of(&tensors()));
         assert_eq!(taken(&store, digest, &bytes).await.unwrap(), 10);
         let key = storage_keys::initial(&digest);
-        let fetched = fetch(&store, &key, Some(digest), "a", folder.path()).await.unwrap();
+        fetch(&store, &key, Some(digest), folder.path()).await.unwrap();
+        let fetched = folder.path().join(FILE);
         assert_eq!(std::fs::read(&fetched).unwrap(), bytes);
         assert_eq!(digest_of(&fetched).unwrap(), (digest, 10));
+        let other = fetch(&store, &key, Some(Digest::of(b"other")), folder.path()).await.unwrap_err();
+        assert!(matches!(other, FetchError::Content { .. }), "{other}");
         store.delete(&StorePath::from(key.as_str())).await.unwrap();
-        assert_eq!(fetch(&store, &key, Some(digest), "a", folder.path()).await.unwrap(), fetched, "it is there");
-        let missing = fetch(&store, &key, Some(digest), "b", folder.path()).await.unwrap_err();
+        let missing = fetch(&store, &key, Some(digest), folder.path()).await.unwrap_err();
         assert!(missing.is_broken(), "{missing}");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
     }
 
     #[tokio::test]

@@ -3,6 +3,8 @@
 //!
 //! What agents are told derives from [`Committed`] alone, so nothing is ordered that could still be undone, and it is told only
 //! where something has changed. Next file: `reports.rs`.
+//!
+//! Next on a job's path: `workers/agent-core/src/lib.rs`.
 
 use crate::message::{Committed, LinkEnd, LinkId};
 use crate::note::Note;

@@ -88,6 +88,16 @@ impl BeginWith {
         }
     }
 
+    /// What of it this machine has, and whether all of it has to fit.
+    #[must_use]
+    pub fn here(&self) -> Option<(PathBuf, bool)> {
+        match &self.source {
+            Source::File(file) => Some((file.path.clone(), self.strict)),
+            Source::Path(path) => Some((PathBuf::from(path), self.strict)).filter(|(path, _)| path.exists()),
+            Source::Job(_) | Source::Model(_) => None,
+        }
+    }
+
     /// `model.from` of the spec; `job` is the one that was found by its model.
     #[must_use]
     pub fn document(&self, job: Option<&str>) -> Value {

@@ -1,43 +1,28 @@
 //! The child as an executor uses it: builds the user's model, computes gradients, applies updates, gives the replica and the finished model.
 //!
-//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
+//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
+//! gone (`child.rs`).
 
-use crate::frame;
-use crate::layout::{Built, Lengths, OwnRows};
-use crate::package;
+use crate::cache::{Cache, Held};
+use crate::child::{Launch, Python};
+use crate::environment::{self, Environment};
+use crate::layout::{Built, Lengths, OwnRows, StartTimes};
+use crate::secrets::{self, SecretError};
+use crate::{package, variables};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
-use events_schema::torch::{TorchDevice, TorchSpec};
+use events_schema::torch::TorchSpec;
 use events_schema::{Digest, Rank, Step};
-use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-/// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
-/// slot's. Credentials of the store are not among them.
-const NAMES: &[&str] = &[
-    "PATH",
-    "HOME",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-];
-/// Name of the variable that says which descriptor is the child's end of the socket.
-const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +44,20 @@ pub enum TorchError {
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
-    /// Stop this executor: Python ended.
-    #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
+    /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
+    #[error("{0}")]
     Ended(String),
+    /// Refuse: what the job asks for cannot be installed here.
+    #[error("the environment of the job's requirements cannot be built: {what}\n{last_lines}")]
+    Environment {
+        /// Which program, and how it ended.
+        what: String,
+        /// The end of what it said.
+        last_lines: String,
+    },
+    /// Refuse: its operator has to act.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
@@ -83,7 +79,33 @@ impl TorchError {
     /// Whether the job cannot go on whatever is done, on any executor.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite(_) | Self::Start { .. })
+        matches!(
+            self,
+            Self::Refused(_)
+                | Self::Code { .. }
+                | Self::NotFinite(_)
+                | Self::Start { .. }
+                | Self::Environment { .. }
+                | Self::Secret(_)
+        )
+    }
+}
+
+/// Tensors to begin with.
+#[derive(Debug, Clone)]
+pub enum Initial {
+    /// A file or folder that the server has.
+    OnServer(PathBuf),
+    /// A folder with one file, fetched.
+    Fetched(Arc<Held>),
+}
+
+impl Initial {
+    fn path(&self) -> &Path {
+        match self {
+            Self::OnServer(path) => path,
+            Self::Fetched(held) => held.path(),
+        }
     }
 }
 
@@ -97,9 +119,9 @@ pub struct TorchStart {
     /// What the server has for it.
     pub host: TorchHost,
     /// Its unpacked code.
-    pub code: PathBuf,
-    /// The file or folder that it begins with, if its spec names any.
-    pub initial: Option<PathBuf>,
+    pub code: Arc<Held>,
+    /// What it begins with, if its spec names any.
+    pub initial: Option<Initial>,
     /// The dataset that it names, if it does: what a row holds, and how many there are.
     pub dataset: Option<(SampleShape, u64)>,
     /// What a row of the dataset holds that its evaluation names.
@@ -110,8 +132,8 @@ pub struct TorchStart {
 #[derive(Debug)]
 pub struct TorchJob {
     start: TorchStart,
-    child: Child,
-    socket: UnixStream,
+    python: Python,
+    _environment: Environment,
     replica: File,
     gradient: File,
     batch: File,
@@ -120,6 +142,9 @@ pub struct TorchJob {
     own_rows: Option<OwnRows>,
     held_out_parts: Option<u64>,
     class: String,
+    times: StartTimes,
+    /// How long its answers were waited for.
+    waited: Duration,
     /// Whether the child's replica is still the one it began with.
     initial: bool,
 }
@@ -153,35 +178,35 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as importing PyTorch and building does.
+    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready; the first
+    /// time on a server also as long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
-        let folder = Path::new(&start.host.folder);
-        std::fs::create_dir_all(folder)?;
-        let package = package::lay_out(folder)?;
-        let (mut socket, theirs) = UnixStream::pair()?;
-        // The one descriptor that it inherits beside its output.
-        fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
-        let mut child = spawn(&start, &package, &theirs)?;
-        drop(theirs);
-        let asked = frame::write(&mut socket, b'B', start.build().to_string().as_bytes());
-        let (payload, descriptors) = match asked.and_then(|()| frame::read(&mut socket)) {
-            Ok((b'b', payload, descriptors)) => (payload, descriptors),
-            Ok((kind, payload, _)) => return Err(unexpected(kind, &payload)),
-            Err(_) => return Err(ended(&mut child)),
-        };
+        let (launch, environment) = start.prepare()?;
+        let mut python = Python::start(&launch)?;
+        let request = start.build().to_string();
+        let mut built = python.exchange(b'B', request.as_bytes());
+        if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
+            // What its code loads may not stand a fork. If it was something else, it happens again.
+            tracing::warn!(
+                "a forked Python ended while it built the model, so another one is started from the beginning"
+            );
+            python = Python::start_cold(&launch)?;
+            built = python.exchange(b'B', request.as_bytes());
+        }
+        let (payload, descriptors) = built?;
         let built: Built = parse(&payload)?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
         let [replica, gradient, batch]: [_; 3] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
-        let (parameter_count, class) = (built.parameter_count, built.class.to_string());
         let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
-        let initial = true;
+        let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
+        tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
         Ok(Self {
             start,
-            child,
-            socket,
+            python,
+            _environment: environment,
             replica,
             gradient,
             batch,
@@ -190,7 +215,9 @@ impl TorchJob {
             own_rows,
             held_out_parts,
             class,
-            initial,
+            times,
+            waited: Duration::ZERO,
+            initial: true,
         })
     }
 
@@ -223,6 +250,18 @@ impl TorchJob {
         let mut payload = step.0.to_le_bytes().to_vec();
         payload.extend(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()));
         self.ask(b'P', &payload).map(drop)
+    }
+
+    /// Where the time of its start went.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
+    }
+
+    /// How long its answers were waited for since it was started; the rest of a step is the executor's own.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
@@ -311,7 +350,7 @@ impl TorchJob {
             digest: Digest,
         }
         let request = json!({ "metadata": metadata }).to_string();
-        let (payload, descriptors) = self.exchange(b'M', request.as_bytes())?;
+        let (payload, descriptors) = self.python.exchange(b'M', request.as_bytes())?;
         let Answer { bytes, digest } = parse(&payload)?;
         let file = descriptors.into_iter().next().ok_or_else(|| TorchError::Protocol("no model".to_owned()))?;
         let mut model = vec![0; bytes];
@@ -339,24 +378,36 @@ impl TorchJob {
     }
 
     fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
-        let answered = frame::write(&mut self.socket, kind, payload).and_then(|()| frame::read(&mut self.socket));
-        match answered {
-            Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
-            Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            Err(_) => Err(ended(&mut self.child)),
-        }
-    }
-}
-
-impl Drop for TorchJob {
-    fn drop(&mut self) {
-        // It may be deep in user code; nothing that it could still do counts.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let asked = Instant::now();
+        let answered = self.python.exchange(kind, payload);
+        self.waited += asked.elapsed();
+        answered
     }
 }
 
 impl TorchStart {
+    /// What has to be there before a process is started.
+    fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
+        let folder = Path::new(&self.host.folder);
+        std::fs::create_dir_all(folder)?;
+        let package = package::lay_out(folder)?;
+        let secrets = secrets::read(self.host.secrets.as_deref(), &self.model.secrets)?;
+        let cache = Cache::open(folder, self.host.cache_mib)?;
+        let python = self.model.python.as_ref().unwrap_or(&self.host.python);
+        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
+        // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
+        let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
+        let mut variables = variables::all(self, &package);
+        variables.extend(secrets.into_iter().map(|(name, value)| (name, value.into())));
+        let launch = Launch {
+            python: environment.python.clone(),
+            variables,
+            warm: self.host.warm.clone().filter(|_| late),
+            memory_limit_mib: self.model.memory_limit_mib,
+        };
+        Ok((launch, environment))
+    }
+
     fn build(&self) -> Value {
         let spec = self.spec.document();
         let (sample, rows) = self.dataset.as_ref().map(|(sample, rows)| (sample, rows)).unzip();
@@ -364,10 +415,10 @@ impl TorchStart {
         let strict = self.model.initial.as_ref().is_none_or(|initial| initial.strict);
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
-            "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
+            "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
             "held_out_sample": self.held_out, "batch_bytes": self.batch_bytes(), "rows": rows, "parameters": parameters,
-            "initial": self.initial, "initial_strict": strict, "check": true,
+            "initial": self.initial.as_ref().map(Initial::path), "initial_strict": strict, "check": true,
         })
     }
 
@@ -382,44 +433,8 @@ impl TorchStart {
     }
 }
 
-fn spawn(start: &TorchStart, package: &Path, socket: &UnixStream) -> Result<Child, TorchError> {
-    let python = start.model.python.as_ref().unwrap_or(&start.host.python);
-    let threads = start.model.threads.to_string();
-    // What users print goes where this process says what it does: its standard output belongs to the agent.
-    let said = io::stderr().as_fd().try_clone_to_owned()?;
-    let mut command = Command::new(python);
-    command
-        .args(["-m", "ebb.worker"])
-        .env_clear()
-        .envs(NAMES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
-        .env("OMP_NUM_THREADS", &threads)
-        .env("MKL_NUM_THREADS", &threads)
-        .env("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        .env("PYTHONUNBUFFERED", "1")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        // The order of sets of texts is chance otherwise.
-        .env("PYTHONHASHSEED", "0")
-        .envs(&start.model.environment)
-        .env("PYTHONPATH", package)
-        .env(SOCKET_VARIABLE, socket.as_raw_fd().to_string())
-        .stdin(Stdio::null())
-        .stdout(said);
-    if start.model.device == TorchDevice::Cpu {
-        command.env("CUDA_VISIBLE_DEVICES", "");
-    }
-    command.spawn().map_err(|source| TorchError::Start { python: python.clone(), source })
-}
-
-fn ended(child: &mut Child) -> TorchError {
-    // The socket is closed, so it ends or has ended.
-    let _ = child.kill();
-    match child.wait() {
-        Ok(status) => TorchError::Ended(status.to_string()),
-        Err(error) => TorchError::Ended(error.to_string()),
-    }
-}
-
-fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
+/// What an answer of another kind says.
+pub(crate) fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
     if kind != b'!' {
         return TorchError::Protocol(format!("answer `{}` to another question", char::from(kind)));
     }

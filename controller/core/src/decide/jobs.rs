@@ -30,6 +30,10 @@ pub(super) fn submit(
     if draft.state.live_len() as u64 >= JOBS_LIVE_MAX {
         return Err(Refusal::Limit { what: "unfinished jobs".to_owned(), limit: JOBS_LIVE_MAX });
     }
+    if spec.gang().is_some() {
+        // Its data is its program's matter.
+        return accept(draft, record, job, spec, body_digest);
+    }
     // A job that names none brings its own rows, of which its code alone knows.
     let dataset = spec.dataset.as_ref().map(|name| known_dataset(draft, name)).transpose()?;
     if let Some(dataset) = &dataset {
@@ -44,6 +48,10 @@ pub(super) fn submit(
     if let Some(dataset) = &dataset {
         fits_rows(spec, dataset)?;
     }
+    accept(draft, record, job, spec, body_digest)
+}
+
+fn accept(draft: &mut Draft<'_>, record: &CommandRecord, job: &JobId, spec: &JobSpec, body_digest: Digest) -> Done {
     draft.emit(Fact::JobAccepted {
         job: job.clone(),
         tenant: record.tenant.clone(),
@@ -80,7 +88,7 @@ fn fits_model(model: &ModelSpec, sample: &SampleShape) -> Done {
     let (field, value, expected) = match (model, sample) {
         (ModelSpec::Mlp { .. }, SampleShape::Classified { .. }) => return Ok(()),
         // Only its code knows what it can read.
-        (ModelSpec::Torch(_), _) => return Ok(()),
+        (ModelSpec::Torch(_) | ModelSpec::Command(_), _) => return Ok(()),
         (ModelSpec::Cnn { .. }, SampleShape::Classified { shape, .. }) if shape.len() == 3 => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) if length > context => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) => (

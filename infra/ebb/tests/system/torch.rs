@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use storage::code::pack;
 
 /// Slots of each service.
-const SLOTS: u16 = 4;
+pub const SLOTS: u16 = 4;
 
 /// Convolutions with BatchNorm and dropout on 8 × 8 digits: buffers, chance, and two parameter groups with a scheduler.
-const TRAIN: &str = r#"
+pub const TRAIN: &str = r#"
 import torch, ebb
 from torch import nn
 from torch.nn import functional as F
@@ -49,7 +49,7 @@ pub async fn service() -> System {
 }
 
 /// A folder with one file of code, and a job file beside it.
-fn project(system: &System, code: &str, more: &str) -> PathBuf {
+pub fn project(system: &System, code: &str, more: &str) -> PathBuf {
     let folder = system.path("project");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("train.py"), code).unwrap();
@@ -62,7 +62,7 @@ fn project(system: &System, code: &str, more: &str) -> PathBuf {
 }
 
 /// The same job as a document, its code uploaded.
-async fn document(system: &System, code: &str, steps: u64) -> Value {
+pub async fn document(system: &System, code: &str, steps: u64) -> Value {
     let file = project(system, code, "");
     let packed = pack(file.parent().unwrap()).unwrap();
     let digest = Digest::of(&packed).to_string();

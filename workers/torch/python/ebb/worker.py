@@ -1,19 +1,23 @@
 """`python -m ebb.worker`: the executor's Python child. One request, one reply, over the socket in EBB_TORCH_FD; knows no network.
 
 A frame is: u32 length of what follows, u8 kind, payload; integers little-endian. The user's prints go to stdout and stderr,
-which are never used here. Where the executor goes away, so does this process.
+which are never used here. Where the executor goes away, so does this process: EBB_TORCH_LIFE is a pipe whose other end only the
+executor holds.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
+import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any
 
 from ebb import numerics
@@ -24,14 +28,27 @@ PR_SET_PDEATHSIG = 1
 
 
 class Channel:
-    """The executor's end of a conversation."""
+    """This end of a conversation."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
 
     def receive(self) -> tuple[bytes, bytes]:
         """The next request: kind and payload. Ends the process where there is nobody any more."""
-        (length,) = struct.unpack("<I", self._exactly(4))
+        return self._body(self._exactly(4))
+
+    def receive_with(self, count: int) -> tuple[bytes, bytes, list[int]]:
+        """The same, and up to so many descriptors that came with it."""
+        head, descriptors, _, _ = socket.recv_fds(self.connection, 4, count)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        if not head:
+            os._exit(0)
+        kind, payload = self._body(head + self._exactly(4 - len(head)))
+        return kind, payload, list(descriptors)
+
+    def _body(self, head: bytes) -> tuple[bytes, bytes]:
+        (length,) = struct.unpack("<I", head)
         if not 1 <= length <= FRAME_LIMIT_BYTES:
             os._exit(3)
         body = self._exactly(length)
@@ -44,7 +61,8 @@ class Channel:
         if descriptors:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
             sent = self.connection.sendmsg([frame], rights)
-        self.connection.sendall(memoryview(frame)[sent:])
+        if sent < len(frame):  # nothing more to a peer that has heard it and is gone would be an error
+            self.connection.sendall(memoryview(frame)[sent:])
 
     def _exactly(self, count: int) -> bytes:
         received = self.connection.recv(count, socket.MSG_WAITALL) if count else b""
@@ -63,6 +81,10 @@ def warm() -> None:
     """Imports what every program needs, for a process that forks workers: torch, and the compiler's front end that the first optimizer
     step would import (900 modules, more seconds than torch itself). Computes nothing, so that no thread is started."""
     numerics.prepare_environment()
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        pass
     import torch  # noqa: F401
     import torch._dynamo  # noqa: F401
     import torch.utils.data  # noqa: F401
@@ -72,12 +94,26 @@ def warm() -> None:
 
 def main() -> None:
     """Serves the socket until it ends."""
-    die_with_parent()
+    die_with(int(os.environ["EBB_TORCH_LIFE"]))
     serve(socket.socket(fileno=int(os.environ["EBB_TORCH_FD"])))
 
 
+def die_with(life: int) -> None:
+    """Asks the kernel to kill this process as soon as nobody holds the other end of this pipe, also where it is stuck in a kernel of the
+    user's. Unlike the parent-death signal this is about a process, not about the thread that happened to start this one, and it is
+    about the one that holds the other end, which need not be the parent."""
+    os.set_inheritable(life, False)
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | fcntl.FASYNC)
+    gone = select.poll()
+    gone.register(life, 0)
+    if gone.poll(0):  # since before anybody asked
+        os._exit(0)
+
+
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process when the executor is gone, also where it is stuck in a kernel of the user's."""
+    """The same of the parent, for processes that this one's thread starts: those that read data."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -138,6 +174,7 @@ class Server:
         raise RuntimeError(f"{kind!r} is no request of this protocol")
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
+        begun = time.perf_counter()
         numerics.prepare_environment(message.get("threads"))
         try:
             import torch  # noqa: F401
@@ -150,12 +187,17 @@ class Server:
         from ebb.build import Settings
         from ebb.program import Program
 
+        imported = time.perf_counter()
         settings = Settings.parse(message)
         program = Program(settings)
+        built = time.perf_counter()
         check.run(program, thorough=settings.check)
+        marks = (begun, imported, built, time.perf_counter())
+        names = ("import_us", "build_us", "check_us")
+        times = {name: round((after - before) * 1e6) for name, before, after in zip(names, marks, marks[1:])}
         self.program = program
         segments = [program.replica_segment.fd, program.gradient_segment.fd, program.batch_segment.fd]
-        return json.dumps(program.describe()).encode(), segments
+        return json.dumps({**program.describe(), "times": times}).encode(), segments
 
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
         sums, count = self.program.evaluate(rank, part, rows)
