@@ -25,7 +25,7 @@ pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
 /// Whose orders may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
-    /// Anybody's.
+    /// Those of every server.
     All,
     /// Those of these servers.
     Servers(BTreeSet<ServerId>),

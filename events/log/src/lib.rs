@@ -95,7 +95,7 @@ pub struct PublicMessage {
     pub key: String,
     /// Attributes of the event.
     pub headers: Vec<(&'static str, String)>,
-    /// JSON.
+    /// The event's data, a JSON document.
     pub data: Vec<u8>,
 }
 

@@ -282,6 +282,14 @@ impl JobSpec {
         parse_job(document).map(Self)
     }
 
+    /// Whether it may be submitted anew, by rules that came after records of such jobs; what stands in a log is read whatever it is.
+    pub fn ensure_fit(&self) -> Result<(), Problems> {
+        match &self.model {
+            ModelSpec::Torch(torch) => torch.ensure_fit(),
+            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Command(_) => Ok(()),
+        }
+    }
+
     /// The digest of the canonical bytes; equal specs have equal digests.
     #[must_use]
     pub fn digest(&self) -> Digest {

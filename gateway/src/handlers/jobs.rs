@@ -50,6 +50,7 @@ pub async fn submit(
     let dry_run = query.get("dry_run", "true or false", |text| text.parse::<bool>().ok())?;
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
+    spec.ensure_fit()?;
     ensure_uploaded(&app, &spec).await?;
     initial::ensure_there(&app, &spec).await?;
     if dry_run == Some(true) {

@@ -163,7 +163,7 @@ fn words(command: Option<Value>) -> Result<Value, Failure> {
         Some(Value::String(text)) => match shlex::split(&text) {
             Some(words) if !words.is_empty() => Ok(words.into()),
             Some(_) => Err(Failure::Usage(format!("`command` is empty; {EXPECTED}"))),
-            None => Err(Failure::Usage(format!("`command` is {text:?}, in which a quote is not closed; {EXPECTED}"))),
+            None => Err(Failure::Usage(format!("`command` is `{text}`, in which a quote is not closed; {EXPECTED}"))),
         },
         Some(list) => Ok(list),
         None => Err(Failure::Usage(format!("`command` is missing; {EXPECTED}"))),
