@@ -127,8 +127,10 @@ fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile,
     if let Some(requirements) = document.remove("requirements") {
         model.insert("requirements".to_owned(), of_requirements(requirements, beside)?);
     }
-    let begin_with = document.remove("from").filter(|from| !from.is_null() && kind == "torch");
-    let begin_with = begin_with.map(|from| BeginWith::read(&from, beside)).transpose()?;
+    // To a program of its own it means nothing, which the service says.
+    let begin_with = if kind == "torch" { document.remove("from") } else { None };
+    let begin_with =
+        begin_with.filter(|from| !from.is_null()).map(|from| BeginWith::read(&from, beside)).transpose()?;
     document.insert("model".to_owned(), Value::Object(model));
     let code = Some(PackedCode { digest, bytes, folder });
     Ok(JobFile { body: Body::json(&document), code, begin_with })
