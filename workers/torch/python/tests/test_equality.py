@@ -38,7 +38,7 @@ class EveryHosting(unittest.TestCase):
         self.assertGreater(len(set(losses)), STEPS - 2, "nothing was trained")
 
     def test_images(self) -> None:
-        for entry in ("Job", "Everything", "Autocast", "HalfParameters", "ChannelsLast"):
+        for entry in ("Job", "Everything", "Several", "Autocast", "HalfParameters", "ChannelsLast"):
             with self.subTest(entry):
                 self.same(f"vision:{entry}")
 
@@ -54,6 +54,17 @@ class EveryHosting(unittest.TestCase):
         expected, expected_digest, expected_losses, _ = here(STEPS, entry="vision:Job", spec=SPEC)
         self.assertEqual((expected_digest, expected_losses), (digest, losses))
         self.assertTrue(torch.equal(expected, replica))
+
+    def test_two_threads_and_rows_of_other_processes(self) -> None:
+        found = [train(moving, STEPS, entry=f"vision:{entry}", spec=SPEC, threads=2) for entry in ("Job", "ReadAhead")]
+        self.assertEqual(found[0][1:], found[1][1:])
+        self.assertTrue(torch.equal(found[0][0], found[1][0]))
+
+    def test_each_buffer_has_a_storage_of_its_own(self) -> None:
+        """A compiler takes buffers that a forward changes for one another where they share a storage."""
+        program = program_here(entry="vision:Job", spec=SPEC)
+        storages = [buffer.untyped_storage()._cdata for buffer in program.model.buffers()]
+        self.assertEqual((3, 3), (len(storages), len(set(storages))))
 
     def test_an_evaluation_of_its_own_rows(self) -> None:
         message = {"entry": "vision:Validated", "spec": {**SPEC, "evaluation": {"every_steps": 2}}}

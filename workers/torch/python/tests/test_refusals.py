@@ -49,6 +49,8 @@ AT_BUILD = [
     ("refused:NotAJob", "refused", "gives a int; Ebb trains a subclass of ebb.Job"),
     ("refused:Absent", "refused", "the module `refused` has no `Absent`"),
     ("refused", "refused", "names no class, and the module calls ebb.fit 0 times"),
+    ("refused:OptimizersOfOneParameter", "refused", "is in two of the optimizers that optimizer() returned"),
+    ("refused:OptimizersOfText", "refused", "optimizer() returned a list with a str"),
     ("refused:LoaderOfBatches", "refused", "`loader` gives `batch_size` to the DataLoader"),
     ("refused:LoaderOfWords", "refused", "`loader` asks for num_workers='two'"),
     ("refused:FailsInLoader", "user", "KeyError in the dataset's `__getitem__`: 'no such key'"),

@@ -301,6 +301,16 @@ class WritesInEvaluate(Job):
         return {"loss": loss}, len(labels)
 
 
+class OptimizersOfOneParameter(Job):
+    def optimizer(self, model):
+        return [torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.AdamW(model[0].parameters())]
+
+
+class OptimizersOfText(Job):
+    def optimizer(self, model):
+        return [torch.optim.SGD(model.parameters(), lr=0.1), "adamw"]
+
+
 class LoaderOfBatches(Job):
     loader = {"batch_size": 7}
 
