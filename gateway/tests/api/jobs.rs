@@ -298,7 +298,7 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
         model_key: "jobs/job-done/model.safetensors".into(),
         model_digest: Digest::of(b"m"),
         train_loss_micro: 125_000,
-        metrics: Some(metrics),
+        metrics: Some(metrics.clone()),
     };
     script.batch(vec![accepted]).await;
     script
