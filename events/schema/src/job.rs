@@ -1,7 +1,9 @@
 //! The job spec: what a user submits. A [`JobSpec`] in hand is a valid one, because [`JobSpec::parse`] is the only way to it.
 //!
 //! Checks what can be checked without the dataset; whether the dataset exists and fits the model, `controller-core` and the
-//! executor check. Next on the path: `command.rs`.
+//! executor check.
+//!
+//! Next on a job's path: `gateway/src/submit.rs`.
 
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems};

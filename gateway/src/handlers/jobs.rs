@@ -1,6 +1,6 @@
 //! Jobs: submit, look, list, cancel, suspend, resume, checkpoints, model.
 //!
-//! On a job's path the next file is `submit.rs`.
+//! Next on a job's path: `events/schema/src/job.rs`.
 
 use super::code::ensure_uploaded;
 use super::{Id, NoQuery, Shared, decided, tagged, undecided};

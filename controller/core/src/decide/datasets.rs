@@ -67,7 +67,8 @@ pub(super) fn remove(draft: &mut Draft<'_>, name: &DatasetName) -> Result<(), Re
         return Err(unknown(draft, name));
     }
     let reads = |spec: &JobSpec| {
-        spec.dataset == *name || spec.evaluation.as_ref().is_some_and(|evaluation| evaluation.dataset == *name)
+        let trains_on = spec.dataset == *name && spec.gang().is_none();
+        trains_on || spec.evaluation.as_ref().is_some_and(|evaluation| evaluation.dataset == *name)
     };
     let unfinished = draft.state.live.iter().find(|(_, job)| reads(&job.spec)).map(|(id, _)| id);
     // Orders for an executor carry its dataset until it is gone, also when its job has ended.
