@@ -333,7 +333,16 @@ async fn an_agent_is_heard_while_the_log_stalls() {
     agent.join(1).await;
     agent.taken(1).await;
     stalled.open.send_replace(false);
-    agent.report(2, Report::SlotTakenBack { slot: SlotId { server: support::server(), index: 0 } }).await;
+    agent
+        .report(
+            2,
+            Report::SlotTakenBack {
+                slot: SlotId { server: support::server(), index: 0 },
+                asked_ms: None,
+                within_ms: None,
+            },
+        )
+        .await;
     // As many words of the controller as go by in four leases: that it lives, and none of them renews a loan in the end.
     let mut last = None;
     for _ in 0..10 {

@@ -467,6 +467,9 @@ data! {
         deadline: String,
         /// What asked for the slot.
         cause: ReclaimCause,
+        /// When a fleet asked for it at the agent, which says so once the slot is free; absent if it is asked for now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        asked: Option<String>,
     }
     /// A slot is free.
     SlotReturned {

@@ -313,19 +313,22 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             fleet: fleet.as_ref().map(ToString::to_string),
             job: job.as_ref().map(ToString::to_string),
         }),
-        Fact::SlotReclaimed { slot, deadline, cause, fleet, job } => PublicEvent::SlotReclaimed(SlotReclaimed {
-            slot: slot.to_string(),
-            fleet: fleet.as_ref().map(ToString::to_string),
-            job: job.as_ref().map(ToString::to_string),
-            deadline: rfc3339(*deadline),
-            cause: match cause {
-                fact::ReclaimCause::Demand => ReclaimCause::Demand,
-                fact::ReclaimCause::Named => ReclaimCause::Named,
-                fact::ReclaimCause::Direct => ReclaimCause::Direct,
-                fact::ReclaimCause::Undeclared => ReclaimCause::Undeclared,
-                fact::ReclaimCause::Recall => ReclaimCause::Recall,
-            },
-        }),
+        Fact::SlotReclaimed { slot, deadline, cause, fleet, job, asked_at } => {
+            PublicEvent::SlotReclaimed(SlotReclaimed {
+                slot: slot.to_string(),
+                fleet: fleet.as_ref().map(ToString::to_string),
+                job: job.as_ref().map(ToString::to_string),
+                deadline: rfc3339(*deadline),
+                cause: match cause {
+                    fact::ReclaimCause::Demand => ReclaimCause::Demand,
+                    fact::ReclaimCause::Named => ReclaimCause::Named,
+                    fact::ReclaimCause::Direct => ReclaimCause::Direct,
+                    fact::ReclaimCause::Undeclared => ReclaimCause::Undeclared,
+                    fact::ReclaimCause::Recall => ReclaimCause::Recall,
+                },
+                asked: asked_at.map(rfc3339),
+            })
+        }
         Fact::SlotReturned { slot, fleet, took_ms } => PublicEvent::SlotReturned(SlotReturned {
             slot: slot.to_string(),
             fleet: fleet.as_ref().map(ToString::to_string),

@@ -159,6 +159,12 @@ pub enum Report {
     SlotTakenBack {
         #[n(0)]
         slot: SlotId,
+        /// How long before this the fleet asked for it, by the agent's clock; none if the agent does not know (any more).
+        #[n(1)]
+        asked_ms: Option<u64>,
+        /// Within what time from then it was to be free.
+        #[n(2)]
+        within_ms: Option<u64>,
     },
     /// Evaluation at a boundary. From the leader.
     #[n(10)]

@@ -175,7 +175,7 @@ impl Agent {
         self.report(Report::AgentJoined { slots, class, address: self.config.address.clone() });
         for index in 0..self.slots.len() {
             if self.slots[index].claim.is_fleets() {
-                self.report_taken_back(index);
+                self.report_taken_back(index, None);
             }
         }
     }

@@ -83,7 +83,9 @@ impl State {
             Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
             Fact::SlotBorrowed { slot, .. } => fleets::borrowed(self, slot),
-            Fact::SlotReclaimed { slot, deadline, cause, .. } => fleets::reclaimed(self, at, slot, *deadline, *cause),
+            Fact::SlotReclaimed { slot, deadline, cause, asked_at, .. } => {
+                fleets::reclaimed(self, asked_at.unwrap_or(at), slot, *deadline, *cause);
+            }
             Fact::SlotReturned { slot, .. } => fleets::returned(self, at, slot),
             Fact::AgentJoined { server, incarnation, slots, class, address } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address);

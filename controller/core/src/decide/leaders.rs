@@ -118,9 +118,9 @@ fn departed(
     }
     let (job, executor, leader) = (id.clone(), executor.clone(), leader.clone());
     draft.emit(Fact::MemberDeparted { job, generation, executor: executor.clone(), leader, step });
-    // Only a direct take-back makes a member depart: what its agent will say of the slot is known already.
+    // Only a direct take-back makes a member depart: what its agent will say of the slot is known already, but for when it was asked.
     if let Some(slot) = draft.state.executor(&executor).map(|executor| executor.slot.clone()) {
-        slot_taken_back(draft, &slot);
+        slot_taken_back(draft, &slot, None, None);
         scaled(draft, id, None);
     }
 }

@@ -180,6 +180,29 @@ fn nobody_counts_on_a_member_that_departed() {
     calm(&world);
 }
 
+/// Found by an audit: it was on record as taking no time, with a deadline that nobody had given.
+#[test]
+fn a_direct_take_back_is_on_record_with_what_was_asked_of_the_agent() {
+    let (mut world, id) = training();
+    let mark = world.log.len();
+    // Its leader says first that the member departed, and not since when.
+    world.took_back(&slot("local", 1), 700, 500);
+    world.run();
+    assert_eq!(members(&world, &id), [0, 2, 3]);
+    let facts = since(&world, mark);
+    let asked = facts.iter().find_map(|fact| match fact {
+        Fact::SlotReclaimed { deadline, asked_at: Some(asked_at), .. } => Some(deadline.since_ms(*asked_at)),
+        _ => None,
+    });
+    assert_eq!(asked, Some(500), "{facts:?}");
+    let took = facts.iter().find_map(|fact| match fact {
+        Fact::SlotReturned { took_ms, .. } => *took_ms,
+        _ => None,
+    });
+    assert!(took >= Some(700), "{facts:?}");
+    calm(&world);
+}
+
 #[test]
 fn equal_inputs_have_one_effect() {
     let mut world = local(1);

@@ -226,7 +226,7 @@ fn reports() -> Vec<Report> {
         },
         JobCompleted { job: job(), generation: Generation(4), outcome: Outcome { metrics: None, ..outcome() } },
         JobBroken { job: job(), generation: Generation(4), reason: "object missing".to_owned() },
-        SlotTakenBack { slot: slot(1) },
+        SlotTakenBack { slot: slot(1), asked_ms: None, within_ms: None },
         Evaluated { job: job(), generation: Generation(4), step: Step(150), metrics: metrics() },
         PeerLost { job: job(), generation: Generation(4), executor: executor() },
         PeersMissing {
@@ -305,7 +305,12 @@ pub fn batch() -> Batch {
 fn agent_messages() -> Vec<AgentMessage> {
     vec![
         AgentMessage::Hello { server: server(), incarnation: 12 },
-        AgentMessage::Report { number: 3, at: TimeMs(5), report: Report::SlotTakenBack { slot: slot(1) }, trace: None },
+        AgentMessage::Report {
+            number: 3,
+            at: TimeMs(5),
+            report: Report::SlotTakenBack { slot: slot(1), asked_ms: None, within_ms: None },
+            trace: None,
+        },
         AgentMessage::Telemetry(telemetry()),
         AgentMessage::Heartbeat,
         AgentMessage::Progress { executor: executor(), progress: progress() },
@@ -409,6 +414,8 @@ pub fn all() -> Vec<Sample> {
         "Fact", fact_kind: facts();
         "Fact(fuller)", fact_kind: fuller_facts();
         "Fact(judged)", fact_kind: judged_facts();
+        "Fact(asked)", fact_kind: facts_of_asked();
+        "Report(asked)", report_kind: [Report::SlotTakenBack { slot: slot(1), asked_ms: Some(380), within_ms: Some(2_000) }];
         "Command", command_kind: commands();
         "Report", report_kind: reports();
         "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch()), EventRecord::PassOver(pass_over())];
