@@ -1,6 +1,7 @@
 //! What a job trains, as it is submitted and shown: a model of Ebb's and its sizes, or the user's own. The rest of a job is in `spec.rs`.
 
 use crate::forms::Hash;
+use events_schema::gang::{self, CommandSpec};
 use events_schema::job as schema;
 use events_schema::torch::{TorchDevice, TorchSpec};
 use schemars::JsonSchema;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// A model of Ebb's and its sizes, or the user's own.
+/// A model of Ebb's and its sizes, the user's own, or what a program of the user's does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Model {
@@ -90,6 +91,45 @@ pub enum Model {
         /// What the code reads as `self.parameters`.
         #[serde(default)]
         parameters: Map<String, Value>,
+        /// What its environment holds beside its Python; null: nothing is built for it.
+        #[serde(default)]
+        requirements: Option<Requirements>,
+        /// Variables whose values each server reads from files of its operator: the variable's name, and the file's.
+        #[serde(default)]
+        secrets: BTreeMap<String, String>,
+        /// Most memory of the processes that run its code on one slot, in MiB; null: what the machine has.
+        #[serde(default)]
+        #[schemars(range(min = 64, max = 67_108_864))]
+        memory_limit_mib: Option<u32>,
+    },
+    /// A whole program of the user's, run as a gang. `dataset` is `none` then, `batch_size` and `steps` are 1, and what else is about training has no
+    /// meaning.
+    Command {
+        /// The program and its arguments; no shell reads them.
+        #[schemars(length(min = 1, max = 256))]
+        command: Vec<String>,
+        /// The packed folder that it runs in, by its digest; `PUT /v1/code/{digest}` uploads it. Null: an empty folder.
+        #[serde(default)]
+        #[schemars(with = "Option<Hash>")]
+        code: Option<String>,
+        /// The Python that `python` and `python3` mean, an absolute path on the servers; null: the one that each server has for such jobs.
+        #[serde(default)]
+        #[schemars(length(min = 1, max = 255))]
+        python: Option<String>,
+        /// Variables that the program finds in its environment.
+        #[serde(default)]
+        environment: BTreeMap<String, String>,
+        /// Whether it may be restarted at another size.
+        #[serde(default)]
+        elastic: Elastic,
+        /// Time from SIGTERM to the kill.
+        #[serde(default = "grace_ms")]
+        #[schemars(range(max = 3_600_000))]
+        grace_ms: u64,
+        /// How often its checkpoint folder is looked at while it runs.
+        #[serde(default = "save_every_ms")]
+        #[schemars(range(min = 1_000, max = 86_400_000))]
+        save_every_ms: u64,
     },
     /// Whatever later builds add.
     #[serde(untagged)]
@@ -122,6 +162,17 @@ impl Default for Model {
     }
 }
 
+/// The packages of an environment that is built once on each server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Requirements {
+    /// Lines of a requirements.txt: a package each, without options of pip.
+    #[schemars(length(min = 1))]
+    pub lines: Vec<String>,
+    /// Whether it has all of its own, PyTorch included. Otherwise it lies over the environment of its Python, whose PyTorch it uses.
+    #[serde(default)]
+    pub full: bool,
+}
+
 /// What a model in PyTorch computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -133,6 +184,23 @@ pub enum Device {
     Cuda,
 }
 
+/// How many members a gang may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Elastic {
+    /// As many as `workers` says, or it waits.
+    #[default]
+    Fixed,
+    /// Any number within `workers`; each change of it is a restart.
+    Restart,
+}
+
+fn grace_ms() -> u64 {
+    30_000
+}
+fn save_every_ms() -> u64 {
+    60_000
+}
 fn one_thread() -> u16 {
     1
 }
@@ -147,14 +215,47 @@ impl From<&schema::ModelSpec> for Model {
                 Self::Gpt { layers, heads, width, context, dropout }
             }
             Spec::Torch(torch) => {
-                let TorchSpec { entry, code, python, threads, device, environment, parameters } = *torch;
+                let TorchSpec {
+                    entry,
+                    code,
+                    python,
+                    threads,
+                    device,
+                    environment,
+                    parameters,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                } = *torch;
                 let device = match device {
                     TorchDevice::Cpu => Device::Cpu,
                     TorchDevice::Cuda => Device::Cuda,
                 };
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
-                Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
+                let requirements =
+                    requirements.map(|all| Requirements { lines: all.lines().to_vec(), full: all.is_full() });
+                Self::Torch {
+                    entry,
+                    code: code.to_string(),
+                    python,
+                    threads,
+                    device,
+                    environment,
+                    parameters,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                }
+            }
+            Spec::Command(program) => {
+                let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms } = *program;
+                let elastic = match elastic {
+                    gang::Elastic::Fixed => Elastic::Fixed,
+                    gang::Elastic::Restart => Elastic::Restart,
+                };
+                let code = code.map(|code| code.to_string());
+                Self::Command { command, code, python, environment, elastic, grace_ms, save_every_ms }
             }
         }
     }

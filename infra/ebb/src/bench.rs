@@ -1,6 +1,6 @@
 //! `ebb bench`: prints what `loadtest/bench` measured, also what it had before a failure or an interruption.
 
-use crate::args::{BenchArgs, BenchMemberArgs};
+use crate::args::{BenchArgs, BenchEngine, BenchMemberArgs};
 use crate::failure::Failure;
 use crate::output::{Output, line, table};
 use crate::roles::signals::unless_interrupted;
@@ -17,7 +17,8 @@ const STOLEN_WORTH_TELLING: f64 = 0.02;
 pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     let effort = Effort { quick: args.quick };
     let only = args.only.as_deref();
-    let options = BenchOptions { effort, only, log: args.log.as_deref(), brokers: args.brokers.as_deref() };
+    let torch = (args.engine == BenchEngine::Torch).then_some(args.python.python.as_str());
+    let options = BenchOptions { effort, torch, only, log: args.log.as_deref(), brokers: args.brokers.as_deref() };
     options.check()?;
     let folder = Scratch::fresh("ebb-bench")?;
     let mut rows = Vec::new();

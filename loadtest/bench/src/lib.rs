@@ -2,7 +2,8 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `step_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
+//! `reduce_rows.rs`, `subject.rs`, `step_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
+//! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod row;
 
@@ -14,10 +15,16 @@ mod reduce_rows;
 mod spans;
 mod step_rows;
 mod store_rows;
+mod subject;
+mod torch_code;
+mod torch_rows;
+mod torch_start_rows;
 
 use loadtest_harness::HarnessError;
 use row::Row;
 use std::path::Path;
+use subject::Subject;
+use torch_code::{Model, TorchCode};
 
 pub use reduce_rows::{Member, member};
 
@@ -49,6 +56,7 @@ const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one execut
 const LOAN_ROWS: &[&str] = &[
     "demand accepted to slot free",
     "take-back to slot free",
+    "slots lent to steps with them",
     "pause at scale in",
     "pause at scale out",
     "kill -9 to training again",
@@ -56,11 +64,16 @@ const LOAN_ROWS: &[&str] = &[
 ];
 const BROKER_ROWS: &[&str] = &["demand to slot free, broker killed", "demand to slot free, broker stopped"];
 
+/// Steps of a job that does not end before the bench cancels it.
+const ENDLESS: u64 = 1_000_000;
+
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct BenchOptions<'a> {
     /// How much of it.
     pub effort: Effort,
+    /// Models in PyTorch instead of Ebb's own, run by this Python.
+    pub torch: Option<&'a str>,
     /// Only rows whose name contains this.
     pub only: Option<&'a str>,
     /// A log to measure too.
@@ -76,7 +89,20 @@ impl BenchOptions<'_> {
 
     /// Refuses a name that no row has.
     pub fn check(&self) -> Result<(), HarnessError> {
-        if self.wants(&[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, BROKER_ROWS].concat()) {
+        let all: &[&[&str]] = match self.torch {
+            None => &[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, BROKER_ROWS],
+            Some(_) => &[
+                &torch_rows::STEP_ROWS,
+                &torch_rows::MEMORY_ROWS,
+                &torch_start_rows::START_ROWS,
+                &torch_start_rows::OWN_ROWS,
+                LOAN_ROWS,
+            ],
+        };
+        if self.torch.is_some() && self.brokers.is_some() {
+            return Err(HarnessError::Options("brokers are lost with Ebb's own models only".to_owned()));
+        }
+        if self.wants(&all.concat()) {
             return Ok(());
         }
         Err(HarnessError::Options(format!("no row's name contains `{}`", self.only.unwrap_or_default())))
@@ -87,6 +113,9 @@ impl BenchOptions<'_> {
 /// that were not asked for, because they are measured together.
 pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<Row>) -> Result<(), HarnessError> {
     options.check()?;
+    if let Some(python) = options.torch {
+        return measure_torch(options, python, folder, rows).await;
+    }
     let effort = options.effort;
     let wanted = |names: &[&str]| options.wants(names);
     if wanted(LOG_ROWS) {
@@ -110,11 +139,46 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
     }
     if wanted(LOAN_ROWS) {
         progress("loans");
-        rows.extend(loan_rows::rows(folder, options.log, effort).await?);
+        rows.extend(
+            loan_rows::rows(folder, &Subject::native(loan_rows::SLOTS, 16, ENDLESS), options.log, effort).await?,
+        );
     }
     if let Some(brokers) = options.brokers.filter(|_| wanted(BROKER_ROWS)) {
         progress("lost brokers");
         broker_rows::rows(folder, brokers, effort, &wanted, rows).await?;
+    }
+    Ok(())
+}
+
+/// The same of models in PyTorch.
+async fn measure_torch(
+    options: &BenchOptions<'_>,
+    python: &str,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+) -> Result<(), HarnessError> {
+    let (code, effort) = (TorchCode::lay_out(folder, python).await?, options.effort);
+    if options.wants(&torch_start_rows::START_ROWS) {
+        progress("cold start");
+        rows.extend(torch_start_rows::starts(&code, effort).await?);
+    }
+    if options.wants(&torch_start_rows::OWN_ROWS) {
+        progress("steps outside Python");
+        rows.extend(torch_start_rows::own(&code, effort).await?);
+    }
+    if options.wants(&torch_rows::STEP_ROWS) {
+        progress("steps");
+        rows.extend(torch_rows::steps(&code, folder, effort).await?);
+    }
+    if options.wants(&torch_rows::MEMORY_ROWS) {
+        progress("memory");
+        rows.extend(torch_rows::memory(&code, folder, effort).await?);
+    }
+    if options.wants(LOAN_ROWS) {
+        progress("loans");
+        let model = Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 };
+        let subject = code.job(model, loan_rows::SLOTS, ENDLESS);
+        rows.extend(loan_rows::rows(folder, &subject, options.log, effort).await?);
     }
     Ok(())
 }

@@ -4,21 +4,20 @@
 use crate::Effort;
 use crate::row::{Row, Times};
 use crate::spans::{Budget, Receiver};
-use gateway_api::Job;
+use crate::subject::Subject;
 use gateway_api::{NameSlots, PublishDemand};
-use gateway_client::{Body, Client};
+use gateway_client::Client;
 use loadtest_harness::HarnessError;
 use loadtest_harness::LOCAL_FLEET;
 use loadtest_harness::release::{occupied, until_free};
-use loadtest_harness::service::{Service, ServiceOptions, fresh_topics, hang_process, kill_process};
+use loadtest_harness::service::{Service, fresh_topics, hang_process, kill_process};
 use loadtest_harness::watched_job::WatchedJob;
-use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use workers_agent_client::AgentClient;
 
 /// Slots of the service, and logical workers of the job.
-const SLOTS: u16 = 4;
+pub const SLOTS: u16 = 4;
 /// Slots that a demand takes away.
 const NEEDED: u32 = 2;
 /// Steps between two disturbances.
@@ -30,20 +29,25 @@ const HANGS: usize = 2;
 /// How often an undisturbed step is read.
 const STEP_LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// All rows about loans.
-pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Vec<Row>, HarnessError> {
+/// All rows about loans, of a job with [`SLOTS`] logical workers.
+pub async fn rows(
+    folder: &Path,
+    subject: &Subject,
+    log: Option<&str>,
+    effort: Effort,
+) -> Result<Vec<Row>, HarnessError> {
     let data = folder.join("loan-service");
     let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let fresh = |name: &str| log.map(|url| fresh_topics(url, name));
-    let options = ServiceOptions::new(&data, SLOTS)?.with("--log", fresh(&own).as_deref());
+    let options = subject.service(&data, SLOTS)?.with("--log", fresh(&own).as_deref());
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
-    let job: Job = client.submit(&Body::json(&document()), "bench-loans").await?;
+    let job = subject.submit(&client, "bench-loans").await?;
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
     watched.until_members(SLOTS).await?;
     watched.until_steps(4 * STEPS_BETWEEN).await?;
     let step = undisturbed(&client, &job.id, effort.pick(60, 200)).await?;
-    let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20) };
+    let mut cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(4, 20), grown_ms: Vec::new() };
     let by_demand = cycles.by_demand(&mut watched).await?;
     let by_take_back = cycles.by_take_back(&mut watched).await?;
     let by_hang = cycles.by_loss(&mut watched, HANGS, hang_process).await?;
@@ -60,7 +64,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
         baseline: step.median(),
         note: format!("{what}{}", times.spread()),
     };
-    let budget = budget(folder, fresh(&format!("{own}-spans")).as_deref(), effort).await?;
+    let budget = budget(folder, subject, fresh(&format!("{own}-spans")).as_deref(), effort).await?;
     let spread = format!("step {}; ", step.spread());
     Ok(vec![
         Row {
@@ -68,6 +72,7 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
             ..against_step("demand accepted to slot free", &by_demand, "")
         },
         against_step("take-back to slot free", &by_take_back, ""),
+        against_step("slots lent to steps with them", &Times::of_ms(cycles.grown_ms), "two slots; "),
         against_step("pause at scale in", &shrinking, ""),
         against_step("pause at scale out", &growing, ""),
         against_step("kill -9 to training again", &by_kill, ""),
@@ -75,31 +80,18 @@ pub async fn rows(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Ve
     ])
 }
 
-/// The job that is disturbed.
-fn document() -> serde_json::Value {
-    json!({
-        "name": "bench",
-        "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
-        "dataset": "digits",
-        "workers": {"min": 1, "max": SLOTS},
-        "batch_size": 16,
-        "steps": 1_000_000,
-        "checkpoint": {"every_steps": 1_000_000_000u64},
-    })
-}
-
 /// Where the time of a reclaim goes: the same again with a service that exports its spans, since that costs a little too.
-async fn budget(folder: &Path, log: Option<&str>, effort: Effort) -> Result<Budget, HarnessError> {
+async fn budget(folder: &Path, subject: &Subject, log: Option<&str>, effort: Effort) -> Result<Budget, HarnessError> {
     let receiver = Receiver::start().await?;
-    let mut options = ServiceOptions::new(&folder.join("span-service"), SLOTS)?.with("--log", log);
+    let mut options = subject.service(&folder.join("span-service"), SLOTS)?.with("--log", log);
     options.environment = receiver.environment();
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
-    let job: Job = client.submit(&Body::json(&document()), "bench-spans").await?;
+    let job = subject.submit(&client, "bench-spans").await?;
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
     watched.until_members(SLOTS).await?;
     watched.until_steps(STEPS_BETWEEN).await?;
-    let cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(3, 10) };
+    let mut cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(3, 10), grown_ms: Vec::new() };
     cycles.by_demand(&mut watched).await?;
     let budget = receiver.budget(cycles.rounds).await;
     drop(watched);
@@ -130,6 +122,8 @@ struct Cycles<'a> {
     client: &'a Client,
     agent: &'a AgentClient,
     rounds: usize,
+    /// From lending two slots again to the first steps with them, in milliseconds.
+    grown_ms: Vec<f64>,
 }
 
 impl Cycles<'_> {
@@ -138,7 +132,7 @@ impl Cycles<'_> {
         Ok(Instant::now())
     }
 
-    async fn by_demand(&self, watched: &mut WatchedJob<'_>) -> Result<Times, HarnessError> {
+    async fn by_demand(&mut self, watched: &mut WatchedJob<'_>) -> Result<Times, HarnessError> {
         let mut times_ms = Vec::new();
         for _ in 0..self.rounds {
             let before = occupied(&self.agent.slots().await?);
@@ -146,8 +140,10 @@ impl Cycles<'_> {
             times_ms.extend(until_free(self.agent, &before, NEEDED as usize, accepted).await?);
             watched.until_members(SLOTS - NEEDED as u16).await?;
             watched.until_steps(STEPS_BETWEEN).await?;
-            self.demand(0).await?;
-            until_whole(watched).await?;
+            let lent = self.demand(0).await?;
+            watched.until_members(SLOTS).await?;
+            self.grown_ms.push(lent.elapsed().as_secs_f64() * 1e3);
+            watched.until_steps(STEPS_BETWEEN).await?;
         }
         Ok(Times::of_ms(times_ms))
     }

@@ -3,14 +3,10 @@
 
 use crate::Effort;
 use crate::row::Row;
-use crate::store_rows::spec;
-use events_schema::JobId;
-use events_schema::orders::JobOrder;
-use gateway_api::Job;
-use gateway_client::{Body, Client};
+use crate::subject::Subject;
+use gateway_client::Client;
 use loadtest_harness::HarnessError;
-use loadtest_harness::service::{Service, ServiceOptions};
-use serde_json::{Value, json};
+use loadtest_harness::service::Service;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use workers_executor::plain::train_plain_steps;
@@ -32,13 +28,14 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 /// each is the least disturbed one.
 pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let (rounds, steps) = (effort.pick(2, 5), effort.pick(200, 400));
-    let service = Service::start(ServiceOptions::new(&folder.join("step-service"), 1)?).await?;
+    let subject = |workers: u16| native(workers, steps / u64::from(workers));
+    let service = Service::start(subject(1).service(&folder.join("step-service"), 1)?).await?;
     let client = service.client()?;
     let (mut one, mut many, mut plain) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     for round in 0..rounds {
-        one = one.min(elastic_step_ms(&client, 1, steps, round).await?);
-        many = many.min(elastic_step_ms(&client, MANY, steps / u64::from(MANY), round).await?);
-        plain = plain.min(plain_step_ms(folder, steps).await?);
+        one = one.min(elastic_step_ms(&client, &subject(1), 1, round).await?);
+        many = many.min(elastic_step_ms(&client, &subject(MANY), MANY, round).await?);
+        plain = plain.min(plain_step_ms(folder, &subject(1), steps).await?);
     }
     service.stop().await?;
     let elastic = Row {
@@ -60,24 +57,16 @@ pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessErro
     Ok(vec![elastic, shared])
 }
 
-fn document(workers: u16, steps: u64) -> Value {
-    json!({
-        "name": "bench",
-        "model": {"kind": "cnn", "channels": [16, 32], "blocks": 1, "groups": 4},
-        "dataset": "digits",
-        "workers": {"min": 1, "max": workers},
-        "batch_size": BATCH,
-        "steps": steps,
-        "tail": "drop",
-        "optimizer": {"kind": "adamw", "learning_rate": 0.001},
-        "checkpoint": {"every_steps": 1_000_000_000u64},
-    })
+/// The residual network with AdamW, which makes an update take what it takes in earnest.
+fn native(workers: u16, steps: u64) -> Subject {
+    let mut subject = Subject::native(workers, BATCH, steps);
+    subject.document["optimizer"] = serde_json::json!({"kind": "adamw", "learning_rate": 0.001});
+    subject
 }
 
 /// Step time of a job on the service over its best second, by its executor's own clock.
-async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) -> Result<f64, HarnessError> {
-    let key = format!("bench-step-{workers}-{round}");
-    let job: Job = client.submit(&Body::json(&document(workers, steps)), &key).await?;
+async fn elastic_step_ms(client: &Client, subject: &Subject, workers: u16, round: u32) -> Result<f64, HarnessError> {
+    let job = subject.submit(client, &format!("bench-step-{workers}-{round}")).await?;
     let begun = Instant::now();
     let mut best_rate = 0.0f64;
     while begun.elapsed() < WAIT_MAX {
@@ -97,24 +86,8 @@ async fn elastic_step_ms(client: &Client, workers: u16, steps: u64, round: u32) 
 }
 
 /// Step time of the job with one worker in the plain loop, in this process, over its best second.
-async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, HarnessError> {
-    let address = format!("file://{}", folder.join("plain-store").display());
-    let store =
-        storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
-    let digits = storage::dataset::register_digits(&store)
-        .await
-        .map_err(|e| HarnessError::local("the digits cannot be written", e))?;
-    let order = JobOrder {
-        spec: Box::new(spec(&document(1, steps))?),
-        dataset: digits.dataset,
-        evaluation: None,
-        key: [0; 32],
-        proposal: None,
-        park: false,
-        link_keys: Vec::new(),
-        writer: None,
-    };
-    let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
+async fn plain_step_ms(folder: &Path, subject: &Subject, steps: u64) -> Result<f64, HarnessError> {
+    let (job, order, address) = subject.order(folder).await?;
     let run = tokio::task::spawn_blocking(move || train_plain_steps(&job, &order, &address, None, steps)).await;
     let run = run
         .map_err(|e| HarnessError::local("the plain loop failed", e))?
@@ -123,7 +96,7 @@ async fn plain_step_ms(folder: &Path, steps: u64) -> Result<f64, HarnessError> {
 }
 
 /// Mean of the fastest steps in a row that fill a window; of all, if they do not fill one.
-fn best_window_ms(steps: &[Duration]) -> f64 {
+pub fn best_window_ms(steps: &[Duration]) -> f64 {
     let mean_ms = |steps: &[Duration]| steps.iter().sum::<Duration>().as_secs_f64() * 1e3 / steps.len().max(1) as f64;
     let mut best = mean_ms(steps);
     let mut first = 0;

@@ -3,6 +3,7 @@
 
 use crate::Effort;
 use crate::row::{Row, Times};
+use crate::subject::spec;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::{DatasetName, Digest, Generation, JobId, Rank, Step};
@@ -156,9 +157,4 @@ fn raw_write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = std::fs::File::create(path)?;
     file.write_all(bytes)?;
     file.sync_all()
-}
-
-/// A valid spec.
-pub fn spec(document: &serde_json::Value) -> Result<JobSpec, HarnessError> {
-    JobSpec::parse(document).map_err(|e| HarnessError::plain(e.to_string()))
 }

@@ -11,6 +11,7 @@
 //! covered by the known answer, so hosts that differ there are told apart and never mixed.
 //!
 //! Reading order: `engine.rs` (the contract), `native.rs` (how burn stands behind it), `mlp.rs`, `update.rs`.
+//!
 //! Next on a job's path: `workers/member/src/reduce.rs`.
 
 pub mod blocks;
@@ -68,6 +69,6 @@ pub fn build_model(model: &ModelSpec, sample: &SampleShape, seed: u64) -> Result
             let (network, form) = gpt::Gpt::declare(&mut declaration, sample, [layers, heads, width, context])?;
             Ok(Box::new(Native::new(network, declaration, form, dropout, seed)))
         }
-        ModelSpec::Torch(_) => Err(BuildError::NotNative),
+        ModelSpec::Torch(_) | ModelSpec::Command(_) => Err(BuildError::NotNative),
     }
 }

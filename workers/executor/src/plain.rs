@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use workers_member::Action;
 use workers_member::work::{Followed, Work};
 use workers_session::{NodeSums, RankMetrics};
+pub use workers_torch::StartTimes;
 
 /// What a plain run gives.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct PlainRun {
     pub evaluations: Vec<(Step, Metrics)>,
     /// Duration of every step, data included, evaluation not.
     pub step_times: Vec<Duration>,
+    /// Of each step, what was not spent waiting for the Python process of a model in PyTorch: all of it for other models.
+    pub own_times: Vec<Duration>,
 }
 
 /// Trains the whole job of an order on this thread. Neither checkpoints nor the final model are written.
@@ -55,12 +58,13 @@ pub fn train_plain_steps(
     let mut replica = Replica::new(lengths);
     replica.load(program.workload.initial_replica()?);
     replica.adopt();
-    let (mut losses, mut evaluations, mut step_times) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut losses, mut evaluations) = (Vec::new(), Vec::new());
+    let (mut step_times, mut own_times) = (Vec::new(), Vec::new());
     let mut sums = Sums::new(lengths.gradient);
     let end = Step(program.steps_total.min(steps_max));
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;
-        let began = Instant::now();
+        let (began, waited) = (Instant::now(), program.workload.waited());
         program.prefetch(&ranks, step);
         let view = replica.view();
         let total = sum_step(workers, &ranks, &mut sums, |rank, buffer| {
@@ -71,13 +75,60 @@ pub fn train_plain_steps(
         let before = replica.apply(&mut program.workload, gradient, step)?;
         sums.recycle(before);
         losses.push(total.loss / total.weight.max(f64::MIN_POSITIVE));
-        step_times.push(began.elapsed());
+        let took = began.elapsed();
+        own_times.push(took.saturating_sub(program.workload.waited().saturating_sub(waited)));
+        step_times.push(took);
     }
     evaluate(&mut program, end, &replica, &mut evaluations)?;
     let (_, model_digest) = program.workload.export(replica.view(), &[])?;
     let replica = replica.shared(&mut program.workload)?.to_vec();
     let replica_digest = storage::checkpoint::replica_digest(&replica);
-    Ok(PlainRun { model_digest, replica_digest, replica, losses, evaluations, step_times })
+    Ok(PlainRun { model_digest, replica_digest, replica, losses, evaluations, step_times, own_times })
+}
+
+/// What an executor does before its first step.
+#[derive(Debug, Clone, Copy)]
+pub struct ColdStart {
+    /// All until the model is built and checked: code fetched, Python started, and [`ColdStart::python`].
+    pub open: Duration,
+    /// What of that the Python process says of itself.
+    pub python: Option<StartTimes>,
+    /// Reading the replica, as for a newcomer or a checkpoint.
+    pub replica_out: Duration,
+    /// Taking one over, as a newcomer does.
+    pub replica_in: Duration,
+    /// Bytes of the replica.
+    pub replica_bytes: u64,
+    /// Bytes of a gradient, with what travels along.
+    pub gradient_bytes: u64,
+}
+
+/// Starts as an executor does, and ends.
+pub fn cold_start(
+    job: &JobId,
+    order: &JobOrder,
+    store_url: &str,
+    torch: Option<&TorchHost>,
+) -> Result<ColdStart, ProgramError> {
+    let begun = Instant::now();
+    let mut program = Program::open(job.clone(), order, store_url, torch)?;
+    let open = begun.elapsed();
+    let begun = Instant::now();
+    let mut replica = Replica::new(program.lengths());
+    replica.load(program.workload.initial_replica()?);
+    let replica_out = begun.elapsed();
+    replica.adopt();
+    let begun = Instant::now();
+    program.workload.hold(replica.view())?;
+    let lengths = program.lengths();
+    Ok(ColdStart {
+        open,
+        python: program.workload.start_times(),
+        replica_out,
+        replica_in: begun.elapsed(),
+        replica_bytes: lengths.replica as u64 * 4,
+        gradient_bytes: lengths.gradient as u64 * 4,
+    })
 }
 
 /// The sum over all ranks, into the whole sum of `sums`; gives its scalars.

@@ -3,15 +3,18 @@
 //!
 //! An engine is given the replica in every call and changes it in place. The Python process has one of its own, of some [`Version`]: it is
 //! given another only when it has to compute with that, and what it made of an update is read back only when somebody asks
-//! (`replica.rs`). Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs`.
+//! (`replica.rs`).
+//!
+//! Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs` for a model in PyTorch.
 
 use crate::program::ProgramError;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::{Digest, Rank, Step};
+use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, TorchJob};
+use workers_torch::{Lengths, StartTimes, TorchJob};
 
 /// Which contents a replica has: equal for equal contents, within one executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -108,6 +111,24 @@ impl Workload {
         }
     }
 
+    /// How long the Python process has been waited for; an engine of this process is not waited for.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        match self {
+            Self::Native { .. } => Duration::ZERO,
+            Self::Torch(torch) => torch.job.waited(),
+        }
+    }
+
+    /// Where the time of the Python process' start went.
+    #[must_use]
+    pub fn start_times(&self) -> Option<StartTimes> {
+        match self {
+            Self::Native { .. } => None,
+            Self::Torch(torch) => Some(torch.job.start_times()),
+        }
+    }
+
     /// The numeric class of this job's executors on a host of this class.
     #[must_use]
     pub fn class(&self, host: Digest) -> Digest {
@@ -125,6 +146,14 @@ impl Workload {
                 torch.held = None;
                 Ok(torch.job.initial_replica()?)
             }
+        }
+    }
+
+    /// From now on it computes with this replica; an engine is given its replica in every call.
+    pub fn hold(&mut self, view: View<'_>) -> Result<(), ProgramError> {
+        match self {
+            Self::Native { .. } => Ok(()),
+            Self::Torch(torch) => torch.hold(view),
         }
     }
 

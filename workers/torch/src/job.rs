@@ -3,8 +3,12 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
 //! gone (`child.rs`).
 
-use crate::child::Python;
-use crate::layout::{Built, Lengths};
+use crate::cache::{Cache, Held};
+use crate::child::{Launch, Python};
+use crate::environment::{self, Environment};
+use crate::layout::{Built, Lengths, StartTimes};
+use crate::secrets::{self, SecretError};
+use crate::{package, variables};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
@@ -15,7 +19,9 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +43,20 @@ pub enum TorchError {
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
-    /// Stop this executor: Python ended.
-    #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
+    /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
+    #[error("{0}")]
     Ended(String),
+    /// Refuse: what the job asks for cannot be installed here.
+    #[error("the environment of the job's requirements cannot be built: {what}\n{last_lines}")]
+    Environment {
+        /// Which program, and how it ended.
+        what: String,
+        /// The end of what it said.
+        last_lines: String,
+    },
+    /// Refuse: its operator has to act.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
@@ -61,7 +78,15 @@ impl TorchError {
     /// Whether the job cannot go on whatever is done, on any executor.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite(_) | Self::Start { .. })
+        matches!(
+            self,
+            Self::Refused(_)
+                | Self::Code { .. }
+                | Self::NotFinite(_)
+                | Self::Start { .. }
+                | Self::Environment { .. }
+                | Self::Secret(_)
+        )
     }
 }
 
@@ -75,7 +100,7 @@ pub struct TorchStart {
     /// What the server has for it.
     pub host: TorchHost,
     /// Its unpacked code.
-    pub code: PathBuf,
+    pub code: Arc<Held>,
     /// What a row of the dataset holds.
     pub sample: SampleShape,
     /// How many it has.
@@ -87,12 +112,16 @@ pub struct TorchStart {
 pub struct TorchJob {
     start: TorchStart,
     python: Python,
+    _environment: Environment,
     replica: File,
     gradient: File,
     batch: File,
     lengths: Lengths,
     parameter_count: u64,
     class: String,
+    times: StartTimes,
+    /// How long its answers were waited for.
+    waited: Duration,
     /// Whether the child's replica is still the one it began with.
     initial: bool,
 }
@@ -126,9 +155,11 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready.
+    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready; the first
+    /// time on a server also as long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
-        let mut python = Python::start(&start)?;
+        let (launch, environment) = start.prepare()?;
+        let mut python = Python::start(&launch)?;
         let request = start.build().to_string();
         let mut built = python.exchange(b'B', request.as_bytes());
         if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
@@ -136,7 +167,7 @@ impl TorchJob {
             tracing::warn!(
                 "a forked Python ended while it built the model, so another one is started from the beginning"
             );
-            python = Python::start_cold(&start)?;
+            python = Python::start_cold(&launch)?;
             built = python.exchange(b'B', request.as_bytes());
         }
         let (payload, descriptors) = built?;
@@ -146,8 +177,22 @@ impl TorchJob {
         let [replica, gradient, batch]: [_; 3] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
-        let (parameter_count, class) = (built.parameter_count, built.class.to_string());
-        Ok(Self { start, python, replica, gradient, batch, lengths, parameter_count, class, initial: true })
+        let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
+        tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
+        Ok(Self {
+            start,
+            python,
+            _environment: environment,
+            replica,
+            gradient,
+            batch,
+            lengths,
+            parameter_count,
+            class,
+            times,
+            waited: Duration::ZERO,
+            initial: true,
+        })
     }
 
     /// How long things are.
@@ -160,6 +205,18 @@ impl TorchJob {
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.parameter_count
+    }
+
+    /// Where the time of its start went.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
+    }
+
+    /// How long its answers were waited for since it was started; the rest of a step is the executor's own.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// What its bits depend on beside the job: versions, device, flags, and the gradients of a fixed batch.
@@ -263,17 +320,46 @@ impl TorchJob {
     }
 
     fn ask(&mut self, kind: u8, payload: &[u8]) -> Result<Vec<u8>, TorchError> {
-        self.python.exchange(kind, payload).map(|(payload, _)| payload)
+        self.exchange(kind, payload).map(|(payload, _)| payload)
+    }
+
+    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+        let asked = Instant::now();
+        let answered = self.python.exchange(kind, payload);
+        self.waited += asked.elapsed();
+        answered
     }
 }
 
 impl TorchStart {
+    /// What has to be there before a process is started.
+    fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
+        let folder = Path::new(&self.host.folder);
+        std::fs::create_dir_all(folder)?;
+        let package = package::lay_out(folder)?;
+        let secrets = secrets::read(self.host.secrets.as_deref(), &self.model.secrets)?;
+        let cache = Cache::open(folder, self.host.cache_mib)?;
+        let python = self.model.python.as_ref().unwrap_or(&self.host.python);
+        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
+        // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
+        let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
+        let mut variables = variables::all(self, &package);
+        variables.extend(secrets.into_iter().map(|(name, value)| (name, value.into())));
+        let launch = Launch {
+            python: environment.python.clone(),
+            variables,
+            warm: self.host.warm.clone().filter(|_| late),
+            memory_limit_mib: self.model.memory_limit_mib,
+        };
+        Ok((launch, environment))
+    }
+
     fn build(&self) -> Value {
         let spec = self.spec.document();
         let (device, sample) = (&self.model.device, &self.sample);
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
-            "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
+            "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
             "batch_bytes": self.batch_bytes(), "rows": self.rows, "parameters": parameters, "initial": null, "check": true,
         })

@@ -1,6 +1,7 @@
 //! What the child says of itself once it has built the model: how long things are, and what makes its bits its own.
 
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Lengths in elements of four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,34 @@ pub struct Lengths {
     pub replica: usize,
 }
 
+/// Where the time of a child's start went, by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub struct StartTimes {
+    import_us: u64,
+    build_us: u64,
+    check_us: u64,
+}
+
+impl StartTimes {
+    /// Importing PyTorch and what of this package needs it; next to nothing where that was done before.
+    #[must_use]
+    pub fn import(&self) -> Duration {
+        Duration::from_micros(self.import_us)
+    }
+
+    /// Importing the job's code and building its model.
+    #[must_use]
+    pub fn build(&self) -> Duration {
+        Duration::from_micros(self.build_us)
+    }
+
+    /// The gradients of a fixed batch, computed in two orders.
+    #[must_use]
+    pub fn check(&self) -> Duration {
+        Duration::from_micros(self.check_us)
+    }
+}
+
 /// The child's answer to the order to build.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Built {
@@ -24,6 +53,9 @@ pub(crate) struct Built {
     gradient_elements: usize,
     extra_elements: usize,
     pub parameter_count: u64,
+    /// What it took.
+    #[serde(default)]
+    pub times: StartTimes,
     /// Whatever decides bits, as the child found it. Its text as a whole is compared, never its parts.
     pub class: serde_json::Value,
 }

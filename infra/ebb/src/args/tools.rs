@@ -1,7 +1,8 @@
 //! Arguments of the commands that show and measure: `top`, `demo`, `bench`.
 
 use super::duration;
-use clap::{Args, ValueHint};
+use super::service::PythonArgs;
+use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,6 +45,12 @@ pub struct BenchArgs {
     /// Fewer repetitions: a minute instead of several.
     #[arg(long)]
     pub quick: bool,
+    /// Whose models are trained.
+    #[arg(long, value_enum, default_value_t = BenchEngine::Native)]
+    pub engine: BenchEngine,
+    /// For `--engine torch`.
+    #[command(flatten)]
+    pub python: PythonArgs,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
@@ -53,6 +60,15 @@ pub struct BenchArgs {
     /// Kill and stop brokers, one after the other, of the three that `infra/servers/kafka3.sh start DIR` started.
     #[arg(long, value_name = "DIR")]
     pub brokers: Option<PathBuf>,
+}
+
+/// Whose models `ebb bench` trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchEngine {
+    /// Ebb's own.
+    Native,
+    /// In PyTorch, beside plain PyTorch loops.
+    Torch,
 }
 
 /// Arguments of `ebb bench-member`.

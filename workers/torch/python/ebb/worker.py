@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any
 
 from ebb import numerics
@@ -169,6 +170,7 @@ class Server:
         raise RuntimeError(f"{kind!r} is no request of this protocol")
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
+        begun = time.perf_counter()
         numerics.prepare_environment(message.get("threads"))
         try:
             import torch  # noqa: F401
@@ -181,12 +183,17 @@ class Server:
         from ebb.build import Settings
         from ebb.program import Program
 
+        imported = time.perf_counter()
         settings = Settings.parse(message)
         program = Program(settings)
+        built = time.perf_counter()
         check.run(program, thorough=settings.check)
+        marks = (begun, imported, built, time.perf_counter())
+        names = ("import_us", "build_us", "check_us")
+        times = {name: round((after - before) * 1e6) for name, before, after in zip(names, marks, marks[1:])}
         self.program = program
         segments = [program.replica_segment.fd, program.gradient_segment.fd, program.batch_segment.fd]
-        return json.dumps(program.describe()).encode(), segments
+        return json.dumps({**program.describe(), "times": times}).encode(), segments
 
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
         sums, count = self.program.evaluate(rank, part, rows)

@@ -1,0 +1,199 @@
+//! Models in PyTorch: a step of the elastic loop against a plain loop of the same model, many logical workers on one executor, and the memory
+//! of both. Their executors run in a service, as users' do.
+
+use crate::Effort;
+use crate::processor::GroupUse;
+use crate::row::{Row, Times, number};
+use crate::step_rows::best_window_ms;
+use crate::subject::Subject;
+use crate::torch_code::{Model, TorchCode};
+use gateway_client::Client;
+use loadtest_harness::HarnessError;
+use loadtest_harness::service::Service;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use workers_agent_client::AgentClient;
+
+/// Logical workers of the jobs that have many.
+const MANY: u16 = 4;
+/// How often progress is read: rarely, as reading takes processor time from the step.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Longest job of the bench, the start of its Python included.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Share of a run's steps at its beginning that are not looked at: caches fill, the processor wakes up.
+const WARM_SHARE: u64 = 10;
+
+/// Steps of a few milliseconds.
+const SMALL: Model = Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 };
+/// Steps of 10 to 25 ms.
+const MIDDLE: Model = Model { kind: "cnn", width: 16, momentum: 0.9, rows: 64 };
+/// Gradients of 100 MB.
+pub const LARGE: Model = Model { kind: "mlp", width: 2_875, momentum: 0.9, rows: 64 };
+/// Bytes of its parameters, of its optimizer's state, and of a gradient.
+const LARGE_MB: f64 = 4e-6 * (3.0 * 2_875.0 * 2_876.0 + 65.0 * 2_875.0 + 10.0 * 2_876.0);
+
+/// Names of the step rows.
+pub const STEP_ROWS: [&str; 4] =
+    ["PyTorch step, small", "PyTorch step, middle", "PyTorch step, 100 MB", "logical workers on one executor"];
+/// Names of the memory rows.
+pub const MEMORY_ROWS: [&str; 2] = ["memory, 1 logical worker", "memory, 4 logical workers"];
+
+/// What was seen of a job.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Step time over its best second.
+    best_ms: f64,
+    /// Processor time of a step, of executor and Python together.
+    processor_ms: f64,
+    /// Most memory of both.
+    memory_mb: f64,
+}
+
+/// A service with one slot.
+struct Bench {
+    service: Service,
+    client: Client,
+    agent: AgentClient,
+}
+
+impl Bench {
+    async fn start(code: &TorchCode, folder: &Path) -> Result<Self, HarnessError> {
+        let service = Service::start(code.job(SMALL, 1, 1).service(folder, 1)?).await?;
+        let (client, agent) = (service.client()?, service.agent()?);
+        Ok(Self { service, client, agent })
+    }
+
+    /// Runs a job to its end.
+    async fn run(&self, subject: &Subject, key: &str, memory: bool) -> Result<Seen, HarnessError> {
+        let steps = subject.document["steps"].as_u64().unwrap_or(0);
+        let rows = subject.document["batch_size"].as_f64().unwrap_or(0.0)
+            * subject.document["workers"]["max"].as_f64().unwrap_or(1.0);
+        let job = subject.submit(&self.client, key).await?;
+        let (begun, mut best_rate, mut memory_mb) = (Instant::now(), 0.0f64, 0.0f64);
+        let mut first: Option<(u64, Duration)> = None;
+        let mut last = first;
+        while begun.elapsed() < WAIT_MAX {
+            let now = self.client.job(&job.id).await?;
+            if now.is_over() {
+                let (Some((from, used_from)), Some((to, used_to)), "finished") = (first, last, now.phase.as_str())
+                else {
+                    let why = now.failure.unwrap_or_else(|| "its steps were not seen".to_owned());
+                    return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
+                };
+                let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;
+                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb });
+            }
+            if let Some(progress) = now.progress.filter(|p| p.step > steps / WARM_SHARE && p.step < steps) {
+                best_rate = best_rate.max(progress.samples_per_second);
+                let slots = self.agent.slots().await?;
+                if let Some(leader) = slots.iter().find_map(|slot| slot.pid) {
+                    let used = GroupUse::of(leader, memory);
+                    memory_mb = memory_mb.max(used.memory_bytes as f64 / 1e6);
+                    last = Some((progress.step, used.processor));
+                    first = first.or(last);
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Err(HarnessError::plain("the bench's job did not end"))
+    }
+}
+
+/// The step rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all.
+pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
+    let bench = Bench::start(code, &folder.join("torch-steps")).await?;
+    let sizes = [(SMALL, effort.pick(800, 2_000)), (MIDDLE, effort.pick(200, 500)), (LARGE, effort.pick(12, 30))];
+    let rounds = effort.pick(2, 5);
+    let mut rows = Vec::new();
+    let (mut one, mut many) = (Best::default(), Best::default());
+    for (index, (name, (model, steps))) in STEP_ROWS.into_iter().zip(sizes).enumerate() {
+        let (mut ours, mut plain) = (Best::default(), Best::default());
+        for round in 0..rounds {
+            let key = |workers: u16| format!("bench-{index}-{workers}-{round}");
+            let seen = bench.run(&code.job(model, 1, steps), &key(1), false).await?;
+            ours.take(seen.best_ms, seen.processor_ms);
+            let by_hand = code.plain(model, steps).await?;
+            let warm = by_hand.step_ms.iter().skip((steps / WARM_SHARE) as usize);
+            let times: Vec<Duration> = warm.map(|ms| Duration::from_secs_f64(ms / 1e3)).collect();
+            plain.take(best_window_ms(&times), by_hand.processor_ms);
+            if index == 1 {
+                let seen = bench.run(&code.job(model, MANY, steps / u64::from(MANY)), &key(MANY), false).await?;
+                many.take(seen.best_ms, seen.processor_ms);
+            }
+        }
+        if index == 1 {
+            one = ours.clone();
+        }
+        rows.push(row(name, &ours, "ms a plain PyTorch loop", &plain, 1.0, rounds));
+    }
+    bench.service.stop().await?;
+    rows.push(row(STEP_ROWS[3], &many, "ms as many times one", &one, f64::from(MANY), rounds));
+    Ok(rows)
+}
+
+/// The least disturbed of some runs.
+#[derive(Debug, Clone, Default)]
+struct Best {
+    step_ms: Vec<f64>,
+    processor_ms: Vec<f64>,
+}
+
+impl Best {
+    fn take(&mut self, step_ms: f64, processor_ms: f64) {
+        self.step_ms.push(step_ms);
+        self.processor_ms.push(processor_ms);
+    }
+
+    fn step(&self) -> f64 {
+        Times::of_ms(self.step_ms.clone()).at(0.0)
+    }
+
+    fn processor(&self) -> f64 {
+        Times::of_ms(self.processor_ms.clone()).median()
+    }
+}
+
+fn row(
+    name: &'static str,
+    ours: &Best,
+    baseline_name: &'static str,
+    baseline: &Best,
+    times: f64,
+    rounds: usize,
+) -> Row {
+    let (used, used_by_hand) = (ours.processor(), baseline.processor() * times);
+    let note = format!(
+        "best second of {rounds} runs in turns, {:+.0} µs; processor {} of {} ms a step ({:.3})",
+        (ours.step() - baseline.step() * times) * 1e3,
+        number(used),
+        number(used_by_hand),
+        used / used_by_hand
+    );
+    Row { name, value: ours.step(), unit: "ms", baseline_name, baseline: baseline.step() * times, note }
+}
+
+/// The memory rows: executor and Python with gradients of 100 MB, less the same with next to none, against what the replica and the gradients need.
+pub async fn memory(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
+    let bench = Bench::start(code, &folder.join("torch-memory")).await?;
+    let framework = bench.run(&code.job(SMALL, 1, effort.pick(800, 2_000)), "framework", true).await?.memory_mb;
+    let mut rows = Vec::new();
+    for (name, workers) in MEMORY_ROWS.into_iter().zip([1, MANY]) {
+        let steps = effort.pick(12, 30);
+        let seen = bench.run(&code.job(LARGE, workers, steps), &format!("bench-memory-{workers}"), true).await?;
+        let joins = f64::from(workers).log2().ceil();
+        rows.push(Row {
+            name,
+            value: seen.memory_mb - framework,
+            unit: "MB",
+            baseline_name: "MB: R + 3 G + ⌈log2 n⌉ G",
+            baseline: (2.0 + 3.0 + joins) * LARGE_MB,
+            note: format!(
+                "most seen, G = {} MB, R = 2 G; beside it {} MB of a model with next to no gradient",
+                number(LARGE_MB),
+                number(framework)
+            ),
+        });
+    }
+    bench.service.stop().await?;
+    Ok(rows)
+}

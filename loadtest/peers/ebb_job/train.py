@@ -1,0 +1,23 @@
+"""The model of `model.py` as a job of Ebb. Each executor prints when a step was done; `ebb logs` shows it."""
+
+import time
+
+import ebb
+import model as peers
+import torch
+
+
+class Job(ebb.Job):
+    def model(self):
+        return peers.build()
+
+    def optimizer(self, model):
+        return peers.optimizer(model)
+
+    def loss(self, model, batch):
+        # Rows of chance as the peers': every generator is seeded from (seed, logical worker, step), so they depend on these alone.
+        rows, labels = torch.randn(peers.ROWS, peers.FEATURES), torch.randint(0, peers.CLASSES, (peers.ROWS,))
+        return torch.nn.functional.cross_entropy(model(rows), labels, reduction="sum"), len(labels)
+
+    def on_step(self, model, step):
+        print(f"step {time.time():.4f} {step + 1}", flush=True)
