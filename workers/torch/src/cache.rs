@@ -43,7 +43,8 @@ impl Held {
 impl Cache {
     /// Below `folder`. What nobody uses may take so many MiB.
     pub fn open(folder: &Path, mib_max: Option<u64>) -> io::Result<Self> {
-        let folder = folder.join("cache");
+        // Programs that run in it may go elsewhere.
+        let folder = std::path::absolute(folder)?.join("cache");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         Ok(Self { folder, bytes_max: mib_max.unwrap_or(CACHE_MIB_DEFAULT).saturating_mul(1 << 20) })
     }
