@@ -142,6 +142,16 @@ impl TorchSpec {
     }
 }
 
+impl TorchSpec {
+    /// Whether it may be given, by the rule of the doors. Asked where jobs are submitted; what stands in a log is read whatever it is.
+    pub(crate) fn ensure_fit(&self) -> Result<(), Problems> {
+        // A file is no module, though `train.py` could be the name of one.
+        let module = self.entry.split(':').next().unwrap_or_default();
+        let is_file = module.ends_with(".py");
+        if is_file { Err(problem("model.entry", shown(&self.entry.clone().into()), ENTRY_EXPECTED)) } else { Ok(()) }
+    }
+}
+
 const ENTRY_EXPECTED: &str =
     "`module:Class`, for example `train:Job` for class Job in train.py, or `module` alone where it calls ebb.fit";
 const CODE_EXPECTED: &str =
@@ -153,11 +163,7 @@ fn parse_entry(text: &str) -> Result<String, String> {
             && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     let (module, name) = text.split_once(':').map_or((text, None), |(module, name)| (module, Some(name)));
-    // A file is no module, though `train.py` could be the name of one.
-    let fits = module.split('.').all(identifier)
-        && !module.ends_with(".py")
-        && name.is_none_or(identifier)
-        && text.len() <= TEXT_MAX;
+    let fits = module.split('.').all(identifier) && name.is_none_or(identifier) && text.len() <= TEXT_MAX;
     if fits { Ok(text.to_owned()) } else { Err(ENTRY_EXPECTED.to_owned()) }
 }
 

@@ -55,7 +55,6 @@ fn a_model_of_the_users_own_says_what_runs_it() {
     assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
     assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
     for (fields, field) in [
-        (json!({"entry": "train.py"}), "model.entry"),
         (json!({"entry": "train:Job:x"}), "model.entry"),
         (json!({"code": "../../etc"}), "model.code"),
         (json!({"python": "python3"}), "model.python"),
@@ -76,6 +75,17 @@ fn a_model_of_the_users_own_says_what_runs_it() {
         (json!({"memory_limit_mib": 1}), "model.memory_limit_mib"),
     ] {
         assert_eq!(problems(&torch(fields.clone()))[0].field, field, "{fields}");
+    }
+}
+
+/// Found by an audit: the rule stood where log bytes are read, so a log of before it could not be read any more.
+#[test]
+fn a_rule_that_came_later_is_one_of_the_doors_alone() {
+    let spec = JobSpec::parse(&torch(json!({"entry": "train.py"}))).unwrap();
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    assert_eq!(spec.ensure_fit().unwrap_err().0[0].field, "model.entry");
+    for fit in ["train", "train:Job", "my.pyramid:Job"] {
+        JobSpec::parse(&torch(json!({"entry": fit}))).unwrap().ensure_fit().unwrap();
     }
 }
 

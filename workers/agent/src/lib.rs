@@ -6,7 +6,9 @@
 //! puts nothing into the object store but what executors say.
 //!
 //! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs`, `ship.rs` (executors),
-//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see). Next on a job's path: `workers/executor/src/lib.rs`.
+//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see).
+//!
+//! Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
 mod direct;

@@ -5,7 +5,9 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
 //! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
-//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`. On a job's path the next file is `workers/engine/src/lib.rs`.
+//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
+//!
+//! Next on a job's path: `workers/executor/src/trainer.rs`.
 
 pub mod collective;
 pub mod control;
@@ -119,7 +121,7 @@ pub fn run() -> Result<(), ExecutorError> {
     let ended = run_until_end();
     if let Err(error) = &ended {
         // An agent that cannot be told is gone.
-        let _ = Agent::new(io::stdout()).say(&FromExecutor::Ends(error.reason()));
+        let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords(error.reason()));
     }
     ended
 }
