@@ -59,16 +59,20 @@ impl Cache {
         let path = self.folder.join(name);
         loop {
             let mut lock = self.lock_file(name)?;
-            lock.lock_shared()?;
+            match lock.try_lock_shared() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    tracing::info!(name, "another executor prepares it; waiting for that");
+                    lock.lock_shared()?;
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            }
             if size(&mut lock)?.is_some() && self.is_at(&lock, name)? {
                 lock.set_modified(SystemTime::now())?;
                 return Ok(Held { path, _lock: lock });
             }
             lock.unlock()?;
-            if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-                tracing::info!(name, "another executor prepares or uses it; waiting");
-                lock.lock()?;
-            }
+            lock.lock()?;
             // Meanwhile it may have been made, or removed together with the file.
             if size(&mut lock)?.is_some() || !self.is_at(&lock, name)? {
                 continue;
