@@ -204,8 +204,8 @@ impl From<initial::InitialModel> for InitialModel {
 /// The packages of an environment that is built once on each server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Requirements {
-    /// Lines of a requirements.txt: a package each, without options of pip.
-    #[schemars(length(min = 1))]
+    /// Lines of a requirements.txt: a package each, at least one, without options of pip.
+    #[serde(default)]
     pub lines: Vec<String>,
     /// Whether it has all of its own, PyTorch included. Otherwise it lies over the environment of its Python, whose PyTorch it uses.
     #[serde(default)]

@@ -43,7 +43,8 @@ impl Held {
 impl Cache {
     /// Below `folder`. What nobody uses may take so many MiB.
     pub fn open(folder: &Path, mib_max: Option<u64>) -> io::Result<Self> {
-        let folder = folder.join("cache");
+        // Programs that run in it may go elsewhere.
+        let folder = std::path::absolute(folder)?.join("cache");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         Ok(Self { folder, bytes_max: mib_max.unwrap_or(CACHE_MIB_DEFAULT).saturating_mul(1 << 20) })
     }
@@ -58,16 +59,20 @@ impl Cache {
         let path = self.folder.join(name);
         loop {
             let mut lock = self.lock_file(name)?;
-            lock.lock_shared()?;
+            match lock.try_lock_shared() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    tracing::info!(name, "another executor prepares it; waiting for that");
+                    lock.lock_shared()?;
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            }
             if size(&mut lock)?.is_some() && self.is_at(&lock, name)? {
                 lock.set_modified(SystemTime::now())?;
                 return Ok(Held { path, _lock: lock });
             }
             lock.unlock()?;
-            if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-                tracing::info!(name, "another executor prepares or uses it; waiting");
-                lock.lock()?;
-            }
+            lock.lock()?;
             // Meanwhile it may have been made, or removed together with the file.
             if size(&mut lock)?.is_some() || !self.is_at(&lock, name)? {
                 continue;
