@@ -85,7 +85,8 @@ async fn rows_of_the_codes_own_need_no_dataset() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_begins_with_a_model_of_another() {
     let system = service().await;
-    let submitted = |file: PathBuf| async { system.ebb_json(&["submit", file.to_str().unwrap(), "--wait"]).await };
+    let system = &system;
+    let submitted = async |file: PathBuf| system.ebb_json(&["submit", file.to_str().unwrap(), "--wait"]).await;
     let first = submitted(project(&system, "first", "steps: 20\n")).await;
     let (id, digest) = (first["id"].as_str().unwrap(), first["outcome"]["model_digest"].as_str().unwrap());
     let model = system.path("model.safetensors");
