@@ -53,7 +53,7 @@ pub struct App {
     pub streams: Arc<Semaphore>,
     /// Places for requests that read what datasets are.
     pub dataset_reads: Arc<Semaphore>,
-    /// Places for uploads of code.
+    /// Places for uploads of code and of tensors.
     pub code_uploads: Arc<Semaphore>,
     /// Highest number minted for a signal of each fleet; at most one entry per fleet ever asked for by a legal signal.
     pub minted: Mutex<BTreeMap<FleetId, u64>>,

@@ -62,7 +62,8 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
         last_checkpoint: job.last_checkpoint().map(checkpoint),
         last_evaluation: job
             .evaluation
-            .map(|found| api::Evaluation { step: found.step.0, metrics: metrics(found.metrics) }),
+            .as_ref()
+            .map(|found| api::Evaluation { step: found.step.0, metrics: metrics(&found.metrics) }),
         outcome,
         failure,
         restarts: job.restarts,
@@ -142,8 +143,7 @@ fn noticed(notice: &LossNotice) -> api::LossNotice {
             ExitCause::Killed => api::ExitCause::Killed,
             ExitCause::NotStarted(why) => api::ExitCause::NotStarted(why.clone()),
             ExitCause::Silent => api::ExitCause::Silent,
-            // What it said stands in the job's failure.
-            ExitCause::Failed { status, .. } => api::ExitCause::Status(*status),
+            ExitCause::Failed { said, .. } => api::ExitCause::Failed(said.clone()),
         }),
         LossNotice::Silence => api::LossNotice::Silence,
         LossNotice::Lease => api::LossNotice::Lease,
@@ -234,13 +234,28 @@ fn outcome(outcome: &Outcome) -> api::Outcome {
         model_digest: outcome.model_digest.to_string(),
         train_loss_micro: outcome.train_loss_micro,
         train_loss: from_micro(outcome.train_loss_micro),
-        metrics: outcome.metrics.map(metrics),
+        metrics: outcome.metrics.as_ref().map(metrics),
     }
 }
 
-fn metrics(Metrics { loss_micro, correct, count }: Metrics) -> api::Metrics {
-    let accuracy = correct as f64 / count.max(1) as f64;
-    api::Metrics { loss_micro, correct, count, loss: from_micro(loss_micro), accuracy }
+/// What a job's code did not measure is not shown as if it were 0.
+fn metrics(Metrics { loss_micro, correct, count, named }: &Metrics) -> api::Metrics {
+    let means = named.iter().flatten().map(|(name, mean)| (name.clone(), finite(mean.value()))).collect();
+    let measured = |name: &str| named.as_ref().is_none_or(|named| named.contains_key(name));
+    let accuracy = *correct as f64 / (*count).max(1) as f64;
+    api::Metrics {
+        loss_micro: *loss_micro,
+        correct: *correct,
+        count: *count,
+        loss: measured("loss").then(|| from_micro(*loss_micro)),
+        accuracy: measured("correct").then_some(accuracy),
+        means,
+    }
+}
+
+/// JSON has no other numbers.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
 }
 
 fn from_micro(micro: i64) -> f64 {
@@ -307,9 +322,28 @@ mod tests {
     use super::*;
     use events_schema::fact::{Fact, GrowthFailure, LossNotice, StallCause, StallRemedy};
     use events_schema::job::JobSpec;
-    use events_schema::report::ExitCause;
+    use events_schema::report::{ExitCause, Mean};
     use events_schema::{Cell, Digest, Step};
     use serde_json::json;
+
+    /// A job's own code measures what it wants; what it did not measure is not shown as if it were 0.
+    #[test]
+    fn an_evaluation_shows_what_was_measured() {
+        let by_name = |named: &[(&str, f64)]| Metrics {
+            loss_micro: 250_000,
+            correct: 0,
+            count: 4,
+            named: Some(named.iter().map(|(name, mean)| ((*name).to_owned(), Mean::of(*mean))).collect()),
+        };
+        let of_ebb = metrics(&Metrics { loss_micro: 250_000, correct: 3, count: 4, named: None });
+        assert_eq!((of_ebb.loss, of_ebb.accuracy, of_ebb.means.len()), (Some(0.25), Some(0.75), 0));
+        let shown = metrics(&by_name(&[("loss", 0.25), ("perplexity", f64::INFINITY)]));
+        assert_eq!((shown.loss, shown.accuracy), (Some(0.25), None));
+        assert_eq!(shown.means, [("loss".to_owned(), Some(0.25)), ("perplexity".to_owned(), None)].into());
+        let shown = metrics(&by_name(&[("iou", 0.5)]));
+        assert_eq!((shown.loss, shown.accuracy), (None, None));
+        assert_eq!(serde_json::to_value(&shown).unwrap()["means"], json!({"iou": 0.5}));
+    }
 
     /// Whatever its user has to know stands on the job.
     #[test]

@@ -15,6 +15,8 @@ pub struct Limits {
     pub request_time: Duration,
     /// The same for dataset registrations, which read the footers of up to thousands of files.
     pub registration_time: Duration,
+    /// The same for uploads of tensors, which have up to 2 GiB.
+    pub upload_time: Duration,
     /// Time a client has to send a request's head, against connections that only hold a place.
     pub head_time: Duration,
     /// Longest time that a client takes in no byte of an answer, event streams included.
@@ -35,7 +37,7 @@ pub struct Limits {
     pub streams_max: usize,
     /// Requests at once that read what datasets are: a registration reads many files, and links take a metadata object of up to 256 MiB.
     pub dataset_reads_max: usize,
-    /// Uploads of code at once: each holds a body of up to 32 MiB.
+    /// Uploads of code or of tensors at once: each holds up to 32 MiB.
     pub code_uploads_max: usize,
 }
 
@@ -46,6 +48,7 @@ impl Limits {
         catch_up: Duration::from_secs(5),
         request_time: Duration::from_secs(30),
         registration_time: Duration::from_secs(120),
+        upload_time: Duration::from_secs(600),
         head_time: Duration::from_secs(15),
         write_stall: Duration::from_secs(30),
         heartbeat: Duration::from_secs(10),

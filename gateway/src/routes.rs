@@ -1,12 +1,14 @@
 //! Every path once, with its methods and its time limit; around them the limits that hold for all.
 //!
 //! A request passes, from the outside in: connection limits (`infra/listener`), its name (`request_id.rs`), the door (`door.rs`), panic guard, observation
-//! (`observe.rs`), admission and time limit, body limit, handler. On a job's path the next file is `handlers/jobs.rs`.
+//! (`observe.rs`), admission and time limit, body limit, handler.
+//!
+//! Next on a job's path: `gateway/src/handlers/jobs.rs`.
 
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door::{self, Door};
-use crate::handlers::{code, commands, datasets, events, fleets, health, jobs, links, logs, server};
+use crate::handlers::{code, commands, datasets, events, fleets, health, initial, jobs, links, logs, server};
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
@@ -78,6 +80,8 @@ fn table() -> Vec<Row> {
         at(paths::COMMAND).get(commands::get),
         at(paths::EVENTS).get(events::all),
         at(paths::CODE).put(code::upload).bodies_up_to(PACKED_BYTES_MAX),
+        // It counts what it takes itself, as it comes.
+        at(paths::INITIAL).put(initial::upload).bodies_up_to(usize::MAX),
         at(paths::DATASETS).post(datasets::register).get(datasets::list),
         at(paths::DATASET).get(datasets::get).delete(datasets::remove),
         at(paths::DATASET_LINKS).get(links::dataset),
@@ -103,8 +107,11 @@ pub fn router(app: Arc<App>, door: Door) -> Router {
     let mut router = Router::new();
     let mut paths = Vec::new();
     for Row { path, methods, router: handlers } in table() {
-        // Registration is the only call with a time limit of its own.
-        let time = if path == paths::DATASETS { app.limits.registration_time } else { app.limits.request_time };
+        let time = match path {
+            paths::DATASETS => app.limits.registration_time,
+            paths::INITIAL => app.limits.upload_time,
+            _ => app.limits.request_time,
+        };
         let guard = Guard { app: app.clone(), time, api: path.starts_with("/v1") };
         let allowed: Arc<str> = methods.join(", ").into();
         let handlers = handlers

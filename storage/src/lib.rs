@@ -15,6 +15,7 @@ pub mod folder;
 pub mod dataset;
 #[cfg(test)]
 mod faults;
+pub mod initial;
 pub mod links;
 pub mod loader;
 pub mod logs;

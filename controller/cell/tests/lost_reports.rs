@@ -14,7 +14,7 @@ use support::{World, server, slot};
 const TWO_LOOKS_MS: u64 = 4_500;
 
 fn taken_back() -> Report {
-    Report::SlotTakenBack { slot: slot("s1", 0) }
+    Report::SlotTakenBack { slot: slot("s1", 0), asked_ms: None, within_ms: None }
 }
 
 fn through(world: &mut World) -> u64 {

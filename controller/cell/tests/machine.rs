@@ -84,7 +84,7 @@ fn an_agent_that_speaks_outlives_any_stall_of_the_log() {
     let mut world = World::led();
     let link = world.agent(0, "s1", 7, 1);
     world.log.stalled = true;
-    world.report(0, link, 2, Report::SlotTakenBack { slot: slot("s1", 0) });
+    world.report(0, link, 2, Report::SlotTakenBack { slot: slot("s1", 0), asked_ms: None, within_ms: None });
     world.pass(10 * LEASE_MS);
     world.log.stalled = false;
     world.pass(10 * LEASE_MS);
@@ -219,7 +219,8 @@ fn a_flood_of_demand_starves_neither_reports_nor_commands() {
     }
     world.pass(10);
     world.log.register("d1");
-    let (server, report) = (server("s1"), Report::SlotTakenBack { slot: slot("s1", 0) });
+    let (server, report) =
+        (server("s1"), Report::SlotTakenBack { slot: slot("s1", 0), asked_ms: None, within_ms: None });
     let record = ReportRecord { server, incarnation: 7, number: 2, at: TimeMs(1), report, trace: None, after: None };
     world.log.append(Stream::Reports, to_bytes(&record));
     world.pass(10);
@@ -239,7 +240,7 @@ fn an_input_whose_facts_do_not_fit_is_refused_alone_and_in_time() {
     world.log.put_fleet(&["s1"], 1);
     world.pass(100);
     world.log.events_len_max = Some(2_000);
-    world.log.register_at("large", &"k".repeat(4_000));
+    world.log.register_at("large", &format!("datasets/large/{}", "k".repeat(4_000)));
     world.log.register("after");
     for sequence in 0..300 {
         world.log.demand(sequence, 0);
@@ -310,7 +311,7 @@ fn an_input_that_is_shortened_and_grows_again_at_once_is_noticed_by_where_report
     let reports = world.log.end(Stream::Reports);
     assert!(reports > Offset(0) && world.first().end.is_none());
     world.log.truncate(Stream::Reports, 0);
-    world.report(0, link, 2, Report::SlotTakenBack { slot: slot("s1", 0) });
+    world.report(0, link, 2, Report::SlotTakenBack { slot: slot("s1", 0), asked_ms: None, within_ms: None });
     let end = world.first().end.clone();
     let expected = CellFailure::InputShortened { stream: Stream::Reports, end: Offset(0), taken: reports };
     assert_eq!(end, Some(CellEnd::Failed(expected)));
@@ -416,7 +417,7 @@ fn reports_that_find_no_room_are_said_again_and_taken_in_order() {
     let mut link = world.agent(0, "s1", 7, 1);
     world.log.stalled = true;
     let all = 2..=1_000;
-    let report = || Report::SlotTakenBack { slot: slot("s1", 0) };
+    let report = || Report::SlotTakenBack { slot: slot("s1", 0), asked_ms: None, within_ms: None };
     all.clone().for_each(|number| world.report(0, link, number, report()));
     world.pass(1_000);
     world.log.stalled = false;

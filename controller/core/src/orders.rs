@@ -5,13 +5,13 @@
 //! it, or what it said may be lost, so it is listed as overdue (`leave_by` in the past) until the agent reports it gone, started or not. How much is left of a deadline is filled in when the
 //! orders are sent.
 //!
-//! Next on the path: `controller/cell/src/links.rs`.
+//! Next on a job's path: `controller/cell/src/links.rs`, which tells the agents.
 
 use crate::state::{Executor, Job, State};
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::Proposal;
 use events_schema::orders::{ExecutorOrder, JobOrder};
-use events_schema::{ExecutorId, JobId, ServerId};
+use events_schema::{DatasetName, ExecutorId, JobId, ServerId};
 use std::collections::BTreeSet;
 
 /// Everything this server is to run, by slot. Keys are left out (a job's is zero): they never pass through here, the
@@ -25,7 +25,7 @@ pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
 /// Whose orders may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
-    /// Anybody's.
+    /// Those of every server.
     All,
     /// Those of these servers.
     Servers(BTreeSet<ServerId>),
@@ -59,17 +59,18 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         Some(leaving) if leaving.at_once() && executor.address.is_some() && !executor.stuck => return None,
         leaving => leaving.map(|leaving| leaving.deadline),
     };
-    let evaluation = match &job.spec.evaluation {
-        Some(evaluation) => Some(state.dataset(&evaluation.dataset)?.clone()),
-        None => None,
+    let named = |name: Option<&DatasetName>| match name {
+        Some(name) => state.dataset(name).cloned().map(Some),
+        None => Some(None),
     };
+    let held_out = job.spec.evaluation.as_ref().and_then(|evaluation| evaluation.dataset.as_ref());
     let order = JobOrder {
         spec: Box::new(job.spec.as_ref().clone()),
         dataset: match job.spec.gang() {
-            Some(_) => DatasetInfo::none(&job.spec.dataset),
-            None => state.dataset(&job.spec.dataset)?.clone(),
+            Some(_) => job.spec.dataset.as_ref().map(DatasetInfo::none),
+            None => named(job.spec.dataset.as_ref())?,
         },
-        evaluation,
+        evaluation: named(held_out)?,
         key: [0; 32],
         proposal: proposal(job, number).cloned(),
         // Not a newcomer's business: it may have to go on from what the others leave.

@@ -53,7 +53,7 @@ async fn a_job_becomes_an_order_with_its_key_and_reports_have_one_effect() {
     agent.report(2, gone.clone()).await;
     agent.report(2, gone).await;
     agent.taken(2).await;
-    agent.report(3, Report::SlotTakenBack { slot: order.slot.clone() }).await;
+    agent.report(3, Report::SlotTakenBack { slot: order.slot.clone(), asked_ms: None, within_ms: None }).await;
     agent.taken(3).await;
     controller.shutdown().await;
     let folded = Folded::read(&log).await;
@@ -125,7 +125,12 @@ async fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
     };
     let said = format!("{end:?}");
     assert!(said.contains("another agent is connected"), "{said}");
-    first.report(2, Report::SlotTakenBack { slot: SlotId { server: server(), index: 0 } }).await;
+    first
+        .report(
+            2,
+            Report::SlotTakenBack { slot: SlotId { server: server(), index: 0 }, asked_ms: None, within_ms: None },
+        )
+        .await;
     first.taken(2).await;
     drop(first);
     // With the first one's stream its claim ends.

@@ -218,7 +218,12 @@ async fn an_input_whose_facts_do_not_fit_the_log_is_refused_alone() {
     // A cell's first record is its controller's claim: inputs without it are those of a log that lost its events.
     controller(&log, "first").await.shutdown().await;
     register(&log, "before").await;
-    command(&log, "large", Command::RegisterDataset { dataset: dataset("large", &"k".repeat(4_000)) }).await;
+    command(
+        &log,
+        "large",
+        Command::RegisterDataset { dataset: dataset("large", &format!("datasets/large/{}", "k".repeat(4_000))) },
+    )
+    .await;
     register(&log, "after").await;
     let controller = controller(&log, "a").await;
     assert!(soon(controller.wait_for(|state| has_dataset(state, "after"))).await);
@@ -328,7 +333,16 @@ async fn an_agent_is_heard_while_the_log_stalls() {
     agent.join(1).await;
     agent.taken(1).await;
     stalled.open.send_replace(false);
-    agent.report(2, Report::SlotTakenBack { slot: SlotId { server: support::server(), index: 0 } }).await;
+    agent
+        .report(
+            2,
+            Report::SlotTakenBack {
+                slot: SlotId { server: support::server(), index: 0 },
+                asked_ms: None,
+                within_ms: None,
+            },
+        )
+        .await;
     // As many words of the controller as go by in four leases: that it lives, and none of them renews a loan in the end.
     let mut last = None;
     for _ in 0..10 {

@@ -3,6 +3,7 @@
 use crate::words::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 macro_rules! data {
     ($($(#[doc = $doc:literal])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {$(
@@ -48,7 +49,7 @@ data! {
     JobFailed {
         /// The job's id.
         job: String,
-        /// For its user: what, where, and what to do.
+        /// For its user: what, where, and what to do; keys of objects, addresses and tokens are left out, the job's record has the whole text.
         reason: String,
     }
     /// A job ended with a model.
@@ -67,12 +68,15 @@ data! {
     }
     /// What an evaluation found.
     Evaluation {
-        /// Mean loss.
+        /// Mean loss; 0 if there are `means` and none is called so.
         loss: f64,
-        /// Right predictions (samples, or tokens of text).
+        /// Right predictions (samples, or tokens of text); 0 if there are `means` and none is called so.
         correct: u64,
         /// All predictions that were made.
         count: u64,
+        /// All that the code of a job in PyTorch measured, by its names: means over the predictions; null for what is no finite number.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        means: BTreeMap<String, Option<f64>>,
     }
     /// A job is to run on these slots.
     JobPlanned {
@@ -361,7 +365,7 @@ data! {
         job: String,
         /// Its step.
         step: u64,
-        /// What is wrong with it.
+        /// What of it is damaged, in one of a few fixed sentences.
         reason: String,
         /// The step of the checkpoint that is used instead; 0 is the job's beginning.
         instead_step: u64,
@@ -463,6 +467,9 @@ data! {
         deadline: String,
         /// What asked for the slot.
         cause: ReclaimCause,
+        /// When a fleet asked for it at the agent, which says so once the slot is free; absent if it is asked for now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        asked: Option<String>,
     }
     /// A slot is free.
     SlotReturned {

@@ -24,6 +24,9 @@ impl JobSpec {
         let mut document = serde_json::to_value(self).unwrap_or(Value::Null);
         if let Value::Object(fields) = &mut document {
             fields.retain(|_, value| !value.is_null());
+            if let Some(Value::Object(evaluation)) = fields.get_mut("evaluation") {
+                evaluation.retain(|_, value| !value.is_null());
+            }
             fields.remove("length");
             let (name, length) = match self.length {
                 Length::Epochs(epochs) => ("epochs", u64::from(epochs)),

@@ -349,6 +349,9 @@ pub enum Fact {
         /// Whose plan had it.
         #[n(4)]
         job: Option<JobId>,
+        /// When its fleet asked for it directly at the agent, which says so afterwards; none if it was asked for here and now.
+        #[n(5)]
+        asked_at: Option<TimeMs>,
     },
     /// A reclaimed slot is free and its fleet's again.
     #[n(30)]

@@ -329,6 +329,11 @@ impl TimeMs {
     pub fn since_ms(self, earlier: TimeMs) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+    /// `ms` before this moment.
+    #[must_use]
+    pub fn minus_ms(self, ms: u64) -> TimeMs {
+        TimeMs(self.0.saturating_sub(ms))
+    }
     /// This moment and `ms` more.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> TimeMs {

@@ -1,7 +1,9 @@
 //! The job spec: what a user submits. A [`JobSpec`] in hand is a valid one, because [`JobSpec::parse`] is the only way to it.
 //!
 //! Checks what can be checked without the dataset; whether the dataset exists and fits the model, `controller-core` and the
-//! executor check. Next on the path: `command.rs`.
+//! executor check.
+//!
+//! Next on a job's path: `gateway/src/submit.rs`.
 
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems};
@@ -43,9 +45,9 @@ pub struct JobFields {
     /// What is trained.
     #[n(1)]
     pub model: ModelSpec,
-    /// What it is trained on.
+    /// What it is trained on; none where the code of a PyTorch job brings its own rows.
     #[n(2)]
-    pub dataset: DatasetName,
+    pub dataset: Option<DatasetName>,
     /// Bounds of the number of executors; `max` is also the number of logical workers W.
     #[n(3)]
     pub workers: Workers,
@@ -249,9 +251,9 @@ pub enum ScheduleShape {
 /// Held-out evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 pub struct EvaluationSpec {
-    /// What it is evaluated on.
+    /// What it is evaluated on; none where the code of a PyTorch job brings its own rows.
     #[n(0)]
-    pub dataset: DatasetName,
+    pub dataset: Option<DatasetName>,
     /// Steps between two evaluations; the last step is always evaluated.
     #[n(1)]
     pub every_steps: u64,
@@ -280,6 +282,14 @@ impl JobSpec {
         parse_job(document).map(Self)
     }
 
+    /// Whether it may be submitted anew, by rules that came after records of such jobs; what stands in a log is read whatever it is.
+    pub fn ensure_fit(&self) -> Result<(), Problems> {
+        match &self.model {
+            ModelSpec::Torch(torch) => torch.ensure_fit(),
+            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Command(_) => Ok(()),
+        }
+    }
+
     /// The digest of the canonical bytes; equal specs have equal digests.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -297,6 +307,8 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
         }
     });
     let model = f.nested_required("model", "an object such as {kind: mlp, hidden: [128]}", parse_model);
+    // Also where the rest of its model is wrong: what is not asked of such jobs is not missing.
+    let own_rows = f.raw("model").is_some_and(|model| model["kind"] == "torch");
     let gang = model.as_ref().and_then(ModelSpec::gang).map(|command| command.elastic);
     let fixed = gang == Some(Elastic::Fixed);
     let workers = f.nested("workers", |path, value| parse_workers(path, value, fixed));
@@ -304,10 +316,9 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let (dataset, batch_size, length) = match gang {
         Some(_) => no_data(&mut f),
         None => {
-            let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
-                DatasetName::parse(s).map_err(|e| e.expected.to_owned())
-            });
-            (dataset, f.integer_required("batch_size", 1..=BATCH_SIZE_MAX), parse_length(&mut f))
+            let dataset = parse_dataset(&mut f, own_rows);
+            let length = parse_length(&mut f, own_rows && dataset == Some(None));
+            (dataset, f.integer_required("batch_size", 1..=BATCH_SIZE_MAX), length)
         }
     };
     let seed = f.integer("seed", 0..=u64::MAX).unwrap_or(0);
@@ -316,7 +327,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let optimizer = f.nested("optimizer", parse_optimizer);
     let schedule = f.nested("schedule", parse_schedule).unwrap_or(DEFAULT_SCHEDULE);
     let gradient_clip_norm = f.number("gradient_clip_norm", 1e-6..=1e6);
-    let evaluation = f.nested("evaluation", parse_evaluation);
+    let evaluation = f.nested("evaluation", |path, value| parse_evaluation(path, value, own_rows));
     let checkpoint = f.nested("checkpoint", parse_checkpoint).unwrap_or(DEFAULT_CHECKPOINT);
     let priority = f.raw("priority").map(|v| v.as_i64().and_then(|n| i32::try_from(n).ok()));
     if priority == Some(None) {
@@ -380,7 +391,7 @@ const DEFAULT_SHUFFLE: Shuffle = Shuffle::Blocks { open: 8 };
 const OF_THE_PROGRAM: &str = "nothing here: what the program of `command` does is its own matter";
 
 /// What a job with a program of its own says of data and steps: nothing, or what is shown of it.
-fn no_data(f: &mut Fields<'_>) -> (Option<DatasetName>, Option<u64>, Option<Length>) {
+fn no_data(f: &mut Fields<'_>) -> (Option<Option<DatasetName>>, Option<u64>, Option<Length>) {
     let shown = [("dataset", Value::from(NO_DATASET)), ("batch_size", 1.into()), ("steps", 1.into())];
     for (name, shown) in shown {
         if f.raw(name).is_some_and(|value| *value != shown) {
@@ -390,11 +401,32 @@ fn no_data(f: &mut Fields<'_>) -> (Option<DatasetName>, Option<u64>, Option<Leng
     if f.raw("epochs").is_some() {
         f.wrong("epochs", OF_THE_PROGRAM);
     }
-    (DatasetName::parse(NO_DATASET).ok(), Some(1), Some(Length::Steps(1)))
+    (Some(DatasetName::parse(NO_DATASET).ok()), Some(1), Some(Length::Steps(1)))
 }
 
-fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
+/// The name of a dataset; a PyTorch job may leave it out. None if it is wrong.
+fn parse_dataset(f: &mut Fields<'_>, own_rows: bool) -> Option<Option<DatasetName>> {
+    let parse = |s: &str| DatasetName::parse(s).map_err(|e| e.expected.to_owned());
+    match f.raw("dataset") {
+        None if own_rows => Some(None),
+        _ => f.text_required("dataset", "the name of a registered dataset", parse).map(Some),
+    }
+}
+
+/// `own_rows`: only the job's code knows how many rows an epoch has.
+fn parse_length(f: &mut Fields<'_>, own_rows: bool) -> Option<Length> {
     match (f.raw("epochs"), f.raw("steps")) {
+        (Some(_), None) if own_rows => {
+            f.wrong(
+                "epochs",
+                "`steps` instead: without `dataset`, only the job's code knows how many rows an epoch has",
+            );
+            None
+        }
+        (None, None) if own_rows => {
+            f.wrong("steps", "a whole number from 1; `epochs` needs a `dataset`, of which the service knows the rows");
+            None
+        }
         (Some(_), Some(_)) => {
             f.wrong("steps", "either `epochs` or `steps`, not both");
             None
@@ -490,11 +522,9 @@ fn parse_schedule(path: &str, value: &Value) -> Result<ScheduleSpec, Problems> {
     f.finish(Some(ScheduleSpec { warmup_steps, shape }))
 }
 
-fn parse_evaluation(path: &str, value: &Value) -> Result<EvaluationSpec, Problems> {
+fn parse_evaluation(path: &str, value: &Value, own_rows: bool) -> Result<EvaluationSpec, Problems> {
     let mut f = Fields::new(path, value);
-    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
-        DatasetName::parse(s).map_err(|e| e.expected.to_owned())
-    });
+    let dataset = parse_dataset(&mut f, own_rows);
     let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(100);
     f.finish(dataset.map(|dataset| EvaluationSpec { dataset, every_steps }))
 }

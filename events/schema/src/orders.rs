@@ -139,10 +139,10 @@ pub struct JobOrder {
     /// What to train.
     #[n(0)]
     pub spec: Box<JobSpec>,
-    /// The training dataset.
+    /// The training dataset, if its spec names one.
     #[n(1)]
-    pub dataset: DatasetInfo,
-    /// The evaluation dataset.
+    pub dataset: Option<DatasetInfo>,
+    /// The evaluation dataset, if its spec names one.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
     /// Secret shared by the job's executors; derived by the controller's server, never in the log. Earlier builds name by

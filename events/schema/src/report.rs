@@ -5,7 +5,8 @@
 use crate::fact::{Blamed, StallCause};
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 
 /// One record of the `reports` stream.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -158,6 +159,12 @@ pub enum Report {
     SlotTakenBack {
         #[n(0)]
         slot: SlotId,
+        /// How long before this the fleet asked for it, by the agent's clock; none if the agent does not know (any more).
+        #[n(1)]
+        asked_ms: Option<u64>,
+        /// Within what time from then it was to be free.
+        #[n(2)]
+        within_ms: Option<u64>,
     },
     /// Evaluation at a boundary. From the leader.
     #[n(10)]
@@ -429,15 +436,49 @@ pub struct Outcome {
 }
 
 /// What an evaluation found. Integers, so that state is comparable byte for byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
 pub struct Metrics {
-    /// Mean loss, in millionths.
+    /// Mean loss, in millionths; 0 if the job's code gave none.
     #[n(0)]
     pub loss_micro: i64,
-    /// Right predictions (samples, or tokens for text).
+    /// Right predictions (samples, or tokens for text); 0 if the job's code counts none.
     #[n(1)]
     pub correct: u64,
     /// Predictions made.
     #[n(2)]
     pub count: u64,
+    /// All that a job's own code measured, loss and right predictions with it if it did. None of Ebb's own models, which have both.
+    #[n(3)]
+    pub named: Option<BTreeMap<String, Mean>>,
+}
+
+/// Most names of one evaluation: each logical worker's sums travel in one message.
+pub const MEASURES_MAX: usize = 16;
+/// Most bytes of such a name.
+pub const MEASURE_NAME_BYTES_MAX: usize = 48;
+
+/// A mean that a job's code gave a name to, as the bits of a float: equal means are equal bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Mean(#[n(0)] u64);
+
+impl Mean {
+    /// This number, whatever it is.
+    #[must_use]
+    pub fn of(value: f64) -> Self {
+        // Every NaN is the same one: which bits it has is the processor's business.
+        Self(if value.is_nan() { f64::NAN } else { value }.to_bits())
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl Serialize for Mean {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.value())
+    }
 }

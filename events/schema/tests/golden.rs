@@ -103,7 +103,7 @@ struct LaterMetrics {
     correct: u64,
     #[n(2)]
     count: u64,
-    #[n(3)]
+    #[n(4)]
     perplexity_milli: Option<u64>,
     #[n(5)]
     notes: Vec<String>,
@@ -132,7 +132,10 @@ enum LaterFact {
 fn fields_added_later_are_passed_over() {
     let later =
         LaterMetrics { loss_micro: -5, correct: 1, count: 2, perplexity_milli: Some(3), notes: vec!["n".to_owned()] };
-    assert_eq!(from_bytes::<Metrics>(&to_bytes(&later)).unwrap(), Metrics { loss_micro: -5, correct: 1, count: 2 });
+    assert_eq!(
+        from_bytes::<Metrics>(&to_bytes(&later)).unwrap(),
+        Metrics { loss_micro: -5, correct: 1, count: 2, named: None }
+    );
     let later =
         LaterFact::CommandTaken { command: "cmd-1".to_owned(), by: "x".to_owned(), after: vec![(1, "y".to_owned())] };
     assert!(

@@ -145,7 +145,8 @@ fn one(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     }
     if let Some((name, _)) = operation.body {
         let content = json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
-        let types: &[&str] = if name == "Archive" { &[BINARY] } else { &["application/json", "application/yaml"] };
+        let types: &[&str] =
+            if matches!(name, "Archive" | "Tensors") { &[BINARY] } else { &["application/json", "application/yaml"] };
         let contents: Map<String, Value> = types.iter().map(|&of| (of.to_owned(), content.clone())).collect();
         shown["requestBody"] = json!({"required": true, "content": contents});
     }

@@ -40,6 +40,10 @@ forms! {
     Archive = {
         "type": "string", "format": "binary", "description": "A gzipped tar of plain files."
     };
+    /// Tensors.
+    Tensors = {
+        "type": "string", "format": "binary", "description": "A safetensors file."
+    };
     /// A file.
     Bytes = {
         "description": "Bytes, as they are."

@@ -7,6 +7,7 @@ use events_public::{GrowthFailure, PlanCause, StallCause, StallRemedy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 words! {
     /// Where a job is in its life.
@@ -296,7 +297,7 @@ pub struct Checkpoints {
 }
 
 /// What an evaluation found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Metrics {
     /// Mean loss, in millionths.
@@ -305,14 +306,17 @@ pub struct Metrics {
     pub correct: u64,
     /// Predictions made.
     pub count: u64,
-    /// Mean loss.
-    pub loss: f64,
-    /// Share of right predictions, 0 to 1.
-    pub accuracy: f64,
+    /// Mean loss; null if the job's code gave none.
+    pub loss: Option<f64>,
+    /// Share of right predictions, 0 to 1; null if the job's code counts none.
+    pub accuracy: Option<f64>,
+    /// All that the code of a job in PyTorch measured, by its names: means over the predictions; null for what is no finite number.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub means: BTreeMap<String, Option<f64>>,
 }
 
 /// A result on held-out data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Evaluation {
     /// The replica's step.
@@ -409,6 +413,8 @@ pub enum ExitCause {
     Left,
     /// With this exit status.
     Status(i32),
+    /// By itself, for this reason.
+    Failed(String),
     /// By a signal that nobody here sent.
     Signal(i32),
     /// Killed at a deadline or on an order.

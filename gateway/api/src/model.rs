@@ -1,7 +1,8 @@
 //! What a job trains, as it is submitted and shown: a model of Ebb's and its sizes, or the user's own. The rest of a job is in `spec.rs`.
 
-use crate::forms::Hash;
+use crate::forms::{Hash, Name};
 use events_schema::gang::{self, CommandSpec};
+use events_schema::initial::{self, InitialSource};
 use events_schema::job as schema;
 use events_schema::torch::{TorchDevice, TorchSpec};
 use schemars::JsonSchema;
@@ -91,6 +92,19 @@ pub enum Model {
         /// What the code reads as `self.parameters`.
         #[serde(default)]
         parameters: Map<String, Value>,
+        /// What it begins with instead of what the code's `model()` makes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<InitialModel>,
+        /// What its environment holds beside its Python; null: nothing is built for it.
+        #[serde(default)]
+        requirements: Option<Requirements>,
+        /// Variables whose values each server reads from files of its operator: the variable's name, and the file's.
+        #[serde(default)]
+        secrets: BTreeMap<String, String>,
+        /// Most memory of the processes that run its code on one slot, in MiB; null: what the machine has.
+        #[serde(default)]
+        #[schemars(range(min = 64, max = 67_108_864))]
+        memory_limit_mib: Option<u32>,
     },
     /// A whole program of the user's, run as a gang. `dataset` is `none` then, `batch_size` and `steps` are 1, and what else is about training has no
     /// meaning.
@@ -152,6 +166,52 @@ impl Default for Model {
     }
 }
 
+/// Tensors to begin a training with, by the names of PyTorch's `state_dict`: one of `job`, `upload` and `path`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InitialModel {
+    /// The final model of this job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
+    pub job: Option<String>,
+    /// A safetensors file, by its digest; `PUT /v1/models/{digest}` uploads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Hash>")]
+    pub upload: Option<String>,
+    /// The absolute path of a safetensors file, or of a folder of them, on every server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4_096))]
+    pub path: Option<String>,
+    /// Whether all of them and all of the model has to fit; otherwise what does not is left as `model()` makes it.
+    #[serde(default = "yes")]
+    pub strict: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl From<initial::InitialModel> for InitialModel {
+    fn from(initial::InitialModel { source, strict }: initial::InitialModel) -> Self {
+        let none = Self { job: None, upload: None, path: None, strict };
+        match source {
+            InitialSource::Job(job) => Self { job: Some(job.to_string()), ..none },
+            InitialSource::Upload(digest) => Self { upload: Some(digest.to_string()), ..none },
+            InitialSource::Path(path) => Self { path: Some(path), ..none },
+        }
+    }
+}
+
+/// The packages of an environment that is built once on each server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Requirements {
+    /// Lines of a requirements.txt: a package each, at least one, without options of pip.
+    #[serde(default)]
+    pub lines: Vec<String>,
+    /// Whether it has all of its own, PyTorch included. Otherwise it lies over the environment of its Python, whose PyTorch it uses.
+    #[serde(default)]
+    pub full: bool,
+}
+
 /// What a model in PyTorch computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -194,14 +254,40 @@ impl From<&schema::ModelSpec> for Model {
                 Self::Gpt { layers, heads, width, context, dropout }
             }
             Spec::Torch(torch) => {
-                let TorchSpec { entry, code, python, threads, device, environment, parameters } = *torch;
+                let TorchSpec {
+                    entry,
+                    code,
+                    python,
+                    threads,
+                    device,
+                    environment,
+                    parameters,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                    initial,
+                } = *torch;
                 let device = match device {
                     TorchDevice::Cpu => Device::Cpu,
                     TorchDevice::Cuda => Device::Cuda,
                 };
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
-                Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
+                let requirements =
+                    requirements.map(|all| Requirements { lines: all.lines().to_vec(), full: all.is_full() });
+                Self::Torch {
+                    entry,
+                    code: code.to_string(),
+                    python,
+                    threads,
+                    device,
+                    environment,
+                    parameters,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                    from: initial.map(InitialModel::from),
+                }
             }
             Spec::Command(program) => {
                 let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms } = *program;

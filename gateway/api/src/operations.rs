@@ -5,7 +5,7 @@ use crate::problem::ProblemKind::{self, *};
 use crate::{
     Checkpoints, Code, CommandStatus, Dataset, DatasetLinks, Datasets, DeclareFleet, DemandTaken, DryRun, EventPage,
     Fleet, Fleets, Health, Job, JobPage, JobPhase, JobSpec, LinkedFile, Logs, NameSlots, PublishDemand, RecallFleet,
-    RegisterDataset, Server, SlotState, Slots, Undecided,
+    RegisterDataset, Server, SlotState, Slots, Undecided, UploadedModel,
 };
 use crate::{forms, headers, pages, paths};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -337,9 +337,21 @@ fn code() -> Operation {
     upload
 }
 
+fn initial() -> Operation {
+    let mut upload =
+        operation("PUT", paths::INITIAL, "uploadModel", "Upload a safetensors file for jobs to begin with")
+            .answering::<UploadedModel>(201, "A new file.", &[])
+            .answering::<UploadedModel>(200, "The very same was there before.", &[])
+            .failing(OF_BODIES)
+            .failing(&[StoreUnavailable]);
+    upload.body = Some(("Tensors", of::<forms::Tensors>));
+    upload
+}
+
 fn datasets() -> Vec<Operation> {
     vec![
         code(),
+        initial(),
         operation("POST", paths::DATASETS, "registerDataset", "Register a dataset")
             .takes::<RegisterDataset>("RegisterDataset")
             .answering::<Dataset>(201, "A new dataset.", &["Location"])

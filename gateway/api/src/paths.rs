@@ -26,6 +26,8 @@ pub const COMMAND: &str = "/v1/commands/{id}";
 pub const EVENTS: &str = "/v1/events";
 /// A packed folder of code.
 pub const CODE: &str = "/v1/code/{digest}";
+/// Tensors that jobs begin with.
+pub const INITIAL: &str = "/v1/models/{digest}";
 /// Register and list datasets.
 pub const DATASETS: &str = "/v1/datasets";
 /// One dataset.

@@ -21,6 +21,17 @@ pub struct Code {
     pub bytes: u64,
 }
 
+/// Tensors that were uploaded; jobs name them by their digest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct UploadedModel {
+    /// What a job's `model.from.upload` says.
+    #[schemars(with = "Hash")]
+    pub model: String,
+    /// Bytes of it.
+    pub bytes: u64,
+}
+
 words! {
     /// What became of a command.
     CommandState {
@@ -94,6 +105,6 @@ pub struct Server {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Health {
-    /// `ok`.
+    /// Always `ok`; a service that is not says a problem.
     pub status: String,
 }

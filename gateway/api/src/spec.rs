@@ -16,9 +16,10 @@ pub struct JobSpec {
     pub name: String,
     /// What is trained.
     pub model: Model,
-    /// What it is trained on: a registered dataset.
-    #[schemars(with = "Name")]
-    pub dataset: String,
+    /// What it is trained on: a registered dataset. A model in PyTorch may leave it out and read rows of its code's own `dataset()`; such a job says its `steps`.
+    #[serde(default)]
+    #[schemars(with = "Option<Name>")]
+    pub dataset: Option<String>,
     /// Bounds of the number of executors.
     #[serde(default)]
     pub workers: Workers,
@@ -94,7 +95,7 @@ impl Default for JobSpec {
         Self {
             name: String::new(),
             model: Model::default(),
-            dataset: String::new(),
+            dataset: None,
             workers: Workers::default(),
             batch_size: 1,
             epochs: None,
@@ -317,9 +318,10 @@ pub enum ScheduleKind {
 /// Held-out evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvaluationSpec {
-    /// What it is evaluated on: a registered dataset.
-    #[schemars(with = "Name")]
-    pub dataset: String,
+    /// What it is evaluated on: a registered dataset. A model in PyTorch may leave it out and read rows of its code's own `held_out()`.
+    #[serde(default)]
+    #[schemars(with = "Option<Name>")]
+    pub dataset: Option<String>,
     /// Steps between two evaluations; the last step is always evaluated.
     #[serde(default = "hundred")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
@@ -357,7 +359,7 @@ impl From<&schema::JobSpec> for JobSpec {
         Self {
             name: spec.name.clone(),
             model: (&spec.model).into(),
-            dataset: spec.dataset.to_string(),
+            dataset: spec.dataset.as_ref().map(ToString::to_string),
             workers: spec.workers.into(),
             batch_size: spec.batch_size,
             epochs,
@@ -372,7 +374,7 @@ impl From<&schema::JobSpec> for JobSpec {
             schedule: spec.schedule.into(),
             gradient_clip_norm: spec.gradient_clip_norm,
             evaluation: spec.evaluation.as_ref().map(|evaluation| EvaluationSpec {
-                dataset: evaluation.dataset.to_string(),
+                dataset: evaluation.dataset.as_ref().map(ToString::to_string),
                 every_steps: evaluation.every_steps,
             }),
             checkpoint: CheckpointSpec { every_steps: spec.checkpoint.every_steps, keep: spec.checkpoint.keep },

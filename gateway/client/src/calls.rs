@@ -3,9 +3,10 @@
 use crate::client::{Body, Client};
 use crate::error::ClientError;
 use bytes::Bytes;
+use futures::stream;
 use gateway_api::{
     BINARY, Code, Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, Job, Log, NameSlots, PublishDemand, Server,
-    Slot, headers, paths,
+    Slot, UploadedModel, headers, paths,
 };
 use reqwest::Method;
 
@@ -35,6 +36,17 @@ impl Client {
     pub async fn upload_code(&self, digest: &str, packed: Vec<u8>) -> Result<Code, ClientError> {
         let body = Body { bytes: packed, content_type: BINARY };
         self.ask(Method::PUT, &paths::with(paths::CODE, digest), Some(body), &[]).await
+    }
+
+    /// Uploads a safetensors file, given in chunks; gives what a job's `model.from.upload` is to say.
+    pub async fn upload_model(
+        &self,
+        digest: &str,
+        bytes: u64,
+        chunks: impl Iterator<Item = std::io::Result<Bytes>> + Send + Sync + 'static,
+    ) -> Result<UploadedModel, ClientError> {
+        self.put_stream(&paths::with(paths::INITIAL, digest), bytes, reqwest::Body::wrap_stream(stream::iter(chunks)))
+            .await
     }
 
     /// The files of a dataset, with links to those in the service's store.

@@ -5,7 +5,7 @@ use crate::options::ClientOptions;
 use bytes::Bytes;
 use futures::StreamExt;
 use gateway_api::problem::Problem;
-use gateway_api::{CommandState, Undecided, pages, paths};
+use gateway_api::{BINARY, CommandState, Undecided, pages, paths};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, SERVER};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
@@ -17,6 +17,8 @@ use url::{Host, Url};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer that is not a stream: a submit waits for its fact, which a take-over of the cell delays by seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for an upload of up to 2 GiB: above the 600 s that the gateway gives it.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(630);
 /// The same for the registration of a dataset: above the 120 s that the gateway gives it, so that the gateway's answer is seen.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(150);
 /// Longest silence while something is read as it comes, before its first byte too: on an event stream a heartbeat comes every 10 s.
@@ -168,6 +170,17 @@ impl Client {
     pub async fn register(&self, body: &Value) -> Result<Value, ClientError> {
         let request = self.http.post(self.url(paths::DATASETS));
         self.change(paths::DATASETS, request, Some(Body::json(body)), REGISTRATION_TIMEOUT).await
+    }
+
+    /// PUT of bytes that come as they are sent.
+    pub(crate) async fn put_stream<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        bytes: u64,
+        body: reqwest::Body,
+    ) -> Result<T, ClientError> {
+        let request = self.http.put(self.url(path)).header("content-type", BINARY).header("content-length", bytes);
+        self.change(path, request.body(body), None, UPLOAD_TIMEOUT).await
     }
 
     async fn change<T: DeserializeOwned>(

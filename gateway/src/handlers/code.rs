@@ -13,6 +13,7 @@ use events_schema::job::{JobSpec, ModelSpec};
 use gateway_api::{BINARY, Code};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use storage::code::{PACKED_BYTES_MAX, verify};
+use tokio::sync::SemaphorePermit;
 
 /// `PUT /v1/code/{digest}`: 201 for new code, 200 for what was there.
 pub async fn upload(
@@ -22,13 +23,7 @@ pub async fn upload(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let _place = app.code_uploads.try_acquire().map_err(|_| {
-        let detail = format!(
-            "{} uploads of code are under way, the most there may be; try again in a moment",
-            app.limits.code_uploads_max
-        );
-        ApiError::new(Kind::Overloaded, detail)
-    })?;
+    let _place = place(&app)?;
     if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != BINARY) {
         return Err(ApiError::of_field(Kind::UnsupportedMediaType, "Content-Type", "another or none", BINARY));
     }
@@ -59,6 +54,15 @@ pub async fn upload(
     Ok((status, Json(Code { code: digest.to_string(), bytes: bytes as u64 })).into_response())
 }
 
+/// A place for an upload: each holds memory.
+pub(super) fn place(app: &App) -> Result<SemaphorePermit<'_>, ApiError> {
+    app.code_uploads.try_acquire().map_err(|_| {
+        let most = app.limits.code_uploads_max;
+        let detail = format!("{most} uploads are under way, the most there may be; try again in a moment");
+        ApiError::new(Kind::Overloaded, detail)
+    })
+}
+
 /// Refuses a job whose code was never uploaded: its executors could only fail.
 pub async fn ensure_uploaded(app: &App, spec: &JobSpec) -> Result<(), ApiError> {
     let code = match &spec.model {
@@ -74,15 +78,15 @@ pub async fn ensure_uploaded(app: &App, spec: &JobSpec) -> Result<(), ApiError> 
     Err(ApiError::of_field(Kind::UnknownReference, "model.code", &code.to_string(), expected))
 }
 
-async fn exists(app: &App, key: &StorePath) -> Result<bool, ApiError> {
+pub(super) async fn exists(app: &App, key: &StorePath) -> Result<bool, ApiError> {
     match app.store.head(key).await {
         Ok(_) => Ok(true),
         Err(object_store::Error::NotFound { .. }) => Ok(false),
-        Err(error) => Err(unavailable("whether code was uploaded cannot be seen", &error)),
+        Err(error) => Err(unavailable("whether it was uploaded cannot be seen", &error)),
     }
 }
 
-fn unavailable(what: &str, error: &object_store::Error) -> ApiError {
+pub(super) fn unavailable(what: &str, error: &object_store::Error) -> ApiError {
     tracing::error!(%error, "{what}");
     ApiError::new(
         Kind::StoreUnavailable,

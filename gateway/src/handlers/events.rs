@@ -19,8 +19,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use events_log::Stream;
 use events_public::{CloudEvent, FactPosition};
-use events_schema::orders::Telemetry;
-use events_schema::{Cell, FleetId, JobId, Offset};
+use events_schema::{Cell, FleetId, Generation, JobId, Offset, Step};
 use gateway_api::EventPage;
 use gateway_api::headers::{EVENT_STREAM, LAST_EVENT_ID};
 use gateway_api::pages::{EVENT_LIMIT, EVENT_LIMIT_DEFAULT};
@@ -220,12 +219,7 @@ fn streams_place(app: &App) -> Result<OwnedSemaphorePermit, ApiError> {
 fn stream(app: &Arc<App>, pull: Pull, place: OwnedSemaphorePermit) -> Response {
     // The client knows its place from the first moment on, even if it is cut off before the first event.
     let hello = Event::default().id(event_cursor(pull.cursor)).retry(RECONNECT_PAUSE).comment("connected");
-    let progress = pull.selection.progress_of().cloned().map(|job| ProgressTail {
-        job,
-        app: app.clone(),
-        clock: interval(PROGRESS_INTERVAL),
-        last: None,
-    });
+    let progress = pull.selection.progress_of().cloned().map(|job| ProgressTail::new(app, job));
     let subscription = Subscription {
         pull,
         progress,
@@ -318,20 +312,26 @@ struct ProgressTail {
     job: JobId,
     app: Arc<App>,
     clock: Interval,
-    /// What was told last.
-    last: Option<Telemetry>,
+    /// Where the job was when this was told last; an event's id says it.
+    last: Option<(Generation, Step)>,
 }
 
 impl ProgressTail {
+    /// What was said before a stream began is no news on it: the job may have ended long ago.
+    fn new(app: &Arc<App>, job: JobId) -> Self {
+        let last = (app.telemetry)(&job).map(|said| (said.generation, said.step));
+        Self { job, app: app.clone(), clock: interval(PROGRESS_INTERVAL), last }
+    }
+
     async fn next(&mut self) -> Event {
         loop {
             self.clock.tick().await;
-            let now = (self.app.telemetry)(&self.job).filter(|now| self.last.as_ref() != Some(now));
+            let now = (self.app.telemetry)(&self.job).filter(|now| self.last != Some((now.generation, now.step)));
             if let Some(now) = now {
                 let installation = self.app.read().installation();
                 let progress = convert::job_progress(&now);
                 let event = CloudEvent::progress(installation, self.app.cell, now.generation, wall_clock(), &progress);
-                self.last = Some(now);
+                self.last = Some((now.generation, now.step));
                 return Event::default().event(&event.kind).data(serde_json::to_string(&event).unwrap_or_default());
             }
         }

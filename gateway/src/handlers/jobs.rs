@@ -1,8 +1,9 @@
 //! Jobs: submit, look, list, cancel, suspend, resume, checkpoints, model.
 //!
-//! On a job's path the next file is `submit.rs`.
+//! Next on a job's path: `events/schema/src/job.rs`.
 
 use super::code::ensure_uploaded;
+use super::initial;
 use super::{Id, NoQuery, Shared, decided, tagged, undecided};
 use crate::app::App;
 use crate::body::Document;
@@ -49,7 +50,9 @@ pub async fn submit(
     let dry_run = query.get("dry_run", "true or false", |text| text.parse::<bool>().ok())?;
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
+    spec.ensure_fit()?;
     ensure_uploaded(&app, &spec).await?;
+    initial::ensure_there(&app, &spec).await?;
     if dry_run == Some(true) {
         let shown = api::JobSpec::from(&spec);
         let known = rehearsal::of_submit(&app, key.as_ref(), spec, body.digest).await?;
@@ -101,7 +104,7 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<ap
         begins(id)
             && phase.is_none_or(|phase| convert::phase(&job.phase) == phase)
             && name.as_ref().is_none_or(|name| job.spec.name == *name)
-            && dataset.as_ref().is_none_or(|dataset| job.spec.dataset == *dataset)
+            && dataset.as_ref().is_none_or(|dataset| job.spec.dataset.as_ref() == Some(dataset))
     };
     let mut wanted = jobs.filter(|(_, id, job)| is_wanted(id, job)).peekable();
     let mut page = api::JobPage { jobs: Vec::new(), next_cursor: None };

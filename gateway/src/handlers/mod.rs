@@ -6,6 +6,7 @@ pub mod datasets;
 pub mod events;
 pub mod fleets;
 pub mod health;
+pub mod initial;
 pub mod jobs;
 pub mod links;
 pub mod logs;

@@ -5,11 +5,13 @@ use events_log::MemoryLog;
 use events_schema::command::OfferMode;
 use events_schema::fact::Fact;
 use events_schema::job::JobSpec;
+use events_schema::orders::Telemetry;
 use events_schema::*;
 use gateway::Limits;
 use reqwest::StatusCode;
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn demand(sequence: u64) -> Fact {
     Fact::DemandAccepted { fleet: FleetId::parse("chat").unwrap(), sequence, needed: 1 }
@@ -205,4 +207,35 @@ async fn events_that_were_trimmed_are_gone_and_said_to_be() {
     assert_eq!((gone.status.as_u16(), gone.slug()), (410, "cursor-expired"), "{}", gone.text);
     // What is in memory is still served.
     assert_eq!(rig.get(&format!("/v1/events?from={}-0", end.0 - 5)).await.status, StatusCode::OK);
+}
+
+/// Found by an audit: a stream opened on a job that had ended said how far it is, with the present time.
+#[tokio::test]
+async fn progress_is_told_when_it_is_new_since_the_stream_began() {
+    let log = Arc::new(MemoryLog::new());
+    crate::support::script_one_job(&log).await;
+    let looks = AtomicU64::new(0);
+    let telemetry = move |job: &JobId| {
+        // Stands at step 1 when the stream begins, and when it looks for the first time.
+        let step = if looks.fetch_add(1, Ordering::SeqCst) < 2 { Step(1) } else { Step(2) };
+        let (job, generation, steps_total, epoch, loss) = (job.clone(), Generation(1), 9, 0, 0.5);
+        let (samples_per_second, step_us, members, data_wait_us) = (8.0, 7, 2, None);
+        let telemetry = Telemetry {
+            job,
+            generation,
+            step,
+            steps_total,
+            epoch,
+            loss,
+            samples_per_second,
+            step_us,
+            members,
+            data_wait_us,
+        };
+        Some(telemetry)
+    };
+    let rig = Rig::with_telemetry(log, quick(), Arc::new(telemetry)).await;
+    let mut stream = Listening::open(&rig, "/v1/jobs/job-a/events", None).await;
+    let told = stream.next().await.unwrap();
+    assert_eq!((told.kind.as_str(), &told.data["data"]["step"]), ("dev.ebb.job.progress.v1", &json!(2)));
 }

@@ -292,13 +292,13 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
         bytes: 64,
     };
     let later = CheckpointInfo { step: Step(11), manifest_key: "jobs/job-done/n.json".into(), ..checkpoint.clone() };
-    let metrics = Metrics { loss_micro: 250_000, correct: 97, count: 100 };
+    let metrics = Metrics { loss_micro: 250_000, correct: 97, count: 100, named: None };
     let outcome = Outcome {
         step: Step(12),
         model_key: "jobs/job-done/model.safetensors".into(),
         model_digest: Digest::of(b"m"),
         train_loss_micro: 125_000,
-        metrics: Some(metrics),
+        metrics: Some(metrics.clone()),
     };
     script.batch(vec![accepted]).await;
     script

@@ -1,34 +1,38 @@
 //! Commands about jobs: submit, list, show, cancel, suspend, resume, checkpoints, model. Watching is in `watch.rs`.
 
 use crate::args::SubmitArgs;
+use crate::begin_with::InitialFile;
 use crate::failure::Failure;
 use crate::find;
 use crate::job_file::{self, JobFile, PackedCode};
 use crate::links::Source;
 use crate::output::{Output, StandardOutput, advise, json, line, listed, names, pairs, table};
+use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Sentence, Stall, Straggler, UnreadableCheckpoint,
     words,
 };
 use gateway_api::Model;
-use gateway_client::{Body, Client, fresh_key};
+use gateway_client::{Body, Client, ClientError, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+/// Bytes of a file on their way at once.
+const CHUNK_BYTES: usize = 1 << 20;
 /// Characters of a digest in a table.
 const DIGEST_SHOWN: usize = 12;
 
 /// `ebb submit`.
 pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Result<(), Failure> {
-    let JobFile { body, code } = job_file::read(&args.file)?;
-    upload(client, code).await?;
+    let file = job_file::read(&args.file)?;
     if args.dry_run {
-        return dry_run(client, output, &body, args.idempotency_key.as_deref()).await;
+        return dry_run(client, output, args, file).await;
     }
+    let body = upload_all(client, file).await?;
     let key = args.idempotency_key.clone().map_or_else(fresh_key, Ok)?;
     let job: Value = client.submit(&body, &key).await?;
     let id = job["id"].as_str().unwrap_or_default().to_owned();
@@ -56,10 +60,22 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     ended.iter().try_for_each(|record| wanted.judge(record))
 }
 
-/// What a submit would come to, as the service says; nothing changes.
-async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>) -> Result<(), Failure> {
-    let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
-    let answer = client.send(Method::POST, "/v1/jobs?dry_run=true", Some(body.clone()), &headers).await?;
+/// What a submit would come to, as this machine can tell and as the service says; nothing changes.
+async fn dry_run(client: &Client, output: Output, args: &SubmitArgs, file: JobFile) -> Result<(), Failure> {
+    let here = try_here::torch_job(client, args, &file).await?;
+    if let Some(here) = &here {
+        advise(here.sentence());
+    }
+    let mut answer = match ask(client, args, file).await {
+        Err(Failure::Service(ClientError::Unreachable { url, .. })) if matches!(here, Some(Here::Fits { .. })) => {
+            advise(format!("the service was not asked: none answers at {url}"));
+            json!({})
+        }
+        other => other?,
+    };
+    if let Some(here) = here {
+        answer["here"] = here.json();
+    }
     match (output, answer["known"].as_str()) {
         (Output::Json, _) => json(&answer),
         (Output::Name, known) => known.into_iter().for_each(line),
@@ -69,13 +85,63 @@ async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>
     Ok(())
 }
 
-/// Uploads what the spec names, if the service has not got it already.
-async fn upload(client: &Client, code: Option<PackedCode>) -> Result<(), Failure> {
+async fn ask(client: &Client, args: &SubmitArgs, file: JobFile) -> Result<Value, Failure> {
+    let body = upload_all(client, file).await?;
+    let key = args.idempotency_key.as_deref();
+    let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
+    Ok(client.send(Method::POST, "/v1/jobs?dry_run=true", Some(body), &headers).await?)
+}
+
+/// Uploads what the spec names; the spec, which says where everything is.
+async fn upload_all(client: &Client, mut file: JobFile) -> Result<Body, Failure> {
+    upload(client, file.code.take()).await?;
+    begin(client, &mut file).await?;
+    Ok(file.body)
+}
+
+/// Uploads packed code, if the service has not got it already.
+async fn upload(client: &Client, code: Option<PackedCode>) -> Result<(), ClientError> {
     let Some(PackedCode { digest, bytes, folder }) = code else { return Ok(()) };
     let kib = bytes.len().div_ceil(1_024);
     client.upload_code(&digest, bytes).await?;
     advise(format!("code of `{}` uploaded: {kib} KiB", folder.display()));
     Ok(())
+}
+
+/// Uploads what the model begins with, or finds the job that made it.
+async fn begin(client: &Client, file: &mut JobFile) -> Result<(), Failure> {
+    let Some(begin_with) = &file.begin_with else { return Ok(()) };
+    if let Some(InitialFile { digest, bytes, path }) = begin_with.file() {
+        let cannot = |e| Failure::local(format!("`{}` cannot be read", path.display()), e);
+        let tensors = File::open(path).map_err(cannot)?;
+        let chunks = std::iter::from_fn(move || {
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+            match (&tensors).take(CHUNK_BYTES as u64).read_to_end(&mut chunk) {
+                Ok(0) => None,
+                Ok(_) => Some(Ok(chunk.into())),
+                Err(error) => Some(Err(error)),
+            }
+        });
+        client.upload_model(digest, *bytes, chunks).await?;
+        advise(format!("tensors of `{}` uploaded: {} MiB", path.display(), bytes.div_ceil(1 << 20)));
+    }
+    let job = match begin_with.model() {
+        Some(digest) => Some(job_of(client, digest).await?),
+        None => None,
+    };
+    file.begins_with(job.as_deref());
+    Ok(())
+}
+
+/// The job that ended with this model.
+async fn job_of(client: &Client, digest: &str) -> Result<String, Failure> {
+    let jobs = client.list("/v1/jobs?phase=finished", "jobs").await?;
+    let found = jobs.iter().find(|job| job["outcome"]["model_digest"] == digest);
+    found.and_then(|job| job["id"].as_str().map(str::to_owned)).ok_or_else(|| {
+        Failure::Usage(format!(
+            "`from` is the digest {digest}, and no finished job has a model of it; `ebb jobs` lists them"
+        ))
+    })
 }
 
 /// `ebb jobs`.
@@ -181,6 +247,8 @@ fn describe(job: &Job) -> String {
     let scaling =
         job.last_scaling.as_ref().map(|s| format!("{} → {} slots at {}: {}", s.from, s.to, s.at, words(&s.cause)));
     let outcome = job.outcome.as_ref();
+    let found = outcome.and_then(|o| o.metrics.as_ref());
+    let evaluation = found.or(job.last_evaluation.as_ref().map(|last| &last.metrics));
     pairs(&[
         ("id", job.id.clone()),
         ("name", job.name.clone()),
@@ -204,14 +272,28 @@ fn describe(job: &Job) -> String {
         ("growth", job.growth_paused.as_ref().map(GrowthPaused::sentence).unwrap_or_default()),
         ("stragglers", job.stragglers.iter().map(Straggler::sentence).collect::<Vec<_>>().join("; ")),
         ("restarts", if job.restarts == 0 { String::new() } else { job.restarts.to_string() }),
-        ("accuracy", outcome.and_then(|o| o.metrics).map(accuracy).unwrap_or_default()),
+        ("accuracy", evaluation.and_then(accuracy).unwrap_or_default()),
+        ("evaluation", evaluation.map(measured).unwrap_or_default()),
         ("model digest", outcome.map(|o| o.model_digest.clone()).unwrap_or_default()),
         ("next", next_step(job)),
     ])
 }
 
-fn accuracy(metrics: Metrics) -> String {
-    format!("{:.2} % ({} of {})", 100.0 * metrics.accuracy, metrics.correct, metrics.count)
+fn accuracy(metrics: &Metrics) -> Option<String> {
+    let accuracy = metrics.accuracy?;
+    Some(format!("{:.2} % ({} of {})", 100.0 * accuracy, metrics.correct, metrics.count))
+}
+
+/// What the job's code measured, by its names; of Ebb's own models the loss.
+fn measured(metrics: &Metrics) -> String {
+    let shown = |(name, mean): (&String, &Option<f64>)| match mean {
+        Some(mean) => format!("{name} {mean:.6}"),
+        None => format!("{name} not a finite number"),
+    };
+    match metrics.means.is_empty() {
+        true => metrics.loss.map(|loss| format!("loss {loss:.6}")).unwrap_or_default(),
+        false => metrics.means.iter().map(shown).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn next_step(job: &Job) -> String {

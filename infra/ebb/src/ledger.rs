@@ -73,6 +73,8 @@ pub struct Return {
     pub took_ms: Option<u64>,
     /// Whether that was in time.
     pub in_time: Option<bool>,
+    /// Whether whoever was on it did not leave by itself, and was killed.
+    pub killed: bool,
 }
 
 /// A fleet's loans, as its events tell them one after the other.
@@ -141,6 +143,9 @@ impl Ledger {
                     .filter(|row| self.rows[*row].executor.as_deref() == data["executor"].as_str());
                 if let Some(row) = known {
                     self.rows[row].to = Some(at);
+                    if let Some(returned) = &mut self.rows[row].returned {
+                        returned.killed = data["exit"] == "killed";
+                    }
                     self.open.remove(slot);
                 }
             }
@@ -160,8 +165,15 @@ impl Ledger {
     }
 
     fn reclaimed(&mut self, slot: &str, at: u64, data: &Value) {
+        // What a fleet asked of an agent stands in the log when it is done.
+        let at = time_ms(&data["asked"]).unwrap_or(at);
         let by = time_ms(&data["deadline"]).unwrap_or(at);
         if let Some(returned) = self.returning.get(slot).and_then(|row| self.rows[*row].returned.as_mut()) {
+            if data["asked"].is_string() && returned.cause == "direct" {
+                // Known from the job's leader before; what was asked, the agent says.
+                (returned.asked, returned.deadline_ms) = (at, by.saturating_sub(at));
+                return;
+            }
             // Asked again: the earlier deadline holds, and the time still counts from the first.
             returned.deadline_ms = returned.deadline_ms.min(by.saturating_sub(returned.asked));
             return;
@@ -176,7 +188,8 @@ impl Ledger {
         };
         let cause = data["cause"].as_str().unwrap_or_default().to_owned();
         let deadline_ms = by.saturating_sub(at);
-        self.rows[row].returned = Some(Return { asked: at, cause, deadline_ms, took_ms: None, in_time: None });
+        self.rows[row].returned =
+            Some(Return { asked: at, cause, deadline_ms, took_ms: None, in_time: None, killed: false });
         self.returning.insert(slot.to_owned(), row);
     }
 
@@ -194,11 +207,13 @@ pub struct Totals {
     pub used_slot_seconds: f64,
     /// Slots that came back.
     pub returns: usize,
-    /// Of these, in time.
+    /// Of these, slots that a job was on; the others were idle, and free at once.
+    pub returns_of_jobs: usize,
+    /// Of all, in time.
     pub returns_in_time: usize,
-    /// How long half of them took at most.
+    /// How long half of those that a job was on took at most.
     pub return_p50_ms: Option<u64>,
-    /// How long the slowest took.
+    /// How long the slowest of these took.
     pub return_max_ms: Option<u64>,
 }
 
@@ -208,13 +223,20 @@ impl Totals {
     pub fn of(rows: &[Row], since_ms: u64, now_ms: u64) -> Self {
         let of_jobs = rows.iter().filter(|row| row.job.is_some());
         let used_ms: u64 = of_jobs.map(|row| row.to.unwrap_or(now_ms).saturating_sub(row.from.max(since_ms))).sum();
-        let returns: Vec<&Return> = rows.iter().filter_map(|row| row.returned.as_ref()).collect();
-        let mut took: Vec<u64> = returns.iter().filter_map(|returned| returned.took_ms).collect();
+        let is_over = |row: &&Row| row.returned.as_ref().is_some_and(|returned| returned.took_ms.is_some());
+        let over: Vec<&Row> = rows.iter().filter(is_over).collect();
+        let of_jobs = over.iter().filter(|row| row.job.is_some()).filter_map(|row| row.returned.as_ref()?.took_ms);
+        let mut took: Vec<u64> = of_jobs.collect();
         took.sort_unstable();
         Self {
             used_slot_seconds: used_ms as f64 / 1e3,
-            returns: took.len(),
-            returns_in_time: returns.iter().filter(|returned| returned.in_time == Some(true)).count(),
+            returns: over.len(),
+            returns_of_jobs: took.len(),
+            returns_in_time: over
+                .iter()
+                .filter_map(|row| row.returned.as_ref()?.in_time)
+                .filter(|in_time| *in_time)
+                .count(),
             return_p50_ms: took.get(took.len().saturating_sub(1) / 2).copied(),
             return_max_ms: took.last().copied(),
         }
@@ -236,14 +258,21 @@ fn print(rows: &[Row], totals: &Totals) {
     line(pairs(&[
         ("used", format!("{:.1} slot-seconds", totals.used_slot_seconds)),
         ("returns", format!("{}, {} of them in time", totals.returns, totals.returns_in_time)),
-        ("return, median", ms(totals.return_p50_ms)),
-        ("return, slowest", ms(totals.return_max_ms)),
+        ("of slots in use", totals.returns_of_jobs.to_string()),
+        ("of these, median", ms(totals.return_p50_ms)),
+        ("of these, slowest", ms(totals.return_max_ms)),
     ]));
 }
 
 fn cells(row: &Row) -> Vec<String> {
     let returned = row.returned.as_ref();
-    let in_time = returned.and_then(|returned| returned.in_time).map(|yes| if yes { "yes" } else { "no" });
+    let killed = returned.is_some_and(|returned| returned.killed);
+    let in_time = returned.and_then(|returned| returned.in_time).map(|yes| match (yes, killed) {
+        (true, false) => "yes",
+        (true, true) => "yes (killed)",
+        (false, false) => "no",
+        (false, true) => "no (killed)",
+    });
     vec![
         row.slot.clone(),
         row.job.clone().unwrap_or_else(|| "(idle)".to_owned()),
@@ -341,9 +370,33 @@ mod tests {
         let at = |second: &str| time_ms(&json!(format!("2026-01-01T00:00:{second}.000Z"))).unwrap();
         let all = Totals::of(&ledger.rows(0), 0, at("30"));
         assert_eq!((all.used_slot_seconds, all.returns, all.returns_in_time), (11.0, 2, 1));
-        assert_eq!((all.return_p50_ms, all.return_max_ms), (Some(0), Some(3_000)));
+        // What was idle came back at once, and says nothing of how fast jobs leave.
+        assert_eq!((all.returns_of_jobs, all.return_p50_ms, all.return_max_ms), (1, Some(3_000), Some(3_000)));
         let late = Totals::of(&ledger.rows(at("12")), at("12"), at("30"));
         assert_eq!((ledger.rows(at("12")).len(), late.used_slot_seconds), (2, 1.0));
+    }
+
+    /// Found by an audit: a direct take-back was said to take as long as it took to say so.
+    #[test]
+    fn what_was_asked_of_an_agent_counts_from_when_it_was_asked() {
+        let slot = json!("gpu/0");
+        let mut story = story()[..6].to_vec();
+        let (asked, deadline) = ("2026-01-01T00:00:07.000Z", "2026-01-01T00:00:09.000Z");
+        story[5] = event(
+            "slot.reclaimed",
+            10,
+            json!({"slot": slot, "fleet": "chat", "asked": asked, "deadline": deadline, "cause": "direct"}),
+        );
+        // The job's leader may have said it before, and knew no more than that.
+        let unasked = json!({"slot": slot, "fleet": "chat", "deadline": "2026-01-01T00:00:19.500Z", "cause": "direct"});
+        story.insert(5, event("slot.reclaimed", 9, unasked));
+        let gone = json!({"job": "job-b", "executor": "job-b/e0", "slot": slot, "exit": "killed"});
+        story.push(event("executor.gone", 10, gone));
+        story.push(event("slot.returned", 10, json!({"slot": slot, "fleet": "chat", "took_ms": 3000})));
+        let rows = ledger(&story).rows(0);
+        let returned = rows[1].returned.as_ref().unwrap();
+        assert_eq!((returned.deadline_ms, returned.took_ms, returned.in_time), (2_000, Some(3_000), Some(false)));
+        assert!(returned.killed && shown(returned.asked) == asked, "{returned:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! [`demo`] and [`mod@bench`] print of `loadtest/demo` and `loadtest/bench`. Only this crate reads arguments, prints, and ends the process.
 
 pub mod args;
+mod begin_with;
 pub mod bench;
 pub mod configuration;
 mod datasets;
@@ -32,6 +33,7 @@ pub mod simulate;
 pub mod store;
 pub mod take_back;
 mod top;
+mod try_here;
 pub mod up;
 mod watch;
 pub mod wire;

@@ -257,7 +257,8 @@ pub fn summary(job: &Job) -> String {
     let mut parts = vec![job.phase.to_string()];
     if let Some(outcome) = &job.outcome {
         parts.push(format!("loss {:.4}", outcome.train_loss_micro as f64 / 1e6));
-        parts.extend(outcome.metrics.map(|m| format!("accuracy {:.2} %", 100.0 * m.accuracy)));
+        let accuracy = outcome.metrics.as_ref().and_then(|metrics| metrics.accuracy);
+        parts.extend(accuracy.map(|accuracy| format!("accuracy {:.2} %", 100.0 * accuracy)));
         parts.push(format!("model {}", outcome.model_digest));
         return parts.join("  ");
     }

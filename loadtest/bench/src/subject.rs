@@ -62,7 +62,7 @@ impl Subject {
             .map_err(|e| HarnessError::local("the digits cannot be written", e))?;
         let order = JobOrder {
             spec: Box::new(spec(&self.document)?),
-            dataset: digits.dataset,
+            dataset: Some(digits.dataset),
             evaluation: None,
             key: [0; 32],
             proposal: None,

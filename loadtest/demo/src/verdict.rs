@@ -23,7 +23,7 @@ pub fn conclude(record: Record, duration: Duration) -> Verdict {
 
 impl Verdict {
     fn accuracy(&self) -> f64 {
-        self.record.elastic.metrics.map_or(0.0, |m| m.accuracy)
+        self.record.elastic.metrics.as_ref().and_then(|m| m.accuracy).unwrap_or_default()
     }
 
     /// The result for programs.
@@ -49,7 +49,7 @@ impl Verdict {
         let r = &self.record;
         let releases =
             |how: &str| list(&r.releases.iter().filter(|(by, _)| *by == how).map(|(_, ms)| *ms).collect::<Vec<_>>());
-        let metrics = r.elastic.metrics.unwrap_or_default();
+        let metrics = r.elastic.metrics.clone().unwrap_or_default();
         let same = if self.same_model() { "the same, bit for bit" } else { "DIFFERENT" };
         vec![
             ("model, elastic run", r.elastic.model_digest.clone()),
@@ -117,7 +117,7 @@ mod tests {
     use gateway_api::{Metrics, Outcome};
 
     fn found(correct: u64) -> Metrics {
-        Metrics { correct, count: 360, accuracy: correct as f64 / 360.0, ..Metrics::default() }
+        Metrics { correct, count: 360, accuracy: Some(correct as f64 / 360.0), ..Metrics::default() }
     }
 
     fn record() -> Record {

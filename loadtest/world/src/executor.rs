@@ -66,7 +66,7 @@ impl Executor {
             workers: order.spec.workers.max,
             steps_total,
             steps_per_epoch: steps_total,
-            rows: order.dataset.rows,
+            rows: order.dataset.as_ref().map_or(0, |dataset| dataset.rows),
             batch_size: order.spec.batch_size,
             checkpoint_every: order.spec.checkpoint.every_steps,
             store_patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
@@ -405,7 +405,7 @@ impl World {
         let at = if let Unit::Gradient { step, rank } = unit { Some((step, rank)) } else { None };
         let (done, us) = match unit {
             Unit::Evaluate { rank, .. } => {
-                (Done::Evaluated(RankMetrics { rank, loss: 1.0, correct: 1, count: 2 }), unit_us)
+                (Done::Evaluated(RankMetrics { loss: 1.0, correct: 1, count: 2, ..RankMetrics::none(rank) }), unit_us)
             }
             Unit::Gradient { step, rank } => {
                 let Some(parameters) = executor.parameters() else {

@@ -81,7 +81,11 @@ impl Mutants {
         {
             let in_force = truth.job(job).and_then(Job::active).map(|active| active.proposal.generation);
             // Its number still has to be taken, as of any report without effect.
-            let silent = Report::SlotTakenBack { slot: events_schema::SlotId { server: nobody(), index: u16::MAX } };
+            let silent = Report::SlotTakenBack {
+                slot: events_schema::SlotId { server: nobody(), index: u16::MAX },
+                asked_ms: None,
+                within_ms: None,
+            };
             let dropped = AgentMessage::Report { number: *number, at: *at, report: silent, trace: None };
             return Some(if in_force == Some(*generation) { message } else { dropped });
         }

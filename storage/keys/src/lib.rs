@@ -5,6 +5,7 @@
 //! | `datasets/NAME/part-DIGEST.parquet` | import | never, named by its content | their owner; nothing here does |
 //! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | their owner; nothing here does |
 //! | `code/DIGEST.tar.gz` | the gateway, for whoever submits | never, named by its content | nobody |
+//! | `models/DIGEST.safetensors` | the gateway, for whoever submits a job that begins with it | never, named by its content | nobody |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/logs/eNUMBER/CHUNK.log` | the agent of executor NUMBER of the job | grows until it is full, the next chunk then begins | the agent, beyond its bound; controller, a week after the last change |
@@ -44,6 +45,15 @@ pub fn dataset_metadata(name: &DatasetName, content: &Digest) -> String {
 pub fn code(content: &Digest) -> String {
     format!("code/{content}.tar.gz")
 }
+
+/// Tensors that jobs begin with, named by their content.
+#[must_use]
+pub fn initial(content: &Digest) -> String {
+    format!("models/{content}.safetensors")
+}
+
+/// Most bytes of uploaded tensors: each executor that begins reads them. Larger ones are on the servers.
+pub const INITIAL_BYTES_MAX: u64 = 2 << 30;
 
 /// Everything of one job begins with this and a slash.
 #[must_use]

@@ -72,7 +72,7 @@ impl Agent {
         if self.phase != Phase::Rejoining {
             // First whose the slot is, then that it is free: the other way round it could be used in between.
             if self.slots[index].claim == Claim::TakenBack {
-                self.report_taken_back(index);
+                self.report_taken_back(index, occupant.asked);
             }
             let slot = self.slots[index].id.clone();
             self.report(Report::ExecutorGone { executor: occupant.executor, slot, exit });

@@ -101,7 +101,7 @@ mod tests {
     use events_schema::{Digest, Generation, JobId, Step, WriterToken};
 
     fn evaluated() -> Report {
-        let metrics = Metrics { loss_micro: 1, correct: 1, count: 1 };
+        let metrics = Metrics { loss_micro: 1, correct: 1, count: 1, named: None };
         Report::Evaluated { job: JobId::parse("job-a").unwrap(), generation: Generation(1), step: Step(1), metrics }
     }
 

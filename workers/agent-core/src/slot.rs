@@ -54,6 +54,8 @@ pub(crate) struct Occupant {
     /// Name of the deadline in its order. Never compared with a clock here: the controller's may be another one.
     pub leave_by: Option<TimeMs>,
     pub deadlines: Deadlines,
+    /// What its fleet asked of its slot.
+    pub asked: Option<Asked>,
     pub ending: Ending,
     /// Whether it said anything since the last look.
     pub heard: bool,
@@ -80,6 +82,22 @@ impl Deadlines {
     }
 }
 
+/// A slot that was asked back, in milliseconds of the clock that only goes forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// For the first time.
+    pub at: u64,
+    /// To be free by then, whoever asked for the least time.
+    pub by: u64,
+}
+
+impl Asked {
+    /// What holds once it is asked again.
+    pub fn again(self, earlier: Option<Self>) -> Self {
+        earlier.map_or(self, |first| Self { at: first.at, by: first.by.min(self.by) })
+    }
+}
+
 /// What was done to end an executor; decides how its end is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -98,6 +116,7 @@ impl Occupant {
             order,
             leave_by: None,
             deadlines: Deadlines::default(),
+            asked: None,
             ending: Ending::None,
             heard: false,
             last_words: None,

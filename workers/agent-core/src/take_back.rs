@@ -2,7 +2,7 @@
 //! executor asked this way leaves at its next boundary and is killed at the deadline. Next file: `link.rs`.
 
 use crate::machine::Agent;
-use crate::slot::Claim;
+use crate::slot::{Asked, Claim};
 use crate::words::{Answer, FreedSlot, Note, Out};
 use events_schema::SlotId;
 use events_schema::control::ToExecutor;
@@ -82,6 +82,7 @@ impl Agent {
     fn claim_for_fleet(&mut self, slot: u16, within_ms: u64) -> bool {
         let index = usize::from(slot);
         let deadline = self.after(within_ms);
+        let asked = Asked { at: self.now.ms, by: deadline };
         let claim = self.slots[index].claim;
         let Some(occupant) = self.slots[index].occupant.as_mut() else {
             // A controller that may have acted on the last report may have had the slot offered anew since, and used it.
@@ -91,12 +92,13 @@ impl Agent {
                 Claim::Reported { number } => !self.outbox.may_be_known(number),
             };
             if !said_enough {
-                self.report_taken_back(index);
+                self.report_taken_back(index, Some(asked));
             }
             return false;
         };
         let earlier = occupant.deadlines.take_back.is_none_or(|known| deadline < known);
         let told = earlier && !occupant.is_ending();
+        occupant.asked = Some(asked.again(occupant.asked));
         if earlier && !occupant.is_killed() {
             occupant.deadlines.take_back = Some(deadline);
         }
@@ -107,9 +109,11 @@ impl Agent {
         true
     }
 
-    pub(crate) fn report_taken_back(&mut self, index: usize) {
+    pub(crate) fn report_taken_back(&mut self, index: usize, asked: Option<Asked>) {
         let slot = self.slots[index].id.clone();
-        let number = self.report(Report::SlotTakenBack { slot });
+        let asked_ms = asked.map(|asked| self.now.ms.saturating_sub(asked.at));
+        let within_ms = asked.map(|asked| asked.by.saturating_sub(asked.at));
+        let number = self.report(Report::SlotTakenBack { slot, asked_ms, within_ms });
         self.set_claim(index, Claim::Reported { number });
     }
 

@@ -167,7 +167,7 @@ impl Traces {
             Report::GenerationActive { job, .. }
             | Report::GenerationStepped { job, .. }
             | Report::MemberDeparted { job, .. } => self.of_job(job),
-            Report::SlotTakenBack { slot } => self.taken_back.get(&slot.index).copied(),
+            Report::SlotTakenBack { slot, .. } => self.taken_back.get(&slot.index).copied(),
             _ => None,
         }
     }
@@ -195,6 +195,7 @@ mod tests {
     fn an_executor_is_told_once_and_its_end_follows_from_what_made_it_leave() {
         let executor: ExecutorId = "job-a/e1".parse().unwrap();
         let slot: events_schema::SlotId = "local/1".parse().unwrap();
+        let taken_back = || Report::SlotTakenBack { slot: slot.clone(), asked_ms: None, within_ms: None };
         let mut traces = Traces::default();
         assert_eq!(traces.tell(&executor), None);
         traces.taken_back(Some(trace(3)), &BTreeSet::from([1]), vec![executor.clone()]);
@@ -202,9 +203,9 @@ mod tests {
         traces.ended(&executor);
         let gone = Report::ExecutorGone { executor: executor.clone(), slot: slot.clone(), exit: ExitCause::Left };
         assert_eq!(traces.of(&gone), Some(trace(3)));
-        assert_eq!(traces.of(&Report::SlotTakenBack { slot: slot.clone() }), Some(trace(3)));
+        assert_eq!(traces.of(&taken_back()), Some(trace(3)));
         traces.taken_back(None, &BTreeSet::from([1]), Vec::new());
-        assert_eq!(traces.of(&Report::SlotTakenBack { slot }), None, "taken back again, for no trace");
+        assert_eq!(traces.of(&taken_back()), None, "taken back again, for no trace");
     }
 
     fn orders(executor: &ExecutorId, cause: Option<TraceContext>) -> Orders {

@@ -179,7 +179,7 @@ async fn a_deadline_kills_the_whole_group() {
     assert_eq!((&freed["free"], &freed["killed"]), (&json!(true), &json!(true)));
     assert_eq!(members(group(0)), [0; 0]);
     assert!(
-        matches!(session.take_report().await, Report::SlotTakenBack { slot } if slot.index == 0),
+        matches!(session.take_report().await, Report::SlotTakenBack { slot, .. } if slot.index == 0),
         "first whose it is"
     );
     assert_eq!(gone(&session.take_report().await).1, &ExitCause::Killed);
@@ -284,7 +284,7 @@ async fn slots_taken_back_stay_so_over_a_restart() {
     drop(session);
     let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
     let mut session = controller.joined().await;
-    assert!(matches!(session.take_report().await, Report::SlotTakenBack { slot } if slot.index == 1));
+    assert!(matches!(session.take_report().await, Report::SlotTakenBack { slot, .. } if slot.index == 1));
     agent.shutdown().await;
 }
 
@@ -376,7 +376,7 @@ async fn without_any_controller_slots_go_back_at_the_end_of_the_lease() {
             _ => continue,
         }
     };
-    assert!(matches!(first, Report::SlotTakenBack { slot } if slot.index == 0));
+    assert!(matches!(first, Report::SlotTakenBack { slot, .. } if slot.index == 0));
     agent.shutdown().await;
 }
 

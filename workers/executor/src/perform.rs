@@ -44,8 +44,11 @@ impl<W: Write> Trainer<W> {
             Out::Fill { offset, payload } => self.replica.fill(offset, &payload),
             Out::Supplied(_) => self.replica.supplied(),
             Out::Unexpect => drop(self.replica.take_supply()),
-            Out::Warm(generation, ranks, step) => self.warm(generation, ranks, step),
-            Out::Prefetch(ranks, step) => self.program.prefetch(&ranks, step),
+            Out::Warm(generation, ranks, step) => return self.warm(generation, ranks, step),
+            Out::Prefetch(ranks, step) => {
+                let expected = self.program.prefetch(&ranks, step);
+                return expected.map_or_else(|error| self.failed(error).map(Some), |()| Ok(None));
+            }
             Out::Write { task, needed } => self.write(task, needed)?,
             Out::Report(report) => self.report(report)?,
             Out::Telemetry(telemetry) => self.agent.say(&FromExecutor::Telemetry(telemetry))?,
@@ -138,13 +141,14 @@ impl<W: Write> Trainer<W> {
         }
     }
 
-    fn warm(&mut self, generation: Generation, ranks: Vec<Rank>, step: Step) {
+    fn warm(&mut self, generation: Generation, ranks: Vec<Rank>, step: Step) -> Result<Option<Input>, TrainError> {
         let inbox = self.inbox.clone();
-        self.program.warm(ranks, step, move || {
+        let warmed = self.program.warm(ranks, step, move || {
             // A thread of its own, because a full inbox must not stop the reading that empties it.
             // It can only fail when the trainer has ended, and then nobody waits.
             std::thread::spawn(move || drop(inbox.send(Event::Warmed(generation))));
         });
+        warmed.map_or_else(|error| self.failed(error).map(Some), |()| Ok(None))
     }
 
     fn send(&mut self, slice: workers_member::StateTransfer) -> Result<(), ProgramError> {

@@ -65,7 +65,7 @@ pub fn train_plain_steps(
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;
         let (began, waited) = (Instant::now(), program.workload.waited());
-        program.prefetch(&ranks, step);
+        program.prefetch(&ranks, step)?;
         let view = replica.view();
         let total = sum_step(workers, &ranks, &mut sums, |rank, buffer| {
             program.gradient(rank, step, view, buffer).map(|s| (s.weight, s.loss))

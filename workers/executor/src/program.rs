@@ -4,23 +4,24 @@
 use crate::workload::{Torch, View, Workload};
 use bytes::Bytes;
 use events_schema::control::TorchHost;
-use events_schema::dataset::DatasetInfo;
-use events_schema::job::JobSpec;
-use events_schema::job::ModelSpec;
+use events_schema::dataset::{DatasetInfo, Samples};
+use events_schema::initial::InitialSource;
+use events_schema::job::{JobSpec, Length, ModelSpec};
 use events_schema::orders::JobOrder;
 use events_schema::torch::TorchSpec;
 use events_schema::{Digest, JobId, Rank, Step};
 use object_store::ObjectStore;
 use object_store::ObjectStoreExt;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack, unpacked};
+use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack};
+use storage::initial::FetchError;
+use storage::order::steps_total;
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, TorchError, TorchJob, TorchStart};
+use workers_torch::{Cache, Held, Initial, Lengths, TorchError, TorchJob, TorchStart};
 
 /// Steps whose data is read ahead of the model.
 const STEPS_AHEAD: u64 = 4;
@@ -54,9 +55,15 @@ pub enum ProgramError {
         #[source]
         source: object_store::Error,
     },
+    /// What the job begins with. See [`FetchError::is_broken`].
+    #[error("the job cannot begin with the model that it names")]
+    Initial(#[from] FetchError),
     /// The job's code is no archive: the job is broken.
     #[error("the job's code cannot be used")]
     Unpack(#[from] UnpackError),
+    /// A model of Ebb's without a dataset: the job is broken.
+    #[error("the job names no dataset, and only a model in PyTorch can bring its own rows")]
+    NoDataset,
     /// Stop: the agent is of an earlier build, and said nothing of Python.
     #[error("this server has nothing for models in PyTorch; restart its agent with this build")]
     NoTorch,
@@ -65,15 +72,23 @@ pub enum ProgramError {
     Threads(#[source] std::io::Error),
 }
 
+/// Of the folder for what executors share.
+impl From<std::io::Error> for ProgramError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Torch(error.into())
+    }
+}
+
 impl ProgramError {
     /// Whether the job cannot go on whatever is done, on any executor. Otherwise only this executor has to stop.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         match self {
-            Self::Build(_) | Self::Engine(_) => true,
+            Self::Build(_) | Self::Engine(_) | Self::NoDataset => true,
             Self::Data(DataError::Store(fault)) => !fault.is_transient() && !fault.is_of_the_asker(),
             Self::Torch(error) => error.is_broken(),
             Self::Fetch { source, .. } => matches!(source, object_store::Error::NotFound { .. }),
+            Self::Initial(error) => error.is_broken(),
             Self::Unpack(error) => matches!(error, UnpackError::Content { .. } | UnpackError::TooLarge { .. }),
             Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch => false,
             Self::Data(_) => true,
@@ -83,20 +98,20 @@ impl ProgramError {
     /// For the job's user: what, where and what to do.
     #[must_use]
     pub fn reason(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            // Writing to a string cannot fail.
-            let _ = write!(text, ": {cause}");
-            source = cause.source();
-        }
+        let text = match self {
+            // It ended by itself, and says so.
+            Self::Torch(ended @ (TorchError::Ended(_) | TorchError::Memory(_))) => ended.to_string(),
+            _ => crate::with_causes(self),
+        };
         let advice = match self {
             Self::Data(_) => "; restore the object or register the dataset anew, then submit the job again",
             Self::Engine(EngineError::NotFinite) => "; a lower learning_rate or gradient_clip_norm may help",
             Self::Engine(_) => "; check the dataset's labels and shapes against its registration",
-            Self::Build(_) => "; change the model or the dataset in the spec",
+            Self::Build(_) | Self::NoDataset => "; change the model or the dataset in the spec",
             Self::Torch(TorchError::NotFinite(_)) => "; a lower learning rate or gradient_clip_norm may help",
-            Self::Fetch { .. } | Self::Unpack(_) => "; submit the job again with `ebb submit`, which uploads its code",
+            Self::Fetch { .. } | Self::Unpack(_) | Self::Initial(_) => {
+                "; submit the job again with `ebb submit`, which uploads what it names"
+            }
             Self::Store(_) | Self::Threads(_) | Self::Torch(_) | Self::NoTorch => "",
         };
         text + advice
@@ -119,10 +134,19 @@ pub struct Program {
     pub store: Arc<dyn ObjectStore>,
     /// Who computes.
     pub workload: Workload,
-    training: Loader,
-    evaluation: Option<Loader>,
+    /// None where the job's code brings its own rows.
+    training: Option<Loader>,
+    evaluation: Option<HeldOut>,
     /// Reads, decodes and uploads behind the trainer.
     pub runtime: Arc<tokio::runtime::Runtime>,
+}
+
+/// What a job is evaluated on.
+enum HeldOut {
+    /// A registered dataset.
+    Ebb(Loader),
+    /// Rows that the job's code brings, in so many parts of each rank.
+    Own(u64),
 }
 
 impl Program {
@@ -143,30 +167,51 @@ impl Program {
             .map_err(ProgramError::Threads)?;
         let store = storage::open_store(store_url)?;
         let limits = LoaderLimits::default();
-        let training = runtime.block_on(Loader::open(Arc::clone(&store), &spec, &order.dataset, limits))?;
-        let open_evaluation =
-            |info: &DatasetInfo| runtime.block_on(Loader::open_for_evaluation(Arc::clone(&store), &spec, info, limits));
-        let evaluation = match (&spec.evaluation, &order.evaluation) {
-            (Some(_), Some(info)) => Some(open_evaluation(info)?),
-            _ => None,
+        let dataset = order.dataset.as_ref();
+        let steps_total = match (dataset, spec.length) {
+            (Some(info), _) => steps_total(&spec, info.rows).map_err(DataError::from)?,
+            (None, Length::Steps(steps)) => steps,
+            (None, Length::Epochs(_)) => return Err(ProgramError::NoDataset),
         };
-        let steps_total = training.steps_total();
         let workload = match &spec.model {
             ModelSpec::Torch(model) => {
                 let host = torch.ok_or(ProgramError::NoTorch)?;
-                let code = runtime.block_on(fetch_code(&*store, model, host))?;
-                let (sample, rows) = (order.dataset.sample.clone(), order.dataset.rows);
-                let start =
-                    TorchStart { spec: spec.clone(), model: (**model).clone(), host: host.clone(), code, sample, rows };
+                let code = Arc::new(fetch_code(&runtime, &*store, model, host)?);
+                let initial = fetch_initial(&runtime, &*store, model, host)?;
+                let start = TorchStart {
+                    spec: spec.clone(),
+                    model: (**model).clone(),
+                    host: host.clone(),
+                    code,
+                    initial,
+                    dataset: dataset.map(|info| (info.sample.clone(), info.rows)),
+                    held_out: order.evaluation.as_ref().map(|info| info.sample.clone()),
+                };
                 Workload::Torch(Box::new(Torch::new(TorchJob::start(start)?, spec.clone(), steps_total)))
             }
             _ => {
-                let engine = workers_engine::build(&spec, &order.dataset.sample)?;
+                let engine = workers_engine::build(&spec, &dataset.ok_or(ProgramError::NoDataset)?.sample)?;
                 let update = Update::new(&spec, engine.parameter_info(), steps_total);
                 Workload::Native { engine, update }
             }
         };
-        let (steps_per_epoch, rows) = (training.steps_per_epoch().max(1), order.dataset.rows);
+        let open = |info: &DatasetInfo| runtime.block_on(Loader::open(Arc::clone(&store), &spec, info, limits));
+        let open_evaluation =
+            |info: &DatasetInfo| runtime.block_on(Loader::open_for_evaluation(Arc::clone(&store), &spec, info, limits));
+        let (training, steps_per_epoch, rows) = match (workload.own_rows(), dataset) {
+            (Some(own), _) => (None, own.steps_per_epoch, own.rows),
+            (None, Some(info)) => {
+                let training = open(info)?;
+                let steps_per_epoch = training.steps_per_epoch().max(1);
+                (Some(training), steps_per_epoch, info.rows)
+            }
+            (None, None) => return Err(ProgramError::NoDataset),
+        };
+        let evaluation = match (&spec.evaluation, &order.evaluation) {
+            (Some(_), Some(info)) => Some(HeldOut::Ebb(open_evaluation(info)?)),
+            (Some(_), None) => workload.held_out_parts().map(HeldOut::Own),
+            _ => None,
+        };
         Ok(Self {
             job,
             spec,
@@ -201,15 +246,16 @@ impl Program {
         view: View<'_>,
         gradient: &mut [f32],
     ) -> Result<Sums, ProgramError> {
-        let samples = self.training.samples_blocking(rank, step)?;
+        let samples = self.training.as_ref().map(|loader| loader.samples_blocking(rank, step)).transpose()?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
-        self.workload.gradient(view, &samples, random_key, gradient)
+        self.workload.gradient(view, samples.as_ref(), random_key, gradient)
     }
 
     /// For how long samples to train on were waited for so far.
     #[must_use]
     pub fn data_waited(&self) -> Duration {
-        Duration::from_micros(self.training.metrics().waited_us)
+        let loader = self.training.as_ref().map_or(0, |loader| loader.metrics().waited_us);
+        Duration::from_micros(loader) + self.workload.data_waited()
     }
 
     /// Whether the replica of this step is evaluated before it is trained on.
@@ -222,40 +268,54 @@ impl Program {
     /// Parts into which one rank's share of the held-out set is cut; none when the job is not evaluated.
     #[must_use]
     pub fn evaluation_parts(&self) -> Option<u64> {
-        self.evaluation.as_ref().map(Loader::steps_total)
+        self.evaluation.as_ref().map(HeldOut::parts)
     }
 
     /// Evaluates one part of one rank's share.
     pub fn evaluate_part(&mut self, rank: Rank, part: u64, view: View<'_>) -> Result<RankMetrics, ProgramError> {
-        let nothing = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
-        let Some(loader) = self.evaluation.as_ref().filter(|loader| part < loader.steps_total()) else {
-            return Ok(nothing);
+        let nothing = RankMetrics::none(rank);
+        let samples = match self.evaluation.as_ref().filter(|held_out| part < held_out.parts()) {
+            None => return Ok(nothing),
+            Some(HeldOut::Own(_)) => None,
+            Some(HeldOut::Ebb(loader)) => Some(loader.samples_blocking(rank, Step(part))?),
         };
-        let samples = loader.samples_blocking(rank, Step(part))?;
-        if samples.is_empty() { Ok(nothing) } else { self.workload.evaluate(view, &samples, rank, part) }
+        if samples.as_ref().is_some_and(Samples::is_empty) {
+            return Ok(nothing);
+        }
+        self.workload.evaluate(view, samples.as_ref(), rank, part)
     }
 
     /// Evaluates one rank's share of the held-out set.
     pub fn evaluate(&mut self, rank: Rank, view: View<'_>) -> Result<RankMetrics, ProgramError> {
-        let mut metrics = RankMetrics { rank, loss: 0.0, correct: 0, count: 0 };
+        let mut metrics = RankMetrics::none(rank);
         for part in 0..self.evaluation_parts().unwrap_or(0) {
-            let of = self.evaluate_part(rank, part, view)?;
-            metrics.loss += of.loss;
-            metrics.correct += of.correct;
-            metrics.count += of.count;
+            metrics.add(&self.evaluate_part(rank, part, view)?);
         }
         Ok(metrics)
     }
 
     /// Announces what will be read next.
-    pub fn prefetch(&self, ranks: &[Rank], from: Step) {
-        self.training.prefetch(ranks, from, STEPS_AHEAD);
+    pub fn prefetch(&mut self, ranks: &[Rank], from: Step) -> Result<(), ProgramError> {
+        match &self.training {
+            Some(training) => training.prefetch(ranks, from, STEPS_AHEAD),
+            None => self.workload.expect(ranks, from)?,
+        }
+        Ok(())
     }
 
     /// Reads what these ranks need around a step in the background, then calls `done` (also after a fault, which the step that needs the
     /// data will meet again and report).
-    pub fn warm(&self, ranks: Vec<Rank>, from: Step, done: impl FnOnce() + Send + 'static) {
-        let training = self.training.clone();
+    pub fn warm(
+        &mut self,
+        ranks: Vec<Rank>,
+        from: Step,
+        done: impl FnOnce() + Send + 'static,
+    ) -> Result<(), ProgramError> {
+        let Some(training) = self.training.clone() else {
+            self.workload.expect_first(&ranks, from)?;
+            done();
+            return Ok(());
+        };
         training.prefetch(&ranks, from, STEPS_AHEAD);
         self.runtime.spawn(async move {
             if let Err(error) = training.warm(&ranks, from, STEPS_AHEAD).await {
@@ -263,6 +323,7 @@ impl Program {
             }
             done();
         });
+        Ok(())
     }
 
     /// The finished model as a safetensors file, and the digest of its tensors.
@@ -280,15 +341,27 @@ impl Program {
     }
 }
 
-/// The folder of a job's code on this server; fetched and unpacked by the first executor that needs it.
-async fn fetch_code(store: &dyn ObjectStore, model: &TorchSpec, host: &TorchHost) -> Result<PathBuf, ProgramError> {
-    let folder = Path::new(&host.folder);
-    if let Some(code) = unpacked(model.code, folder) {
-        return Ok(code);
+impl HeldOut {
+    fn parts(&self) -> u64 {
+        match self {
+            Self::Ebb(loader) => loader.steps_total(),
+            Self::Own(parts) => *parts,
+        }
     }
-    let packed = fetch_packed(store, model.code).await?;
-    std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
-    Ok(unpack(&packed, model.code, folder)?)
+}
+
+/// The folder of a job's code on this server; fetched and unpacked by the first executor that needs it.
+fn fetch_code(
+    runtime: &tokio::runtime::Runtime,
+    store: &dyn ObjectStore,
+    model: &TorchSpec,
+    host: &TorchHost,
+) -> Result<Held, ProgramError> {
+    let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
+    cache.hold(&format!("code-{}", model.code), |folder| {
+        let packed = runtime.block_on(fetch_packed(store, model.code))?;
+        Ok(unpack(&packed, model.code, folder)?)
+    })
 }
 
 /// Packed code as it is in the store.
@@ -301,6 +374,26 @@ pub(crate) async fn fetch_packed(store: &dyn ObjectStore, code: Digest) -> Resul
         return Err(UnpackError::TooLarge { bytes: object.meta.size }.into());
     }
     object.bytes().await.map_err(failed)
+}
+
+/// What a job begins with, on this server; fetched by the first executor that needs it.
+fn fetch_initial(
+    runtime: &tokio::runtime::Runtime,
+    store: &dyn ObjectStore,
+    model: &TorchSpec,
+    host: &TorchHost,
+) -> Result<Option<Initial>, ProgramError> {
+    let (key, digest, name) = match model.initial.as_ref().map(|initial| &initial.source) {
+        None => return Ok(None),
+        Some(InitialSource::Path(path)) => return Ok(Some(Initial::OnServer(path.into()))),
+        Some(InitialSource::Upload(digest)) => (storage::keys::initial(digest), Some(*digest), digest.to_string()),
+        Some(InitialSource::Job(job)) => (storage::keys::model(job), None, job.to_string()),
+    };
+    let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
+    let fetched = cache.hold(&format!("initial-{name}"), |folder| {
+        Ok::<_, ProgramError>(runtime.block_on(storage::initial::fetch(store, &key, digest, folder))?)
+    });
+    Ok(Some(Initial::Fetched(Arc::new(fetched?))))
 }
 
 /// The mean: every element divided by the summed weight; exact zeros when nothing had weight.

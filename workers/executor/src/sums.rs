@@ -1,5 +1,7 @@
 //! The gradients of the step in flight, as bytes: sums of tree nodes and the whole sum. Adds where `workers-member` says what to add; decides
-//! nothing. Next on a job's path: `checkpoint.rs`.
+//! nothing.
+//!
+//! Next on a job's path: `workers/executor/src/checkpoint.rs`.
 
 use events_schema::Rank;
 use events_schema::tree::Node;

@@ -3,7 +3,9 @@
 //!
 //! An engine is given the replica in every call and changes it in place. The Python process has one of its own, of some [`Version`]: it is
 //! given another only when it has to compute with that, and what it made of an update is read back only when somebody asks
-//! (`replica.rs`). Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs`.
+//! (`replica.rs`).
+//!
+//! Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs` for a model in PyTorch.
 
 use crate::program::ProgramError;
 use events_schema::dataset::Samples;
@@ -12,7 +14,7 @@ use events_schema::{Digest, Rank, Step};
 use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, StartTimes, TorchJob};
+use workers_torch::{Lengths, OwnRows, StartTimes, TorchEvaluation, TorchJob};
 
 /// Which contents a replica has: equal for equal contents, within one executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -46,13 +48,17 @@ pub struct Torch {
     held: Option<Version>,
     spec: JobSpec,
     steps_total: u64,
+    /// The ranks whose own rows were said to be next, and the step.
+    expected: Option<(Vec<Rank>, Step)>,
+    /// For how long the code's own rows were waited for so far.
+    data_waited: Duration,
 }
 
 impl Torch {
     /// Python, with its model built.
     #[must_use]
     pub fn new(job: TorchJob, spec: JobSpec, steps_total: u64) -> Self {
-        Self { job, held: None, spec, steps_total }
+        Self { job, held: None, spec, steps_total, expected: None, data_waited: Duration::ZERO }
     }
 
     fn hold(&mut self, view: View<'_>) -> Result<(), ProgramError> {
@@ -62,6 +68,16 @@ impl Torch {
             self.job.hold(view.elements)?;
             self.held = Some(view.version);
         }
+        Ok(())
+    }
+
+    /// The code's own rows of these ranks are read next, from this step on. Said again only where it is not what follows.
+    fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), ProgramError> {
+        let follows = |(before, last): &(Vec<Rank>, Step)| before == ranks && (last.0 + 1 == step.0 || *last == step);
+        if self.job.own_rows().is_some() && !self.expected.as_ref().is_some_and(follows) {
+            self.job.expect(ranks, step)?;
+        }
+        self.expected = Some((ranks.to_vec(), step));
         Ok(())
     }
 
@@ -136,12 +152,55 @@ impl Workload {
         }
     }
 
+    /// The rows that the job's code brings to train on; none where it is given samples.
+    #[must_use]
+    pub fn own_rows(&self) -> Option<OwnRows> {
+        match self {
+            Self::Native { .. } => None,
+            Self::Torch(torch) => torch.job.own_rows(),
+        }
+    }
+
+    /// Parts into which one rank's share of the held-out rows is cut that the job's code brings; none where it is given samples.
+    #[must_use]
+    pub fn held_out_parts(&self) -> Option<u64> {
+        match self {
+            Self::Native { .. } => None,
+            Self::Torch(torch) => torch.job.held_out_parts(),
+        }
+    }
+
+    /// For how long rows that the job's code brings were waited for so far.
+    #[must_use]
+    pub fn data_waited(&self) -> Duration {
+        match self {
+            Self::Native { .. } => Duration::ZERO,
+            Self::Torch(torch) => torch.data_waited,
+        }
+    }
+
+    /// Announces the ranks whose gradients come next, from this step on.
+    pub fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), ProgramError> {
+        match self {
+            Self::Native { .. } => Ok(()),
+            Self::Torch(torch) => torch.expect(ranks, step),
+        }
+    }
+
+    /// The same for an executor that has computed nothing yet; who has goes on with what it reads.
+    pub fn expect_first(&mut self, ranks: &[Rank], step: Step) -> Result<(), ProgramError> {
+        match self {
+            Self::Torch(torch) if torch.expected.is_none() => torch.expect(ranks, step),
+            _ => Ok(()),
+        }
+    }
+
     /// The replica that a fresh job begins with.
     pub fn initial_replica(&mut self) -> Result<Vec<f32>, ProgramError> {
         match self {
             Self::Native { engine, update } => Ok(update.initial_replica(engine.initial_parameters())),
             Self::Torch(torch) => {
-                torch.held = None;
+                (torch.held, torch.expected) = (None, None);
                 Ok(torch.job.initial_replica()?)
             }
         }
@@ -155,46 +214,52 @@ impl Workload {
         }
     }
 
-    /// The summed gradient of some samples, written into all of `gradient`.
+    /// The summed gradient of some samples, written into all of `gradient`; without samples, of the rows that the job's code brings.
     pub fn gradient(
         &mut self,
         view: View<'_>,
-        samples: &Samples,
+        samples: Option<&Samples>,
         key: RandomKey,
         gradient: &mut [f32],
     ) -> Result<Sums, ProgramError> {
         match self {
             Self::Native { engine, update } => {
+                let samples = samples.ok_or(ProgramError::NoDataset)?;
                 Ok(engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?)
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
                 let sums = torch.job.gradient(key.rank, key.step, samples, gradient)?;
+                torch.data_waited += sums.data_wait;
                 Ok(Sums { weight: sums.weight, loss: sums.loss })
             }
         }
     }
 
-    /// Evaluates some samples of a rank; `part` says which.
+    /// Evaluates some samples of a rank; `part` says which. Without samples, held-out rows that the job's code brings.
     pub fn evaluate(
         &mut self,
         view: View<'_>,
-        samples: &Samples,
+        samples: Option<&Samples>,
         rank: Rank,
         part: u64,
     ) -> Result<RankMetrics, ProgramError> {
-        let (loss, correct, count) = match self {
+        let found = match self {
             Self::Native { engine, update } => {
+                let samples = samples.ok_or(ProgramError::NoDataset)?;
                 let sums = engine.evaluate(&view.elements[..update.parameter_count()], samples)?;
-                (sums.loss, sums.correct, sums.count)
+                RankMetrics { loss: sums.loss, correct: sums.correct, count: sums.count, ..RankMetrics::none(rank) }
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
-                let sums = torch.job.evaluate(rank, part, samples)?;
-                (sums.loss, sums.correct, sums.count)
+                let TorchEvaluation { count, named } = torch.job.evaluate(rank, part, samples)?;
+                let sum = |name: &str| named.get(name).copied().unwrap_or(0.0);
+                // A mean times the rows is not quite whole, and nobody can be right more often than asked.
+                let correct = (sum("correct").round().max(0.0) as u64).min(count);
+                RankMetrics { rank, loss: sum("loss"), correct, count, named }
             }
         };
-        Ok(RankMetrics { rank, loss, correct, count })
+        Ok(found)
     }
 
     /// The finished model as a safetensors file, and the digest of its tensors.

@@ -25,18 +25,17 @@ fn finish(mut driver: Driver) -> Driver {
     driver.stop_all();
     let plain = driver.plain();
     assert_eq!(outcome.model_digest, plain.model_digest, "another model; reports: {:#?}", driver.reports);
-    assert_eq!(outcome.metrics, plain.evaluations.last().map(|e| e.1));
+    assert_eq!(outcome.metrics, plain.evaluations.last().map(|e| e.1.clone()));
     assert_eq!(outcome.step.0, plain.losses.len() as u64);
     let last = plain.losses.last().copied().unwrap_or(0.0);
     assert_eq!(outcome.train_loss_micro, (last * 1e6).round() as i64);
-    let evaluated: Vec<(Step, _)> =
-        driver
-            .reports
-            .iter()
-            .filter_map(|(_, report)| {
-                if let Report::Evaluated { step, metrics, .. } = report { Some((*step, *metrics)) } else { None }
-            })
-            .collect();
+    let evaluated: Vec<(Step, _)> = driver
+        .reports
+        .iter()
+        .filter_map(|(_, report)| {
+            if let Report::Evaluated { step, metrics, .. } = report { Some((*step, metrics.clone())) } else { None }
+        })
+        .collect();
     assert!(
         plain.evaluations.iter().all(|e| evaluated.contains(e)),
         "{evaluated:?} lacks some of {:?}",

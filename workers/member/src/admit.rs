@@ -4,12 +4,13 @@
 
 use crate::event::Config;
 use events_schema::Step;
+use events_schema::report::{MEASURE_NAME_BYTES_MAX, MEASURES_MAX};
 use workers_session::{Contribution, Envelope, Membership, Message, RankMetrics, ShardWritten};
 
 /// The fixed part of a message, a checkpoint's key included.
 const MESSAGE_BYTES_MIN: usize = 4 << 10;
-/// What a message says of one rank: a seat, its sums or its metrics.
-const RANK_BYTES_MAX: usize = 128;
+/// What a message says of one rank: a seat, its sums, or its metrics with the sums that the job's code names.
+const RANK_BYTES_MAX: usize = 128 + MEASURES_MAX * (MEASURE_NAME_BYTES_MAX + 12);
 /// Predictions of one rank in one evaluation: more than any dataset has, and far from where sums overflow.
 const PREDICTIONS_MAX: u64 = 1 << 40;
 
@@ -32,8 +33,12 @@ fn is_sound(config: &Config, envelope: &Envelope) -> bool {
             mine && within(*step) && is_sound_membership(config, membership)
         }
         Message::Metrics { step, ranks } => {
-            let sound =
-                |m: &RankMetrics| m.rank.0 < config.workers && m.count <= PREDICTIONS_MAX && m.correct <= m.count;
+            let named = |m: &RankMetrics| {
+                m.named.len() <= MEASURES_MAX && m.named.keys().all(|name| name.len() <= MEASURE_NAME_BYTES_MAX)
+            };
+            let sound = |m: &RankMetrics| {
+                m.rank.0 < config.workers && m.count <= PREDICTIONS_MAX && m.correct <= m.count && named(m)
+            };
             within(*step) && few(ranks.len()) && ranks.iter().all(sound)
         }
         Message::ShardWritten(shard) => within(shard.checkpoint.step) && is_sound_shard(config, shard),
@@ -85,7 +90,8 @@ mod tests {
     #[test]
     fn what_correct_members_say_is_admitted() {
         let holding = Some(Holding { step: Step(9), gradient: true });
-        let ranks = vec![RankMetrics { rank: Rank(3), loss: 1.0, correct: 2, count: 3 }];
+        let named = [("perplexity".to_owned(), 4.5)].into();
+        let ranks = vec![RankMetrics { rank: Rank(3), loss: 1.0, correct: 2, count: 3, named }];
         for message in [
             Message::Join { holding },
             Message::Metrics { step: Step(9), ranks },
@@ -102,7 +108,14 @@ mod tests {
         let far = Step(u64::MAX);
         let metrics = |rank, correct, count| Message::Metrics {
             step: Step(1),
-            ranks: vec![RankMetrics { rank: Rank(rank), loss: 0.0, correct, count }],
+            ranks: vec![RankMetrics { correct, count, ..RankMetrics::none(Rank(rank)) }],
+        };
+        let of_many_names = |count: usize, bytes: usize| Message::Metrics {
+            step: Step(1),
+            ranks: vec![RankMetrics {
+                named: (0..count).map(|n| (format!("{n:0bytes$}"), 0.0)).collect(),
+                ..RankMetrics::none(Rank(0))
+            }],
         };
         let mut torn = membership(2, 4, &[0, 1]);
         torn.seats[0].ranks.clear();
@@ -114,6 +127,8 @@ mod tests {
             metrics(0, u64::MAX, u64::MAX),
             metrics(0, 2, 1),
             metrics(4, 0, 1),
+            of_many_names(MEASURES_MAX + 1, 2),
+            of_many_names(1, MEASURE_NAME_BYTES_MAX + 1),
             shard(2, 2, 0),
             shard(0, 2, u64::MAX),
             Message::Welcome { membership: torn, step: Step(1) },

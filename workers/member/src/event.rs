@@ -168,7 +168,7 @@ pub enum In<P> {
 }
 
 /// A computed unit.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Done {
     /// [`Unit::Evaluate`]: what this part adds.
     Evaluated(RankMetrics),

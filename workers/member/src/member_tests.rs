@@ -330,8 +330,14 @@ mod anything {
                 announcement,
             },
         );
-        let metrics = (select(vec![0, 1, u16::MAX]), number(), number())
-            .prop_map(|(rank, correct, count)| RankMetrics { rank: Rank(rank), loss: f64::INFINITY, correct, count });
+        let metrics =
+            (select(vec![0, 1, u16::MAX]), number(), number()).prop_map(|(rank, correct, count)| RankMetrics {
+                rank: Rank(rank),
+                loss: f64::INFINITY,
+                correct,
+                count,
+                named: [("n".to_owned(), f64::NAN)].into(),
+            });
         let shard = (number(), tag(), any::<u16>(), select(vec![0, 1, 2, u16::MAX]), number(), number()).prop_map(
             |(step, tag, index, count, first_element, elements)| ShardWritten {
                 checkpoint: CheckpointId { step: Step(step), tag },

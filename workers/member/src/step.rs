@@ -145,11 +145,7 @@ impl<P> Member<P> {
         let parts = self.config.evaluation.map_or(1, |e| e.parts);
         let Some(evaluating) = &mut self.flow.evaluating else { return };
         match evaluating.metrics.last_mut().filter(|sum| sum.rank == metrics.rank) {
-            Some(sum) => {
-                sum.loss += metrics.loss;
-                sum.correct += metrics.correct;
-                sum.count += metrics.count;
-            }
+            Some(sum) => sum.add(&metrics),
             None => evaluating.metrics.push(metrics),
         }
         evaluating.part += 1;

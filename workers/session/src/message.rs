@@ -3,10 +3,11 @@
 //! Numbered CBOR like every record of Ebb, but never stored: both ends are the same build, because a running job keeps it.
 
 use events_schema::fact::{Member, Proposal};
-use events_schema::report::Metrics;
+use events_schema::report::{MEASURES_MAX, Mean, Metrics};
 use events_schema::tree::{Node, fold, place};
 use events_schema::{Digest, Generation, Rank, Step, WriterToken};
 use minicbor::{Decode, Encode};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An executor of this job: its number within the job. Never reused, so a lost peer's number stays dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -352,7 +353,7 @@ impl NodeSums {
 }
 
 /// The evaluation of one rank's part of the held-out set.
-#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct RankMetrics {
     /// The rank they are of.
     #[n(0)]
@@ -366,9 +367,29 @@ pub struct RankMetrics {
     /// How many predictions were made.
     #[n(3)]
     pub count: u64,
+    /// Sums by the names that the job's code gave; none of Ebb's own models, and of a rank without samples.
+    #[n(4)]
+    #[cbor(skip_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<String, f64>,
 }
 
 impl RankMetrics {
+    /// Of a rank of which nothing is evaluated yet.
+    #[must_use]
+    pub fn none(rank: Rank) -> Self {
+        Self { rank, loss: 0.0, correct: 0, count: 0, named: BTreeMap::new() }
+    }
+
+    /// Adds a further part of the same rank.
+    pub fn add(&mut self, part: &Self) {
+        self.loss += part.loss;
+        self.correct = self.correct.saturating_add(part.correct);
+        self.count = self.count.saturating_add(part.count);
+        for (name, sum) in &part.named {
+            *self.named.entry(name.clone()).or_default() += sum;
+        }
+    }
+
     /// The whole set's metrics, the loss summed along the canonical tree; `None` until every rank is there.
     #[must_use]
     pub fn total(workers: u16, ranks: &[RankMetrics]) -> Option<Metrics> {
@@ -379,8 +400,25 @@ impl RankMetrics {
         let (loss, correct, count) = fold(Node::root(workers), &mut leaf, &mut |l, r| {
             (l.0 + r.0, l.1.saturating_add(r.1), l.2.saturating_add(r.2))
         })?;
-        let mean = if count == 0 { 0.0 } else { loss / count as f64 };
-        Some(Metrics { loss_micro: (mean * 1e6).round() as i64, correct, count })
+        let mean = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
+        let named = Self::sums_by_name(workers, ranks);
+        let named = (!named.is_empty()).then(|| named.into_iter().map(|(name, sum)| (name, Mean::of(mean(sum)))));
+        let named = named.map(Iterator::collect);
+        Some(Metrics { loss_micro: (mean(loss) * 1e6).round() as i64, correct, count, named })
+    }
+
+    /// Each name's sum along the canonical tree; a rank that has none of a name adds nothing. Of as many names as may be.
+    fn sums_by_name(workers: u16, ranks: &[RankMetrics]) -> BTreeMap<String, f64> {
+        let names: BTreeSet<&String> = ranks.iter().flat_map(|metrics| metrics.named.keys()).collect();
+        let sum = |name: &str| {
+            let mut leaf = |node: Node| {
+                let of_rank = |m: &&RankMetrics| m.rank.0 == node.first;
+                let metrics = (node.count == 1).then(|| ranks.iter().find(of_rank))??;
+                Some(metrics.named.get(name).copied().unwrap_or(0.0))
+            };
+            fold(Node::root(workers), &mut leaf, &mut |l, r| l + r).unwrap_or(0.0)
+        };
+        names.into_iter().take(MEASURES_MAX).map(|name| (name.clone(), sum(name))).collect()
     }
 }
 

@@ -3,8 +3,12 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
 //! gone (`child.rs`).
 
-use crate::child::Python;
-use crate::layout::{Built, Lengths, StartTimes};
+use crate::cache::{Cache, Held};
+use crate::child::{Launch, Python};
+use crate::environment::{self, Environment};
+use crate::layout::{Built, Lengths, OwnRows, StartTimes};
+use crate::secrets::{self, SecretError};
+use crate::{package, variables};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
@@ -12,10 +16,12 @@ use events_schema::torch::TorchSpec;
 use events_schema::{Digest, Rank, Step};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Why something of a PyTorch job cannot be computed.
@@ -38,9 +44,20 @@ pub enum TorchError {
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
-    /// Stop this executor: Python ended.
-    #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
+    /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
+    #[error("{0}")]
     Ended(String),
+    /// Refuse: what the job asks for cannot be installed here.
+    #[error("the environment of the job's requirements cannot be built: {what}\n{last_lines}")]
+    Environment {
+        /// Which program, and how it ended.
+        what: String,
+        /// The end of what it said.
+        last_lines: String,
+    },
+    /// Refuse: its operator has to act.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
@@ -62,7 +79,33 @@ impl TorchError {
     /// Whether the job cannot go on whatever is done, on any executor.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite(_) | Self::Start { .. })
+        matches!(
+            self,
+            Self::Refused(_)
+                | Self::Code { .. }
+                | Self::NotFinite(_)
+                | Self::Start { .. }
+                | Self::Environment { .. }
+                | Self::Secret(_)
+        )
+    }
+}
+
+/// Tensors to begin with.
+#[derive(Debug, Clone)]
+pub enum Initial {
+    /// A file or folder that the server has.
+    OnServer(PathBuf),
+    /// A folder with one file, fetched.
+    Fetched(Arc<Held>),
+}
+
+impl Initial {
+    fn path(&self) -> &Path {
+        match self {
+            Self::OnServer(path) => path,
+            Self::Fetched(held) => held.path(),
+        }
     }
 }
 
@@ -76,11 +119,13 @@ pub struct TorchStart {
     /// What the server has for it.
     pub host: TorchHost,
     /// Its unpacked code.
-    pub code: PathBuf,
-    /// What a row of the dataset holds.
-    pub sample: SampleShape,
-    /// How many it has.
-    pub rows: u64,
+    pub code: Arc<Held>,
+    /// What it begins with, if its spec names any.
+    pub initial: Option<Initial>,
+    /// The dataset that it names, if it does: what a row holds, and how many there are.
+    pub dataset: Option<(SampleShape, u64)>,
+    /// What a row of the dataset holds that its evaluation names.
+    pub held_out: Option<SampleShape>,
 }
 
 /// The child, and what it holds.
@@ -88,11 +133,14 @@ pub struct TorchStart {
 pub struct TorchJob {
     start: TorchStart,
     python: Python,
+    _environment: Environment,
     replica: File,
     gradient: File,
     batch: File,
     lengths: Lengths,
     parameter_count: u64,
+    own_rows: Option<OwnRows>,
+    held_out_parts: Option<u64>,
     class: String,
     times: StartTimes,
     /// How long its answers were waited for.
@@ -108,17 +156,17 @@ pub struct TorchSums {
     pub weight: f64,
     /// Summed loss.
     pub loss: f64,
+    /// For how long the code's own rows were waited for.
+    pub data_wait: Duration,
 }
 
 /// What an evaluation was summed over.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TorchEvaluation {
-    /// Summed loss.
-    pub loss: f64,
-    /// Targets that were right, if the code counts them.
-    pub correct: u64,
-    /// What the loss is divided by.
+    /// What the sums are divided by.
     pub count: u64,
+    /// Sums by the names that the code gave them.
+    pub named: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -130,9 +178,11 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready.
+    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready; the first
+    /// time on a server also as long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
-        let mut python = Python::start(&start)?;
+        let (launch, environment) = start.prepare()?;
+        let mut python = Python::start(&launch)?;
         let request = start.build().to_string();
         let mut built = python.exchange(b'B', request.as_bytes());
         if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
@@ -140,7 +190,7 @@ impl TorchJob {
             tracing::warn!(
                 "a forked Python ended while it built the model, so another one is started from the beginning"
             );
-            python = Python::start_cold(&start)?;
+            python = Python::start_cold(&launch)?;
             built = python.exchange(b'B', request.as_bytes());
         }
         let (payload, descriptors) = built?;
@@ -150,10 +200,25 @@ impl TorchJob {
         let [replica, gradient, batch]: [_; 3] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
         let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
+        let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
         let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
         tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
-        let (waited, initial) = (Duration::ZERO, true);
-        Ok(Self { start, python, replica, gradient, batch, lengths, parameter_count, class, times, waited, initial })
+        Ok(Self {
+            start,
+            python,
+            _environment: environment,
+            replica,
+            gradient,
+            batch,
+            lengths,
+            parameter_count,
+            own_rows,
+            held_out_parts,
+            class,
+            times,
+            waited: Duration::ZERO,
+            initial: true,
+        })
     }
 
     /// How long things are.
@@ -166,6 +231,25 @@ impl TorchJob {
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.parameter_count
+    }
+
+    /// The rows that the code itself brings to train on; none if it is given samples.
+    #[must_use]
+    pub fn own_rows(&self) -> Option<OwnRows> {
+        self.own_rows
+    }
+
+    /// Parts into which one rank's share of the code's own held-out rows is cut; none if it is given samples, or not evaluated.
+    #[must_use]
+    pub fn held_out_parts(&self) -> Option<u64> {
+        self.held_out_parts
+    }
+
+    /// Says which ranks' rows of the code's own are read next, from this step on.
+    pub fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), TorchError> {
+        let mut payload = step.0.to_le_bytes().to_vec();
+        payload.extend(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()));
+        self.ask(b'P', &payload).map(drop)
     }
 
     /// Where the time of its start went.
@@ -212,18 +296,19 @@ impl TorchJob {
         self.ask(b'H', &[u8::from(part)]).map(drop)
     }
 
-    /// The summed gradient of one rank's samples of a step, with what travels in its sum.
+    /// The summed gradient of one rank's samples of a step, with what travels in its sum. Without samples, of the code's own rows.
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
-        samples: &Samples,
+        samples: Option<&Samples>,
         gradient: &mut [f32],
     ) -> Result<TorchSums, TorchError> {
         let rows = self.write_samples(samples)?;
         let payload = [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes()].concat();
         let answer = self.ask(b'G', &payload)?;
-        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)? };
+        let data_wait = Duration::from_micros(float(&answer, 16)?.to_bits());
+        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)?, data_wait };
         self.gradient.read_exact_at(bytemuck::cast_slice_mut(gradient), 0)?;
         Ok(sums)
     }
@@ -235,19 +320,26 @@ impl TorchJob {
         self.ask(b'A', &[&step.0.to_le_bytes()[..], &factor.to_le_bytes()].concat()).map(drop)
     }
 
-    /// Evaluates some samples.
-    pub fn evaluate(&mut self, rank: Rank, part: u64, samples: &Samples) -> Result<TorchEvaluation, TorchError> {
+    /// Evaluates some samples; without any, a part of the code's own held-out rows.
+    pub fn evaluate(
+        &mut self,
+        rank: Rank,
+        part: u64,
+        samples: Option<&Samples>,
+    ) -> Result<TorchEvaluation, TorchError> {
         #[derive(Deserialize)]
         struct Answer {
-            loss: String,
-            correct: u64,
+            sums: BTreeMap<String, String>,
             count: u64,
         }
         let rows = self.write_samples(samples)?;
         let payload = [&rank.0.to_le_bytes()[..], &part.to_le_bytes(), &rows.to_le_bytes()].concat();
-        let Answer { loss, correct, count } = parse(&self.ask(b'E', &payload)?)?;
-        let bits = u64::from_str_radix(&loss, 16).map_err(|_| TorchError::Protocol(format!("a loss of `{loss}`")))?;
-        Ok(TorchEvaluation { loss: f64::from_bits(bits), correct, count })
+        let Answer { sums, count } = parse(&self.ask(b'E', &payload)?)?;
+        let float = |(name, bits): (String, String)| match u64::from_str_radix(&bits, 16) {
+            Ok(bits) => Ok((name, f64::from_bits(bits))),
+            Err(_) => Err(TorchError::Protocol(format!("a sum of `{bits}`"))),
+        };
+        Ok(TorchEvaluation { count, named: sums.into_iter().map(float).collect::<Result<_, _>>()? })
     }
 
     /// The finished model as a safetensors file, with the digest of its tensors.
@@ -266,7 +358,8 @@ impl TorchJob {
         Ok((model, digest))
     }
 
-    fn write_samples(&self, samples: &Samples) -> io::Result<u32> {
+    fn write_samples(&self, samples: Option<&Samples>) -> io::Result<u32> {
+        let Some(samples) = samples else { return Ok(0) };
         let wide =
             |values: &[u32]| values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect::<Vec<u8>>();
         match samples {
@@ -293,24 +386,50 @@ impl TorchJob {
 }
 
 impl TorchStart {
+    /// What has to be there before a process is started.
+    fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
+        let folder = Path::new(&self.host.folder);
+        std::fs::create_dir_all(folder)?;
+        let package = package::lay_out(folder)?;
+        let secrets = secrets::read(self.host.secrets.as_deref(), &self.model.secrets)?;
+        let cache = Cache::open(folder, self.host.cache_mib)?;
+        let python = self.model.python.as_ref().unwrap_or(&self.host.python);
+        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
+        // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
+        let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
+        let mut variables = variables::all(self, &package);
+        variables.extend(secrets.into_iter().map(|(name, value)| (name, value.into())));
+        let launch = Launch {
+            python: environment.python.clone(),
+            variables,
+            warm: self.host.warm.clone().filter(|_| late),
+            memory_limit_mib: self.model.memory_limit_mib,
+        };
+        Ok((launch, environment))
+    }
+
     fn build(&self) -> Value {
         let spec = self.spec.document();
-        let (device, sample) = (&self.model.device, &self.sample);
+        let (sample, rows) = self.dataset.as_ref().map(|(sample, rows)| (sample, rows)).unzip();
+        let device = &self.model.device;
+        let strict = self.model.initial.as_ref().is_none_or(|initial| initial.strict);
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
-            "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
+            "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
-            "batch_bytes": self.batch_bytes(), "rows": self.rows, "parameters": parameters, "initial": null, "check": true,
+            "held_out_sample": self.held_out, "batch_bytes": self.batch_bytes(), "rows": rows, "parameters": parameters,
+            "initial": self.initial.as_ref().map(Initial::path), "initial_strict": strict, "check": true,
         })
     }
 
     /// Most bytes of one rank's samples.
     fn batch_bytes(&self) -> u64 {
-        let row = match &self.sample {
+        let row = |sample: &SampleShape| match sample {
             SampleShape::Classified { shape, .. } => 8 + 4 * shape.iter().map(|&n| u64::from(n)).product::<u64>(),
             SampleShape::Tokens { length, .. } => 8 * u64::from(*length),
         };
-        row * u64::from(self.spec.batch_size)
+        let rows = self.dataset.iter().map(|(sample, _)| sample).chain(&self.held_out).map(row);
+        rows.max().unwrap_or(0) * u64::from(self.spec.batch_size)
     }
 }
 

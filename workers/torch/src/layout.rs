@@ -53,6 +53,11 @@ pub(crate) struct Built {
     gradient_elements: usize,
     extra_elements: usize,
     pub parameter_count: u64,
+    /// Steps of one pass over the rows that the code itself brings, and how many they are; none if it trains on an Ebb dataset.
+    own_steps_per_epoch: Option<u64>,
+    own_rows: Option<u64>,
+    /// Parts into which one rank's share of the code's own held-out rows is cut.
+    pub held_out_parts: Option<u64>,
     /// What it took.
     #[serde(default)]
     pub times: StartTimes,
@@ -60,7 +65,22 @@ pub(crate) struct Built {
     pub class: serde_json::Value,
 }
 
+/// The rows that a job's code brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnRows {
+    /// How many.
+    pub rows: u64,
+    /// Steps of one pass over them; at least 1.
+    pub steps_per_epoch: u64,
+}
+
 impl Built {
+    /// What it trains on, unless that is an Ebb dataset.
+    pub fn own_rows(&self) -> Option<OwnRows> {
+        let (rows, steps_per_epoch) = self.own_rows.zip(self.own_steps_per_epoch)?;
+        Some(OwnRows { rows, steps_per_epoch: steps_per_epoch.max(1) })
+    }
+
     /// None if they contradict each other.
     pub fn lengths(&self) -> Option<Lengths> {
         let gradient = self.gradient_elements.checked_add(self.extra_elements)?;

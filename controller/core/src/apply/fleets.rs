@@ -84,7 +84,7 @@ pub(super) fn reclaimed(state: &mut State, at: TimeMs, slot: &SlotId, deadline: 
     let Some(slot) = state.slots.get_mut(slot) else { return };
     let was_lent = slot.is_lent();
     slot.state = SlotState::Reclaimed { deadline, cause };
-    slot.reclaimed_at = slot.reclaimed_at.or(Some(at));
+    slot.reclaimed_at = Some(slot.reclaimed_at.map_or(at, |known| known.min(at)));
     if let Some(fleet) = slot.fleet.as_ref().filter(|_| was_lent).and_then(|fleet| state.fleets.get_mut(fleet)) {
         fleet.lent = fleet.lent.saturating_sub(1);
     }

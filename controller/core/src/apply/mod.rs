@@ -3,7 +3,9 @@
 //! Facts of before they said so are judged in `version_one.rs`, as they were then.
 //!
 //! A fact about something unknown changes nothing: it can only stand in a log that another build wrote, and the state's
-//! digest will say so. Next on the path: `orders.rs`.
+//! digest will say so.
+//!
+//! Next on a job's path: `controller/core/src/orders.rs`.
 
 mod fleets;
 mod generations;
@@ -46,7 +48,7 @@ impl State {
                 jobs::checkpoint_unreadable(self, job, Unreadable { at, generation, step, reason });
             }
             Fact::JobRestarted { job, .. } => jobs::restarted(self, job),
-            Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, *metrics),
+            Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, metrics.clone()),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
             Fact::ExecutorReady { executor, address } => generations::ready(self, executor, address),
             Fact::ExecutorLeaving { executor, deadline, cause, verdict } => {
@@ -81,7 +83,9 @@ impl State {
             Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),
             Fact::SlotsOffered { slots, .. } => fleets::offered(self, at, slots),
             Fact::SlotBorrowed { slot, .. } => fleets::borrowed(self, slot),
-            Fact::SlotReclaimed { slot, deadline, cause, .. } => fleets::reclaimed(self, at, slot, *deadline, *cause),
+            Fact::SlotReclaimed { slot, deadline, cause, asked_at, .. } => {
+                fleets::reclaimed(self, asked_at.unwrap_or(at), slot, *deadline, *cause);
+            }
             Fact::SlotReturned { slot, .. } => fleets::returned(self, at, slot),
             Fact::AgentJoined { server, incarnation, slots, class, address } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address);

@@ -7,9 +7,9 @@
 
 use super::{Draft, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
 use crate::state::{Job, SlotState};
-use events_schema::fact::{Fact, GrowthFailure, LossNotice, PlanCause, ReclaimCause};
+use events_schema::fact::{Fact, GrowthFailure, LossNotice, PlanCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
-use events_schema::{Digest, ExecutorId, ServerId, SlotId};
+use events_schema::{Digest, ExecutorId, ServerId, SlotId, TimeMs};
 
 pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
     let known = draft.state.server(&record.server).filter(|server| server.incarnation == record.incarnation);
@@ -30,7 +30,10 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         Report::AgentGone => gone(draft, &record.server),
         Report::ExecutorReady { executor, address } => executor_ready(draft, &record.server, executor, address),
         Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, &record.server, executor, exit),
-        Report::SlotTakenBack { slot } if slot.server == record.server => slot_taken_back(draft, slot),
+        Report::SlotTakenBack { slot, asked_ms, within_ms } if slot.server == record.server => {
+            let asked_at = asked_ms.map(|ago_ms| draft.at.minus_ms(ago_ms));
+            slot_taken_back(draft, slot, asked_at, *within_ms);
+        }
         Report::SlotTakenBack { .. } | Report::ObjectsSwept { .. } => {}
         Report::GenerationActive { .. }
         | Report::MemberDeparted { .. }
@@ -146,8 +149,8 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
 }
 
 /// A fleet took a slot back at the agent, perhaps long ago: from now on it is not used until offered again.
-pub(super) fn slot_taken_back(draft: &mut Draft<'_>, slot: &SlotId) {
+pub(super) fn slot_taken_back(draft: &mut Draft<'_>, slot: &SlotId, asked_at: Option<TimeMs>, within_ms: Option<u64>) {
     let Some(known) = draft.state.slot(slot) else { return };
     let Some(fleet) = known.fleet.clone().filter(|_| known.state != SlotState::Unoffered) else { return };
-    reclaim::take_back(draft, &fleet, std::slice::from_ref(slot), ReclaimCause::Direct);
+    reclaim::taken_back(draft, &fleet, slot, asked_at, within_ms);
 }

@@ -34,23 +34,20 @@ pub(super) fn submit(
         // Its data is its program's matter.
         return accept(draft, record, job, spec, body_digest);
     }
-    let dataset = known_dataset(draft, &spec.dataset)?;
-    fits_model(&spec.model, &dataset.sample)?;
-    if let Some(evaluation) = &spec.evaluation {
-        let held_out = known_dataset(draft, &evaluation.dataset).map_err(of_evaluation)?;
-        if held_out.sample != dataset.sample {
-            return Err(Refusal::Unfit {
-                field: "evaluation.dataset".to_owned(),
-                value: held_out.name.to_string(),
-                expected: format!(
-                    "a dataset whose rows are like those of `{}`: {}",
-                    dataset.name,
-                    describe(&dataset.sample)
-                ),
-            });
+    // A job that names none brings its own rows, of which its code alone knows.
+    let dataset = spec.dataset.as_ref().map(|name| known_dataset(draft, name)).transpose()?;
+    if let Some(dataset) = &dataset {
+        fits_model(&spec.model, &dataset.sample)?;
+    }
+    if let Some(held_out) = spec.evaluation.as_ref().and_then(|evaluation| evaluation.dataset.as_ref()) {
+        let held_out = known_dataset(draft, held_out).map_err(of_evaluation)?;
+        if let Some(dataset) = &dataset {
+            fits_held_out(dataset, &held_out)?;
         }
     }
-    fits_rows(spec, &dataset)?;
+    if let Some(dataset) = &dataset {
+        fits_rows(spec, dataset)?;
+    }
     accept(draft, record, job, spec, body_digest)
 }
 
@@ -72,6 +69,18 @@ pub(super) fn suspended(draft: &mut Draft<'_>, job: &JobId) {
 
 fn known_dataset(draft: &Draft<'_>, name: &DatasetName) -> Result<DatasetInfo, Refusal> {
     draft.state.dataset(name).cloned().ok_or_else(|| super::datasets::unknown(draft, name))
+}
+
+/// Whether rows of both are alike.
+fn fits_held_out(dataset: &DatasetInfo, held_out: &DatasetInfo) -> Done {
+    if held_out.sample == dataset.sample {
+        return Ok(());
+    }
+    Err(Refusal::Unfit {
+        field: "evaluation.dataset".to_owned(),
+        value: held_out.name.to_string(),
+        expected: format!("a dataset whose rows are like those of `{}`: {}", dataset.name, describe(&dataset.sample)),
+    })
 }
 
 /// Whether a model can read such rows, as far as shapes tell.

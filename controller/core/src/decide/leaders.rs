@@ -46,9 +46,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         Report::Evaluated { job, generation, step, metrics } => {
             // After a restart the same steps are evaluated again, with the same result.
-            let newer = |job: &Job| job.evaluation.is_none_or(|evaluation| *step > evaluation.step);
+            let newer = |job: &Job| job.evaluation.as_ref().is_none_or(|evaluation| *step > evaluation.step);
             if in_force(draft, &record.server, job, *generation) && draft.state.job(job).is_some_and(newer) {
-                draft.emit(Fact::Evaluated { job: job.clone(), step: *step, metrics: *metrics });
+                draft.emit(Fact::Evaluated { job: job.clone(), step: *step, metrics: metrics.clone() });
             }
         }
         Report::PeerLost { job, generation, executor } => {
@@ -118,9 +118,9 @@ fn departed(
     }
     let (job, executor, leader) = (id.clone(), executor.clone(), leader.clone());
     draft.emit(Fact::MemberDeparted { job, generation, executor: executor.clone(), leader, step });
-    // Only a direct take-back makes a member depart: what its agent will say of the slot is known already.
+    // Only a direct take-back makes a member depart: what its agent will say of the slot is known already, but for when it was asked.
     if let Some(slot) = draft.state.executor(&executor).map(|executor| executor.slot.clone()) {
-        slot_taken_back(draft, &slot);
+        slot_taken_back(draft, &slot, None, None);
         scaled(draft, id, None);
     }
 }

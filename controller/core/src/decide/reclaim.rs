@@ -5,6 +5,7 @@
 //! A job that cannot keep its minimum gives back everything: it writes a checkpoint within the deadline if it can, and waits.
 
 use super::{Draft, fleets::hand_back, plan};
+use crate::limits::RECLAIM_DEADLINE_MS_MAX;
 use crate::policy::gain::loss_of_one_micro;
 use crate::state::{JobPhase, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
@@ -35,12 +36,47 @@ pub(super) fn is_of_need(cause: ReclaimCause) -> bool {
 /// Reclaims these slots of a fleet, as far as they are lent: plans go on without them, and idle ones are returned at once.
 pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], cause: ReclaimCause) {
     let deadline_ms = draft.state.fleet(id).map_or(0, |fleet| fleet.reclaim_deadline_ms);
-    let deadline = draft.at.plus_ms(deadline_ms);
-    claim_those_on_their_way(draft, slots, deadline, cause);
+    have_back(draft, slots, Asked { deadline: draft.at.plus_ms(deadline_ms), cause, at: None });
+}
+
+/// The same for a slot whose fleet asked its agent for it, which has told since when and within what time, unless it is of an earlier build.
+pub(super) fn taken_back(
+    draft: &mut Draft<'_>,
+    id: &FleetId,
+    slot: &SlotId,
+    asked_at: Option<TimeMs>,
+    within_ms: Option<u64>,
+) {
+    let usual_ms = draft.state.fleet(id).map_or(0, |fleet| fleet.reclaim_deadline_ms);
+    let within_ms = within_ms.map_or(usual_ms, |within_ms| within_ms.min(RECLAIM_DEADLINE_MS_MAX));
+    let deadline = asked_at.unwrap_or(draft.at).plus_ms(within_ms);
+    let asked = Asked { deadline, cause: ReclaimCause::Direct, at: asked_at };
+    // Its job's leader said before that it was taken back, and knew no more.
+    let known = draft.state.slot(slot);
+    let since = known.filter(|known| matches!(known.state, SlotState::Reclaimed { cause: ReclaimCause::Direct, .. }));
+    let since = since.and_then(|known| known.reclaimed_at);
+    if since.zip(asked_at).is_some_and(|(since, asked_at)| asked_at < since) {
+        say_again(draft, slot, asked);
+        return;
+    }
+    have_back(draft, std::slice::from_ref(slot), asked);
+}
+
+/// What is asked of slots.
+#[derive(Clone, Copy)]
+struct Asked {
+    deadline: TimeMs,
+    cause: ReclaimCause,
+    /// Since when, if that was before now.
+    at: Option<TimeMs>,
+}
+
+fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
+    claim_those_on_their_way(draft, slots, asked);
     let lent: Vec<SlotId> =
         slots.iter().filter(|slot| draft.state.slot(slot).is_some_and(|s| s.is_lent())).cloned().collect();
     for slot in &lent {
-        reclaim(draft, slot, deadline, cause);
+        reclaim(draft, slot, asked);
     }
     withdraw(draft, &lent, PlanCause::Reclaimed);
     for slot in &lent {
@@ -52,16 +88,17 @@ pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], c
     }
 }
 
-fn reclaim(draft: &mut Draft<'_>, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
+fn reclaim(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
     let known = draft.state.slot(slot);
     let (fleet, job) = known.map_or((None, None), |known| (known.fleet.clone(), known.job.clone()));
-    draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job });
+    let Asked { deadline, cause, at: asked_at } = asked;
+    draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job, asked_at });
 }
 
 /// Slots that are going back because demand rose would be offered again if it fell meanwhile; not those that their fleet also
 /// asked for by name.
-fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], deadline: TimeMs, cause: ReclaimCause) {
-    if is_of_need(cause) {
+fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
+    if is_of_need(asked.cause) {
         return;
     }
     for slot in slots {
@@ -70,10 +107,16 @@ fn claim_those_on_their_way(draft: &mut Draft<'_>, slots: &[SlotId], deadline: T
         if !is_of_need(before) {
             continue;
         }
-        let job = known.executor.as_ref().map(|executor| executor.job.clone());
-        reclaim(draft, slot, earlier.min(deadline), cause);
-        job.iter().for_each(|job| draft.touch(job));
+        say_again(draft, slot, Asked { deadline: earlier.min(asked.deadline), ..asked });
     }
+}
+
+/// Of a slot that is on its way: whoever is on it may have to be faster.
+fn say_again(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
+    let executor = draft.state.slot(slot).and_then(|known| known.executor.as_ref());
+    let job = executor.map(|executor| executor.job.clone());
+    reclaim(draft, slot, asked);
+    job.iter().for_each(|job| draft.touch(job));
 }
 
 /// Takes slots out of the plans that have them. A job that would fall below its minimum gets idle slots instead, or gives

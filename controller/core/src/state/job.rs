@@ -260,7 +260,7 @@ pub struct Leaving {
 }
 
 /// An evaluation's result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Evaluation {
     /// The replica's step.
     #[n(0)]

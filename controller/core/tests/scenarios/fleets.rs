@@ -4,10 +4,11 @@ use crate::stories::*;
 use crate::world::{World, dataset, slot};
 use controller_core::limits::{PLAN_PAUSE_MS, REASON_CHARS_MAX, SERVER_FORGOTTEN_MS};
 use controller_core::state::SlotState;
-use controller_core::{Input, decide, decide_input, plan_due, policy_by_name};
+use controller_core::{Input, decide, decide_input, orders, plan_due, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode, Recall};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Entry, Fact, ReclaimCause, Refusal, WaitCause};
+use events_schema::job::JobSpec;
 use events_schema::report::ExitCause;
 use events_schema::{CommandId, Digest, FleetId, JobId, Offset, ServerId, TenantId, TimeMs};
 use serde_json::{Value, json};
@@ -179,6 +180,29 @@ fn nobody_counts_on_a_member_that_departed() {
     calm(&world);
 }
 
+/// Found by an audit: it was on record as taking no time, with a deadline that nobody had given.
+#[test]
+fn a_direct_take_back_is_on_record_with_what_was_asked_of_the_agent() {
+    let (mut world, id) = training();
+    let mark = world.log.len();
+    // Its leader says first that the member departed, and not since when.
+    world.took_back(&slot("local", 1), 700, 500);
+    world.run();
+    assert_eq!(members(&world, &id), [0, 2, 3]);
+    let facts = since(&world, mark);
+    let asked = facts.iter().find_map(|fact| match fact {
+        Fact::SlotReclaimed { deadline, asked_at: Some(asked_at), .. } => Some(deadline.since_ms(*asked_at)),
+        _ => None,
+    });
+    assert_eq!(asked, Some(500), "{facts:?}");
+    let took = facts.iter().find_map(|fact| match fact {
+        Fact::SlotReturned { took_ms, .. } => *took_ms,
+        _ => None,
+    });
+    assert!(took >= Some(700), "{facts:?}");
+    calm(&world);
+}
+
 #[test]
 fn equal_inputs_have_one_effect() {
     let mut world = local(1);
@@ -215,8 +239,15 @@ fn what_no_door_lets_in_is_refused_or_without_effect_when_it_is_decided() {
         matches!(&said, Refusal::Unfit { field, value, .. } if field == "sample.classes" && value == "3000000"),
         "{said}"
     );
+    for key in ["../../etc/secret", "jobs/job-a/model.safetensors", "datasets/../jobs/x"] {
+        let said = refusal(&world.register(DatasetInfo { metadata_key: key.to_owned(), ..dataset("elsewhere") }));
+        assert!(
+            matches!(&said, Refusal::Unfit { field, value, .. } if field == "metadata_key" && value == key),
+            "{said}"
+        );
+    }
     // One that an earlier build took stands, and is the same to whoever registers it again.
-    let old = DatasetInfo { sample: many, ..dataset("old") };
+    let old = DatasetInfo { sample: many, metadata_key: "elsewhere".to_owned(), ..dataset("old") };
     world.state.apply(world.at, &Fact::DatasetRegistered { dataset: old.clone() });
     assert!(matches!(world.register(old)[..], [Fact::CommandTaken { .. }]));
 
@@ -267,6 +298,38 @@ fn a_job_that_cannot_work_is_refused_with_what_would() {
     assert_eq!(world.state.jobs().count(), 2);
     let name = events_schema::DatasetName::parse("flat").unwrap();
     assert!(matches!(refusal(&world.command(Command::RemoveDataset { dataset: name })), Refusal::InUse { .. }));
+}
+
+/// A model in PyTorch may bring its own rows: then no dataset is looked for, ordered or kept from being removed.
+#[test]
+fn a_job_of_its_own_rows_needs_no_dataset() {
+    let own: fn(&mut Value) = |d| {
+        d["model"] = json!({"kind": "torch", "entry": "train:Job", "code": "ab".repeat(32)});
+        (d["dataset"], d["epochs"], d["steps"]) = (Value::Null, Value::Null, json!(9));
+        d["evaluation"] = json!({"every_steps": 3});
+    };
+    let mut world = local(1);
+    let job = world.submit(spec_with(own));
+    let server = ServerId::parse("local").unwrap();
+    let ordered = orders(&world.state, &server);
+    assert_eq!(ordered.iter().map(|order| &order.executor.job).collect::<Vec<_>>(), [&job]);
+    assert!(ordered[0].job.dataset.is_none() && ordered[0].job.evaluation.is_none());
+    let name = events_schema::DatasetName::parse("digits").unwrap();
+    let removed = world.command(Command::RemoveDataset { dataset: name });
+    assert!(removed.iter().any(|fact| matches!(fact, Fact::DatasetRemoved { .. })), "{removed:?}");
+    // What it names is looked for, and need not be like rows that nobody knows.
+    let mut world = local(1);
+    world.register(DatasetInfo { sample: SampleShape::Tokens { length: 65, vocabulary: 100 }, ..dataset("text") });
+    let evaluated = |name: &str| {
+        let mut spec = serde_json::to_value(spec_with(own).document()).unwrap();
+        spec["evaluation"]["dataset"] = json!(name);
+        JobSpec::parse(&spec).unwrap()
+    };
+    world.submit(evaluated("text"));
+    let job = JobId::parse("job-other").unwrap();
+    let unknown = Command::SubmitJob { job, spec: Box::new(evaluated("tex")), body_digest: Digest::of(b"") };
+    let Refusal::Unfit { field, expected, .. } = refusal(&world.command(unknown)) else { panic!("it is unfit") };
+    assert_eq!((field.as_str(), expected.contains("`text`")), ("evaluation.dataset", true));
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn planned(job: &JobId, slots: &[(&str, u16)]) -> Fact {
 
 fn reclaimed(server: &str, index: u16) -> Fact {
     let (slot, cause) = (slot(server, index), ReclaimCause::Demand);
-    Fact::SlotReclaimed { slot, deadline: TimeMs(9_000), cause, fleet: None, job: None }
+    Fact::SlotReclaimed { slot, deadline: TimeMs(9_000), cause, fleet: None, job: None, asked_at: None }
 }
 
 fn returned(server: &str, index: u16) -> Fact {

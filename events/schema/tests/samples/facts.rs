@@ -81,6 +81,7 @@ pub fn facts() -> Vec<Fact> {
             cause: ReclaimCause::Direct,
             fleet: None,
             job: None,
+            asked_at: None,
         },
         SlotReturned { slot: slot(2), fleet: None, took_ms: None },
         AgentJoined {
@@ -154,9 +155,22 @@ pub fn fuller_facts() -> Vec<Fact> {
             cause: ReclaimCause::Direct,
             fleet: Some(fleet()),
             job: Some(job()),
+            asked_at: None,
         },
         SlotReturned { slot: slot(2), fleet: Some(fleet()), took_ms: Some(28) },
     ]
+}
+
+/// Of a slot that its fleet took back some time before.
+pub fn facts_of_asked() -> Vec<Fact> {
+    vec![Fact::SlotReclaimed {
+        slot: slot(2),
+        deadline: TimeMs(1_770_000_020_000),
+        cause: ReclaimCause::Direct,
+        fleet: Some(fleet()),
+        job: Some(job()),
+        asked_at: Some(TimeMs(1_770_000_010_000)),
+    }]
 }
 
 pub(super) fn failure(wave: Option<Wave>) -> Verdict {

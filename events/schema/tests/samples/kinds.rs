@@ -5,6 +5,7 @@ use events_schema::command::{Command, Demand, Expected, OfferMode, Recall};
 use events_schema::control::{ExecutorHop, FromExecutor, Phase, ToExecutor, WaitsFor};
 use events_schema::dataset::SampleShape;
 use events_schema::fact::*;
+use events_schema::initial::InitialSource;
 use events_schema::job::{Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{ExitCause, Report};
@@ -41,6 +42,7 @@ kinds! {
         MemberStraggles, MemberKeepsUp,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
+    INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }
     INPUT_STREAMS = input_stream_kind of InputStream { Commands, Demand, Reports }
     DEMANDS = demand_kind of Demand { Needed, Utilization }
     EXPECTED = expected_kind of Expected { Absent, As }
@@ -81,12 +83,13 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 37] = [
+    let enums: [(&str, &[&str]); 38] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
         ("EventRecord", EVENT_RECORDS),
         ("InputStream", INPUT_STREAMS),
+        ("InitialSource", INITIAL_SOURCES),
         ("Demand", DEMANDS),
         ("Expected", EXPECTED),
         ("OfferMode", OFFER_MODES),
@@ -139,6 +142,9 @@ pub fn names_wanted() -> Vec<String> {
         "Report message with trace",
         "Orders with trace",
         "ExecutorSpan",
+        "ExecutorStart with torch",
+        "ExecutorStart with secrets",
+        "ModelSpec with an environment",
     ];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));

@@ -16,9 +16,10 @@ use events_schema::control::{
 };
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::*;
+use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
-use events_schema::report::{ExitCause, Metrics, Outcome, Report, ReportRecord};
+use events_schema::report::{ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use facts::*;
 pub use kinds::*;
@@ -111,7 +112,7 @@ pub fn spec_with_limits() -> JobSpec {
 }
 
 fn metrics() -> Metrics {
-    Metrics { loss_micro: 123_456, correct: 350, count: 360 }
+    Metrics { loss_micro: 123_456, correct: 350, count: 360, named: None }
 }
 
 fn outcome() -> Outcome {
@@ -151,7 +152,7 @@ fn checkpoint() -> CheckpointInfo {
 fn order() -> JobOrder {
     JobOrder {
         spec: Box::new(spec()),
-        dataset: dataset(),
+        dataset: Some(dataset()),
         evaluation: Some(dataset()),
         key: [0x44; 32],
         proposal: Some(proposal()),
@@ -225,7 +226,7 @@ fn reports() -> Vec<Report> {
         },
         JobCompleted { job: job(), generation: Generation(4), outcome: Outcome { metrics: None, ..outcome() } },
         JobBroken { job: job(), generation: Generation(4), reason: "object missing".to_owned() },
-        SlotTakenBack { slot: slot(1) },
+        SlotTakenBack { slot: slot(1), asked_ms: None, within_ms: None },
         Evaluated { job: job(), generation: Generation(4), step: Step(150), metrics: metrics() },
         PeerLost { job: job(), generation: Generation(4), executor: executor() },
         PeersMissing {
@@ -304,7 +305,12 @@ pub fn batch() -> Batch {
 fn agent_messages() -> Vec<AgentMessage> {
     vec![
         AgentMessage::Hello { server: server(), incarnation: 12 },
-        AgentMessage::Report { number: 3, at: TimeMs(5), report: Report::SlotTakenBack { slot: slot(1) }, trace: None },
+        AgentMessage::Report {
+            number: 3,
+            at: TimeMs(5),
+            report: Report::SlotTakenBack { slot: slot(1), asked_ms: None, within_ms: None },
+            trace: None,
+        },
         AgentMessage::Telemetry(telemetry()),
         AgentMessage::Heartbeat,
         AgentMessage::Progress { executor: executor(), progress: progress() },
@@ -333,6 +339,26 @@ fn orders_with_link_keys() -> Orders {
 fn torch_model() -> ModelSpec {
     let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "python": "/opt/torch/bin/python", "threads": 2,
         "device": "cuda", "environment": {"TOKENIZERS_PARALLELISM": "false"}, "parameters": {"depth": 3, "rate": 0.5}});
+    let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
+/// A job that brings its own rows and begins with a model of another.
+fn job_of_own_rows() -> JobSpec {
+    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "from": {"job": "job-a", "strict": false}});
+    let spec =
+        serde_json::json!({"name": "n", "model": model, "batch_size": 8, "steps": 7, "evaluation": {"every_steps": 5}});
+    JobSpec::parse(&spec).unwrap()
+}
+
+fn measured() -> Metrics {
+    let named = [("loss", 0.25), ("perplexity", f64::INFINITY)].map(|(name, mean)| (name.to_owned(), Mean::of(mean)));
+    Metrics { named: Some(named.into()), ..metrics() }
+}
+
+fn torch_model_with_environment() -> ModelSpec {
+    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "secrets": {"HF_TOKEN": "hf"},
+        "requirements": {"lines": ["einops==0.8.1", "timm>=1"], "full": true}, "memory_limit_mib": 4_096});
     let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
     JobSpec::parse(&spec).unwrap().model.clone()
 }
@@ -388,6 +414,8 @@ pub fn all() -> Vec<Sample> {
         "Fact", fact_kind: facts();
         "Fact(fuller)", fact_kind: fuller_facts();
         "Fact(judged)", fact_kind: judged_facts();
+        "Fact(asked)", fact_kind: facts_of_asked();
+        "Report(asked)", report_kind: [Report::SlotTakenBack { slot: slot(1), asked_ms: Some(380), within_ms: Some(2_000) }];
         "Command", command_kind: commands();
         "Report", report_kind: reports();
         "EventRecord", event_record_kind: [claim(), EventRecord::Batch(batch()), EventRecord::PassOver(pass_over())];
@@ -424,6 +452,9 @@ pub fn all() -> Vec<Sample> {
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
             ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model(), command_model()
+        ];
+        "InitialSource", initial_source_kind: [
+            InitialSource::Job(job()), InitialSource::Upload(Digest([0x55; 32])), InitialSource::Path("/models/bert".to_owned())
         ];
         "Length", length_kind: [Length::Epochs(3), Length::Steps(1 << 40)];
         "Shuffle", shuffle_kind: [Shuffle::Blocks { open: 8 }, Shuffle::Window { samples: 4_096 }, Shuffle::Full, Shuffle::None];
@@ -491,10 +522,23 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
-    let torch = TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned(), warm: None };
+    let torch = TorchHost {
+        folder: "/data/torch".to_owned(),
+        python: "/usr/bin/python3".to_owned(),
+        secrets: None,
+        cache_mib: None,
+        warm: None,
+    };
     samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch: Some(torch.clone()), ..start() }));
-    let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch });
+    let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch.clone() });
     samples.push(sample("ExecutorStart with a warm torch", &ExecutorStart { torch: warm, ..start() }));
+    let secrets = TorchHost { secrets: Some("/etc/ebb/secrets".to_owned()), cache_mib: Some(51_200), ..torch };
+    samples.push(sample("ExecutorStart with secrets", &ExecutorStart { torch: Some(secrets), ..start() }));
+    samples.push(sample("ModelSpec with an environment", &torch_model_with_environment()));
+    samples.push(sample("JobSpec of own rows", &job_of_own_rows()));
+    let without = JobOrder { spec: Box::new(job_of_own_rows()), dataset: None, evaluation: None, ..order() };
+    samples.push(sample("JobOrder of own rows", &without));
+    samples.push(sample("Metrics by name", &measured()));
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -27,7 +27,7 @@ fn orders() -> Orders {
 pub fn all(command: CommandRecord, signal: DemandSignal, report: ReportRecord) -> Vec<Sample> {
     let trace = Some(trace());
     let causes = vec![CausedFacts { from: 0, to: 2, trace: self::trace() }];
-    let taken_back = Report::SlotTakenBack { slot: slot(1) };
+    let taken_back = Report::SlotTakenBack { slot: slot(1), asked_ms: None, within_ms: None };
     vec![
         sample("TraceContext", &self::trace()),
         sample("CommandRecord with trace", &CommandRecord { trace, ..command.clone() }),

@@ -46,7 +46,7 @@ async fn a_recalled_fleet_has_its_slots_until_it_is_released_and_the_story_can_b
     assert_eq!(finished(&client, &id).await, expected);
 
     explained(&system, &id).await;
-    in_the_ledger(&system, &id).await;
+    in_the_ledger(&system, &id, back[0].elapsed_ms).await;
     let followed = system.ebb(&["logs", &id, "-f"]).await;
     assert!(followed.status.success() && followed.stdout.len() > said.len(), "it ends with the job");
 }
@@ -67,7 +67,7 @@ async fn explained(system: &System, id: &str) {
 }
 
 /// Five returns, each with what was asked and what it took.
-async fn in_the_ledger(system: &System, id: &str) {
+async fn in_the_ledger(system: &System, id: &str, took_ms: u64) {
     let ledger = system.ebb_json(&["fleet", "ledger", "local", "--since", "1h"]).await;
     let rows = ledger["rows"].as_array().unwrap();
     let returned = |cause: &str| rows.iter().filter(|row| row["return"]["cause"] == cause).collect::<Vec<_>>();
@@ -84,6 +84,8 @@ async fn in_the_ledger(system: &System, id: &str) {
     }
     let direct = returned("direct");
     assert!(direct.len() == 1 && direct[0]["slot"] == "local/1" && direct[0]["job"] == id, "{ledger}");
+    // As the agent answered: within the fleet's time, and as long as it really took.
+    assert!(direct[0]["return"]["took_ms"].as_u64() >= Some(took_ms), "{ledger}");
     assert_eq!((&ledger["totals"]["returns"], &ledger["totals"]["returns_in_time"]), (&json!(5), &json!(5)));
     assert!(ledger["totals"]["used_slot_seconds"].as_f64() > Some(0.0), "{ledger}");
     let later = system.ebb_json(&["fleet", "ledger", "local", "--since", "2100-01-01T00:00:00Z"]).await;

@@ -248,9 +248,9 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         let all = datasets["datasets"].as_array().unwrap();
         serde_json::from_value(all.iter().find(|d| d["name"] == name).unwrap().clone()).unwrap()
     };
-    let evaluation = spec.evaluation.as_ref().map(|e| info(e.dataset.as_str()));
+    let evaluation = spec.evaluation.as_ref().and_then(|e| e.dataset.as_ref()).map(|name| info(name.as_str()));
     let order = JobOrder {
-        dataset: info(spec.dataset.as_str()),
+        dataset: spec.dataset.as_ref().map(|name| info(name.as_str())),
         spec: Box::new(spec),
         evaluation,
         key: [0; 32],
@@ -264,6 +264,8 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
     let torch = std::env::var("EBB_TEST_TORCH").ok().map(|python| TorchHost {
         folder: std::env::temp_dir().join(format!("ebb-plain-{}", std::process::id())).display().to_string(),
         python,
+        secrets: None,
+        cache_mib: None,
         // The digest of a Python that was started from the beginning is what one that was forked has to give.
         warm: None,
     });

@@ -1,6 +1,7 @@
 //! The examples of jobs in PyTorch, `docs/examples/torch/`: each runs as it is, but for fewer steps, and gives the model that it gives
 //! without any of the service. (That which is a program of its own is tried in `gang.rs`.)
 
+use crate::schedules::schedule;
 use crate::support::{System, finished, import_text, plain_digest};
 use crate::torch::service;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,11 @@ use std::path::{Path, PathBuf};
 /// Every folder in it is an example.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/torch");
 /// Enough for schedules to move and for momentum to count.
-const STEPS: &str = "steps: 6";
+const STEPS: u64 = 6;
+/// Enough to be disturbed.
+const STEPS_DISTURBED: u64 = 60;
+/// Those that are most unlike each other: buffers and augmentation, attention, frozen weights with adapters, another framework's trainer.
+const DISTURBED: [&str; 4] = ["resnet18", "gpt", "lora", "hugging-face"];
 /// Lines of an example's code, so that it stays one.
 const LINES_MAX: usize = 60;
 
@@ -21,14 +26,15 @@ fn examples() -> Vec<PathBuf> {
 }
 
 /// A copy of an example that ends sooner; its job file.
-fn shortened(example: &Path, copy: &Path) -> PathBuf {
+fn shortened(example: &Path, copy: &Path, steps: u64) -> PathBuf {
     std::fs::create_dir_all(copy).unwrap();
     let code = std::fs::read_to_string(example.join("train.py")).unwrap();
     assert!(code.lines().count() < LINES_MAX, "{} has {LINES_MAX} lines or more", example.display());
     std::fs::write(copy.join("train.py"), code).unwrap();
     let job = std::fs::read_to_string(example.join("job.yaml")).unwrap();
-    let lines: Vec<&str> = job.lines().map(|line| if line.starts_with("steps:") { STEPS } else { line }).collect();
-    assert!(lines.contains(&STEPS), "{} does not say its steps", example.display());
+    let steps = format!("steps: {steps}");
+    let lines: Vec<&str> = job.lines().map(|line| if line.starts_with("steps:") { &steps } else { line }).collect();
+    assert!(lines.contains(&steps.as_str()), "{} does not say its steps", example.display());
     let file = copy.join("job.yaml");
     std::fs::write(&file, lines.join("\n")).unwrap();
     file
@@ -36,7 +42,7 @@ fn shortened(example: &Path, copy: &Path) -> PathBuf {
 
 async fn run(system: &System, example: &Path) {
     let name = example.file_name().unwrap().to_str().unwrap();
-    let file = shortened(example, &system.path(name));
+    let file = shortened(example, &system.path(name), STEPS);
     let file = file.to_str().unwrap();
     // The same job as a document: the packed code instead of the folder.
     let document = system.ebb_json(&["submit", file, "--dry-run"]).await["spec"].clone();
@@ -54,5 +60,27 @@ async fn every_example_runs_as_pasted() {
     import_text(&system).await;
     for example in examples() {
         run(&system, &example).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_examples_models_are_the_same_whatever_happens() {
+    let system = service().await;
+    import_text(&system).await;
+    // More are run by hand: each executor imports PyTorch, some of them two frameworks more.
+    let schedules = std::env::var("EBB_TORCH_SCHEDULES").ok().map_or(1, |text| text.parse().unwrap());
+    let only = std::env::var("EBB_TORCH_EXAMPLE").ok();
+    for name in DISTURBED.into_iter().filter(|name| only.as_ref().is_none_or(|only| only == name)) {
+        let file =
+            shortened(&Path::new(EXAMPLES).join(name), &system.path(&format!("{name}-disturbed")), STEPS_DISTURBED);
+        let mut document = system.ebb_json(&["submit", file.to_str().unwrap(), "--dry-run"]).await["spec"].clone();
+        document["checkpoint"] = serde_json::json!({"every_steps": 10, "keep": 2});
+        let expected = plain_digest(&system.client(), &system.service.ready().store_url, &document).await;
+        for seed in 0..schedules {
+            let begun = std::time::Instant::now();
+            let (digest, story) = schedule(&system, &document, &format!("{name}-{seed}"), seed).await;
+            assert_eq!(digest, expected, "{name}, seed {seed}: {story:?}");
+            println!("{name}, seed {seed}, {:?}: {story:?}", begun.elapsed());
+        }
     }
 }

@@ -100,7 +100,9 @@ async fn many_joins_are_forks_of_one_process_and_bits_stay() {
 async fn a_process_to_fork_from_that_dies_or_hangs_fails_no_job() {
     let system = service().await;
     let (client, data) = (system.client(), system.path("data"));
-    let document = document(&system, TRAIN, 400).await;
+    // Others train on while a process imports PyTorch anew, so the job has to last.
+    let slow = format!("{TRAIN}\n    def on_step(self, model, step):\n        import time; time.sleep(0.15)\n");
+    let document = document(&system, &slow, 600).await;
     let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "killed").await;
     let at_work = |now: &[Python]| now.iter().filter(|python| !python.is_server()).count() == usize::from(SLOTS);
@@ -130,7 +132,7 @@ async fn a_process_to_fork_from_that_dies_or_hangs_fails_no_job() {
     assert!(now.iter().any(|python| python.module == "ebb.worker"), "it started Python itself: {now:?}");
     assert_eq!(finished(&client, &id).await, expected);
     let said = said(&system, &id).await;
-    assert!(said.contains("the Python process ended (signal: 9)"), "{said}");
+    // Who forked them could not tell, and that is no failure either.
     assert!(said.contains("the Python process ended (nobody is left to say how)"), "{said}");
     assert!(said.contains(COLD), "{said}");
 }
@@ -140,13 +142,14 @@ async fn a_killed_agent_leaves_no_python_also_where_the_code_hangs() {
     let system = service().await;
     let (client, data) = (system.client(), system.path("data"));
     // It holds Python's lock for as long as it is in there, so nothing that is written in Python could end it.
-    let code = TRAIN.replace(
-        "images, labels = batch",
-        "images, labels = batch\n        if self.step == 3:\n            import ctypes; ctypes.PyDLL(None).sleep(100_000)",
+    let hung = system.path("hung");
+    let hang = format!(
+        "images, labels = batch\n        if self.step == 3:\n            import ctypes; open('{}', 'w').close(); ctypes.PyDLL(None).sleep(100_000)",
+        hung.display()
     );
-    let id = submit(&client, &document(&system, &code, 50).await, "hangs").await;
-    until(&client, &id, "the step before", |j| steps(j) >= 3).await;
-    let now = pythons(&data);
+    let code = TRAIN.replace("images, labels = batch", &hang);
+    submit(&client, &document(&system, &code, 50).await, "hangs").await;
+    let now = until_pythons(&data, "a child that hangs", |_| hung.exists()).await;
     assert!(now.iter().any(Python::is_server) && now.iter().any(Python::is_forked), "{now:?}");
     let dead = system.kill().await;
     until_pythons(&data, "all of them to end", <[Python]>::is_empty).await;

@@ -193,6 +193,8 @@ fn a_take_back_tells_kills_and_answers_when_the_slot_is_free() {
     let kinds: Vec<bool> =
         reports(&outs).iter().map(|(_, report)| matches!(report, Report::SlotTakenBack { .. })).collect();
     assert_eq!(kinds, [true, false], "first whose the slot is, then that it is free");
+    let said = &reports(&outs)[0].1;
+    assert!(matches!(said, Report::SlotTakenBack { asked_ms: Some(507), within_ms: Some(500), .. }), "{said:?}");
 }
 
 #[test]
@@ -218,7 +220,7 @@ fn what_was_written_down_is_reported_again_by_the_next_process() {
     let mut play = Play::restarted(2, &BTreeSet::from([1]));
     let sent = reports(&play.connect());
     assert!(matches!(&sent[0], (1, Report::AgentJoined { .. })));
-    assert!(matches!(&sent[1], (2, Report::SlotTakenBack { slot }) if slot.index == 1));
+    assert!(matches!(&sent[1], (2, Report::SlotTakenBack { slot, .. }) if slot.index == 1));
     assert_eq!(play.states(), [SlotState::Free, SlotState::TakenBack]);
 }
 

@@ -483,7 +483,7 @@ impl World {
             }
             self.through = number;
             match report {
-                Report::SlotTakenBack { slot } => {
+                Report::SlotTakenBack { slot, .. } => {
                     let by = TimeMs(self.now + 900);
                     let slot = &mut self.slots[usize::from(slot.index)];
                     slot.offered = false;

@@ -182,7 +182,10 @@ fn prepare(
     let folder = match spec.code {
         Some(code) => {
             let packed = runtime.block_on(fetch_packed(&*store, code))?;
-            unpack(&packed, code, place.folder()).map_err(ProgramError::Unpack)?
+            let folder = place.folder().join(code.to_string());
+            std::fs::create_dir_all(&folder).map_err(ProgramError::from)?;
+            unpack(&packed, code, &folder).map_err(ProgramError::Unpack)?;
+            folder
         }
         None => place.work(),
     };

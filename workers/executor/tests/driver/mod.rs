@@ -117,7 +117,7 @@ impl Driver {
     pub fn order(&self) -> JobOrder {
         JobOrder {
             spec: Box::new(self.spec.clone()),
-            dataset: self.dataset.clone(),
+            dataset: Some(self.dataset.clone()),
             evaluation: self.evaluation.clone(),
             key: [7; 32],
             proposal: self.proposal.clone(),

@@ -443,7 +443,7 @@ impl World {
                 assert!(shell.parameters() == self.reference.replicas[step.0 as usize][..PARAMETERS]);
                 shell.evaluated.insert(step);
                 assert!(part < 2);
-                Done::Evaluated(RankMetrics { rank, loss: 1.0, correct: 1, count: 2 })
+                Done::Evaluated(RankMetrics { loss: 1.0, correct: 1, count: 2, ..RankMetrics::none(rank) })
             }
             Unit::Gradient { step, rank } => {
                 let parameters = shell.parameters();

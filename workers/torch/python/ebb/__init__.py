@@ -21,8 +21,9 @@ def fit(*args: Any, **named: Any) -> Any:
     return declare(*args, **named)
 
 
-def load(path: str, model: Any = None) -> Any:
-    """The tensors of a safetensors file by name, or `model` with them loaded (by their names, all of them)."""
-    from ebb.tensors import load as read
+def load(source: str, model: Any = None, strict: bool = True) -> Any:
+    """The tensors by name of a safetensors file, of a Hugging Face folder, or of a model of Ebb (a job's id or the model's digest, from
+    the service that EBB_URL names); or `model` with them loaded by their names: all of them, or what fits without `strict`."""
+    from ebb.initial import load as read
 
-    return read(path, model)
+    return read(source, model, strict)

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from ebb import entry, guard, job as jobs, numerics, seeds, tensors
+from ebb import entry, guard, initial, job as jobs, numerics, seeds
 from ebb.data import OwnBatches, SharedBatches, rows_of
 from ebb.job import Job
 from ebb.refuse import Refused, user_code
 from ebb.sampler import Sampler
 from ebb.segment import Segment
+from ebb.several import Several
 
 
 @dataclasses.dataclass
@@ -28,10 +29,14 @@ class Settings:
     threads: int = 1
     device: str = "cpu"
     sample: dict[str, Any] | None = None
+    #: Of the dataset that `evaluation:` names.
+    held_out_sample: dict[str, Any] | None = None
     batch_bytes: int = 0
     rows: int | None = None
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    #: A file or a folder to begin with instead of what `model()` made, and whether all of both has to fit.
     initial: str | None = None
+    initial_strict: bool = True
     check: bool = True
     #: Keep the replica apart from the segment, as on a device; for tests of that path without one.
     apart: bool = False
@@ -52,10 +57,11 @@ class Parts:
     job: Job
     data: SharedBatches | OwnBatches
     own_rows: int | None
+    held_out: OwnBatches | None
     model: torch.nn.Module
     state: list[tuple[str, torch.Tensor]]
     state_modules: list[torch.nn.Module]
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | Several
     built_in_rates: list[float] | None
 
 
@@ -71,11 +77,12 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     data, own_rows = _data(settings, job, batch_segment, cuda)
     job.steps_per_epoch = data.steps_per_epoch or _steps_per_epoch(settings)
     job.steps = steps_total(settings.spec, job.steps_per_epoch)
+    held_out = _held_out(settings, job)
     seeds.set_all(seeds.key(settings.seed, "model"), cuda)
     model = _model(settings, job, cuda)
     state, state_modules = _state(job, model)
     optimizer, rates = _optimizer(settings, job, model)
-    return Parts(job, data, own_rows, model, state, state_modules, optimizer, rates)
+    return Parts(job, data, own_rows, held_out, model, state, state_modules, optimizer, rates)
 
 
 def length_of(spec: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +127,23 @@ def _data(settings: Settings, job: Job, segment: Segment, cuda: bool) -> tuple[S
             f"the dataset has {rows} rows, fewer than one step's {settings.workers} × {settings.batch_size}, and `tail: "
             "drop` leaves them all out"
         )
-    return OwnBatches(job, dataset, sampler, settings.seed, cuda), rows
+    return OwnBatches(job, dataset, sampler, settings.seed), rows
+
+
+def _held_out(settings: Settings, job: Job) -> OwnBatches | None:
+    """The program's own rows to evaluate on, in their order, each once; cut over ranks like those to train on."""
+    evaluation = settings.spec.get("evaluation")
+    if not evaluation or evaluation.get("dataset"):
+        return None
+    with user_code("held_out()"):
+        dataset = job.held_out()
+    if dataset is None:
+        raise Refused(
+            "the job file's `evaluation:` names no `dataset:`, and the program has no `held_out(self)`; one of the two must say what to "
+            "evaluate on"
+        )
+    sampler = Sampler(rows_of(dataset), settings.workers, settings.batch_size, settings.seed, shuffle=False, drop_tail=False)
+    return OwnBatches(job, dataset, sampler, settings.seed, "held-out ")
 
 
 def _model(settings: Settings, job: Job, cuda: bool) -> torch.nn.Module:
@@ -133,7 +156,7 @@ def _model(settings: Settings, job: Job, cuda: bool) -> torch.nn.Module:
             if isinstance(module, torch.nn.RNNBase):
                 module.flatten_parameters = lambda: None  # would move the weights out of the replica
     if settings.initial:
-        tensors.load(settings.initial, model)
+        initial.load(settings.initial, model, settings.initial_strict)
     model.train()
     return model
 
@@ -161,15 +184,18 @@ def _state(job: Job, model: torch.nn.Module) -> tuple[list[tuple[str, torch.Tens
     return found, [value for value in given.values() if isinstance(value, torch.nn.Module)]
 
 
-def _optimizer(settings: Settings, job: Job, model: torch.nn.Module) -> tuple[torch.optim.Optimizer, list[float] | None]:
+def _optimizer(settings: Settings, job: Job, model: torch.nn.Module) -> tuple[torch.optim.Optimizer | Several, list[float] | None]:
     with user_code("optimizer()"):
         optimizer = job.optimizer(model)
     if optimizer is None:
         optimizer = _built_in(settings.spec.get("optimizer") or {}, model)
         return optimizer, [float(group["lr"]) for group in optimizer.param_groups]
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise Refused(f"optimizer() returned a {type(optimizer).__name__}; it must return a torch.optim.Optimizer")
-    return optimizer, None
+    given = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    wrong = next((one for one in given if not isinstance(one, torch.optim.Optimizer)), None)
+    if wrong is not None or not given:
+        what = f"a {type(optimizer).__name__}" if wrong is optimizer or not given else f"a list with a {type(wrong).__name__}"
+        raise Refused(f"optimizer() returned {what}; it must return a torch.optim.Optimizer, or a list of them")
+    return (given[0] if len(given) == 1 else Several(given)), None
 
 
 def _built_in(spec: dict[str, Any], model: torch.nn.Module) -> torch.optim.Optimizer:

@@ -62,17 +62,19 @@ def _batch(program: Program) -> tuple[Any, int]:
         program.data.invent(rows, program.seed)
         batch, rows = program.data.batch(0, 0, rows)
         return copy.deepcopy(batch), rows
-    return program.data.fetch(0, 0)
+    return program.data.batch(0, 0)
 
 
 def _evaluation(program: Program) -> None:
     """Tries an evaluation, so that its mistakes show before the first step; each executor evaluates other rows, so it may leave nothing."""
     settings = program.settings
-    if settings.sample is None or not settings.spec.get("evaluation"):
+    own = program.parts.held_out
+    if own is None and settings.sample is None and settings.held_out_sample is None or not settings.spec.get("evaluation"):
         return
     replica, held = _slot_digests(program), snapshot(program.job, program.model)
     rows = min(settings.batch_size, settings.rows or settings.batch_size)
-    program.shared_batches().invent(rows, program.seed)
+    if own is None:
+        program.shared_batches().invent(rows, program.seed)
     program.evaluate(0, 0, rows)
     now = _slot_digests(program)
     written = [name for name, digest in now.items() if replica[name] != digest]

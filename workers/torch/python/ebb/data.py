@@ -10,10 +10,13 @@ import torch
 
 from ebb import seeds
 from ebb.job import Job
-from ebb.loader import ReadAhead
+from ebb.loader import ALLOWED, ReadAhead
 from ebb.refuse import Refused, user_code
 from ebb.sampler import Sampler
 from ebb.segment import Segment
+
+# Processes that read for one executor: a server runs one executor a slot, and each has as many.
+WORKERS_MAX = 64
 
 
 def moved(batch: Any, device: torch.device) -> Any:
@@ -83,15 +86,24 @@ class SharedBatches:
 
 
 class OwnBatches:
-    """A user's map-style dataset: each sample's fetch is seeded by (epoch, row), the collator by (step, rank)."""
+    """A user's map-style dataset: each sample's fetch is seeded by (epoch, row), the collator by (step, rank). `purpose` tells the
+    chance of held-out rows from that of others."""
 
-    def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, cuda: bool) -> None:
-        self.job, self.dataset, self.sampler, self.seed, self.cuda = job, dataset, sampler, seed, cuda
+    def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, purpose: str = "") -> None:
+        self.job, self.dataset, self.sampler, self.seed, self.purpose = job, dataset, sampler, seed, purpose
         self.steps_per_epoch = sampler.steps_per_epoch
-        options = dict(job.loader or {})
-        self.ahead = ReadAhead(self.fetch, options) if int(options.get("num_workers") or 0) > 0 else None
+        options = _options(job.loader)
+        if job.device != "cuda":
+            options.pop("pin_memory", None)  # there is nothing to copy to
+        self.ahead = ReadAhead(self.fetch, options) if options.get("num_workers") else None
 
-    def batch(self, rank: int, step: int, _rows: int) -> tuple[Any, int]:
+    def expect(self, ranks: list[int], step: int) -> None:
+        """These ranks are asked for next, from this step on."""
+        if self.ahead is not None:
+            with user_code("the dataset's loader"):
+                self.ahead.expect(ranks, step)
+
+    def batch(self, rank: int, step: int, _rows: int = 0) -> tuple[Any, int]:
         """The batch and its rows, read ahead where the job asks for that."""
         if self.ahead is None:
             return self.fetch(rank, step)
@@ -99,18 +111,41 @@ class OwnBatches:
             return self.ahead.fetch(rank, step)
 
     def fetch(self, rank: int, step: int) -> tuple[Any, int]:
-        """Fetches and collates."""
+        """Fetches and collates, with one thread: a loader's process can have no more, and their number may decide bits."""
         epoch, rows = self.sampler.rows_of(step, rank)
         if not rows:
             return None, 0
-        samples = []
-        with user_code("the dataset's `__getitem__`"):
-            for row in rows:
-                seeds.set_all(seeds.key(self.seed, "sample", epoch, row))
-                samples.append(self.dataset[row])
-        seeds.set_all(seeds.key(self.seed, "collate", step, rank))
-        with user_code("collate()"):
-            return self.job.collate(samples), len(rows)
+        threads = torch.get_num_threads()
+        if threads > 1:
+            torch.set_num_threads(1)
+        try:
+            samples = []
+            with user_code("the dataset's `__getitem__`"):
+                for row in rows:
+                    seeds.set_all(seeds.key(self.seed, f"{self.purpose}sample", epoch, row))
+                    samples.append(self.dataset[row])
+            seeds.set_all(seeds.key(self.seed, f"{self.purpose}collate", step, rank))
+            with user_code("collate()"):
+                return self.job.collate(samples), len(rows)
+        finally:
+            if threads > 1:
+                torch.set_num_threads(threads)
+
+
+def _options(given: Any) -> dict[str, Any]:
+    """What `loader` says, or a refusal."""
+    if given is not None and not isinstance(given, dict):
+        raise Refused(f"`loader` is a {type(given).__name__}; it must be a dict of DataLoader's arguments, such as {{'num_workers': 2}}")
+    options = dict(given or {})
+    unknown = sorted(set(options) - ALLOWED)
+    if unknown:
+        raise Refused(
+            f"`loader` gives `{unknown[0]}` to the DataLoader, and Ebb chooses which rows make a batch; it may say {', '.join(sorted(ALLOWED))}"
+        )
+    workers = options.get("num_workers") or 0
+    if not isinstance(workers, int) or not 0 <= workers <= WORKERS_MAX:
+        raise Refused(f"`loader` asks for num_workers={workers!r}; it must be a whole number from 0 to {WORKERS_MAX}, of each executor")
+    return options
 
 
 def rows_of(dataset: Any) -> int:

@@ -78,6 +78,14 @@ class TrainerJob(Job):
             return self._trainer._remove_unused_columns(dataset, description="training")
         return dataset
 
+    def held_out(self) -> Any:
+        dataset = self._trainer.eval_dataset
+        if isinstance(dataset, dict):
+            raise Refused(
+                f"the Trainer's eval_dataset is a dict of {len(dataset)} datasets, and Ebb evaluates on one; give it one of them"
+            )
+        return self._trainer._remove_unused_columns(dataset, description="evaluation") if _is_arrow_dataset(dataset) else dataset
+
     def collate(self, rows: Any) -> Any:
         collator = self._trainer.data_collator
         if not _is_arrow_dataset(self._trainer.train_dataset):

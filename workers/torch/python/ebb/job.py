@@ -33,7 +33,8 @@ class Job:
     sample: dict[str, Any] | None = None
     steps: int | None = None
     steps_per_epoch: int | None = None
-    #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers`, `pin_memory`, `prefetch_factor`.
+    #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers` (of each executor; without any,
+    #: rows are read in the step), `prefetch_factor`, `pin_memory`, `timeout`, `multiprocessing_context`.
     loader: dict[str, Any] = {}
 
     def __new__(cls, *_args: Any, **_named: Any) -> Job:
@@ -63,6 +64,10 @@ class Job:
         """A map-style dataset (`__len__` and `__getitem__`); without one, the job's Ebb dataset."""
         return None
 
+    def held_out(self) -> Any:
+        """A map-style dataset to evaluate on, where the job file's `evaluation:` names none."""
+        return None
+
     def collate(self, rows: Any) -> Any:
         """Makes a batch of a list of samples of `dataset()`. An Ebb dataset's batch is tensors already."""
         from torch.utils.data import default_collate
@@ -70,7 +75,7 @@ class Job:
         return default_collate(rows)
 
     def evaluate(self, model: Any, batch: Any) -> Any:
-        """`({"loss": sum, "correct": sum, …}, count)`, with the model in eval mode; without it, the loss."""
+        """`({"loss": sum, "correct": sum, …}, count)`, with the model in eval mode; each name's mean is shown. Without it, the loss."""
         return None
 
     def state(self, model: Any) -> Any:

@@ -112,6 +112,18 @@ class LightningJob(Job):
         self.loader = {"num_workers": loader.num_workers}
         return loader.dataset
 
+    def held_out(self) -> Any:
+        module = self._module
+        defining = next(kind for kind in type(module).__mro__ if "val_dataloader" in vars(kind))
+        if defining.__module__.startswith(("lightning.", "pytorch_lightning.")):
+            return None
+        self._set_up()
+        loader = module.val_dataloader()
+        if not isinstance(loader, torch.utils.data.DataLoader):
+            raise Refused(f"val_dataloader() returned a {type(loader).__name__}; Ebb takes the dataset of one torch DataLoader")
+        self._collate_rows = self._collate_rows or loader.collate_fn
+        return loader.dataset
+
     def collate(self, rows: Any) -> Any:
         return self._collate_rows(rows) if self._collate_rows else super().collate(rows)
 

@@ -1,5 +1,6 @@
-"""Reads batches ahead in processes of torch's DataLoader. Foresees only that the ranks asked for in one step are asked for in the next;
-where it was wrong, a step's batches are fetched on the spot and it begins anew. What a batch holds never depends on it.
+"""Reads batches ahead in processes of torch's DataLoader: those that the executor says are next, and on along the same ranks.
+
+Where another batch is asked for, reading begins anew there. What a batch holds never depends on it.
 """
 
 from __future__ import annotations
@@ -9,22 +10,37 @@ from typing import Any, Callable, Iterator
 
 import torch
 
+from ebb.refuse import NonFinite, OutOfMemory, Refused, UserError, describe
+
 Key = tuple[int, int]
 ALLOWED = {"num_workers", "pin_memory", "prefetch_factor", "multiprocessing_context", "timeout"}
+FAILURES = {"refused": Refused, "nonfinite": NonFinite, "memory": OutOfMemory}
 
 
 class Plan:
     """The (rank, step) to come, without end: every rank of a step, then of the next."""
 
     def __init__(self) -> None:
-        self.step, self.ranks = 0, [0]
+        self.step, self.place, self.ranks = 0, 0, [0]
 
     def __iter__(self) -> Iterator[Key]:
-        step = self.step
+        step, place, ranks = self.step, self.place, list(self.ranks)
         while True:
-            for rank in self.ranks:
-                yield rank, step
-            step += 1
+            yield ranks[place], step
+            place += 1
+            if place == len(ranks):
+                step, place = step + 1, 0
+
+
+class Failure:
+    """What went wrong in a loader's process; raised there, it would arrive as another exception."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.said = describe(error)
+
+    def error(self) -> Exception:
+        kind, what = self.said["kind"], self.said["what"]
+        return FAILURES[kind](what) if kind in FAILURES else UserError(what, self.said.get("traceback", what))
 
 
 class Batches:
@@ -34,65 +50,75 @@ class Batches:
         self.fetch = fetch
 
     def __getitem__(self, key: Key) -> Any:
-        return self.fetch(*key)
+        try:
+            return self.fetch(*key)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told in its own words
+            return Failure(error)
 
 
 class ReadAhead:
     """`fetch(rank, step)`, from processes that have it already wherever it was foreseen."""
 
     def __init__(self, fetch: Callable[[int, int], Any], options: dict[str, Any]) -> None:
-        self.fetch_here, self.plan = fetch, Plan()
-        chosen = {name: value for name, value in options.items() if name in ALLOWED and value is not None}
-        # The workers compute with as many threads as this process, since that may decide bits of an augmentation.
-        self.loader = torch.utils.data.DataLoader(
-            Batches(fetch),
-            batch_size=None,
-            sampler=self.plan,  # type: ignore[arg-type]
-            collate_fn=_as_it_is,
-            persistent_workers=True,
-            worker_init_fn=_Start(torch.get_num_threads()),
-            **chosen,
-        )
+        self.plan = Plan()
+        self.batches = Batches(fetch)
+        self.chosen = {name: value for name, value in options.items() if name in ALLOWED and value is not None}
+        self.loader: Any = None
         self.ahead: Iterator[Any] | None = None
+        self.next: Iterator[Key] = iter(self.plan)
         self.expected: Key | None = None
-        self.step: int | None = None
-        self.ranks: list[int] = []
+
+    def expect(self, ranks: list[int], step: int) -> None:
+        """These ranks are asked for next, in this order, from this step on: reading them begins."""
+        if ranks and (self.expected != (ranks[0], step) or self.plan.ranks != ranks):
+            self._begin(ranks, step, 0)
 
     def fetch(self, rank: int, step: int) -> Any:
         """The batch of this rank and step."""
-        previous_step, previous_ranks = self.step, self.ranks
-        if step != self.step:
-            self.step, self.ranks = step, []
-        self.ranks = [*self.ranks, rank]
-        if self.ahead is None or self.expected != (rank, step):
-            self.ahead = None
-            if previous_step is None or step != previous_step + 1 or previous_ranks[:1] != [rank]:
-                return self.fetch_here(rank, step)
-            self.plan.step, self.plan.ranks = step, previous_ranks
-            self.ahead = iter(self.loader)
-        place = self.plan.ranks.index(rank) + 1
-        self.expected = (self.plan.ranks[place], step) if place < len(self.plan.ranks) else (self.plan.ranks[0], step + 1)
-        return next(self.ahead)
+        if self.expected != (rank, step):
+            ranks = self.plan.ranks if rank in self.plan.ranks else [rank]
+            self._begin(ranks, step, ranks.index(rank))
+        assert self.ahead is not None
+        try:
+            found = next(self.ahead)
+        except BaseException:
+            self.expected = None
+            raise
+        self.expected = next(self.next)
+        if isinstance(found, Failure):
+            raise found.error()
+        return found
+
+    def _begin(self, ranks: list[int], step: int, place: int) -> None:
+        self.plan.ranks, self.plan.step, self.plan.place = list(ranks), step, place
+        self.expected = None
+        if self.loader is None:
+            self.loader = torch.utils.data.DataLoader(
+                self.batches,  # type: ignore[arg-type]
+                batch_size=None,
+                sampler=self.plan,  # type: ignore[arg-type]
+                collate_fn=_as_it_is,
+                persistent_workers=True,
+                worker_init_fn=_start,
+                **self.chosen,
+            )
+        self.ahead = iter(self.loader)
+        self.next = iter(self.plan)
+        self.expected = next(self.next)
 
 
 def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class _Start:
-    """What a loader's process does first; a class, so that it can be sent to a process that is not forked."""
+def _start(_worker: int) -> None:
+    """What a loader's process does first; a function of a module, so that it can be sent to a process that is not forked."""
+    from ebb.worker import die_with_parent
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-
-    def __call__(self, _worker: int) -> None:
-        from ebb.worker import die_with_parent
-
-        die_with_parent()
-        torch.set_num_threads(self.threads)
-        socket = os.environ.get("EBB_TORCH_FD")
-        if socket is not None:  # only the worker itself may keep the conversation open
-            try:
-                os.close(int(socket))
-            except OSError:
-                pass
+    die_with_parent()
+    socket = os.environ.get("EBB_TORCH_FD")
+    if socket is not None:  # only the worker itself may keep the conversation open
+        try:
+            os.close(int(socket))
+        except OSError:
+            pass

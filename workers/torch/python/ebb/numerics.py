@@ -74,6 +74,12 @@ def describe(device: str, threads: int, optimizer: Any) -> dict[str, Any]:
 
 def variant(optimizer: Any) -> str:
     """The optimizer's class and which of its kernels it uses: they differ in bits."""
+    from ebb.several import each
+
+    return ", ".join(_variant(one) for one in each(optimizer))
+
+
+def _variant(optimizer: Any) -> str:
     groups = [
         "/".join(f"{name}={group.get(name)}" for name in ("foreach", "fused", "capturable") if name in group)
         for group in optimizer.param_groups

@@ -16,6 +16,7 @@ import torch
 from ebb import python_state
 from ebb.layout import Layout, Slot
 from ebb.refuse import Refused, user_code
+from ebb.several import Several, each, name_of
 
 REFUSED_CLASSES = {
     "LBFGS": "looks at all parameters together and evaluates the loss several times a step",
@@ -36,9 +37,9 @@ ATTRIBUTES_OF_TORCH = {
 class OptimizerState:
     """Which tensors an optimizer keeps for which parameter, and where they are."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[tuple[str, torch.nn.Parameter]]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer | Several, parameters: list[tuple[str, torch.nn.Parameter]]) -> None:
         self.optimizer = optimizer
-        self.name = type(optimizer).__name__
+        self.name = name_of(optimizer)
         known = {id(p): i for i, (_, p) in enumerate(parameters)}
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self._refuse_at_sight(known)
@@ -49,17 +50,16 @@ class OptimizerState:
         self.born = [set(before) == set(keys) for before, keys in zip(self.before, self.keys)]
 
     def _refuse_at_sight(self, known: dict[int, int]) -> None:
-        for base in type(self.optimizer).__mro__:
-            if base.__name__ in REFUSED_CLASSES:
-                raise Refused(
-                    f"the optimizer {self.name} {REFUSED_CLASSES[base.__name__]}; use one that updates each parameter from its own gradient"
-                )
-        step = inspect.signature(type(self.optimizer).step).parameters
-        closure = step.get("closure")
-        if closure is not None and closure.default is inspect.Parameter.empty:
-            raise Refused(
-                f"the optimizer {self.name} needs a closure for its step, which would evaluate the loss anew; use one that does not"
-            )
+        for one in each(self.optimizer):
+            name = type(one).__name__
+            for base in type(one).__mro__:
+                if base.__name__ in REFUSED_CLASSES:
+                    raise Refused(
+                        f"the optimizer {name} {REFUSED_CLASSES[base.__name__]}; use one that updates each parameter from its own gradient"
+                    )
+            closure = inspect.signature(type(one).step).parameters.get("closure")
+            if closure is not None and closure.default is inspect.Parameter.empty:
+                raise Refused(f"the optimizer {name} needs a closure for its step, which would evaluate the loss anew; use one that does not")
         for group in self.optimizer.param_groups:
             for p in group["params"]:
                 if id(p) not in known and p.requires_grad:
@@ -185,7 +185,8 @@ def _copied(value: Any) -> Any:
 
 def _plain_attributes(optimizer: Any) -> dict[str, str]:
     return {
-        k: repr(v)
-        for k, v in vars(optimizer).items()
+        k if index == 0 else f"{k} of {type(one).__name__}": repr(v)
+        for index, one in enumerate(each(optimizer))
+        for k, v in vars(one).items()
         if k not in ATTRIBUTES_OF_TORCH and isinstance(v, (bool, int, float, str, list, tuple)) and len(repr(v)) < 10_000
     }

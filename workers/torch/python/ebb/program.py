@@ -15,12 +15,13 @@ import torch
 
 from ebb import attributes, guard, numerics, python_state, seeds
 from ebb.build import Parts, Settings, build
-from ebb.data import SharedBatches, Stopwatch, moved
+from ebb.data import OwnBatches, SharedBatches, Stopwatch, moved
 from ebb.job import Job
 from ebb.layout import Layout, Slot, gradient_slots
 from ebb.optimizer_state import OptimizerState
 from ebb.refuse import NonFinite, Refused, user_code
-from ebb.segment import WORD_BYTES, Segment
+from ebb.segment import WORD_BYTES, Segment, apart
+from ebb.several import SeveralSchedulers, each, name_of, schedulers_of
 
 
 class Program:
@@ -40,9 +41,7 @@ class Program:
         self.trainable = [(n, p) for n, p in named if p.requires_grad]
         self.frozen = [(n, p) for n, p in named if not p.requires_grad]
         self.optimizer_state = OptimizerState(self.optimizer, self.trainable)
-        with user_code("scheduler()"):
-            self.scheduler = self.job.scheduler(self.optimizer)
-        self._check_scheduler()
+        self.scheduler = self._scheduler()
         self._place()
         self._bind()
         self._watch()
@@ -52,21 +51,26 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------ building
 
-    def _check_scheduler(self) -> None:
-        scheduler = self.scheduler
-        if scheduler is None:
-            return
-        if type(scheduler).__name__ == "ReduceLROnPlateau":
-            raise Refused("the scheduler ReduceLROnPlateau looks at a measured loss, which executors do not share; use one of steps")
-        if not hasattr(scheduler, "step") or not hasattr(scheduler, "state_dict"):
-            raise Refused(f"scheduler() returned a {type(scheduler).__name__}; it must return a torch learning-rate scheduler")
-        inner = getattr(scheduler, "optimizer", self.optimizer)
-        if getattr(inner, "optimizer", inner) is not self.optimizer:
-            raise Refused("scheduler() returned one of another optimizer than optimizer() did; make it of the optimizer that it is given")
+    def _scheduler(self) -> Any:
+        optimizers = list(each(self.optimizer))
+        with user_code("scheduler()"):
+            given = self.job.scheduler(optimizers if len(optimizers) > 1 else self.optimizer)
+        if given is None:
+            return None
+        schedulers = schedulers_of(given)
+        for scheduler in schedulers:
+            if type(scheduler).__name__ == "ReduceLROnPlateau":
+                raise Refused("the scheduler ReduceLROnPlateau looks at a measured loss, which executors do not share; use one of steps")
+            if not hasattr(scheduler, "step") or not hasattr(scheduler, "state_dict"):
+                raise Refused(f"scheduler() returned a {type(scheduler).__name__}; it must return a torch learning-rate scheduler")
+            inner = getattr(scheduler, "optimizer", optimizers[0])
+            if not any(getattr(inner, "optimizer", inner) is optimizer for optimizer in optimizers):
+                raise Refused("scheduler() returned one of another optimizer than optimizer() did; make it of the optimizer that it is given")
         if self.parts.built_in_rates is not None:
             raise Refused(
                 "a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`"
             )
+        return schedulers[0] if len(schedulers) == 1 else SeveralSchedulers(schedulers)
 
     def _place(self) -> None:
         layout = Layout()
@@ -130,11 +134,12 @@ class Program:
         """Buffers are views of a working copy: a forward changes them, and a gradient must not change the replica."""
         start, end = self.buffers_word * WORD_BYTES, self.buffers_end * WORD_BYTES
         self.replica_buffers = self.replica[start:end]
-        self.working_buffers = torch.zeros_like(self.replica_buffers)
+        self.working_buffers, storage_at = apart(self.replica_buffers)
         self.buffer_views = []
         for module, key, slot in self.buffers:
-            raw = self.working_buffers[slot.word * WORD_BYTES - start :]
-            # `.data`: each has a count of changes of its own, or one BatchNorm's change would look like one of another's to autograd.
+            # Of a storage of its own, as a compiler demands of what a forward changes. `.data`: each has a count of changes of its own, or
+            # one BatchNorm's change would look like one of another's to autograd.
+            raw = storage_at(slot.word * WORD_BYTES - start, slot.words * WORD_BYTES)
             view = Slot(slot.name, slot.shape, slot.stride, slot.dtype, 0).view(raw).data
             old = module._buffers[key]
             view.copy_(old)
@@ -182,6 +187,11 @@ class Program:
         return take
 
     # ------------------------------------------------------------------------------------------------ gradient
+
+    def expect(self, ranks: list[int], step: int) -> None:
+        """The gradients of these ranks are asked for next, from this step on."""
+        if isinstance(self.data, OwnBatches):
+            self.data.expect(ranks, step)
 
     def gradient(self, rank: int, step: int, rows: int = 0) -> tuple[float, float, int]:
         """The gradient of this rank's rows of this step into the gradient segment: (weight, loss, microseconds waited for data)."""
@@ -303,7 +313,7 @@ class Program:
             for group, rate in zip(self.optimizer.param_groups, self.parts.built_in_rates):
                 group["lr"] = rate * factor
         seeds.set_all(seeds.key(self.seed, "update", step), self.cuda)
-        with user_code(f"the step of the optimizer {type(self.optimizer).__name__}"):
+        with user_code(f"the step of the optimizer {name_of(self.optimizer)}"):
             self.optimizer.step()
         for _, parameter in self.trainable:
             parameter.grad = None
@@ -392,9 +402,9 @@ class Program:
 
     def evaluate(self, rank: int, part: int, rows: int) -> tuple[dict[str, float], int]:
         """Sums over the rows of a held-out batch, and what to divide them by."""
+        batch, rows = self._held_out_batch(rank, part, rows)
         if rows == 0:
             return {}, 0
-        batch, _ = self.shared_batches().batch(rank, part, rows)
         self._load_buffers()
         if self.cuda:
             batch = moved(batch, self.device)
@@ -417,11 +427,17 @@ class Program:
             self._load_buffers()
         return _checked_sums(returned)
 
+    def _held_out_batch(self, rank: int, part: int, rows: int) -> tuple[Any, int]:
+        if self.parts.held_out is not None:
+            return self.parts.held_out.batch(rank, part)
+        return self.shared_batches().batch(rank, part, rows) if rows else (None, 0)
+
     def shared_batches(self) -> SharedBatches:
         """Batches of an Ebb dataset, also where the program trains on one of its own."""
-        if self.settings.sample is None:
+        sample = self.settings.held_out_sample or self.settings.sample
+        if sample is None:
             raise Refused("an evaluation reads an Ebb dataset, and none is named in the job file's `evaluation:`")
-        return SharedBatches(self.settings.sample, self.batch_segment, self.job, self.seed, self.cuda)
+        return SharedBatches(sample, self.batch_segment, self.job, self.seed, self.cuda)
 
     def export(self) -> dict[str, torch.Tensor]:
         """The model's tensors by PyTorch's names, in its order."""
@@ -442,6 +458,8 @@ class Program:
             "gradient_elements": self.gradient_elements,
             "extra_elements": self.extra_elements,
             "own_rows": self.parts.own_rows,
+            "own_steps_per_epoch": self.data.steps_per_epoch,
+            "held_out_parts": self.parts.held_out.steps_per_epoch if self.parts.held_out is not None else None,
             "class": numeric_class,
             "parameters": [
                 {
@@ -457,6 +475,8 @@ class Program:
         }
 
 
+# As many as travel with each logical worker's result, and stand in the log.
+NAMES_MAX, NAME_BYTES_MAX, COUNT_MAX = 16, 48, 1 << 40
 _KEEP = "Ebb keeps parameters where they are: no .to(), .double(), load_state_dict(assign=True) or new Parameter after model()"
 
 
@@ -484,4 +504,16 @@ def _checked_sums(returned: Any) -> tuple[dict[str, float], int]:
     if not (isinstance(returned, (tuple, list)) and len(returned) == 2 and isinstance(returned[0], dict)):
         raise Refused("evaluate() must return two things: a dict of sums by name, and the count to divide them by")
     sums, count = returned
-    return {str(name): float(value) for name, value in sums.items()}, int(count)
+    if len(sums) > NAMES_MAX:
+        raise Refused(f"evaluate() returned {len(sums)} names; {NAMES_MAX} at most are kept")
+    for name in sums:
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= NAME_BYTES_MAX or not name.isprintable():
+            raise Refused(f"evaluate() returned a sum by the name {name!r}; names are printable texts of 1 to {NAME_BYTES_MAX} bytes")
+    found = {}
+    for name, value in sums.items():
+        if not isinstance(value, (int, float)) and not (hasattr(value, "numel") and value.numel() == 1):
+            raise Refused(f"evaluate() returned a {type(value).__name__} as `{name}`; it must be a number, summed over the rows")
+        found[name] = float(value)
+    if not 0 <= int(count) <= COUNT_MAX:
+        raise Refused(f"evaluate() returned the count {count}; it must be what the sums are divided by, from 0")
+    return found, int(count)

@@ -73,6 +73,8 @@ def _translated(error: BaseException, where: str) -> Exception:
         return Refused(text)
     if "UninitializedParameter" in text or "uninitialized parameter" in text:
         return Refused(f"{where} uses a lazy module whose parameters have no shape yet; give its sizes when the model is made")
+    if re.search(r"DataLoader worker .*(killed by signal|exited unexpectedly)", text):
+        return OutOfMemory(f"a process that reads rows for {where} died, probably for want of memory: {first_line(text)}")
     if is_out_of_memory(error):
         return OutOfMemory(f"out of memory in {where}: {first_line(text)}")
     return UserError(f"{type(error).__name__} in {where}: {first_line(text)}", last_lines(error))

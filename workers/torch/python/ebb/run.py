@@ -32,7 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--threads", type=int, help="threads of a logical worker (1)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--initial", help="safetensors file to begin from")
+    parser.add_argument(
+        "--from", dest="initial", help="what to begin with: a safetensors file, a Hugging Face folder, a job of Ebb or its model's digest"
+    )
+    parser.add_argument("--no-strict", action="store_true", help="of --from take what fits, and leave the rest as model() made it")
     parser.add_argument("--out", help="where the model is written")
     parser.add_argument("--no-check", action="store_true", help="leave out the self-check")
     options = parser.parse_args(arguments)
@@ -78,6 +81,7 @@ def _settings(options: argparse.Namespace) -> Any:
         device=options.device,
         parameters=spec.get("parameters") or {},
         initial=options.initial,
+        initial_strict=not options.no_strict,
     )
 
 
@@ -103,11 +107,14 @@ def train(settings: Any, out: str | None, thorough: bool) -> str:
     if program.job.steps is None:
         raise Refused("say how long: --steps N, or `steps:` or `epochs:` in the spec")
     steps, reported = program.job.steps, 0.0
+    program.expect(list(range(settings.workers)), 0)
     for step in range(steps):
+        evaluate_if_due(program, step, steps)
         loss = train_step(program, step, steps)
         if step + 1 == steps or time.monotonic() - reported >= REPORT_SECONDS:
             reported = time.monotonic()
             print(f"step {step + 1}/{steps} loss {loss:.6g}", flush=True)
+    evaluate_if_due(program, steps, steps)
     digest = write_model(program, out)
     print(f"digest {digest}", flush=True)
     return digest
@@ -134,6 +141,28 @@ def train_step(program: Any, step: int, steps: int) -> float:
     flat.copy_(gradient)
     program.apply(step, schedule.factor(program.settings.spec.get("schedule"), step, steps))
     return loss / weight if weight else 0.0
+
+
+def evaluate_if_due(program: Any, step: int, steps: int) -> None:
+    """Prints what the program measures on held-out rows of its own, when the spec's `evaluation:` says so."""
+    from ebb import tree
+
+    held_out, every = program.parts.held_out, int((program.settings.spec.get("evaluation") or {}).get("every_steps") or 100)
+    if held_out is None or step == 0 or step % every and step != steps:
+        return
+    sums: list[dict[str, float]] = []
+    count = 0
+    for rank in range(program.settings.workers):
+        of_rank: dict[str, float] = {}
+        for part in range(held_out.steps_per_epoch):
+            found, rows = program.evaluate(rank, part, 0)
+            count += rows
+            for name, value in found.items():
+                of_rank[name] = of_rank.get(name, 0.0) + value
+        sums.append(of_rank)
+    names = sorted({name for of_rank in sums for name in of_rank})
+    means = {name: tree.sum_of([of_rank.get(name, 0.0) for of_rank in sums]) / max(count, 1) for name in names}
+    print(f"step {step}/{steps} evaluation: {', '.join(f'{name} {mean:.6g}' for name, mean in means.items())}", flush=True)
 
 
 def write_model(program: Any, out: str | None) -> str:

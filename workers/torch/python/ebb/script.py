@@ -26,6 +26,7 @@ def fit(
     scheduler: Any = None,
     collate: Callable[[Any], Any] | None = None,
     evaluate: Callable[[Any, Any], Any] | None = None,
+    held_out: Any = None,
     state: Any = None,
     on_step: Callable[[Any, int], None] | None = None,
     loader: dict[str, Any] | None = None,
@@ -40,6 +41,7 @@ def fit(
     `steps`, `epochs`, `batch_size`, `seed` and `out` count only where the script is run by hand, without a service.
     """
     job = ScriptJob(model, loss, optimizer, dataset, scheduler, collate, evaluate, state, on_step)
+    job._held_out = held_out
     job.loader = loader or {}
     if _declared is not None:
         _declared.append(job)
@@ -51,6 +53,8 @@ def fit(
 
 class ScriptJob(Job):
     """A job made of arguments."""
+
+    _held_out: Any = None
 
     def __init__(
         self, model: Any, loss: Any, optimizer: Any, dataset: Any, scheduler: Any, collate: Any, evaluate: Any, state: Any, on_step: Any
@@ -78,6 +82,10 @@ class ScriptJob(Job):
 
     def dataset(self) -> Any:
         given = self._dataset
+        return given() if callable(given) and not hasattr(given, "__getitem__") else given
+
+    def held_out(self) -> Any:
+        given = self._held_out
         return given() if callable(given) and not hasattr(given, "__getitem__") else given
 
     def collate(self, rows: Any) -> Any:

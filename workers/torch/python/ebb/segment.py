@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import Callable
 
 import torch
 
@@ -28,3 +29,14 @@ class Segment:
             torch.cuda.cudart().cudaHostRegister(self.bytes.data_ptr(), self.size, 0)
         except Exception:  # noqa: BLE001 - an optimization, and every CUDA version says no in its own way
             pass
+
+
+def apart(like: torch.Tensor) -> tuple[torch.Tensor, Callable[[int, int], torch.Tensor]]:
+    """Zeroed bytes as many as these, and a function that gives a stretch of them as a tensor of a storage of its own: on a device, where
+    torch makes no tensor of memory that is there, one of the common storage."""
+    if like.is_cuda or like.numel() == 0:
+        flat = torch.zeros_like(like)
+        return flat, lambda start, size: flat[start : start + size]
+    memory = mmap.mmap(-1, like.numel())
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    return whole, lambda start, size: torch.frombuffer(memory, dtype=torch.uint8, offset=start, count=size) if size else whole[:0]

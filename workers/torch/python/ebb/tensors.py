@@ -64,49 +64,13 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
         return memoryview(bytes(flat.untyped_storage())[flat.storage_offset() : flat.storage_offset() + flat.numel()])
 
 
-def load(path: str, model: Any = None) -> Any:
-    """The file's tensors by name, or `model` with all of them loaded."""
-    tensors = read(path)
-    if model is None:
-        return tensors
-    _load_into(model, tensors, path)
-    return model
-
-
-def _load_into(model: Any, tensors: dict[str, torch.Tensor], path: str) -> None:
-    own = model.state_dict()
-    missing = [name for name in own if name not in tensors]
-    # A tied weight may be in the file under one of its names only.
-    places = {own[name].data_ptr(): name for name in own if name in tensors and own[name].numel()}
-    for name in list(missing):
-        twin = places.get(own[name].data_ptr())
-        if twin is not None and own[twin].shape == own[name].shape:
-            tensors[name] = tensors[twin]
-            missing.remove(name)
-    unexpected = [name for name in tensors if name not in own]
-    if missing or unexpected:
-        raise Refused(
-            f"{path} does not fit the model: {_some('it lacks', missing)}{'; ' if missing and unexpected else ''}"
-            f"{_some('the model has no', unexpected)}"
-        )
-    wrong = [name for name, tensor in tensors.items() if tensor.shape != own[name].shape]
-    if wrong:
-        name = wrong[0]
-        raise Refused(
-            f"{path} does not fit the model: `{name}` has shape {list(tensors[name].shape)}, in the model {list(own[name].shape)}"
-        )
-    model.load_state_dict(tensors)
-
-
-def _some(what: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    return f"{what} " + ", ".join(f"`{name}`" for name in names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
 def read(path: str) -> dict[str, torch.Tensor]:
     """The file's tensors by name, each a copy of its own."""
-    with open(path, "rb") as file:
+    try:
+        opened = open(path, "rb")
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from error
+    with opened as file:
         entries, start = _read_header(file, path)
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         tensors = {}

@@ -61,7 +61,8 @@ class Channel:
         if descriptors:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
             sent = self.connection.sendmsg([frame], rights)
-        self.connection.sendall(memoryview(frame)[sent:])
+        if sent < len(frame):  # nothing more to a peer that has heard it and is gone would be an error
+            self.connection.sendall(memoryview(frame)[sent:])
 
     def _exactly(self, count: int) -> bytes:
         received = self.connection.recv(count, socket.MSG_WAITALL) if count else b""
@@ -153,6 +154,10 @@ class Server:
         if kind == b"G":
             weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQI", payload))
             return struct.pack("<ddQ", weight, loss, waited_us), []
+        if kind == b"P":
+            (step,), ranks = struct.unpack_from("<Q", payload), payload[8:]
+            self.program.expect([rank for (rank,) in struct.iter_unpack("<H", ranks)], step)
+            return b"", []
         if kind == b"A":
             self.program.apply(*struct.unpack("<Qd", payload))
             return b"", []
@@ -196,9 +201,7 @@ class Server:
 
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
         sums, count = self.program.evaluate(rank, part, rows)
-        loss, correct = sums.pop("loss", 0.0), round(sums.pop("correct", 0))  # a mean times the rows is not quite whole
-        named = {name: bits(value) for name, value in sums.items()}
-        return json.dumps({"loss": bits(loss), "correct": correct, "count": count, "named": named}).encode()
+        return json.dumps({"sums": {name: bits(value) for name, value in sums.items()}, "count": count}).encode()
 
     def _model(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
         from ebb import tensors

@@ -112,6 +112,10 @@ class Worker:
         self.replica, self.gradient, self.batch = (_mapped(descriptor) for descriptor in descriptors)
         return self.info
 
+    def expect(self, ranks: list[int], step: int) -> None:
+        """Says which ranks come next."""
+        self.ask(b"P", struct.pack(f"<Q{len(ranks)}H", step, *ranks))
+
     def compute(self, rank: int, step: int, rows: int = 0) -> tuple[torch.Tensor, float, float]:
         """A rank's gradient with what travels along, its weight and its loss."""
         weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQI", rank, step, rows))[0])
@@ -176,6 +180,8 @@ def train(hosting: Any, steps: int, feed: Any = None, **message: Any) -> tuple[t
             if hosts != before:
                 workers = _hosted_anew(workers, len(hosts), message)
                 before = hosts
+                for host, ranks in zip(workers, hosts):
+                    host.expect(ranks, step)
             parts: dict[int, tuple[torch.Tensor, float, float]] = {}
             for host, ranks in zip(workers, hosts):
                 for rank in ranks:

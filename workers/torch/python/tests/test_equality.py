@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 import unittest
@@ -12,6 +13,7 @@ import harness
 import torch
 from harness import JOBS, PACKAGE, Worker, here, moving, program_here, train
 
+import ebb
 from ebb import run, seeds, tensors
 
 STEPS = 6
@@ -36,7 +38,7 @@ class EveryHosting(unittest.TestCase):
         self.assertGreater(len(set(losses)), STEPS - 2, "nothing was trained")
 
     def test_images(self) -> None:
-        for entry in ("Job", "Everything", "Autocast", "HalfParameters", "ChannelsLast"):
+        for entry in ("Job", "Everything", "Several", "Autocast", "HalfParameters", "ChannelsLast"):
             with self.subTest(entry):
                 self.same(f"vision:{entry}")
 
@@ -52,6 +54,32 @@ class EveryHosting(unittest.TestCase):
         expected, expected_digest, expected_losses, _ = here(STEPS, entry="vision:Job", spec=SPEC)
         self.assertEqual((expected_digest, expected_losses), (digest, losses))
         self.assertTrue(torch.equal(expected, replica))
+
+    def test_two_threads_and_rows_of_other_processes(self) -> None:
+        found = [train(moving, STEPS, entry=f"vision:{entry}", spec=SPEC, threads=2) for entry in ("Job", "ReadAhead")]
+        self.assertEqual(found[0][1:], found[1][1:])
+        self.assertTrue(torch.equal(found[0][0], found[1][0]))
+
+    def test_each_buffer_has_a_storage_of_its_own(self) -> None:
+        """A compiler takes buffers that a forward changes for one another where they share a storage."""
+        program = program_here(entry="vision:Job", spec=SPEC)
+        storages = [buffer.untyped_storage()._cdata for buffer in program.model.buffers()]
+        self.assertEqual((3, 3), (len(storages), len(set(storages))))
+
+    def test_an_evaluation_of_its_own_rows(self) -> None:
+        message = {"entry": "vision:Validated", "spec": {**SPEC, "evaluation": {"every_steps": 2}}}
+        worker = Worker()
+        try:
+            # 11 rows of 4 workers with 4 rows each are one part, in which the last worker has none.
+            self.assertEqual(1, worker.build(**message)["held_out_parts"])
+            before = worker.snapshot()
+            found = [worker.evaluate(rank, 0) for rank in range(4)]
+            self.assertEqual([4, 4, 3, 0], [part["count"] for part in found])
+            self.assertEqual([["margin", "worst"]] * 3 + [[]], [sorted(part["sums"]) for part in found])
+            self.assertEqual(found[1], worker.evaluate(1, 0), "there was chance in an evaluation")
+            self.assertTrue(torch.equal(before, worker.snapshot()), "an evaluation changed the replica")
+        finally:
+            worker.close()
 
     def test_a_replica_apart_from_the_segment(self) -> None:
         for entry in ("vision:Everything", "text:Recurrent", "vision:HalfParameters"):
@@ -203,8 +231,8 @@ class Protocol(unittest.TestCase):
             found = worker.evaluate(0, 0, 4)
             self.assertEqual(found, other.evaluate(0, 0, 4))
             self.assertEqual(4, found["count"])
-            self.assertGreater(float.fromhex(found["loss"]), 0)
-            self.assertEqual(["largest"], list(found["named"]))
+            self.assertEqual(["correct", "largest", "loss"], sorted(found["sums"]))
+            self.assertGreater(struct.unpack(">d", bytes.fromhex(found["sums"]["loss"]))[0], 0)
 
             content, digest = worker.model()
             self.assertEqual((content, digest), other.model())
@@ -226,7 +254,7 @@ class Protocol(unittest.TestCase):
 
             with safe_open(path, "pt") as file:
                 self.assertEqual({"step": "9"}, file.metadata())
-                self.assertTrue(all(torch.equal(file.get_tensor(name), value) for name, value in tensors.load(path).items()))
+                self.assertTrue(all(torch.equal(file.get_tensor(name), value) for name, value in ebb.load(path).items()))
         again = Worker()
         try:
             again.build(**message, initial=path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import math
 import os
 import subprocess
@@ -13,11 +14,12 @@ import unittest
 import harness
 import torch
 
+import ebb
 from ebb import libm, python_state, run, sampler, schedule, seeds, tensors, tree
 from ebb.build import steps_total
 from ebb.layout import Layout, gradient_slots, is_dense
 from ebb.loader import ReadAhead
-from ebb.refuse import Refused
+from ebb.refuse import Refused, UserError, user_code
 
 
 ORDER = [1, 6, 2, 3, 4, 5, 7, 0]  # of eight rows with seed 7: changing it changes models
@@ -158,21 +160,105 @@ class Places(unittest.TestCase):
 
 
 class Loader(unittest.TestCase):
-    def test_a_step_of_the_same_ranks_is_read_ahead_and_any_other_on_the_spot(self) -> None:
-        ahead = ReadAhead(who, {"num_workers": 1})
-        here = {}
-        for step, ranks in ((0, [0, 1]), (1, [0, 1]), (2, [0, 1]), (3, [0]), (4, [0, 1]), (5, [0, 1]), (9, [1])):
-            for rank in ranks:
-                key, process = ahead.fetch(rank, step)
-                self.assertEqual((rank, step), key)
-                here[step, rank] = process == os.getpid()
-        self.assertEqual([False] * 4 + [False], [here[1, 0], here[1, 1], here[2, 0], here[2, 1], here[3, 0]])
-        self.assertEqual([True] * 3, [here[0, 0], here[0, 1], here[9, 1]])
-        self.assertEqual([False, False], [here[5, 0], here[5, 1]])
+    def test_what_is_expected_is_read_ahead_and_any_other_begins_anew(self) -> None:
+        ahead, begun = ReadAhead(who, {"num_workers": 1}), []
+        begin = ahead._begin
+        ahead._begin = lambda ranks, step, place: (begun.append((ranks, step, place)), begin(ranks, step, place))
+        asked = [(rank, step) for step in (0, 1, 2) for rank in (0, 1)] + [(0, 7), (1, 7), (1, 8), (5, 8), (5, 9)]
+        ahead.expect([0, 1], 0)
+        for rank, step in asked:
+            key, process = ahead.fetch(rank, step)
+            self.assertEqual((rank, step), key)
+            self.assertNotEqual(os.getpid(), process)
+        self.assertEqual([([0, 1], 0, 0), ([0, 1], 7, 0), ([0, 1], 8, 1), ([5], 8, 0)], begun)
+        ahead.expect([5], 10)
+        self.assertEqual(4, len(begun), "it is what follows anyway")
+        ahead.expect([5, 6], 10)
+        self.assertEqual(([5, 6], 10, 0), begun[-1])
+
+    def test_what_fails_in_another_process_is_told_as_it_is_here(self) -> None:
+        ahead = ReadAhead(fails, {"num_workers": 1})
+        for error, text in ((Refused, "no such row"), (UserError, "KeyError in the dataset: 'row'")):
+            with self.assertRaisesRegex(error, text) as caught:
+                ahead.fetch(0 if error is Refused else 1, 0)
+        self.assertIn("fails", caught.exception.lines)
 
 
 def who(rank: int, step: int) -> tuple[tuple[int, int], int]:
     return (rank, step), os.getpid()
+
+
+def fails(rank: int, _step: int) -> None:
+    if rank == 0:
+        raise Refused("no such row")
+    with user_code("the dataset"):
+        raise KeyError("row")
+
+
+class Begins(unittest.TestCase):
+    """What a training begins with: names, shapes, wrappers, folders."""
+
+    def setUp(self) -> None:
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def saved(self, name: str, found: dict[str, torch.Tensor]) -> str:
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            tensors.write(file, found, [])
+        return path
+
+    def test_what_does_not_fit_is_named_with_its_shape(self) -> None:
+        path = self.saved("a.safetensors", {"weight": torch.ones(3, 2), "head.bias": torch.ones(4)})
+        with self.assertRaises(Refused) as caught:
+            ebb.load(path, torch.nn.Linear(2, 2))
+        for text in ("it lacks `bias` [2]", "the model has no `head.bias` [4]", "`weight` [3, 2], not [2, 2]", "strict: false"):
+            self.assertIn(text, str(caught.exception))
+        with self.assertRaisesRegex(Refused, "nothing in .* fits the model"):
+            ebb.load(path, torch.nn.Linear(2, 2), strict=False)
+        model = ebb.load(path, torch.nn.Linear(2, 3), strict=False)
+        self.assertTrue(bool((model.weight == 1).all()) and not bool((model.bias == 1).all()))
+
+    def test_a_wrapped_model_finds_its_names(self) -> None:
+        class Wrapped(torch.nn.Module):
+            base_model_prefix = "body"
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.body = torch.nn.Linear(2, 2)
+
+        for names in (("weight", "bias"), ("body.weight", "body.bias")):
+            path = self.saved("b.safetensors", {names[0]: torch.ones(2, 2), names[1]: torch.ones(2)})
+            self.assertTrue(bool((ebb.load(path, Wrapped()).body.weight == 1).all()))
+
+    @unittest.skipUnless(harness.has("peft"), "peft is not installed")
+    def test_an_adapted_model_takes_the_plain_ones_weights(self) -> None:
+        import peft
+
+        path = self.saved("c.safetensors", {"0.weight": torch.ones(4, 4), "0.bias": torch.ones(4)})
+        adapted = peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), peft.LoraConfig(target_modules=["0"]))
+        with self.assertRaisesRegex(Refused, "it lacks `base_model.model.0.lora_A.default.weight`"):
+            ebb.load(path, adapted)
+        ebb.load(path, adapted, strict=False)
+        self.assertTrue(bool((adapted.base_model.model[0].base_layer.weight == 1).all()))
+
+    def test_folders(self) -> None:
+        whole = self.saved("whole/model.safetensors", {"weight": torch.ones(2)})
+        self.assertEqual(["weight"], list(ebb.load(os.path.dirname(whole))))
+        for name, tensor in (("weight", torch.ones(2)), ("bias", torch.zeros(1))):
+            self.saved(f"parts/model-{name}.safetensors", {name: tensor})
+        parts = os.path.join(self.folder, "parts")
+        with self.assertRaisesRegex(Refused, "has no model.safetensors and 2 others that end so"):
+            ebb.load(parts)
+        with open(os.path.join(parts, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
+            json.dump({"weight_map": {"weight": "model-weight.safetensors", "bias": "../parts/model-bias.safetensors"}}, file)
+        self.assertEqual({"weight", "bias"}, set(ebb.load(parts)))
+        with self.assertRaisesRegex(Refused, "cannot be read: No such file"):
+            ebb.load(os.path.join(self.folder, "nowhere.safetensors"))
+        with self.assertRaisesRegex(Refused, "job-abc is no file here, and Ebb at http://127.0.0.1:9 cannot be asked"):
+            os.environ["EBB_URL"] = "http://127.0.0.1:9"
+            self.addCleanup(os.environ.pop, "EBB_URL")
+            ebb.load("job-abc")
 
 
 class Scripts(unittest.TestCase):
@@ -190,11 +276,9 @@ class Scripts(unittest.TestCase):
             path = os.path.join(folder, "model.safetensors")
             digest = run.write_model(program, path)
             self.assertEqual(digest, tensors.digest_of(path))
-            import ebb
-
             model = ebb.load(path, small_cnn())
             self.assertTrue(torch.equal(model[0].weight, ebb.load(path)["0.weight"]))
-            with self.assertRaisesRegex(Refused, "it lacks `weight`, `bias`; the model has no `0.weight`"):
+            with self.assertRaisesRegex(Refused, "it lacks `weight` \\[2, 2\\], `bias` \\[2\\]; the model has no `0.weight`"):
                 ebb.load(path, torch.nn.Linear(2, 2))
 
 

@@ -49,6 +49,11 @@ AT_BUILD = [
     ("refused:NotAJob", "refused", "gives a int; Ebb trains a subclass of ebb.Job"),
     ("refused:Absent", "refused", "the module `refused` has no `Absent`"),
     ("refused", "refused", "names no class, and the module calls ebb.fit 0 times"),
+    ("refused:OptimizersOfOneParameter", "refused", "is in two of the optimizers that optimizer() returned"),
+    ("refused:OptimizersOfText", "refused", "optimizer() returned a list with a str"),
+    ("refused:LoaderOfBatches", "refused", "`loader` gives `batch_size` to the DataLoader"),
+    ("refused:LoaderOfWords", "refused", "`loader` asks for num_workers='two'"),
+    ("refused:FailsInLoader", "user", "KeyError in the dataset's `__getitem__`: 'no such key'"),
     ("refused:Raises", "user", "NameError in loss()"),
     ("refused:Exits", "user", "SystemExit in model(): enough"),
     ("absent_module:Job", "user", "ModuleNotFoundError in the import of `absent_module`"),
@@ -163,6 +168,20 @@ class Refusals(unittest.TestCase):
                 with self.assertRaises(Failed) as caught:
                     worker.build(spec={"steps": 2, "evaluation": {"dataset": "held-out"}}, **message)
                 self.assertIn(f"`{name}` changed in an evaluation", caught.exception.what)
+            finally:
+                worker.close()
+
+    def test_an_evaluation_that_cannot_be_shown(self) -> None:
+        for entry, text in (
+            ("Fine", "`evaluation:` names no `dataset:`, and the program has no `held_out(self)`"),
+            ("EvaluatesText", "evaluate() returned a str as `loss`"),
+            ("EvaluatesMuch", "evaluate() returned 17 names; 16 at most"),
+        ):
+            worker = Worker()
+            try:
+                with self.assertRaises(Failed) as caught:
+                    worker.build(entry=f"refused:{entry}", spec={"steps": 2, "evaluation": {"every_steps": 2}})
+                self.assertIn(text, caught.exception.what)
             finally:
                 worker.close()
 

@@ -170,7 +170,7 @@ impl World {
             return;
         }
         if !late {
-            self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone() });
+            self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone(), asked_ms: None, within_ms: None });
         }
         let there = self.agents[&slot.server].processes.iter().find(|(_, process)| process.slot == *slot);
         if let Some(id) = there.map(|(id, _)| id.clone()) {
@@ -178,7 +178,19 @@ impl World {
             self.end_process(&id, ExitCause::Left);
         }
         if late {
-            self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone() });
+            self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone(), asked_ms: None, within_ms: None });
+        }
+    }
+
+    /// A fleet asked an agent for a slot so long ago, within so long; who was on it is gone now, with its leader's consent.
+    pub fn took_back(&mut self, slot: &SlotId, asked_ms: u64, within_ms: u64) {
+        let there = self.agents[&slot.server].processes.iter().find(|(_, process)| process.slot == *slot);
+        let there = there.map(|(id, _)| id.clone());
+        there.iter().for_each(|id| self.depart(id));
+        let (asked_ms, within_ms) = (Some(asked_ms), Some(within_ms));
+        self.report(&slot.server, Report::SlotTakenBack { slot: slot.clone(), asked_ms, within_ms });
+        if let Some(id) = there {
+            self.end_process(&id, ExitCause::Left);
         }
     }
 

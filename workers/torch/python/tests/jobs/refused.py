@@ -301,6 +301,50 @@ class WritesInEvaluate(Job):
         return {"loss": loss}, len(labels)
 
 
+class OptimizersOfOneParameter(Job):
+    def optimizer(self, model):
+        return [torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.AdamW(model[0].parameters())]
+
+
+class OptimizersOfText(Job):
+    def optimizer(self, model):
+        return [torch.optim.SGD(model.parameters(), lr=0.1), "adamw"]
+
+
+class LoaderOfBatches(Job):
+    loader = {"batch_size": 7}
+
+
+class LoaderOfWords(Job):
+    loader = {"num_workers": "two"}
+
+
+class FailsInLoader(Job):
+    """Its rows come from another process, and one of them is no row."""
+
+    loader = {"num_workers": 1}
+
+    def dataset(self):
+        class Rows(Images):
+            def __getitem__(self, row):
+                return {}["no such key"]
+
+        return Rows()
+
+
+class EvaluatesText(Job):
+    def held_out(self):
+        return Images(rows=4)
+
+    def evaluate(self, model, batch):
+        return {"loss": "low"}, 4
+
+
+class EvaluatesMuch(EvaluatesText):
+    def evaluate(self, model, batch):
+        return {f"measure {number}": 0.0 for number in range(17)}, 4
+
+
 class CountsInEvaluate(Job):
     evaluations = 0
 

@@ -111,6 +111,29 @@ class ReadAhead(Job):
     loader = {"num_workers": 2, "prefetch_factor": 2}
 
 
+class Several(Job):
+    """Matrices to Muon, the rest to AdamW, each with a schedule."""
+
+    def optimizer(self, model):
+        matrices = [p for p in model.parameters() if p.ndim == 2]
+        return [torch.optim.Muon(matrices, lr=1e-2), torch.optim.AdamW([p for p in model.parameters() if p.ndim != 2], lr=1e-2)]
+
+    def scheduler(self, optimizers):
+        return [torch.optim.lr_scheduler.StepLR(optimizers[0], 2, 0.5), torch.optim.lr_scheduler.ExponentialLR(optimizers[1], 0.9)]
+
+
+class Validated(Job):
+    """Rows of its own also for the evaluation, which measures by names of its own."""
+
+    def held_out(self):
+        return Images(rows=11)
+
+    def evaluate(self, model, batch):
+        images, labels = batch
+        scores = model(images)
+        return {"margin": scores.max(1).values.sum(), "worst": float("inf")}, len(labels)
+
+
 class Autocast(Job):
     def loss(self, model, batch):
         images, labels = batch
