@@ -80,7 +80,7 @@ async fn result(system: &System, id: &str) -> Vec<(String, String)> {
 async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     let system = service().await;
     let client = system.client();
-    let file = example(&system, 3_000);
+    let file = example(&system, 1_200);
     let undisturbed = submit_file(&system, &file).await;
     let expected = finished(&client, &undisturbed).await;
 
@@ -93,7 +93,7 @@ async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     let moved = |slots: &[String]| slots.len() == 2 && !slots.contains(&taken);
     until(&client, &id, "another place", |j| j.is_over() || (j.phase == "running" && moved(&j.slots))).await;
     // A spike: too few are left.
-    until_said(&system, &id, "step 1500:").await;
+    until_said(&system, &id, "step 1000:").await;
     need(&system, 3).await;
     until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
     assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
@@ -169,7 +169,7 @@ async fn an_elastic_program_is_restarted_at_the_size_there_is() {
     need(&system, 2).await;
     until(&client, &id, "a smaller size", |j| j.phase == "running" && j.slots.len() == 2).await;
     let two = async {
-        while system.ebb(&["logs", &id]).await.stdout.windows(8).filter(|seen| *seen == b"0 begins").count() < 2 {
+        while system.ebb(&["logs", &id]).await.stdout.windows(10).filter(|seen| *seen == b"| 0 begins").count() < 2 {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };

@@ -139,6 +139,10 @@ pub fn variables(
     variables.insert(CHECKPOINT_VARIABLE.to_owned(), checkpoint.into());
     // Lines are to be in the log when they are said, not when a buffer is full.
     variables.entry("PYTHONUNBUFFERED".to_owned()).or_insert_with(|| "1".into());
+    if local_size > 1 {
+        // As torchrun does: processes of one host that each take all of its processors wait for each other at every operation.
+        variables.entry("OMP_NUM_THREADS".to_owned()).or_insert_with(|| "1".into());
+    }
     if let Some(folder) = Path::new(spec.python.as_deref().unwrap_or(python)).parent().filter(|p| p.is_absolute()) {
         let path = variables.get("PATH").cloned().or_else(|| std::env::var_os("PATH")).unwrap_or_default();
         let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
