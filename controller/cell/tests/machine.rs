@@ -591,9 +591,8 @@ proptest! {
         }
         let folded = world.log.fold();
         prop_assert_eq!(folded.state.digest(), leads.state().digest());
-        let taken = world.log.batches().iter().flat_map(|batch| batch.facts.clone()).filter(|fact| {
-            matches!(fact, Fact::CommandTaken { .. })
-        }).count();
+        let batches = world.log.batches();
+        let taken = batches.iter().flat_map(|b| &b.facts).filter(|fact| matches!(fact, Fact::CommandTaken { .. })).count();
         prop_assert_eq!(taken as u64, commands);
         let reports = folded.state.server(&server("s1")).unwrap().reports_through;
         prop_assert_eq!(reports, 1);

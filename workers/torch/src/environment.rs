@@ -176,7 +176,10 @@ fn build(
                 missing.iter().filter(|lack| lack.name != "torch" && !own.contains(&lack.name)).collect();
             if more.is_empty() {
                 return match missing.first() {
-                    None => Ok(said(began, folder)),
+                    None => {
+                        said(began, folder);
+                        Ok(())
+                    }
                     Some(lack) => Err(refused_for(lack, base)),
                 };
             }
@@ -187,7 +190,8 @@ fn build(
             "the job's requirements need ever more packages than they name; name all of them".to_owned(),
         ));
     }
-    Ok(said(began, folder))
+    said(began, folder);
+    Ok(())
 }
 
 fn said(began: Instant, folder: &Path) {
