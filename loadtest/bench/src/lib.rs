@@ -139,7 +139,9 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
     }
     if wanted(LOAN_ROWS) {
         progress("loans");
-        rows.extend(loan_rows::rows(folder, &Subject::native(loan_rows::SLOTS, 16, ENDLESS), options.log, effort).await?);
+        rows.extend(
+            loan_rows::rows(folder, &Subject::native(loan_rows::SLOTS, 16, ENDLESS), options.log, effort).await?,
+        );
     }
     if let Some(brokers) = options.brokers.filter(|_| wanted(BROKER_ROWS)) {
         progress("lost brokers");

@@ -81,12 +81,7 @@ pub async fn rows(
 }
 
 /// Where the time of a reclaim goes: the same again with a service that exports its spans, since that costs a little too.
-async fn budget(
-    folder: &Path,
-    subject: &Subject,
-    log: Option<&str>,
-    effort: Effort,
-) -> Result<Budget, HarnessError> {
+async fn budget(folder: &Path, subject: &Subject, log: Option<&str>, effort: Effort) -> Result<Budget, HarnessError> {
     let receiver = Receiver::start().await?;
     let mut options = subject.service(&folder.join("span-service"), SLOTS)?.with("--log", log);
     options.environment = receiver.environment();

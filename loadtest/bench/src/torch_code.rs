@@ -86,7 +86,8 @@ impl TorchCode {
     pub fn job(&self, model: Model, workers: u16, steps: u64) -> Subject {
         let Model { kind, width, momentum, rows } = model;
         let parameters = json!({"kind": kind, "width": width, "momentum": momentum});
-        let described = json!({"kind": "torch", "entry": "train:Job", "code": self.needs.digest, "parameters": parameters});
+        let described =
+            json!({"kind": "torch", "entry": "train:Job", "code": self.needs.digest, "parameters": parameters});
         Subject { document: document(&described, workers, rows, steps), torch: Some(self.needs.clone()) }
     }
 
@@ -126,7 +127,10 @@ impl TorchCode {
             HarnessError::plain(format!("`{python} {}` did not end within {PYTHON_TIMEOUT:?}", arguments.join(" ")))
         })?;
         ended.map_err(|e| {
-            HarnessError::local(format!("`{python}` cannot be started; say with --python PROGRAM which Python has torch"), e)
+            HarnessError::local(
+                format!("`{python}` cannot be started; say with --python PROGRAM which Python has torch"),
+                e,
+            )
         })
     }
 }

@@ -1,8 +1,9 @@
 //! What the machine's outputs do: one arm per output. Whatever is computed, sent, read or written, happens here; nothing is decided.
 
+use crate::buffers::{Buffer, SharedElements};
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
-use crate::program::{ProgramError, divide};
+use crate::program::ProgramError;
 use crate::restore::{Restored, restore};
 use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
@@ -80,7 +81,7 @@ impl<W: Write> Trainer<W> {
             Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, view).map(Done::Evaluated),
             Unit::Gradient { step, rank } => {
                 let waited = program.data_waited();
-                let gradient = |buffer: &mut [f32]| program.gradient(rank, step, view, buffer);
+                let gradient = |buffer: &mut Buffer| program.gradient(rank, step, view, buffer);
                 let sums = self.sums.compute(rank, gradient);
                 let data_wait = program.data_waited().saturating_sub(waited);
                 sums.map(|sums| Done::Gradient { weight: sums.weight, loss: sums.loss, data_wait })
@@ -94,17 +95,16 @@ impl<W: Write> Trainer<W> {
     }
 
     fn update(&mut self, step: Step, from: GradientFrom) -> Result<(), ProgramError> {
-        let (lengths, workload) = (self.program.lengths(), &mut self.program.workload);
+        let workload = &mut self.program.workload;
         match from {
             GradientFrom::Sum { weight } => {
                 let mut mean = self.sums.take_total();
-                divide(&mut mean[..lengths.mean], weight);
-                let before = self.replica.apply(workload, mean, step)?;
-                self.sums.recycle(before);
+                workload.make_mean(&mut mean, weight);
+                self.replica.apply(workload, mean, step)?;
             }
             GradientFrom::Supply => {
                 let mean = self.replica.take_supply();
-                self.replica.apply(workload, mean, step)?;
+                self.replica.apply(workload, mean.into(), step)?;
             }
         }
         Ok(())
@@ -150,8 +150,8 @@ impl<W: Write> Trainer<W> {
     fn send(&mut self, slice: workers_member::StateTransfer) -> Result<(), ProgramError> {
         let workers_member::StateTransfer { to, of, tag, step, range } = slice;
         let (kind, data) = match of {
-            Need::Replica => (Kind::Replica, Some(self.replica.shared(&mut self.program.workload)?)),
-            Need::Gradient => (Kind::Gradient, self.replica.gradient()),
+            Need::Replica => (Kind::Replica, Some(self.replica.shared(&mut self.program.workload)? as SharedElements)),
+            Need::Gradient => (Kind::Gradient, self.replica.gradient().map(|g| g as SharedElements)),
         };
         if let Some(data) = data {
             self.network.send(OutgoingSlice { to, kind, offset: range.start, data, range }, tag, step);

@@ -1,6 +1,7 @@
 //! What a job computes, apart from who computes it: engine, update and data. Used alike by the elastic loop (`trainer.rs`) and the plain
 //! one (`plain.rs`), which is why both give the same bits.
 
+use crate::buffers::Buffer;
 use crate::workload::{Torch, View, Workload};
 use events_schema::control::TorchHost;
 use events_schema::dataset::DatasetInfo;
@@ -198,7 +199,7 @@ impl Program {
         rank: Rank,
         step: Step,
         view: View<'_>,
-        gradient: &mut [f32],
+        gradient: &mut Buffer,
     ) -> Result<Sums, ProgramError> {
         let samples = self.training.samples_blocking(rank, step)?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
@@ -295,14 +296,4 @@ async fn fetch_code(store: &dyn ObjectStore, model: &TorchSpec, host: &TorchHost
     let packed = object.bytes().await.map_err(failed)?;
     std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
     Ok(unpack(&packed, model.code, folder)?)
-}
-
-/// The mean: every element divided by the summed weight; exact zeros when nothing had weight.
-pub fn divide(gradient: &mut [f32], weight: f64) {
-    let weight = weight as f32;
-    if weight > 0.0 {
-        gradient.iter_mut().for_each(|g| *g /= weight);
-    } else {
-        gradient.fill(0.0);
-    }
 }

@@ -1,25 +1,49 @@
 //! What is said between an executor and its Python child: a length, a kind, a payload; each request has one answer. The same is written in
 //! `python/ebb/worker.py`. Both sides are of one program, so there are no versions.
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use std::io::{self, IoSliceMut, Read, Write};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// Longest frame: the names of all parameters of a large model fit in it.
 const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Descriptors that one answer brings at most: replica, gradient and samples.
-const DESCRIPTORS_MAX: usize = 3;
+/// Descriptors that one answer brings at most: replica and samples.
+const DESCRIPTORS_MAX: usize = 2;
 
 /// Says one thing.
 pub fn write(socket: &mut UnixStream, kind: u8, payload: &[u8]) -> io::Result<()> {
+    socket.write_all(&frame(kind, payload)?)
+}
+
+/// Says one thing and gives a descriptor with it.
+pub fn write_with(socket: &mut UnixStream, kind: u8, payload: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let frame = frame(kind, payload)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    // There is room for the one.
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let sent = loop {
+        match sendmsg(&*socket, &[IoSlice::new(&frame)], &mut ancillary, SendFlags::empty()) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    socket.write_all(&frame[sent..])
+}
+
+fn frame(kind: u8, payload: &[u8]) -> io::Result<Vec<u8>> {
     let length = u32::try_from(payload.len() + 1).map_err(io::Error::other)?;
     let mut frame = Vec::with_capacity(payload.len() + 5);
     frame.extend_from_slice(&length.to_le_bytes());
     frame.push(kind);
     frame.extend_from_slice(payload);
-    socket.write_all(&frame)
+    Ok(frame)
 }
 
 /// Hears one thing, and the descriptors that came with its beginning.

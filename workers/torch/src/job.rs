@@ -13,14 +13,16 @@ use events_schema::{Digest, Rank, Step};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use workers_memory::Segment;
 
 /// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
 /// slot's. Credentials of the store are not among them.
@@ -110,8 +112,11 @@ pub struct TorchJob {
     child: Child,
     socket: UnixStream,
     replica: File,
-    gradient: File,
     batch: File,
+    /// Numbers of the segments that the child has mapped.
+    mapped: BTreeSet<u64>,
+    /// An update whose answer has not been read.
+    updating: bool,
     lengths: Lengths,
     parameter_count: u64,
     class: String,
@@ -170,13 +175,26 @@ impl TorchJob {
         let built: Built = parse(&payload)?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
-        let [replica, gradient, batch]: [_; 3] =
-            descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
-        let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
+        let [replica, batch]: [_; 2] =
+            descriptors.try_into().map_err(|_| TorchError::Protocol("two descriptors are needed".to_owned()))?;
+        let (replica, batch) = (File::from(replica), File::from(batch));
         let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
         tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
-        let (waited, initial) = (Duration::ZERO, true);
-        Ok(Self { start, child, socket, replica, gradient, batch, lengths, parameter_count, class, times, waited, initial })
+        Ok(Self {
+            start,
+            child,
+            socket,
+            replica,
+            batch,
+            mapped: BTreeSet::new(),
+            updating: false,
+            lengths,
+            parameter_count,
+            class,
+            times,
+            waited: Duration::ZERO,
+            initial: true,
+        })
     }
 
     /// How long things are.
@@ -227,6 +245,8 @@ impl TorchJob {
 
     /// From now on it computes with this replica; if it is only the beginning that a gradient needs, it cannot be updated yet.
     pub fn hold(&mut self, replica: &[f32]) -> Result<(), TorchError> {
+        // An update may still be under way.
+        self.settle()?;
         self.initial = false;
         let part = replica.len() < self.lengths.replica;
         let elements = replica.get(..if part { self.lengths.compute } else { self.lengths.replica });
@@ -235,27 +255,50 @@ impl TorchJob {
         self.ask(b'H', &[u8::from(part)]).map(drop)
     }
 
-    /// The summed gradient of one rank's samples of a step, with what travels in its sum.
+    /// The summed gradient of one rank's samples of a step, with what travels in its sum; overwrites all of `gradient`, which is as long as
+    /// [`Lengths::gradient`].
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
         samples: &Samples,
-        gradient: &mut [f32],
+        gradient: &mut Segment,
     ) -> Result<TorchSums, TorchError> {
+        let place = self.place(gradient)?;
         let rows = self.write_samples(samples)?;
-        let payload = [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes()].concat();
+        let payload =
+            [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes(), &place.to_le_bytes()].concat();
         let answer = self.ask(b'G', &payload)?;
-        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)? };
-        self.gradient.read_exact_at(bytemuck::cast_slice_mut(gradient), 0)?;
-        Ok(sums)
+        Ok(TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)? })
     }
 
-    /// Applies the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate.
-    pub fn apply(&mut self, step: Step, factor: f64, mean: &[f32]) -> Result<(), TorchError> {
+    /// Begins to apply the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate. The child goes on
+    /// by itself: whether it succeeded is heard with the next answer, and until then `mean` must stay as it is.
+    pub fn apply(&mut self, step: Step, factor: f64, mean: &Segment) -> Result<(), TorchError> {
         self.initial = false;
-        self.gradient.write_all_at(bytemuck::cast_slice(mean), 0)?;
-        self.ask(b'A', &[&step.0.to_le_bytes()[..], &factor.to_le_bytes()].concat()).map(drop)
+        let place = self.place(mean)?;
+        let payload = [&step.0.to_le_bytes()[..], &factor.to_le_bytes(), &place.to_le_bytes()].concat();
+        self.settle()?;
+        if frame::write(&mut self.socket, b'A', &payload).is_err() {
+            return Err(ended(&mut self.child));
+        }
+        self.updating = true;
+        Ok(())
+    }
+
+    /// The child's name for a segment; it is given the segment if it has not mapped it yet.
+    fn place(&mut self, segment: &Segment) -> Result<u64, TorchError> {
+        let number = segment.number();
+        if !self.mapped.contains(&number) {
+            if segment.len() != self.lengths.gradient {
+                return Err(TorchError::Protocol(format!("a segment of {} elements is no gradient", segment.len())));
+            }
+            self.settle()?;
+            let said = frame::write_with(&mut self.socket, b'P', &number.to_le_bytes(), segment.as_fd());
+            self.answer(b'P', said)?;
+            self.mapped.insert(number);
+        }
+        Ok(number)
     }
 
     /// Evaluates some samples.
@@ -307,9 +350,23 @@ impl TorchJob {
         self.exchange(kind, payload).map(|(payload, _)| payload)
     }
 
-    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+    /// Asks while the child may still be updating, so that it goes on at once; then hears both answers.
+    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
+        let said = frame::write(&mut self.socket, kind, payload);
+        let updated = self.settle();
+        let answered = self.answer(kind, said);
+        // What was computed after an update that failed means nothing.
+        updated.and(answered)
+    }
+
+    /// Hears how the update went that was begun last.
+    fn settle(&mut self) -> Result<(), TorchError> {
+        if std::mem::take(&mut self.updating) { self.answer(b'A', Ok(())).map(drop) } else { Ok(()) }
+    }
+
+    fn answer(&mut self, kind: u8, said: io::Result<()>) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
         let asked = Instant::now();
-        let answered = frame::write(&mut self.socket, kind, payload).and_then(|()| frame::read(&mut self.socket));
+        let answered = said.and_then(|()| frame::read(&mut self.socket));
         self.waited += asked.elapsed();
         match answered {
             Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),

@@ -30,13 +30,22 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
 
-    def receive(self) -> tuple[bytes, bytes]:
-        """The next request: kind and payload. Ends the process where there is nobody any more."""
-        (length,) = struct.unpack("<I", self._exactly(4))
+    def receive(self) -> tuple[bytes, bytes, list[int]]:
+        """The next request: kind, payload, and descriptors that came with it. Ends the process where there is nobody any more."""
+        try:
+            head, rights, _, _ = self.connection.recvmsg(4, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            head, rights = b"", []
+        if not head:
+            os._exit(0)
+        descriptors = array.array("i")
+        for _, _, data in rights:
+            descriptors.frombytes(data)
+        (length,) = struct.unpack("<I", head + self._exactly(4 - len(head)))
         if not 1 <= length <= FRAME_LIMIT_BYTES:
             os._exit(3)
         body = self._exactly(length)
-        return body[:1], body[1:]
+        return body[:1], body[1:], list(descriptors)
 
     def send(self, kind: bytes, payload: bytes, descriptors: list[int] | None = None) -> None:
         """A reply; descriptors travel with its first byte."""
@@ -88,7 +97,7 @@ def serve(connection: socket.socket) -> None:
         stream.reconfigure(line_buffering=True)
     channel, server = Channel(connection), Server()
     while True:
-        kind, payload = channel.receive()
+        kind, payload, server.received = channel.receive()
         if kind == b"X":
             sys.stdout.flush()
             os._exit(0)
@@ -109,6 +118,7 @@ class Server:
     def __init__(self) -> None:
         self.program: Any = None
         self.spent: list[int] = []
+        self.received: list[int] = []
 
     def answer(self, kind: bytes, payload: bytes) -> tuple[bytes, list[int]]:
         """The reply to a request, and descriptors to send along."""
@@ -117,10 +127,14 @@ class Server:
         if self.program is None:
             raise RuntimeError(f"{kind!r} before a program was built")
         if kind == b"G":
-            weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQI", payload))
+            weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQIQ", payload))
             return struct.pack("<ddQ", weight, loss, waited_us), []
         if kind == b"A":
-            self.program.apply(*struct.unpack("<Qd", payload))
+            self.program.apply(*struct.unpack("<QdQ", payload))
+            return b"", []
+        if kind == b"P":
+            (descriptor,) = self.received
+            self.program.add_place(*struct.unpack("<Q", payload), descriptor)
             return b"", []
         if kind == b"H":
             self.program.hold(compute_only=payload[0] == 1)
@@ -157,7 +171,7 @@ class Server:
         names = ("import_us", "build_us", "check_us")
         times = {name: round((after - before) * 1e6) for name, before, after in zip(names, marks, marks[1:])}
         self.program = program
-        segments = [program.replica_segment.fd, program.gradient_segment.fd, program.batch_segment.fd]
+        segments = [program.replica_segment.fd, program.batch_segment.fd]
         return json.dumps({**program.describe(), "times": times}).encode(), segments
 
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:
