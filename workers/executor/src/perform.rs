@@ -25,7 +25,10 @@ impl<W: Write> Trainer<W> {
                 self.network.cut(link);
             }
             Out::Say(to, envelope) => self.network.say(to, &envelope),
-            Out::Send(slice) => self.send(slice)?,
+            Out::Send(slice) => {
+                let sent = self.send(slice);
+                return self.unless_failed(sent);
+            }
             Out::Reduce(tag, step, action) => {
                 let network = &mut self.network;
                 self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
@@ -47,7 +50,10 @@ impl<W: Write> Trainer<W> {
             Out::Unexpect => drop(self.replica.take_supply()),
             Out::Warm(generation, ranks, step) => self.warm(generation, ranks, step),
             Out::Prefetch(ranks, step) => self.program.prefetch(&ranks, step),
-            Out::Write { task, needed } => self.write(task, needed)?,
+            Out::Write { task, needed } => {
+                let ordered = self.write(task, needed);
+                return self.unless_failed(ordered);
+            }
             Out::Report(report) => self.report(report)?,
             Out::Telemetry(telemetry) => self.agent.say(&FromExecutor::Telemetry(telemetry))?,
             Out::WakeAt(at) => self.wake = Some(at),
@@ -113,6 +119,11 @@ impl<W: Write> Trainer<W> {
     /// What nobody can compute breaks the job; what only this executor cannot, stops it.
     fn failed(&self, error: ProgramError) -> Result<Input, TrainError> {
         if error.is_broken() { Ok(In::Broken(error.reason())) } else { Err(error.into()) }
+    }
+
+    /// That an update failed in the user's code may be heard only when its result is read.
+    fn unless_failed(&self, done: Result<(), ProgramError>) -> Result<Option<Input>, TrainError> {
+        done.map_or_else(|error| self.failed(error).map(Some), |()| Ok(None))
     }
 
     fn load(&mut self, generation: Generation, entry: &Entry) -> Result<Option<Input>, TrainError> {
