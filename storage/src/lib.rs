@@ -10,6 +10,7 @@
 
 pub mod checkpoint;
 pub mod code;
+pub mod folder;
 
 pub mod dataset;
 #[cfg(test)]

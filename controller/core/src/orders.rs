@@ -8,6 +8,7 @@
 //! Next on the path: `controller/cell/src/links.rs`.
 
 use crate::state::{Executor, Job, State};
+use events_schema::dataset::DatasetInfo;
 use events_schema::fact::Proposal;
 use events_schema::orders::{ExecutorOrder, JobOrder};
 use events_schema::{ExecutorId, JobId, ServerId};
@@ -64,7 +65,10 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
     };
     let order = JobOrder {
         spec: Box::new(job.spec.as_ref().clone()),
-        dataset: state.dataset(&job.spec.dataset)?.clone(),
+        dataset: match job.spec.gang() {
+            Some(_) => DatasetInfo::none(&job.spec.dataset),
+            None => state.dataset(&job.spec.dataset)?.clone(),
+        },
         evaluation,
         key: [0; 32],
         proposal: proposal(job, number).cloned(),
@@ -72,6 +76,7 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         park: executor.replica && state.is_parking(&number.job),
         link_keys: Vec::new(),
         writer: None,
+        ended_well: ended_well(job),
     };
     Some(ExecutorOrder {
         executor: number.clone(),
@@ -81,6 +86,12 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         leave_in_ms: None,
         trace: None,
     })
+}
+
+/// Members of a gang whose program has ended well: they left by themselves, and nobody will say more of them.
+fn ended_well(job: &Job) -> Vec<u32> {
+    let active = job.active().filter(|_| job.spec.gang().is_some());
+    active.into_iter().flat_map(|active| active.left.keys()).map(|executor| executor.number).collect()
 }
 
 /// The newest membership that concerns an executor: it is a member, or a member of the one before, which has to learn that it

@@ -122,7 +122,9 @@ impl Watch {
         for job in state.placed.keys() {
             let works = |known: &&Job| matches!(known.phase, JobPhase::Starting(_) | JobPhase::Running(..));
             let Some(known) = state.job(job).filter(works) else { continue };
-            if self.jobs.get(job).is_some_and(|watched| now_ms < watched.quiet_until_ms) {
+            // What a program of the user's does is not known, so nobody can say that it hangs.
+            if known.spec.gang().is_some() || self.jobs.get(job).is_some_and(|watched| now_ms < watched.quiet_until_ms)
+            {
                 continue;
             }
             if let Some(stall) = self.stall(now_ms, job, known, state) {

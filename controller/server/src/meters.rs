@@ -234,6 +234,7 @@ fn family(model: &ModelSpec) -> &'static str {
         ModelSpec::Cnn { .. } => "cnn",
         ModelSpec::Gpt { .. } => "gpt",
         ModelSpec::Torch(_) => "torch",
+        ModelSpec::Command(_) => "command",
     }
 }
 

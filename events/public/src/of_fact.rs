@@ -164,6 +164,7 @@ fn gone(executor: &ExecutorId, slot: &SlotId, cause: &report::ExitCause) -> Exec
         report::ExitCause::Killed => (Exit::Killed, None, None, None),
         report::ExitCause::NotStarted(reason) => (Exit::NotStarted, None, None, Some(reason.clone())),
         report::ExitCause::Silent => (Exit::Silent, None, None, None),
+        report::ExitCause::Failed { status, said } => (Exit::Status, Some(*status), None, Some(said.clone())),
     };
     ExecutorGone {
         job: executor.job.to_string(),

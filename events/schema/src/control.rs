@@ -14,6 +14,9 @@ pub const ALIVE_INTERVAL_MS: u64 = 500;
 /// Largest frame between agent and executor: a spec and a membership of 256 fit in 1 MiB many times.
 pub const CONTROL_FRAME_LEN_MAX: u32 = 1 << 20;
 
+/// Status of a gang's executor that stopped its program because its slot was taken back: what a process ended by SIGTERM has in a shell.
+pub const STOPPED_STATUS: i32 = 143;
+
 /// A frame of more bytes than both sides agreed on. Stop: the other side is of another build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a control frame has {0} bytes, and at most {CONTROL_FRAME_LEN_MAX} are legal")]
@@ -94,6 +97,9 @@ pub struct TorchHost {
     /// The Python for jobs that name none.
     #[n(1)]
     pub python: String,
+    /// Under which name the agent listens for executors that want a Python that has PyTorch imported. None: each starts its own.
+    #[n(4)]
+    pub warm: Option<String>,
 }
 
 /// From executor to agent.
@@ -116,6 +122,9 @@ pub enum FromExecutor {
     /// out waits for no collector.
     #[n(4)]
     Span(#[n(0)] ExecutorSpan),
+    /// Why it is about to exit with a status other than 0, for its job's user. Counts only if it then does.
+    #[n(5)]
+    LastWords(#[n(0)] String),
 }
 
 /// What an executor did for a trace, and when, by its host's wall clock.

@@ -5,6 +5,7 @@
 
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems};
+use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS, NO_DATASET};
 pub use crate::model::ModelSpec;
 use crate::model::parse_model;
 use crate::{DatasetName, Digest};
@@ -268,6 +269,12 @@ pub struct CheckpointSpec {
 }
 
 impl JobSpec {
+    /// The program that it runs as a gang, if it does not train in steps.
+    #[must_use]
+    pub fn gang(&self) -> Option<&CommandSpec> {
+        self.model.gang()
+    }
+
     /// Parses a submitted document. All problems are reported at once.
     pub fn parse(document: &Value) -> Result<Self, Problems> {
         parse_job(document).map(Self)
@@ -290,19 +297,24 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
         }
     });
     let model = f.nested_required("model", "an object such as {kind: mlp, hidden: [128]}", parse_model);
-    let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
-        DatasetName::parse(s).map_err(|e| e.expected.to_owned())
-    });
-    let workers = f.nested("workers", parse_workers).unwrap_or(Workers { min: 1, max: 1 });
-    let batch_size = f.integer_required("batch_size", 1..=BATCH_SIZE_MAX);
-    let length = parse_length(&mut f);
+    let gang = model.as_ref().and_then(ModelSpec::gang).map(|command| command.elastic);
+    let fixed = gang == Some(Elastic::Fixed);
+    let workers = f.nested("workers", |path, value| parse_workers(path, value, fixed));
+    let workers = workers.unwrap_or(Workers { min: 1, max: 1 });
+    let (dataset, batch_size, length) = match gang {
+        Some(_) => no_data(&mut f),
+        None => {
+            let dataset = f.text_required("dataset", "the name of a registered dataset", |s| {
+                DatasetName::parse(s).map_err(|e| e.expected.to_owned())
+            });
+            (dataset, f.integer_required("batch_size", 1..=BATCH_SIZE_MAX), parse_length(&mut f))
+        }
+    };
     let seed = f.integer("seed", 0..=u64::MAX).unwrap_or(0);
     let shuffle = parse_shuffle(&mut f);
     let tail = f.word("tail", &[("short", Tail::Short), ("drop", Tail::Drop)]).unwrap_or(Tail::Short);
     let optimizer = f.nested("optimizer", parse_optimizer);
-    let schedule = f
-        .nested("schedule", parse_schedule)
-        .unwrap_or(ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant });
+    let schedule = f.nested("schedule", parse_schedule).unwrap_or(DEFAULT_SCHEDULE);
     let gradient_clip_norm = f.number("gradient_clip_norm", 1e-6..=1e6);
     let evaluation = f.nested("evaluation", parse_evaluation);
     let checkpoint = f.nested("checkpoint", parse_checkpoint).unwrap_or(DEFAULT_CHECKPOINT);
@@ -311,11 +323,27 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
         f.wrong("priority", "a whole number; higher goes first");
     }
     let suspend = f.boolean("suspend").unwrap_or(false);
-    let max_restarts = f.integer("max_restarts", 0..=1_000).unwrap_or(10);
+    let max_restarts = f.integer("max_restarts", 0..=1_000).unwrap_or(if gang.is_some() { MAX_RESTARTS } else { 10 });
     let because = "executors say twice a second what they do, and a first unit of more than a day is a hung one";
     let unit_timeout_ms = UnitTimeout::read(&mut f, "unit_timeout_ms", because);
     let because = "a request is tried again for two minutes before it counts as refused, and a store that is away for a day needs somebody";
     let store_patience_ms = StorePatience::read(&mut f, "store_patience_ms", because);
+    if gang.is_some() {
+        let useless = [
+            ("seed", seed != 0),
+            ("shuffle", shuffle != DEFAULT_SHUFFLE),
+            ("tail", tail != Tail::Short),
+            ("optimizer", optimizer.is_some_and(|optimizer| optimizer != DEFAULT_OPTIMIZER)),
+            ("schedule", schedule != DEFAULT_SCHEDULE),
+            ("gradient_clip_norm", gradient_clip_norm.is_some()),
+            ("evaluation", evaluation.is_some()),
+            ("unit_timeout_ms", !unit_timeout_ms.is_default()),
+        ];
+        useless.iter().filter(|(_, said)| *said).for_each(|(name, _)| f.wrong(name, OF_THE_PROGRAM));
+        if checkpoint.every_steps != DEFAULT_CHECKPOINT.every_steps {
+            f.wrong("checkpoint", "`keep` alone: `save_every_ms` says how often the folder of a command is saved");
+        }
+    }
     let parts = (name, model, dataset, batch_size, length);
     let fields = match parts {
         (Some(name), Some(model), Some(dataset), Some(batch_size), Some(length)) => Some(JobFields {
@@ -347,6 +375,23 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
 const DEFAULT_OPTIMIZER: OptimizerSpec =
     OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 };
 const DEFAULT_CHECKPOINT: CheckpointSpec = CheckpointSpec { every_steps: 500, keep: 2 };
+const DEFAULT_SCHEDULE: ScheduleSpec = ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant };
+const DEFAULT_SHUFFLE: Shuffle = Shuffle::Blocks { open: 8 };
+const OF_THE_PROGRAM: &str = "nothing here: what the program of `command` does is its own matter";
+
+/// What a job with a program of its own says of data and steps: nothing, or what is shown of it.
+fn no_data(f: &mut Fields<'_>) -> (Option<DatasetName>, Option<u64>, Option<Length>) {
+    let shown = [("dataset", Value::from(NO_DATASET)), ("batch_size", 1.into()), ("steps", 1.into())];
+    for (name, shown) in shown {
+        if f.raw(name).is_some_and(|value| *value != shown) {
+            f.wrong(name, OF_THE_PROGRAM);
+        }
+    }
+    if f.raw("epochs").is_some() {
+        f.wrong("epochs", OF_THE_PROGRAM);
+    }
+    (DatasetName::parse(NO_DATASET).ok(), Some(1), Some(Length::Steps(1)))
+}
 
 fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
     match (f.raw("epochs"), f.raw("steps")) {
@@ -365,10 +410,9 @@ fn parse_length(f: &mut Fields<'_>) -> Option<Length> {
 
 fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
     const EXPECTED: &str = "`blocks`, `full`, `none`, {blocks: {open: 8}} or {window: SAMPLES}";
-    const DEFAULT: Shuffle = Shuffle::Blocks { open: 8 };
-    let Some(value) = f.raw("shuffle") else { return DEFAULT };
+    let Some(value) = f.raw("shuffle") else { return DEFAULT_SHUFFLE };
     let parsed = match value {
-        Value::String(s) if s == "blocks" => Some(DEFAULT),
+        Value::String(s) if s == "blocks" => Some(DEFAULT_SHUFFLE),
         Value::String(s) if s == "full" => Some(Shuffle::Full),
         Value::String(s) if s == "none" => Some(Shuffle::None),
         Value::Object(o) if o.len() == 1 => match (
@@ -384,13 +428,16 @@ fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
     if parsed.is_none() {
         f.wrong("shuffle", EXPECTED);
     }
-    parsed.unwrap_or(DEFAULT)
+    parsed.unwrap_or(DEFAULT_SHUFFLE)
 }
 
-fn parse_workers(path: &str, value: &Value) -> Result<Workers, Problems> {
+fn parse_workers(path: &str, value: &Value, fixed: bool) -> Result<Workers, Problems> {
     let mut f = Fields::new(path, value);
     let max = f.integer_required("max", 1..=WORKERS_MAX);
-    let min = f.integer("min", 1..=WORKERS_MAX).unwrap_or(1);
+    let min = f.integer("min", 1..=WORKERS_MAX).unwrap_or(if fixed { max.unwrap_or(1) } else { 1 });
+    if fixed && max.is_some_and(|max| min < max) {
+        f.wrong("min", "the same as `max`, or left out: a command has a fixed number of members, unless it says `elastic: restart`");
+    }
     if max.is_some_and(|max| min > max) {
         f.wrong("min", format!("at most `max` ({})", max.unwrap_or(0)));
     }

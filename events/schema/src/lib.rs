@@ -2,7 +2,7 @@
 //!
 //! Pure: no I/O, no clock, no chance. Nothing here decides anything; `controller-core` does.
 //!
-//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own), [`dataset`] (what it reads),
+//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own and [`gang`] where the program is), [`dataset`] (what it reads),
 //! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
 //! an agent tells an executor), [`trace`] (which trace something belongs to). What subscribers
@@ -20,6 +20,7 @@ mod document;
 pub mod duration;
 pub mod fact;
 pub mod fields;
+pub mod gang;
 pub mod ids;
 pub mod job;
 mod model;

@@ -1,6 +1,7 @@
-//! What a job trains: a model of Ebb's and its sizes, or the user's own. Which samples a model can read, `controller-core` and the engine check.
+//! What a job trains: a model of Ebb's and its sizes, or the user's own, or what a program of the user's does. Which samples a model can read, `controller-core` and the engine check.
 
 use crate::fields::{Fields, Problem, Problems};
+use crate::gang::CommandSpec;
 use crate::job::PARAMETERS_MAX;
 use crate::torch::TorchSpec;
 use minicbor::{Decode, Encode};
@@ -60,6 +61,19 @@ pub enum ModelSpec {
     /// The user's own, in PyTorch.
     #[n(3)]
     Torch(#[n(0)] Box<TorchSpec>),
+    /// A whole program of the user's, run as a gang.
+    #[n(4)]
+    Command(#[n(0)] Box<CommandSpec>),
+}
+
+impl ModelSpec {
+    /// The user's program, if it is one.
+    pub(crate) fn gang(&self) -> Option<&CommandSpec> {
+        match self {
+            Self::Command(command) => Some(command),
+            Self::Mlp { .. } | Self::Cnn { .. } | Self::Gpt { .. } | Self::Torch(_) => None,
+        }
+    }
 }
 
 /// Reads `model` of a job.
@@ -70,12 +84,18 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
         Cnn,
         Gpt,
         Torch,
+        Command,
     }
-    const KINDS: [(&str, Kind); 4] =
-        [("mlp", Kind::Mlp), ("cnn", Kind::Cnn), ("gpt", Kind::Gpt), ("torch", Kind::Torch)];
+    const KINDS: [(&str, Kind); 5] = [
+        ("mlp", Kind::Mlp),
+        ("cnn", Kind::Cnn),
+        ("gpt", Kind::Gpt),
+        ("torch", Kind::Torch),
+        ("command", Kind::Command),
+    ];
     let mut f = Fields::new(path, value);
     if f.raw("kind").is_none() && value.is_object() {
-        f.wrong("kind", "one of mlp, cnn, gpt, torch");
+        f.wrong("kind", "one of mlp, cnn, gpt, torch, command");
     }
     let Some(kind) = f.word("kind", &KINDS) else {
         // Without a kind the other fields have no meaning; do not blame them.
@@ -86,6 +106,10 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
     if let Kind::Torch = kind {
         let torch = TorchSpec::read(&mut f);
         return f.finish(torch.map(|torch| ModelSpec::Torch(Box::new(torch))));
+    }
+    if let Kind::Command = kind {
+        let command = CommandSpec::read(&mut f);
+        return f.finish(command.map(|command| ModelSpec::Command(Box::new(command))));
     }
     let dropout = f.number("dropout", 0.0..=0.95).unwrap_or(0.0);
     let model = match kind {
@@ -109,7 +133,7 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
             }
             Some(ModelSpec::Gpt { layers, heads, width, context, dropout })
         }
-        Kind::Torch => None,
+        Kind::Torch | Kind::Command => None,
     };
     if model.as_ref().is_some_and(|model| inner_parameters(model) > PARAMETERS_MAX) {
         let field = match kind {
@@ -117,6 +141,7 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
             Kind::Cnn => "channels",
             Kind::Gpt => "width",
             Kind::Torch => "entry",
+            Kind::Command => "command",
         };
         f.wrong(field, format!("sizes of at most {PARAMETERS_MAX} parameters in all"));
     }
@@ -133,7 +158,7 @@ fn inner_parameters(model: &ModelSpec) -> u64 {
         }
         ModelSpec::Gpt { layers, width, .. } => 12 * u64::from(*layers) * product(*width, *width),
         // Only its code knows.
-        ModelSpec::Torch(_) => 0,
+        ModelSpec::Torch(_) | ModelSpec::Command(_) => 0,
     }
 }
 

@@ -164,6 +164,10 @@ pub struct JobOrder {
     /// given to its members alone. None of an earlier controller, without a proposal, and for whom the proposal leaves out.
     #[n(7)]
     pub writer: Option<WriterToken>,
+    /// Of a gang: other members of the generation in force whose program has ended well, by number.
+    #[n(8)]
+    #[cbor(skip_if = "Vec::is_empty")]
+    pub ended_well: Vec<u32>,
 }
 
 /// What two executors of a job know each other by, and nobody else knows. Numbers of executors are used once, so it serves for one pair

@@ -396,6 +396,16 @@ pub enum ExitCause {
     /// It ran but said nothing for seconds, and the agent killed it.
     #[n(5)]
     Silent,
+    /// It exited with this status, and said why.
+    #[n(6)]
+    Failed {
+        /// Not 0.
+        #[n(0)]
+        status: i32,
+        /// In its own words.
+        #[n(1)]
+        said: String,
+    },
 }
 
 /// How a job ended.

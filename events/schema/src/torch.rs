@@ -102,10 +102,7 @@ impl TorchSpec {
     pub(crate) fn read(f: &mut Fields<'_>) -> Option<Self> {
         let entry = f.text_required("entry", ENTRY_EXPECTED, parse_entry);
         let code = f.text_required("code", CODE_EXPECTED, |text| text.parse().map_err(|_| CODE_EXPECTED.to_owned()));
-        let python = f.text("python", |text| {
-            let absolute = text.starts_with('/') && text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
-            if absolute { Ok(text.to_owned()) } else { Err("the absolute path of a Python on the servers".to_owned()) }
-        });
+        let python = f.text("python", parse_python);
         let threads = f.integer("threads", 1..=THREADS_MAX).unwrap_or(1) as u16;
         let devices = [("cpu", TorchDevice::Cpu), ("cuda", TorchDevice::Cuda)];
         let device = f.word("device", &devices).unwrap_or(TorchDevice::Cpu);
@@ -134,7 +131,12 @@ fn parse_entry(text: &str) -> Result<String, String> {
     if fits { Ok(text.to_owned()) } else { Err(ENTRY_EXPECTED.to_owned()) }
 }
 
-fn parse_environment(path: &str, value: &Value) -> Result<BTreeMap<String, String>, Problems> {
+pub(crate) fn parse_python(text: &str) -> Result<String, String> {
+    let absolute = text.starts_with('/') && text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
+    if absolute { Ok(text.to_owned()) } else { Err("the absolute path of a Python on the servers".to_owned()) }
+}
+
+pub(crate) fn parse_environment(path: &str, value: &Value) -> Result<BTreeMap<String, String>, Problems> {
     let expected = format!("up to {VARIABLES_MAX} names with texts of at most {VALUE_MAX} characters");
     let Some(object) = value.as_object().filter(|o| o.len() <= VARIABLES_MAX) else {
         return Err(problem(path, shown(value), expected));

@@ -72,6 +72,59 @@ fn a_model_of_the_users_own_says_what_runs_it() {
     }
 }
 
+fn command(fields: Value, model: Value) -> Value {
+    let mut document =
+        json!({"name": "n", "model": {"kind": "command", "command": ["python", "train.py"]}, "workers": {"max": 2}});
+    document.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    document["model"].as_object_mut().unwrap().extend(model.as_object().unwrap().clone());
+    document
+}
+
+#[test]
+fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
+    let spec = JobSpec::parse(&command(json!({}), json!({}))).unwrap();
+    let gang = spec.gang().unwrap();
+    assert_eq!(
+        (gang.command.join(" ").as_str(), gang.grace_ms, gang.save_every_ms),
+        ("python train.py", 30_000, 60_000)
+    );
+    assert_eq!((spec.workers.min, spec.workers.max, spec.max_restarts), (2, 2, 3));
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec, "what is shown can be submitted again");
+    let elastic = command(json!({"workers": {"min": 1, "max": 4}}), json!({"elastic": "restart"}));
+    assert_eq!(JobSpec::parse(&elastic).unwrap().workers.min, 1);
+    for (fields, model, field) in [
+        (json!({"workers": {"min": 1, "max": 4}}), json!({}), "workers.min"),
+        (json!({"dataset": "digits"}), json!({}), "dataset"),
+        (json!({"batch_size": 8}), json!({}), "batch_size"),
+        (json!({"steps": 100}), json!({}), "steps"),
+        (json!({"epochs": 1}), json!({}), "epochs"),
+        (json!({"seed": 3}), json!({}), "seed"),
+        (json!({"shuffle": "full"}), json!({}), "shuffle"),
+        (json!({"optimizer": {"kind": "sgd"}}), json!({}), "optimizer"),
+        (json!({"schedule": {"kind": "cosine"}}), json!({}), "schedule"),
+        (json!({"gradient_clip_norm": 1.0}), json!({}), "gradient_clip_norm"),
+        (json!({"evaluation": {"dataset": "digits"}}), json!({}), "evaluation"),
+        (json!({"checkpoint": {"every_steps": 20}}), json!({}), "checkpoint"),
+        (json!({"unit_timeout_ms": 1_000}), json!({}), "unit_timeout_ms"),
+        (json!({}), json!({"command": "python train.py"}), "model.command"),
+        (json!({}), json!({"command": []}), "model.command"),
+        (json!({}), json!({"command": [""]}), "model.command"),
+        (json!({}), json!({"command": ["python", 3]}), "model.command"),
+        (json!({}), json!({"code": "./"}), "model.code"),
+        (json!({}), json!({"python": "python3"}), "model.python"),
+        (json!({}), json!({"environment": {"RANK": "0"}}), "model.environment.RANK"),
+        (json!({}), json!({"environment": {"EBB_X": "0"}}), "model.environment.EBB_X"),
+        (json!({}), json!({"elastic": "yes"}), "model.elastic"),
+        (json!({}), json!({"grace_ms": 3_600_001}), "model.grace_ms"),
+        (json!({}), json!({"save_every_ms": 0}), "model.save_every_ms"),
+        (json!({}), json!({"entry": "train:Job"}), "model.entry"),
+    ] {
+        let document = command(fields, model);
+        assert_eq!(problems(&document)[0].field, field, "{document}");
+    }
+}
+
 #[test]
 fn the_least_job_gets_documented_defaults() {
     let spec = JobSpec::parse(&least()).unwrap();

@@ -1,6 +1,7 @@
 //! What a job trains, as it is submitted and shown: a model of Ebb's and its sizes, or the user's own. The rest of a job is in `spec.rs`.
 
 use crate::forms::Hash;
+use events_schema::gang::{self, CommandSpec};
 use events_schema::job as schema;
 use events_schema::torch::{TorchDevice, TorchSpec};
 use schemars::JsonSchema;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// A model of Ebb's and its sizes, or the user's own.
+/// A model of Ebb's and its sizes, the user's own, or what a program of the user's does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Model {
@@ -91,6 +92,35 @@ pub enum Model {
         #[serde(default)]
         parameters: Map<String, Value>,
     },
+    /// A whole program of the user's, run as a gang. `dataset` is `none` then, `batch_size` and `steps` are 1, and what else is about training has no
+    /// meaning.
+    Command {
+        /// The program and its arguments; no shell reads them.
+        #[schemars(length(min = 1, max = 256))]
+        command: Vec<String>,
+        /// The packed folder that it runs in, by its digest; `PUT /v1/code/{digest}` uploads it. Null: an empty folder.
+        #[serde(default)]
+        #[schemars(with = "Option<Hash>")]
+        code: Option<String>,
+        /// The Python that `python` and `python3` mean, an absolute path on the servers; null: the one that each server has for such jobs.
+        #[serde(default)]
+        #[schemars(length(min = 1, max = 255))]
+        python: Option<String>,
+        /// Variables that the program finds in its environment.
+        #[serde(default)]
+        environment: BTreeMap<String, String>,
+        /// Whether it may be restarted at another size.
+        #[serde(default)]
+        elastic: Elastic,
+        /// Time from SIGTERM to the kill.
+        #[serde(default = "grace_ms")]
+        #[schemars(range(max = 3_600_000))]
+        grace_ms: u64,
+        /// How often its checkpoint folder is looked at while it runs.
+        #[serde(default = "save_every_ms")]
+        #[schemars(range(min = 1_000, max = 86_400_000))]
+        save_every_ms: u64,
+    },
     /// Whatever later builds add.
     #[serde(untagged)]
     #[schemars(skip)]
@@ -133,6 +163,23 @@ pub enum Device {
     Cuda,
 }
 
+/// How many members a gang may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Elastic {
+    /// As many as `workers` says, or it waits.
+    #[default]
+    Fixed,
+    /// Any number within `workers`; each change of it is a restart.
+    Restart,
+}
+
+fn grace_ms() -> u64 {
+    30_000
+}
+fn save_every_ms() -> u64 {
+    60_000
+}
 fn one_thread() -> u16 {
     1
 }
@@ -155,6 +202,15 @@ impl From<&schema::ModelSpec> for Model {
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
                 Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
+            }
+            Spec::Command(program) => {
+                let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms } = *program;
+                let elastic = match elastic {
+                    gang::Elastic::Fixed => Elastic::Fixed,
+                    gang::Elastic::Restart => Elastic::Restart,
+                };
+                let code = code.map(|code| code.to_string());
+                Self::Command { command, code, python, environment, elastic, grace_ms, save_every_ms }
             }
         }
     }

@@ -448,9 +448,13 @@ mod tests {
             json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
             json!({"model": {"kind": "cnn"}, "unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
         ];
-        for variation in variations {
+        let command = json!({"name": "a", "model": {"kind": "command", "command": ["python", "train.py"]}, "workers": {"max": 2}});
+        let of_base = variations.into_iter().map(|variation| {
             let mut document = base.clone();
             document.as_object_mut().unwrap().extend(variation.as_object().unwrap().clone());
+            document
+        });
+        for document in of_base.chain([command]) {
             let parsed = schema::JobSpec::parse(&document).unwrap();
             let shown = JobSpec::from(&parsed);
             let text = serde_json::to_value(&shown).unwrap();

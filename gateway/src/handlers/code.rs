@@ -61,12 +61,17 @@ pub async fn upload(
 
 /// Refuses a job whose code was never uploaded: its executors could only fail.
 pub async fn ensure_uploaded(app: &App, spec: &JobSpec) -> Result<(), ApiError> {
-    let ModelSpec::Torch(model) = &spec.model else { return Ok(()) };
-    if exists(app, &StorePath::from(storage::keys::code(&model.code))).await? {
+    let code = match &spec.model {
+        ModelSpec::Torch(model) => Some(&model.code),
+        ModelSpec::Command(command) => command.code.as_ref(),
+        ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } => None,
+    };
+    let Some(code) = code else { return Ok(()) };
+    if exists(app, &StorePath::from(storage::keys::code(code))).await? {
         return Ok(());
     }
     let expected = "the digest of code that was uploaded by PUT /v1/code/{digest}; `ebb submit` does that";
-    Err(ApiError::of_field(Kind::UnknownReference, "model.code", &model.code.to_string(), expected))
+    Err(ApiError::of_field(Kind::UnknownReference, "model.code", &code.to_string(), expected))
 }
 
 async fn exists(app: &App, key: &StorePath) -> Result<bool, ApiError> {

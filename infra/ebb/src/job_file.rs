@@ -1,5 +1,5 @@
-//! A job file as it is written, and the job spec that it stands for: the same, but for models in PyTorch. Their file names a folder of
-//! code, which only the machine that submits has:
+//! A job file as it is written, and the job spec that it stands for: the same, but for models in PyTorch and whole programs. Their file names a
+//! folder of code, which only the machine that submits has:
 //!
 //! ```yaml
 //! engine: torch
@@ -7,7 +7,8 @@
 //! entry: train:Job
 //! ```
 //!
-//! becomes `model: {kind: torch, code: DIGEST, entry: train:Job}`, with the folder packed. Whether the rest is right, the service says.
+//! becomes `model: {kind: torch, code: DIGEST, entry: train:Job}`, with the folder packed, and `engine: command` with `command: python train.py`
+//! becomes `model: {kind: command, code: DIGEST, command: [python, train.py]}`. Whether the rest is right, the service says.
 
 use crate::failure::Failure;
 use gateway_client::Body;
@@ -20,7 +21,11 @@ use storage::code::pack;
 /// Far above any spec; the service's own limit refuses earlier.
 const SPEC_LEN_MAX: u64 = 4 << 20;
 /// What a job file says of its PyTorch model, beside the engine and its code.
-const MODEL_FIELDS: &[&str] = &["entry", "python", "threads", "device", "environment", "parameters"];
+const TORCH_FIELDS: &[&str] = &["entry", "python", "threads", "device", "environment", "parameters"];
+/// What a job file says of its program, beside the engine, its command and its code.
+const COMMAND_FIELDS: &[&str] = &["python", "environment", "elastic", "grace_ms", "save_every_ms"];
+/// What the service wants of every job, and what a program has none of.
+const OF_NO_DATA: [(&str, &str); 3] = [("dataset", "\"none\""), ("batch_size", "1"), ("steps", "1")];
 
 /// What to submit.
 #[derive(Debug)]
@@ -67,15 +72,18 @@ pub fn read(file: &Path) -> Result<JobFile, Failure> {
 
 fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile, Failure> {
     let engine = document.remove("engine").unwrap_or_default();
-    if engine != "torch" {
-        return Err(Failure::Usage(format!(
-            "`engine` is {engine}; expected torch, or no engine and a `model` of Ebb's"
-        )));
-    }
+    let (kind, fields) = match engine.as_str() {
+        Some("torch") => ("torch", TORCH_FIELDS),
+        Some("command") => ("command", COMMAND_FIELDS),
+        _ => {
+            return Err(Failure::Usage(format!(
+                "`engine` is {engine}; expected torch or command, or no engine and a `model` of Ebb's"
+            )));
+        }
+    };
     if document.contains_key("model") {
-        return Err(Failure::Usage(
-            "`model` is given beside `engine: torch`; the model is what `entry` makes".to_owned(),
-        ));
+        let instead = if kind == "torch" { "the model is what `entry` makes" } else { "the program makes it" };
+        return Err(Failure::Usage(format!("`model` is given beside `engine: {kind}`; {instead}")));
     }
     let code = match document.remove("code") {
         Some(Value::String(folder)) => PathBuf::from(folder),
@@ -87,14 +95,34 @@ fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile,
     let folder = beside.join(code);
     let bytes = pack(&folder).map_err(|e| Failure::local("the job's code cannot be packed", e))?;
     let digest = events_schema::Digest::of(&bytes).to_string();
-    let mut model = Map::from_iter([("kind".to_owned(), "torch".into()), ("code".to_owned(), digest.clone().into())]);
-    for &field in MODEL_FIELDS {
+    let mut model = Map::from_iter([("kind".to_owned(), kind.into()), ("code".to_owned(), digest.clone().into())]);
+    if kind == "command" {
+        model.insert("command".to_owned(), words(document.remove("command"))?);
+        for (name, nothing) in OF_NO_DATA {
+            document.entry(name).or_insert_with(|| serde_json::from_str(nothing).unwrap_or_default());
+        }
+    }
+    for &field in fields {
         if let Some(value) = document.remove(field) {
             model.insert(field.to_owned(), value);
         }
     }
     document.insert("model".to_owned(), Value::Object(model));
     Ok(JobFile { body: Body::json(&document), code: Some(PackedCode { digest, bytes, folder }) })
+}
+
+/// A command as it is typed, as its words; a list is one already.
+fn words(command: Option<Value>) -> Result<Value, Failure> {
+    const EXPECTED: &str = "expected a program and its arguments, for example python train.py --epochs 3";
+    match command {
+        Some(Value::String(text)) => match shlex::split(&text) {
+            Some(words) if !words.is_empty() => Ok(words.into()),
+            Some(_) => Err(Failure::Usage(format!("`command` is empty; {EXPECTED}"))),
+            None => Err(Failure::Usage(format!("`command` is {text:?}, in which a quote is not closed; {EXPECTED}"))),
+        },
+        Some(list) => Ok(list),
+        None => Err(Failure::Usage(format!("`command` is missing; {EXPECTED}"))),
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +154,20 @@ mod tests {
     }
 
     #[test]
+    fn a_program_is_its_words_and_has_no_data() {
+        let job = read_of(
+            "name: n\nengine: command\ncommand: python train.py --name 'two words'\nworkers: {max: 2}\ngrace_ms: 5000",
+        )
+        .unwrap();
+        let code = job.code.unwrap().digest;
+        let body: Value = serde_json::from_slice(&job.body.bytes).unwrap();
+        let model = serde_json::json!({"kind": "command", "code": code, "command": ["python", "train.py", "--name", "two words"], "grace_ms": 5000});
+        let spec = serde_json::json!({"name": "n", "workers": {"max": 2}, "dataset": "none", "batch_size": 1, "steps": 1, "model": model});
+        assert_eq!(body, spec);
+        events_schema::job::JobSpec::parse(&body).unwrap();
+    }
+
+    #[test]
     fn other_files_go_as_they_are() {
         for text in ["name: n\nmodel: {kind: mlp}\n", "- no object", "{ half"] {
             let job = read_of(text).unwrap();
@@ -136,7 +178,11 @@ mod tests {
     #[test]
     fn a_wrong_engine_or_folder_is_named() {
         for (text, said) in [
-            ("engine: jax", "expected torch"),
+            ("engine: jax", "expected torch or command"),
+            ("engine: command", "`command` is missing"),
+            ("engine: command\ncommand: \"\"", "`command` is empty"),
+            ("engine: command\ncommand: sh -c 'exit", "a quote is not closed"),
+            ("engine: command\nmodel: {kind: mlp}", "`model` is given beside `engine: command`"),
             ("engine: torch\nmodel: {kind: mlp}", "`model` is given beside"),
             ("engine: torch\ncode: 3", "`code` is 3"),
             ("engine: torch\ncode: ./nowhere", "cannot be packed"),

@@ -11,6 +11,7 @@ use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Sentence, Stall, Straggler, UnreadableCheckpoint,
     words,
 };
+use gateway_api::Model;
 use gateway_client::{Body, Client, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -215,7 +216,10 @@ fn accuracy(metrics: Metrics) -> String {
 
 fn next_step(job: &Job) -> String {
     match job.phase.as_str() {
-        "finished" => format!("ebb model get {} -o model.safetensors", job.id),
+        "finished" => {
+            let file = if matches!(job.spec.model, Model::Command { .. }) { "result.tar" } else { "model.safetensors" };
+            format!("ebb model get {} -o {file}", job.id)
+        }
         "failed" | "cancelled" => format!("ebb events {}", job.id),
         "suspended" => format!("ebb resume {}", job.id),
         _ => format!("ebb watch {}", job.id),

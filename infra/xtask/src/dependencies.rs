@@ -80,6 +80,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "events-schema",
             "controller-link",
             "workers-agent-core",
+            "workers-torch",
             "http-listener",
             "shell",
             "storage",

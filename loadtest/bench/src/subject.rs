@@ -69,6 +69,7 @@ impl Subject {
             park: false,
             link_keys: Vec::new(),
             writer: None,
+            ended_well: Vec::new(),
         };
         let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
         Ok((job, order, address))

@@ -99,7 +99,7 @@ impl TorchCode {
         let digest = Digest::of(&self.needs.packed);
         storage::code::unpack(&self.needs.packed, digest, &host).map_err(failed)?;
         let (job, order, address) = subject.order(&self.folder).await?;
-        let host = TorchHost { folder: host.display().to_string(), python: self.needs.python.clone() };
+        let host = TorchHost { folder: host.display().to_string(), python: self.needs.python.clone(), warm: None };
         Ok((job, order, address, host))
     }
 

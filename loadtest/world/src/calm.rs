@@ -42,7 +42,7 @@ struct Generations {
     slots: BTreeSet<SlotId>,
     shrinks: bool,
     grows: bool,
-    /// Batches in which a slot outside the core was given up, or the try to grow with one.
+    /// Batches in which a slot was given up, or the try to grow with one, that is outside the core or cannot reach a member that is.
     failed: u64,
     /// Those that change a running generation.
     switches: BTreeSet<Generation>,
@@ -153,12 +153,21 @@ impl World {
     fn note_generations(&mut self, id: &JobId, batch: &Batch, since_ms: u64) {
         let setup = &self.schedule.setup;
         let outside_core = |slot: &SlotId| Self::place_of(&slot.server) > setup.core_servers;
+        // Nobody promised that it reaches every other one that the job has: it is outside the core itself, or one of them is.
+        let kept_apart = |slot: &SlotId| {
+            let at = Self::place_of(&slot.server);
+            let cut = |other: u16| !self.net.is_whole(at, other) || !self.net.is_whole(other, at);
+            let has_cut = |other: &SlotId| {
+                outside_core(other) && other.server != slot.server && cut(Self::place_of(&other.server))
+            };
+            outside_core(slot) || self.log.truth.job(id).is_some_and(|job| job.slots().iter().any(has_cut))
+        };
         let hung = self.hung_units(Some(id));
         let truth = &self.log.truth;
-        let is_outside = |executor: &ExecutorId| truth.executor(executor).is_none_or(|e| outside_core(&e.slot));
+        let is_apart = |executor: &ExecutorId| truth.executor(executor).is_none_or(|e| kept_apart(&e.slot));
         let fails = |fact: &Fact| match fact {
-            Fact::SlotAvoided { job, slot, .. } => job == id && outside_core(slot),
-            Fact::GrowthPaused { job, executor, .. } => job == id && is_outside(executor),
+            Fact::SlotAvoided { job, slot, .. } => job == id && kept_apart(slot),
+            Fact::GrowthPaused { job, executor, .. } => job == id && is_apart(executor),
             _ => false,
         };
         let slots = truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
@@ -166,8 +175,9 @@ impl World {
             Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
             _ => None,
         });
+        let failed = batch.facts.iter().any(fails);
         let known = self.checks.calm.jobs.entry(id.clone()).or_default();
-        known.failed += u64::from(batch.facts.iter().any(fails));
+        known.failed += u64::from(failed);
         if since_ms <= TAKE_OVER_MS {
             for fact in &batch.facts {
                 match fact {

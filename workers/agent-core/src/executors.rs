@@ -37,6 +37,11 @@ impl Agent {
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
             FromExecutor::Progress(progress) => self.keep_progress(executor, progress),
+            FromExecutor::LastWords(words) => {
+                if let Some(occupant) = self.occupant(slot) {
+                    occupant.last_words = Some(words);
+                }
+            }
             // The shell's: nothing is decided from them.
             FromExecutor::Alive | FromExecutor::Span(_) => {}
         }
@@ -61,7 +66,7 @@ impl Agent {
     fn ended(&mut self, slot: u16, end: ProcessEnd) {
         let index = usize::from(slot);
         let Some(occupant) = self.slots[index].occupant.take() else { return };
-        let exit = exit_cause(end, occupant.ending);
+        let exit = exit_cause(end, occupant.ending, occupant.last_words);
         let killed = matches!(exit, ExitCause::Killed | ExitCause::Silent);
         self.ended.insert(occupant.executor.clone());
         if self.phase != Phase::Rejoining {

@@ -26,6 +26,7 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
         park: false,
         link_keys: Vec::new(),
         writer: None,
+        ended_well: Vec::new(),
     };
     ExecutorOrder {
         executor: executor.parse().unwrap(),

@@ -9,7 +9,7 @@
 //!
 //! Reading order: `words.rs` (what comes in and goes out), `machine.rs` (the whole), `slot.rs` (what is known of a slot), `orders.rs` (from
 //! wanted to done), `executors.rs` (what executors say and how they end), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
-//! controller's way), `log_chunks.rs` (what executors say, into the store). Next: `workers/agent/src/lib.rs`.
+//! controller's way), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported). Next: `workers/agent/src/lib.rs`.
 
 mod executors;
 #[cfg(test)]
@@ -21,6 +21,7 @@ mod orders;
 mod outbox;
 mod slot;
 mod take_back;
+mod warm;
 mod words;
 
 pub use executors::{LOOK_INTERVAL_MS, SILENT_LOOKS_MAX};
@@ -29,4 +30,8 @@ pub use log_chunks::{LogChunks, LogWrite};
 pub use machine::{Agent, Config, FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 pub use slot::{EXIT_STATUS_PROTOCOL, SlotState, SlotView};
 pub use take_back::{KEEP_AGAIN_AFTER_MS, LEASE_END_DEADLINE_MS, REAP_TIMEOUT_MS, REQUESTS_MAX};
+pub use warm::{
+    Cold, GivenUp, WARM_AGAIN_AFTER_MS, WARM_BYTES_MAX, WARM_FORK_TIMEOUT_MS, WARM_IDLE_MS, WARM_IMPORT_TIMEOUT_MS,
+    WARM_MAX, WARM_WAITING_MAX, WarmIn, WarmOut, WarmPool,
+};
 pub use words::{Answer, ExecutorWord, FreedSlot, In, KillCause, LinkEnd, LinkWord, Moment, Note, Out, ProcessEnd};

@@ -73,10 +73,16 @@ impl Agent {
                 self.stop(slot);
                 continue;
             };
-            occupant.leave(order.leave_by, now.saturating_add(order.leave_in_ms.unwrap_or_default()));
+            let within_ms = order.leave_in_ms.unwrap_or_default();
+            let is_new = order.leave_by.is_some() && order.leave_by != occupant.leave_by;
+            occupant.leave(order.leave_by, now.saturating_add(within_ms));
             if order.job != occupant.order {
                 occupant.order = order.job.clone();
                 self.outs.push(Out::Tell { slot, frame: ToExecutor::Order(Box::new(order.job.clone())) });
+            }
+            // A boundary comes when it comes; a program has to know how long it has to save itself.
+            if is_new && order.job.spec.gang().is_some() {
+                self.outs.push(Out::Tell { slot, frame: ToExecutor::Leave { within_ms } });
             }
         }
     }

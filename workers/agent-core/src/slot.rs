@@ -57,6 +57,8 @@ pub(crate) struct Occupant {
     pub ending: Ending,
     /// Whether it said anything since the last look.
     pub heard: bool,
+    /// Why it is about to fail, if it said so.
+    pub last_words: Option<String>,
     /// Looks since it last said anything; none before its first word, for which the controller has a deadline.
     pub silent_looks: Option<u32>,
 }
@@ -98,6 +100,7 @@ impl Occupant {
             deadlines: Deadlines::default(),
             ending: Ending::None,
             heard: false,
+            last_words: None,
             silent_looks: None,
         }
     }
@@ -145,8 +148,11 @@ impl Occupant {
 }
 
 /// How an executor's end is reported: what it did itself counts before what was done to it.
-pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending) -> ExitCause {
+pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_words: Option<String>) -> ExitCause {
     match (end, ending) {
+        (ProcessEnd::Exited(status), _) if status != 0 && last_words.is_some() => {
+            ExitCause::Failed { status, said: last_words.unwrap_or_default() }
+        }
         (ProcessEnd::NotStarted(reason), _) => ExitCause::NotStarted(reason),
         (ProcessEnd::Exited(0), _) => ExitCause::Left,
         (ProcessEnd::Exited(status), _) => ExitCause::Status(status),
@@ -236,7 +242,12 @@ mod tests {
             (Signalled(11), Ending::None, ExitCause::Signal(11)),
             (Unknown, Ending::None, ExitCause::Killed),
         ] {
-            assert_eq!(exit_cause(end.clone(), ending), expected, "{end:?} {ending:?}");
+            assert_eq!(exit_cause(end.clone(), ending, None), expected, "{end:?} {ending:?}");
         }
+        let said = || Some("no such file".to_owned());
+        let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned() };
+        assert_eq!(exit_cause(Exited(1), Ending::None, said()), failed);
+        assert_eq!(exit_cause(Exited(0), Ending::None, said()), ExitCause::Left);
+        assert_eq!(exit_cause(Signalled(9), Ending::Killed(Deadline), said()), ExitCause::Killed);
     }
 }

@@ -146,6 +146,11 @@ pub(crate) struct SlotReport {
 }
 
 impl SlotReport {
+    /// Whether the executor on it is this process.
+    pub fn is_process(&self, pid: i32) -> bool {
+        self.pid == Some(pid)
+    }
+
     pub fn of(view: &SlotView<'_>, pid: Option<i32>) -> Self {
         let state = match view.state {
             SlotState::Free => "free",

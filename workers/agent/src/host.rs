@@ -12,6 +12,7 @@ use crate::record::{ExecutorRecord, TakenBack};
 use crate::ship::Shippers;
 use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
+use crate::warm::WarmName;
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};
@@ -93,6 +94,8 @@ pub(crate) struct Host {
     store: Option<Arc<dyn ObjectStore>>,
     /// What brings it there, one for each executor. Apart from the other tasks, because it is not waited for as they are.
     shippers: Shippers,
+    /// Where executors find a Python that has PyTorch imported.
+    warm: WarmName,
 }
 
 struct OpenLink {
@@ -109,6 +112,7 @@ impl Host {
         fleets: &BTreeSet<u16>,
         taken_back: TakenBack,
         seed: u64,
+        warm: WarmName,
         (events_sender, events): (mpsc::Sender<HostEvent>, mpsc::Receiver<HostEvent>),
     ) -> Self {
         let decided = Config {
@@ -143,6 +147,7 @@ impl Host {
             tasks: JoinSet::new(),
             store,
             shippers: Shippers::default(),
+            warm,
         }
     }
 
@@ -320,7 +325,7 @@ impl Host {
     /// What this server has for models in PyTorch.
     fn torch_host(&self) -> TorchHost {
         let folder = torch_folder(&self.config.data_dir).display().to_string();
-        TorchHost { folder, python: self.config.python.clone() }
+        TorchHost { folder, python: self.config.python.clone(), warm: self.warm.address.clone() }
     }
 
     fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder) {
@@ -341,6 +346,7 @@ impl Host {
             log: log_path(&self.config.data_dir, &executor),
             shipped,
             record: ExecutorRecord::path(&executors_folder(&self.config.data_dir), slot),
+            forked_nonce: self.warm.nonce.clone(),
         };
         match process::launch(launch, self.events_sender.clone(), &mut self.tasks) {
             Ok(process) => {

@@ -6,7 +6,7 @@
 //! puts nothing into the object store but what executors say.
 //!
 //! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs`, `ship.rs` (executors),
-//! `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see). Next on a job's path: `workers/executor/src/lib.rs`.
+//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see). Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
 mod direct;
@@ -25,6 +25,7 @@ mod record;
 mod ship;
 mod traces;
 mod uplink;
+mod warm;
 
 pub use access::{Access, AccessError};
 pub use controller_link::{AgentToken, SecretError};
@@ -45,6 +46,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use warm::WarmServers;
 use workers_agent_core::{FLUSH_TIMEOUT_MS, STOP_GRACE_MS};
 
 /// How long slots stay borrowed without a word from any controller: an outage of the control plane shorter than this costs
@@ -182,9 +184,11 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
 
     let events = mpsc::channel::<HostEvent>(HOST_QUEUE_LEN);
     let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events.0.clone());
-    let host = Host::new(config, url, &fleets, taken_back, seed, events);
+    let nonce = format!("{:016x}", getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?);
+    let warm = WarmServers::listen(nonce, config.data_dir.join("logs").join("python"), events.0.clone());
+    let host = Host::new(config, url, &fleets, taken_back, seed, warm.name(), events);
 
-    let stages = stages(host, direct, listener);
+    let stages = stages(host, direct, listener, warm);
     let running = Running::start(async move |asked| {
         let end = end_of(run_stages(stages, asked).await);
         drop(lock);
@@ -207,14 +211,15 @@ fn prepare(data_dir: &Path) -> Result<File, StartError> {
     }
 }
 
-/// The agent's two tasks. The executors and the last reports end first, then the listener.
-fn stages(host: Host, direct: Direct, listener: TcpListener) -> Vec<Stage<String>> {
+/// The agent's tasks. The executors and the last reports end first, then the listener and what executors' Python is forked from.
+fn stages(host: Host, direct: Direct, listener: TcpListener, warm: WarmServers) -> Vec<Stage<String>> {
     let (mut executors, mut listening) = (Stage::new(END_TIME + TASK_TIMEOUT), Stage::new(TASK_TIMEOUT));
-    let (host_end, direct_end) = (executors.asked(), listening.asked());
+    let (host_end, direct_end, warm_end) = (executors.asked(), listening.asked(), listening.asked());
     executors.spawn("executors", async move { host.run(host_end).await.map_err(|e| Chain(&e).to_string()) });
     listening.spawn("direct listener", async move {
         direct.serve(listener, direct_end).await.map_err(|e| Chain(&e).to_string())
     });
+    listening.spawn("warm Python", async move { warm.run(warm_end).await.map_err(|e| Chain(&e).to_string()) });
     vec![executors, listening]
 }
 

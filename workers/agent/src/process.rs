@@ -33,7 +33,7 @@ use workers_agent_core::{ExecutorWord, In, ProcessEnd};
 const FRAMES_WAITING_MAX: usize = 64;
 
 /// A reaped executor's pipes can be held open only by a process that left its group; it is not waited for longer than this.
-const PIPES_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const PIPES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is needed to start an executor.
 pub(crate) struct Launch<'a> {
@@ -49,6 +49,8 @@ pub(crate) struct Launch<'a> {
     pub shipped: Option<mpsc::Sender<Vec<u8>>>,
     /// Where it is recorded while it runs.
     pub record: PathBuf,
+    /// What marks processes that others of this agent's fork for it.
+    pub forked_nonce: String,
 }
 
 /// A started executor as its owner holds it.
@@ -138,8 +140,8 @@ pub(crate) fn launch(
 fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> {
     let stat = Stat::of(pid)?.ok_or_else(|| io::Error::other("it is gone at once"))?;
     let executor = launch.start.executor.clone();
-    ExecutorRecord { executor, pid, started_ticks: stat.started_ticks, boot: record::boot()?, nonce }
-        .write(&launch.record)
+    let (started_ticks, boot, forked_nonce) = (stat.started_ticks, record::boot()?, Some(launch.forked_nonce.clone()));
+    ExecutorRecord { executor, pid, started_ticks, boot, nonce, forked_nonce }.write(&launch.record)
 }
 
 /// Which executor an event is about.
@@ -237,7 +239,8 @@ async fn listen(mut stdout: impl AsyncRead + Unpin, who: Who, events: mpsc::Send
     }
 }
 
-async fn keep_log(mut stderr: ChildStderr, mut log: LogFile, shipped: Option<mpsc::Sender<Vec<u8>>>) {
+/// Keeps what a process says on its standard error until it says no more.
+pub(crate) async fn keep_log(mut stderr: ChildStderr, mut log: LogFile, shipped: Option<mpsc::Sender<Vec<u8>>>) {
     let mut buffer = vec![0; 8 << 10];
     loop {
         match stderr.read(&mut buffer).await {

@@ -26,6 +26,9 @@ pub(crate) struct ExecutorRecord {
     pub boot: String,
     /// Value of [`NONCE_VARIABLE`] in it and in what it starts.
     pub nonce: String,
+    /// The same in what is forked for it by others of its agent's processes, whose environment a forked process shows.
+    #[serde(default)]
+    pub forked_nonce: Option<String>,
 }
 
 /// Text that changes with every boot of the host.
@@ -54,11 +57,14 @@ impl ExecutorRecord {
         if Stat::of(self.pid)?.is_some_and(|stat| stat.started_ticks == self.started_ticks) {
             return Ok(Survivors::Group);
         }
-        // The leader is gone. Its group may live on in what it started; each of those carries the nonce.
-        let mark = format!("{NONCE_VARIABLE}={}", self.nonce);
+        // The leader is gone. Its group may live on in what it started, or what was forked for it; each of those carries a nonce.
+        let nonces = [Some(&self.nonce), self.forked_nonce.as_ref()];
+        let marks: Vec<String> =
+            nonces.into_iter().flatten().map(|nonce| format!("{NONCE_VARIABLE}={nonce}")).collect();
+        let is_mark = |entry: &[u8]| marks.iter().any(|mark| entry == mark.as_bytes());
         let marked = |pid: &i32| {
             fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()))
+                .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(is_mark))
         };
         Ok(Survivors::Some(living_members(self.pid)?.into_iter().filter(marked).collect()))
     }
@@ -176,7 +182,8 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         let started_ticks = Stat::of(pid).unwrap().unwrap().started_ticks;
         let executor = "job-a/e0".parse().unwrap();
-        ExecutorRecord { executor, pid, started_ticks, boot: boot().unwrap(), nonce: nonce.to_owned() }
+        let (boot, nonce) = (boot().unwrap(), nonce.to_owned());
+        ExecutorRecord { executor, pid, started_ticks, boot, nonce, forked_nonce: None }
     }
 
     #[tokio::test]
@@ -215,6 +222,18 @@ mod tests {
         let group = leaderless.pid;
         assert_eq!(kill_leftovers(folder.path()).await.unwrap().len(), 1);
         assert_eq!(living_members(group).unwrap(), [0; 0], "it is dead, not only killed");
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[tokio::test]
+    async fn what_was_forked_for_a_dead_executor_is_found_by_its_servers_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = sleeper("the servers'");
+        let mut leaderless = record(&child, "n1");
+        leaderless.started_ticks += 1;
+        leaderless.forked_nonce = Some("the servers'".to_owned());
+        leaderless.write(&ExecutorRecord::path(folder.path(), 0)).unwrap();
+        assert_eq!(kill_leftovers(folder.path()).await.unwrap().len(), 1);
         assert!(!child.wait().unwrap().success());
     }
 

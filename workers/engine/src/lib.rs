@@ -68,6 +68,6 @@ pub fn build_model(model: &ModelSpec, sample: &SampleShape, seed: u64) -> Result
             let (network, form) = gpt::Gpt::declare(&mut declaration, sample, [layers, heads, width, context])?;
             Ok(Box::new(Native::new(network, declaration, form, dropout, seed)))
         }
-        ModelSpec::Torch(_) => Err(BuildError::NotNative),
+        ModelSpec::Torch(_) | ModelSpec::Command(_) => Err(BuildError::NotNative),
     }
 }

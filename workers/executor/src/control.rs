@@ -1,13 +1,13 @@
 //! The frames between an executor and its agent, on standard input and output. Nothing else may write to standard output.
 
-use crate::inbox::Event;
 use crate::keys::LinkKeys;
 use crate::tokens::WriterTokens;
+use events_schema::TraceContext;
 use events_schema::batch::{DecodeError, from_bytes};
 use events_schema::control::{FrameTooLong, FromExecutor, ToExecutor, frame_len, to_frame};
+use events_schema::orders::JobOrder;
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
-use std::sync::mpsc::SyncSender;
 
 /// Why a control frame cannot be read or written. All: stop, the agent is gone or of another build.
 #[derive(Debug, thiserror::Error)]
@@ -60,36 +60,58 @@ impl<W: Write> Agent<W> {
     }
 }
 
-/// Reads the agent's frames until the pipe ends. Ends the process by itself on `Stop` and with the agent, so that neither waits for the
-/// trainer to look up from a gradient; for the same reason keys of links and names of objects are learned here.
-pub(crate) fn listen(mut input: impl Read, inbox: &SyncSender<Event>, keys: &LinkKeys, tokens: &WriterTokens) {
+/// What the agent says while the executor runs.
+#[derive(Debug)]
+pub enum Heard {
+    /// What comes next follows from this.
+    Trace(TraceContext),
+    /// A newer order.
+    Order(Box<JobOrder>),
+    /// The slot is taken back.
+    Leave {
+        /// Time until the kill.
+        within_ms: u64,
+    },
+    /// Nothing is left to do.
+    Stop,
+}
+
+/// Reads the agent's frames and passes them on until the pipe ends or nobody takes them. Ends the process by itself with the agent, so that this
+/// does not wait for the trainer to look up from a gradient; for the same reason keys of links and names of objects are learned here.
+pub(crate) fn listen(mut input: impl Read, keys: &LinkKeys, tokens: &WriterTokens, pass_on: impl Fn(Heard) -> bool) {
     loop {
-        let event = match read_frame(&mut input) {
+        let heard = match read_frame(&mut input) {
             Ok(Some(ToExecutor::Order(order))) => {
                 keys.learn(&order.link_keys);
                 tokens.learn(&order);
-                Event::Order(order)
+                Heard::Order(order)
             }
-            Ok(Some(ToExecutor::Leave { within_ms })) => Event::Leave { within_ms },
-            Ok(Some(ToExecutor::Trace(trace))) => Event::Trace(trace),
+            Ok(Some(ToExecutor::Leave { within_ms })) => Heard::Leave { within_ms },
+            Ok(Some(ToExecutor::Trace(trace))) => Heard::Trace(trace),
             Ok(Some(ToExecutor::Start(_))) => continue,
-            Ok(Some(ToExecutor::Stop)) => {
-                tracing::info!("stopped by the agent");
-                std::process::exit(0);
-            }
+            Ok(Some(ToExecutor::Stop)) => Heard::Stop,
             Ok(None) => {
                 tracing::warn!("the agent is gone");
-                std::process::exit(1);
+                end_with_all();
             }
             Err(error) => {
                 tracing::error!(%error, "the agent cannot be understood");
-                std::process::exit(1);
+                end_with_all();
             }
         };
-        if inbox.send(event).is_err() {
+        if !pass_on(heard) {
             return;
         }
     }
+}
+
+/// Ends this process with everything that it started: nobody is left who would.
+fn end_with_all() -> ! {
+    // A program that was not started by an agent may be in the group of its caller.
+    if rustix::process::getpgrp() == rustix::process::getpid() {
+        let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
+    }
+    std::process::exit(1)
 }
 
 #[cfg(test)]

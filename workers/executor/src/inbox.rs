@@ -4,6 +4,7 @@
 //! because the trainer never waits for any of them: what finds no room on its way out waits beside it (`checkpoint.rs`) or is cut off
 //! (`network.rs`).
 
+use crate::control::Heard;
 use crate::network::Link;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation, TraceContext};
@@ -54,6 +55,21 @@ pub enum Event {
     ModelWritten(Digest),
     /// Something could not be written; the store was retried.
     NotWritten(WriteFailure),
+}
+
+impl Event {
+    /// What the agent said. Ends the process on a stop, so that this does not wait for the trainer to look up from a gradient.
+    pub(crate) fn of(heard: Heard) -> Self {
+        match heard {
+            Heard::Trace(trace) => Self::Trace(trace),
+            Heard::Order(order) => Self::Order(order),
+            Heard::Leave { within_ms } => Self::Leave { within_ms },
+            Heard::Stop => {
+                tracing::info!("stopped by the agent");
+                std::process::exit(0);
+            }
+        }
+    }
 }
 
 /// What could not be written.

@@ -5,11 +5,12 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] and `replica.rs` (the buffers that it
 //! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
-//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). On a job's path the next file is `workers/engine/src/lib.rs`.
+//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`. On a job's path the next file is `workers/engine/src/lib.rs`.
 
 pub mod buffers;
 pub mod collective;
 pub mod control;
+mod gang;
 pub mod plain;
 pub mod program;
 pub mod sums;
@@ -34,17 +35,19 @@ pub use program::{Program, ProgramError};
 pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
-use control::{Agent, ControlError, listen, read_frame};
+use control::{Agent, ControlError, Heard, listen, read_frame};
 use events_schema::control::{ExecutorHop, ExecutorStart, FromExecutor, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use following::Following;
 use handshake::Identity;
+use inbox::Event;
 use keys::LinkKeys;
 use life::Life;
 use network::Network;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use tokens::WriterTokens;
 use trainer::Trainer;
 use workers_session::Peer;
@@ -80,6 +83,9 @@ pub enum ExecutorError {
     /// Training ended by itself.
     #[error("the training of this executor stopped")]
     Train(#[from] TrainError),
+    /// A gang's program ended by itself.
+    #[error("the program of this executor stopped")]
+    Gang(#[from] gang::GangError),
 }
 
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.
@@ -105,13 +111,14 @@ pub fn run() -> Result<(), ExecutorError> {
     if found != start.class {
         return Err(ExecutorError::Class { expected: start.class, found });
     }
+    if start.order.spec.gang().is_some() {
+        return run_gang(*start, agent, life);
+    }
     let (inbox, events) = inbox::inbox();
     let keys = Arc::new(LinkKeys::of(&start.order.link_keys));
     let tokens = Arc::new(WriterTokens::of(&start.order));
-    let (listener, learning, naming) = (inbox.clone(), Arc::clone(&keys), Arc::clone(&tokens));
-    std::thread::Builder::new()
-        .name("ebb-agent".to_owned())
-        .spawn(move || listen(io::stdin().lock(), &listener, &learning, &naming))?;
+    let listener = inbox.clone();
+    start_listening(&keys, &tokens, move |heard| listener.send(Event::of(heard)).is_ok())?;
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
     let program = match Program::open(executor.job.clone(), &order, &store_url, torch.as_ref()) {
         Ok(program) => program,
@@ -140,6 +147,31 @@ pub fn run() -> Result<(), ExecutorError> {
     }
     let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, life, following);
     Ok(trainer.run(&order, &events)?)
+}
+
+/// The rest of a process whose job is a program of its user's.
+fn run_gang(start: ExecutorStart, agent: Agent<io::Stdout>, life: Arc<Life>) -> Result<(), ExecutorError> {
+    let (inbox, happenings) = sync_channel(gang::HAPPENINGS_MAX);
+    let tokens = Arc::new(WriterTokens::of(&start.order));
+    let listener = inbox.clone();
+    let keys = Arc::new(LinkKeys::of(&[]));
+    start_listening(&keys, &tokens, move |heard| listener.send(gang::Happening::Heard(heard)).is_ok())?;
+    let ExecutorStart { executor, class, store_url, listen_host, order, torch, .. } = start;
+    let setup = gang::Setup { executor, class, store_url, listen_host, order, torch, agent, life, tokens, inbox };
+    match gang::run(setup, &happenings)? {
+        0 => Ok(()),
+        status => std::process::exit(status),
+    }
+}
+
+fn start_listening(
+    keys: &Arc<LinkKeys>,
+    tokens: &Arc<WriterTokens>,
+    pass_on: impl Fn(Heard) -> bool + Send + 'static,
+) -> io::Result<()> {
+    let (keys, tokens) = (Arc::clone(keys), Arc::clone(tokens));
+    let listening = move || listen(io::stdin().lock(), &keys, &tokens, pass_on);
+    std::thread::Builder::new().name("ebb-agent".to_owned()).spawn(listening).map(drop)
 }
 
 /// A thread that panics would leave the others waiting for it, on a slot that its fleet may want back: the process ends

@@ -3,6 +3,7 @@
 
 use crate::buffers::Buffer;
 use crate::workload::{Torch, View, Workload};
+use bytes::Bytes;
 use events_schema::control::TorchHost;
 use events_schema::dataset::DatasetInfo;
 use events_schema::job::JobSpec;
@@ -286,14 +287,19 @@ async fn fetch_code(store: &dyn ObjectStore, model: &TorchSpec, host: &TorchHost
     if let Some(code) = unpacked(model.code, folder) {
         return Ok(code);
     }
-    let key = storage::keys::code(&model.code);
+    let packed = fetch_packed(store, model.code).await?;
+    std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
+    Ok(unpack(&packed, model.code, folder)?)
+}
+
+/// Packed code as it is in the store.
+pub(crate) async fn fetch_packed(store: &dyn ObjectStore, code: Digest) -> Result<Bytes, ProgramError> {
+    let key = storage::keys::code(&code);
     let failed = |source| ProgramError::Fetch { key: key.clone(), source };
     let object = store.get(&key.as_str().into()).await.map_err(failed)?;
     // Whoever can write to the store can put anything there; memory is taken for what the gateway lets in.
     if object.meta.size > PACKED_BYTES_MAX as u64 {
         return Err(UnpackError::TooLarge { bytes: object.meta.size }.into());
     }
-    let packed = object.bytes().await.map_err(failed)?;
-    std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
-    Ok(unpack(&packed, model.code, folder)?)
+    object.bytes().await.map_err(failed)
 }

@@ -1,5 +1,5 @@
 //! What is said between an executor and its Python child: a length, a kind, a payload; each request has one answer. The same is written in
-//! `python/ebb/worker.py`. Both sides are of one program, so there are no versions.
+//! `python/ebb/worker.py`. Both sides are of one program, so there are no versions. Fork-servers (`warm.rs`) are spoken to in the same frames.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -12,38 +12,38 @@ use std::os::unix::net::UnixStream;
 
 /// Longest frame: the names of all parameters of a large model fit in it.
 const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Descriptors that one answer brings at most: replica and samples.
-const DESCRIPTORS_MAX: usize = 2;
+/// Descriptors that one frame brings at most: those of a request to fork.
+const DESCRIPTORS_MAX: usize = 4;
 
 /// Says one thing.
 pub fn write(socket: &mut UnixStream, kind: u8, payload: &[u8]) -> io::Result<()> {
-    socket.write_all(&frame(kind, payload)?)
+    write_with(socket, kind, payload, &[])
 }
 
-/// Says one thing and gives a descriptor with it.
-pub fn write_with(socket: &mut UnixStream, kind: u8, payload: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    let frame = frame(kind, payload)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [descriptor];
-    // There is room for the one.
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let sent = loop {
-        match sendmsg(&*socket, &[IoSlice::new(&frame)], &mut ancillary, SendFlags::empty()) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other?,
-        }
-    };
-    socket.write_all(&frame[sent..])
-}
-
-fn frame(kind: u8, payload: &[u8]) -> io::Result<Vec<u8>> {
+/// Says one thing, with descriptors that come with its beginning.
+pub fn write_with(socket: &mut UnixStream, kind: u8, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let length = u32::try_from(payload.len() + 1).map_err(io::Error::other)?;
     let mut frame = Vec::with_capacity(payload.len() + 5);
     frame.extend_from_slice(&length.to_le_bytes());
     frame.push(kind);
     frame.extend_from_slice(payload);
-    Ok(frame)
+    let sent = if descriptors.is_empty() { 0 } else { send_first(socket, &frame, descriptors)? };
+    socket.write_all(&frame[sent..])
+}
+
+fn send_first(socket: &UnixStream, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("more descriptors than a frame brings"));
+    }
+    loop {
+        // A socket that is closed at the other end is an error here, no signal.
+        match sendmsg(socket, &[IoSlice::new(frame)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            sent => return Ok(sent?),
+        }
+    }
 }
 
 /// Hears one thing, and the descriptors that came with its beginning.

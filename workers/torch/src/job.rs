@@ -1,44 +1,25 @@
 //! The child as an executor uses it: builds the user's model, computes gradients, applies updates, gives the replica and the finished model.
 //!
-//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and it exits when the socket closes.
+//! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
+//! gone (`child.rs`).
 
-use crate::frame;
+use crate::child::Python;
 use crate::layout::{Built, Lengths, StartTimes};
-use crate::package;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
-use events_schema::torch::{TorchDevice, TorchSpec};
+use events_schema::torch::TorchSpec;
 use events_schema::{Digest, Rank, Step};
-use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use workers_memory::Segment;
-
-/// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
-/// slot's. Credentials of the store are not among them.
-const NAMES: &[&str] = &[
-    "PATH",
-    "HOME",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-];
-/// Name of the variable that says which descriptor is the child's end of the socket.
-const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -109,8 +90,7 @@ pub struct TorchStart {
 #[derive(Debug)]
 pub struct TorchJob {
     start: TorchStart,
-    child: Child,
-    socket: UnixStream,
+    python: Python,
     replica: File,
     batch: File,
     /// Numbers of the segments that the child has mapped.
@@ -156,22 +136,20 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as importing PyTorch and building does.
+    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
-        let folder = Path::new(&start.host.folder);
-        std::fs::create_dir_all(folder)?;
-        let package = package::lay_out(folder)?;
-        let (mut socket, theirs) = UnixStream::pair()?;
-        // The one descriptor that it inherits beside its output.
-        fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
-        let mut child = spawn(&start, &package, &theirs)?;
-        drop(theirs);
-        let asked = frame::write(&mut socket, b'B', start.build().to_string().as_bytes());
-        let (payload, descriptors) = match asked.and_then(|()| frame::read(&mut socket)) {
-            Ok((b'b', payload, descriptors)) => (payload, descriptors),
-            Ok((kind, payload, _)) => return Err(unexpected(kind, &payload)),
-            Err(_) => return Err(ended(&mut child)),
-        };
+        let mut python = Python::start(&start)?;
+        let request = start.build().to_string();
+        let mut built = python.exchange(b'B', request.as_bytes());
+        if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
+            // What its code loads may not stand a fork. If it was something else, it happens again.
+            tracing::warn!(
+                "a forked Python ended while it built the model, so another one is started from the beginning"
+            );
+            python = Python::start_cold(&start)?;
+            built = python.exchange(b'B', request.as_bytes());
+        }
+        let (payload, descriptors) = built?;
         let built: Built = parse(&payload)?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
@@ -182,8 +160,7 @@ impl TorchJob {
         tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
         Ok(Self {
             start,
-            child,
-            socket,
+            python,
             replica,
             batch,
             mapped: BTreeSet::new(),
@@ -279,9 +256,7 @@ impl TorchJob {
         let place = self.place(mean)?;
         let payload = [&step.0.to_le_bytes()[..], &factor.to_le_bytes(), &place.to_le_bytes()].concat();
         self.settle()?;
-        if frame::write(&mut self.socket, b'A', &payload).is_err() {
-            return Err(ended(&mut self.child));
-        }
+        self.python.say(b'A', &payload, &[])?;
         self.updating = true;
         Ok(())
     }
@@ -294,8 +269,8 @@ impl TorchJob {
                 return Err(TorchError::Protocol(format!("a segment of {} elements is no gradient", segment.len())));
             }
             self.settle()?;
-            let said = frame::write_with(&mut self.socket, b'P', &number.to_le_bytes(), segment.as_fd());
-            self.answer(b'P', said)?;
+            self.python.say(b'P', &number.to_le_bytes(), &[segment.as_fd()])?;
+            self.answer(b'P')?;
             self.mapped.insert(number);
         }
         Ok(number)
@@ -352,35 +327,23 @@ impl TorchJob {
 
     /// Asks while the child may still be updating, so that it goes on at once; then hears both answers.
     fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
-        let said = frame::write(&mut self.socket, kind, payload);
+        let said = self.python.say(kind, payload, &[]);
         let updated = self.settle();
-        let answered = self.answer(kind, said);
         // What was computed after an update that failed means nothing.
+        let answered = said.and_then(|()| self.answer(kind));
         updated.and(answered)
     }
 
     /// Hears how the update went that was begun last.
     fn settle(&mut self) -> Result<(), TorchError> {
-        if std::mem::take(&mut self.updating) { self.answer(b'A', Ok(())).map(drop) } else { Ok(()) }
+        if std::mem::take(&mut self.updating) { self.answer(b'A').map(drop) } else { Ok(()) }
     }
 
-    fn answer(&mut self, kind: u8, said: io::Result<()>) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
+    fn answer(&mut self, kind: u8) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
         let asked = Instant::now();
-        let answered = said.and_then(|()| frame::read(&mut self.socket));
+        let answered = self.python.hear(kind);
         self.waited += asked.elapsed();
-        match answered {
-            Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
-            Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            Err(_) => Err(ended(&mut self.child)),
-        }
-    }
-}
-
-impl Drop for TorchJob {
-    fn drop(&mut self) {
-        // It may be deep in user code; nothing that it could still do counts.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        answered
     }
 }
 
@@ -406,44 +369,8 @@ impl TorchStart {
     }
 }
 
-fn spawn(start: &TorchStart, package: &Path, socket: &UnixStream) -> Result<Child, TorchError> {
-    let python = start.model.python.as_ref().unwrap_or(&start.host.python);
-    let threads = start.model.threads.to_string();
-    // What users print goes where this process says what it does: its standard output belongs to the agent.
-    let said = io::stderr().as_fd().try_clone_to_owned()?;
-    let mut command = Command::new(python);
-    command
-        .args(["-m", "ebb.worker"])
-        .env_clear()
-        .envs(NAMES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
-        .env("OMP_NUM_THREADS", &threads)
-        .env("MKL_NUM_THREADS", &threads)
-        .env("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        .env("PYTHONUNBUFFERED", "1")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        // The order of sets of texts is chance otherwise.
-        .env("PYTHONHASHSEED", "0")
-        .envs(&start.model.environment)
-        .env("PYTHONPATH", package)
-        .env(SOCKET_VARIABLE, socket.as_raw_fd().to_string())
-        .stdin(Stdio::null())
-        .stdout(said);
-    if start.model.device == TorchDevice::Cpu {
-        command.env("CUDA_VISIBLE_DEVICES", "");
-    }
-    command.spawn().map_err(|source| TorchError::Start { python: python.clone(), source })
-}
-
-fn ended(child: &mut Child) -> TorchError {
-    // The socket is closed, so it ends or has ended.
-    let _ = child.kill();
-    match child.wait() {
-        Ok(status) => TorchError::Ended(status.to_string()),
-        Err(error) => TorchError::Ended(error.to_string()),
-    }
-}
-
-fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
+/// What an answer of another kind says.
+pub(crate) fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
     if kind != b'!' {
         return TorchError::Protocol(format!("answer `{}` to another question", char::from(kind)));
     }

@@ -2,7 +2,8 @@
 //! and the order of data are its own. Only gradients and updates are computed by a child process that runs the user's Python.
 //!
 //! Their code comes as one object (`storage/src/code.rs`). `package.rs`: the Python package `ebb`,
-//! which is part of this program. `frame.rs`: what is said to the child, over a socket pair. [`TorchJob`]: the child as the executor uses it.
+//! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes; [`warm`]: forked from a process that has imported
+//! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment.
 //!
 //! Gradients lie in segments that this side makes and both map (`workers/memory`): the child computes them there, and updates by a mean that
 //! was summed there. Replica and samples lie in memory that the child made and gave a descriptor of (`memfd`); this side reads and writes it as a
@@ -11,10 +12,13 @@
 //!
 //! Next on a job's path: `job.rs`, then the Python side, `python/ebb/worker.py`.
 
-mod frame;
+mod child;
+pub mod frame;
 mod job;
 mod layout;
 mod package;
+mod variables;
+pub mod warm;
 
 pub use job::{TorchError, TorchJob, TorchStart};
 pub use layout::{Lengths, StartTimes};

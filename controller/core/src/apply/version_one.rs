@@ -36,6 +36,8 @@ pub(super) fn gone(
         ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
         ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
+        // Not said by the builds whose facts come here.
+        ExitCause::Failed { said, .. } => Some((Fault::Program, said.clone())),
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
     };

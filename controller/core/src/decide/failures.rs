@@ -4,8 +4,9 @@
 //! What an agent killed, or lost with its server, is not the job's fault; neither is what was told to go.
 
 use super::Draft;
-use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, STEADY_MS};
+use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, REASON_CHARS_MAX, STEADY_MS};
 use crate::state::{Executor, Faults};
+use events_schema::control::STOPPED_STATUS;
 use events_schema::fact::{AbandonCause, Fact, Failure, Fault, Verdict, Wave};
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, JobId, SlotId, TimeMs};
@@ -13,7 +14,9 @@ use events_schema::{ExecutorId, JobId, SlotId, TimeMs};
 /// An executor is gone.
 pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: ExitCause) -> Fact {
     let known = draft.state.executor(&executor);
-    let failure = known.filter(|known| known.leaving.is_none()).and_then(|known| of_exit(known, &exit));
+    let stopped = exit == ExitCause::Status(STOPPED_STATUS) && is_of_gang(draft, &executor.job);
+    let unasked = known.filter(|known| known.leaving.is_none() && !stopped);
+    let failure = unasked.and_then(|known| of_exit(known, &exit));
     let verdict = failure.map_or(Verdict::Well, |(fault, what)| {
         // One that was never ready has not lived.
         let lived = known.filter(|known| known.address.is_some());
@@ -28,6 +31,10 @@ pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: 
     Fact::ExecutorGone { executor, slot, exit, verdict: Some(verdict), awaited_until }
 }
 
+fn is_of_gang(draft: &Draft<'_>, job: &JobId) -> bool {
+    draft.state.job(job).is_some_and(|job| job.spec.gang().is_some())
+}
+
 fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
     match exit {
         ExitCause::Killed => None,
@@ -35,6 +42,7 @@ fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
         ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
         ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
+        ExitCause::Failed { said, .. } => Some((Fault::Program, said.chars().take(REASON_CHARS_MAX).collect())),
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
     }
@@ -58,7 +66,11 @@ pub(super) fn abandoned(draft: &Draft<'_>, job: &JobId, cause: AbandonCause) -> 
 
 fn judge(draft: &Draft<'_>, job: &JobId, lived_ms: u64, fault: Fault, what: String) -> Verdict {
     let Some(job) = draft.state.job(job) else { return Verdict::Well };
-    Verdict::Failure(Failure { fault, what, wave: wave(&job.faults, draft.at, lived_ms) })
+    let wave = wave(&job.faults, draft.at, lived_ms);
+    // Where one member of a gang fails the others fail of that: what the first one said is why.
+    let follows = wave.is_none() && job.spec.gang().is_some();
+    let what = if follows { job.faults.last.clone() } else { what };
+    Verdict::Failure(Failure { fault, what, wave })
 }
 
 /// The wave that a failure after so long a life begins; several within one pause are one wave.

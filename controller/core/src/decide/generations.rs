@@ -241,6 +241,9 @@ fn replace_lost(draft: &mut Draft<'_>, id: &JobId) -> bool {
             job.placement().is_some_and(|p| p.slots.is_empty()) || matches!(job.phase, JobPhase::Suspending(..));
         return gives_up && dismiss(draft, id, LeaveCause::Useless);
     };
+    if job.spec.gang().is_some() {
+        return disband(draft, id);
+    }
     let survives = |(_, executor): &(&ExecutorId, &Executor)| executor.can_recover();
     let any_survivor = draft.state.executors_of(id).any(|entry| survives(&entry));
     let awaited = active.left.iter().any(|(member, until)| active.members.contains(member) && draft.at < *until);
@@ -253,6 +256,16 @@ fn replace_lost(draft: &mut Draft<'_>, id: &JobId) -> bool {
     }
     proposals::recover(draft, id);
     true
+}
+
+/// A gang whose leader is gone, or let go with everything saved, is over: what its program wrote last nobody has any more. As long as its leader is there, that
+/// one stops the program and saves (`park` of its order), whoever else was lost.
+fn disband(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    let leader = draft.state.job(id).and_then(Job::active).and_then(|active| draft.state.executor(&active.leader));
+    if leader.is_some_and(Executor::can_recover) {
+        return false;
+    }
+    dismiss(draft, id, LeaveCause::Useless) || restart(draft, id)
 }
 
 /// Every replica is lost, or written down and let go.
@@ -302,6 +315,9 @@ fn assign(draft: &mut Draft<'_>, id: &JobId) -> bool {
         return true;
     }
     let grows = matches!(job.phase, JobPhase::Running(..));
+    if grows && job.spec.gang().is_some() {
+        return false;
+    }
     if draft.at < job.faults.backoff_until()
         || (grows && draft.at < job.growth.until)
         || draft.state.is_parking(id) && draft.state.executors_of(id).any(|(_, e)| e.replica)

@@ -30,6 +30,10 @@ pub(super) fn submit(
     if draft.state.live_len() as u64 >= JOBS_LIVE_MAX {
         return Err(Refusal::Limit { what: "unfinished jobs".to_owned(), limit: JOBS_LIVE_MAX });
     }
+    if spec.gang().is_some() {
+        // Its data is its program's matter.
+        return accept(draft, record, job, spec, body_digest);
+    }
     let dataset = known_dataset(draft, &spec.dataset)?;
     fits_model(&spec.model, &dataset.sample)?;
     if let Some(evaluation) = &spec.evaluation {
@@ -47,6 +51,10 @@ pub(super) fn submit(
         }
     }
     fits_rows(spec, &dataset)?;
+    accept(draft, record, job, spec, body_digest)
+}
+
+fn accept(draft: &mut Draft<'_>, record: &CommandRecord, job: &JobId, spec: &JobSpec, body_digest: Digest) -> Done {
     draft.emit(Fact::JobAccepted {
         job: job.clone(),
         tenant: record.tenant.clone(),
@@ -71,7 +79,7 @@ fn fits_model(model: &ModelSpec, sample: &SampleShape) -> Done {
     let (field, value, expected) = match (model, sample) {
         (ModelSpec::Mlp { .. }, SampleShape::Classified { .. }) => return Ok(()),
         // Only its code knows what it can read.
-        (ModelSpec::Torch(_), _) => return Ok(()),
+        (ModelSpec::Torch(_) | ModelSpec::Command(_), _) => return Ok(()),
         (ModelSpec::Cnn { .. }, SampleShape::Classified { shape, .. }) if shape.len() == 3 => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) if length > context => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) => (

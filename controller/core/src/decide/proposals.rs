@@ -14,6 +14,8 @@ pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(placement) = job.placement().filter(|placement| placement.proposed.is_none()) else { return false };
     let next = match (&job.phase, job.active()) {
         (JobPhase::Starting(_), _) => start(draft, id, job, placement),
+        // A gang has no boundary: it stands still, and starts anew.
+        (_, Some(_)) if job.spec.gang().is_some() => None,
         (_, Some(active)) => switch(draft, id, active),
         (_, None) => None,
     };
@@ -30,7 +32,8 @@ fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Opt
         let number = draft.state.slot(slot).and_then(|slot| slot.executor.as_ref());
         match number.and_then(|number| draft.state.executor(number)) {
             Some(executor) => executor.is_ready() && number.is_some_and(|number| number.job == *id),
-            None => pausing || job.avoids(slot, draft.at),
+            // A gang that began with fewer would have to stop for the rest.
+            None => job.spec.gang().is_none() && (pausing || job.avoids(slot, draft.at)),
         }
     };
     if !placement.slots.iter().all(is_settled) {
@@ -55,7 +58,8 @@ fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Opt
 }
 
 /// A change of a running generation. Leavers are let go at once, without waiting for newcomers; newcomers join together, when
-/// the last of them is ready, and not while the job is to stand still.
+/// the last of them is ready, and neither while the job is to stand still nor before those that joined last hold the replica: no boundary
+/// comes until then, and a copy takes what its bytes take, so a proposal would outlive its deadline and end their copies too.
 fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTreeSet<ExecutorId>)> {
     if !active.left.is_empty() || active.members.iter().any(|member| draft.state.executor(member).is_none()) {
         return None;
@@ -72,7 +76,8 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
     }
     let executors = || draft.state.executors_of(id);
     let paused = draft.state.job(id).is_some_and(|job| draft.at < job.growth.until);
-    if paused || draft.state.is_parking(id) || executors().any(|(_, executor)| executor.is_starting()) {
+    let copying = active.members.iter().any(|number| draft.state.executor(number).is_some_and(|e| !e.replica));
+    if paused || copying || draft.state.is_parking(id) || executors().any(|(_, executor)| executor.is_starting()) {
         return None;
     }
     members.extend(executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number.clone()));

@@ -318,7 +318,7 @@ impl State {
     }
 
     /// Whether every member that still holds the job's replica has to go, so that it has to be written down: the job is to
-    /// stand still at the next boundary and write a checkpoint.
+    /// stand still at the next boundary and write a checkpoint. A gang has to as soon as it is not as planned any more.
     #[must_use]
     pub fn is_parking(&self, job: &JobId) -> bool {
         let Some(job) = self.live.get(job) else { return false };
@@ -326,7 +326,19 @@ impl State {
         if placement.slots.is_empty() || matches!(job.phase, JobPhase::Suspending(..)) {
             return true;
         }
+        if job.spec.gang().is_some() {
+            return !self.is_as_planned(placement, active);
+        }
         let mut alive = active.members.iter().filter_map(|member| self.executors.get(member)).peekable();
         alive.peek().is_some() && alive.all(|executor| executor.leaving.is_some())
+    }
+
+    /// Whether the members of a gang are those that its plan is for: none was lost, and none has to go. Whoever ended well is not lost.
+    fn is_as_planned(&self, placement: &Placement, active: &Active) -> bool {
+        let well = |member: &ExecutorId| match self.executors.get(member) {
+            Some(executor) => executor.leaving.is_none() && placement.slots.contains(&executor.slot),
+            None => active.left.contains_key(member),
+        };
+        placement.slots.len() == active.members.len() && active.members.iter().all(well)
     }
 }

@@ -119,6 +119,31 @@ fn grow_without_the_copy(world: &mut World, id: &JobId) {
     );
 }
 
+/// Found by the simulation of everything (seed 1600311): a switch for further newcomers was proposed while those before them still copied. No
+/// boundary comes before a copy ends, so it was given up at its deadline, and all whose copies were under way were sent away with it.
+#[test]
+fn a_job_that_grows_again_waits_for_the_copies_under_way() {
+    let (mut world, id) = training();
+    world.demand("local", 3);
+    world.run();
+    world.demand("local", 2);
+    grow_without_the_copy(&mut world, &id);
+    world.demand("local", 0);
+    world.deliver_orders(&ServerId::parse("local").unwrap());
+    world.processes().iter().for_each(|process| _ = world.get_ready(process));
+    let mark = world.log.len();
+    world.deliver_all();
+    world.pass(30_000);
+    let facts = since(&world, mark);
+    assert!(has(&facts, |f| matches!(f, Fact::ExecutorReady { .. })), "{facts:?}");
+    assert!(proposed(&facts).is_empty(), "{facts:?}");
+    assert!(!has(&facts, |f| matches!(f, Fact::ExecutorLeaving { .. })), "{facts:?}");
+    assert!(world.supply(&id));
+    world.run();
+    assert_eq!(members(&world, &id), [0, 4, 5, 6]);
+    calm(&world);
+}
+
 /// Found by review: a stayer that had no link to a leaver lacked its sums for good, and what it said counted for nothing, because the leaver
 /// was no member any more.
 #[test]

@@ -60,9 +60,9 @@ kinds! {
     LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
-    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent }
+    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
-    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch, Command }
     LENGTHS = length_kind of Length { Epochs, Steps }
     SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
     TAILS = tail_kind of Tail { Short, Drop }
@@ -71,7 +71,7 @@ kinds! {
     AGENT_MESSAGES = agent_message_kind of AgentMessage { Hello, Report, Telemetry, Heartbeat, Progress }
     CONTROLLER_MESSAGES = controller_message_kind of ControllerMessage { Orders, ReportsTaken, Heartbeat, Alive }
     TO_EXECUTOR = to_executor_kind of ToExecutor { Start, Order, Leave, Stop, Trace }
-    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress, Span }
+    FROM_EXECUTOR = from_executor_kind of FromExecutor { Report, Telemetry, Alive, Progress, Span, LastWords }
     EXECUTOR_HOPS = executor_hop_kind of ExecutorHop { Prepare, Join, Boundary }
     PHASES = phase_kind of Phase {
         Building, Idle, Loading, Linking, Joining, Copying, Computing, Reducing, Updating, Evaluating, Saving, Still, Broken

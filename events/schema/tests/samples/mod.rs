@@ -158,6 +158,7 @@ fn order() -> JobOrder {
         park: true,
         link_keys: Vec::new(),
         writer: None,
+        ended_well: Vec::new(),
     }
 }
 
@@ -336,6 +337,13 @@ fn torch_model() -> ModelSpec {
     JobSpec::parse(&spec).unwrap().model.clone()
 }
 
+fn command_model() -> ModelSpec {
+    let model = serde_json::json!({"kind": "command", "command": ["python", "train.py", "--epochs", "3"], "code": "33".repeat(32), "python": "/opt/torch/bin/python",
+        "environment": {"GLOO_SOCKET_IFNAME": "lo"}, "elastic": "restart", "grace_ms": 5_000, "save_every_ms": 10_000});
+    let spec = serde_json::json!({"name": "n", "model": model, "workers": {"min": 2, "max": 4}});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
@@ -410,11 +418,12 @@ pub fn all() -> Vec<Sample> {
         ];
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
-        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent];
+        "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent,
+            ExitCause::Failed { status: 1, said: text() }];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
-            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model()
+            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model(), command_model()
         ];
         "Length", length_kind: [Length::Epochs(3), Length::Steps(1 << 40)];
         "Shuffle", shuffle_kind: [Shuffle::Blocks { open: 8 }, Shuffle::Window { samples: 4_096 }, Shuffle::Full, Shuffle::None];
@@ -432,7 +441,7 @@ pub fn all() -> Vec<Sample> {
         "ToExecutor", to_executor_kind: to_executor();
         "FromExecutor", from_executor_kind: [
             FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress()),
-            FromExecutor::Span(span(ExecutorHop::Prepare))
+            FromExecutor::Span(span(ExecutorHop::Prepare)), FromExecutor::LastWords(text())
         ];
         "Phase", phase_kind: [
             Phase::Building, Phase::Idle, Phase::Loading, Phase::Linking, Phase::Joining, Phase::Copying, Phase::Computing(Rank(3)), Phase::Reducing,
@@ -482,8 +491,10 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
-    let torch = Some(TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned() });
-    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch, ..start() }));
+    let torch = TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned(), warm: None };
+    samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch: Some(torch.clone()), ..start() }));
+    let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch });
+    samples.push(sample("ExecutorStart with a warm torch", &ExecutorStart { torch: warm, ..start() }));
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -115,7 +115,7 @@ async fn lend_all(system: &System) {
     demand(system, 0).await;
 }
 
-async fn demand(system: &System, needed: u64) {
+pub async fn demand(system: &System, needed: u64) {
     system
         .client()
         .post("/v1/fleets/local/demand", &json!({ "needed": needed }))

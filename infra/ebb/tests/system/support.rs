@@ -258,11 +258,14 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         park: false,
         link_keys: Vec::new(),
         writer: None,
+        ended_well: Vec::new(),
     };
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
     let torch = std::env::var("EBB_TEST_TORCH").ok().map(|python| TorchHost {
         folder: std::env::temp_dir().join(format!("ebb-plain-{}", std::process::id())).display().to_string(),
         python,
+        // The digest of a Python that was started from the beginning is what one that was forked has to give.
+        warm: None,
     });
     let run = tokio::task::spawn_blocking(move || {
         workers_executor::plain::train_plain(&job, &order, &store_url, torch.as_ref()).unwrap()

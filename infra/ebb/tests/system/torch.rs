@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use storage::code::pack;
 
 /// Slots of each service.
-const SLOTS: u16 = 4;
+pub const SLOTS: u16 = 4;
 
 /// Convolutions with BatchNorm and dropout on 8 × 8 digits: buffers, chance, and two parameter groups with a scheduler.
-const TRAIN: &str = r#"
+pub const TRAIN: &str = r#"
 import torch, ebb
 from torch import nn
 from torch.nn import functional as F
@@ -62,7 +62,7 @@ fn project(system: &System, code: &str, more: &str) -> PathBuf {
 }
 
 /// The same job as a document, its code uploaded.
-async fn document(system: &System, code: &str, steps: u64) -> Value {
+pub async fn document(system: &System, code: &str, steps: u64) -> Value {
     let file = project(system, code, "");
     let packed = pack(file.parent().unwrap()).unwrap();
     let digest = Digest::of(&packed).to_string();
@@ -75,7 +75,7 @@ async fn document(system: &System, code: &str, steps: u64) -> Value {
 }
 
 /// A job's record once it is over, however it ended.
-async fn ended(client: &Client, id: &str) -> Job {
+pub async fn ended(client: &Client, id: &str) -> Job {
     let over = async {
         loop {
             let now = job(client, id).await;

@@ -1,5 +1,5 @@
 //! The examples of jobs in PyTorch, `docs/examples/torch/`: each runs as it is, but for fewer steps, and gives the model that it gives
-//! without any of the service.
+//! without any of the service. (That which is a program of its own is tried in `gang.rs`.)
 
 use crate::support::{System, finished, import_text, plain_digest};
 use crate::torch::service;
@@ -14,6 +14,7 @@ const LINES_MAX: usize = 60;
 
 fn examples() -> Vec<PathBuf> {
     let mut folders: Vec<_> = std::fs::read_dir(EXAMPLES).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.retain(|folder| !folder.ends_with("gang"));
     folders.sort();
     assert!(!folders.is_empty(), "no examples in {EXAMPLES}");
     folders

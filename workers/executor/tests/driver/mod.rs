@@ -124,6 +124,7 @@ impl Driver {
             park: self.park,
             link_keys: Vec::new(),
             writer: self.proposal.as_ref().map(|proposal| WriterToken([proposal.generation.0 as u8; 16])),
+            ended_well: Vec::new(),
         }
     }
 
@@ -279,7 +280,7 @@ impl Driver {
                 }
                 Heard::Said(FromExecutor::Telemetry(telemetry)) => self.telemetry = Some(telemetry),
                 Heard::Said(FromExecutor::Progress(progress)) => drop(self.progress.insert(number, progress)),
-                Heard::Said(FromExecutor::Alive | FromExecutor::Span(_)) => {}
+                Heard::Said(FromExecutor::Alive | FromExecutor::Span(_) | FromExecutor::LastWords(_)) => {}
                 Heard::Ended => {
                     if let Some(mut process) = self.processes.remove(&number) {
                         let status = process.child.wait().unwrap();

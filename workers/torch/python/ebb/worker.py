@@ -1,15 +1,18 @@
 """`python -m ebb.worker`: the executor's Python child. One request, one reply, over the socket in EBB_TORCH_FD; knows no network.
 
 A frame is: u32 length of what follows, u8 kind, payload; integers little-endian. The user's prints go to stdout and stderr,
-which are never used here. Where the executor goes away, so does this process.
+which are never used here. Where the executor goes away, so does this process: EBB_TORCH_LIFE is a pipe whose other end only the
+executor holds.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
+import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -25,27 +28,31 @@ PR_SET_PDEATHSIG = 1
 
 
 class Channel:
-    """The executor's end of a conversation."""
+    """This end of a conversation."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
 
-    def receive(self) -> tuple[bytes, bytes, list[int]]:
-        """The next request: kind, payload, and descriptors that came with it. Ends the process where there is nobody any more."""
-        try:
-            head, rights, _, _ = self.connection.recvmsg(4, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
-        except ConnectionError:
-            head, rights = b"", []
+    def receive(self) -> tuple[bytes, bytes]:
+        """The next request: kind and payload. Ends the process where there is nobody any more."""
+        return self._body(self._exactly(4))
+
+    def receive_with(self, count: int) -> tuple[bytes, bytes, list[int]]:
+        """The same, and up to so many descriptors that came with it."""
+        head, descriptors, _, _ = socket.recv_fds(self.connection, 4, count)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         if not head:
             os._exit(0)
-        descriptors = array.array("i")
-        for _, _, data in rights:
-            descriptors.frombytes(data)
-        (length,) = struct.unpack("<I", head + self._exactly(4 - len(head)))
+        kind, payload = self._body(head + self._exactly(4 - len(head)))
+        return kind, payload, list(descriptors)
+
+    def _body(self, head: bytes) -> tuple[bytes, bytes]:
+        (length,) = struct.unpack("<I", head)
         if not 1 <= length <= FRAME_LIMIT_BYTES:
             os._exit(3)
         body = self._exactly(length)
-        return body[:1], body[1:], list(descriptors)
+        return body[:1], body[1:]
 
     def send(self, kind: bytes, payload: bytes, descriptors: list[int] | None = None) -> None:
         """A reply; descriptors travel with its first byte."""
@@ -73,6 +80,10 @@ def warm() -> None:
     """Imports what every program needs, for a process that forks workers: torch, and the compiler's front end that the first optimizer
     step would import (900 modules, more seconds than torch itself). Computes nothing, so that no thread is started."""
     numerics.prepare_environment()
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        pass
     import torch  # noqa: F401
     import torch._dynamo  # noqa: F401
     import torch.utils.data  # noqa: F401
@@ -82,12 +93,26 @@ def warm() -> None:
 
 def main() -> None:
     """Serves the socket until it ends."""
-    die_with_parent()
+    die_with(int(os.environ["EBB_TORCH_LIFE"]))
     serve(socket.socket(fileno=int(os.environ["EBB_TORCH_FD"])))
 
 
+def die_with(life: int) -> None:
+    """Asks the kernel to kill this process as soon as nobody holds the other end of this pipe, also where it is stuck in a kernel of the
+    user's. Unlike the parent-death signal this is about a process, not about the thread that happened to start this one, and it is
+    about the one that holds the other end, which need not be the parent."""
+    os.set_inheritable(life, False)
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | fcntl.FASYNC)
+    gone = select.poll()
+    gone.register(life, 0)
+    if gone.poll(0):  # since before anybody asked
+        os._exit(0)
+
+
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process when the executor is gone, also where it is stuck in a kernel of the user's."""
+    """The same of the parent, for processes that this one's thread starts: those that read data."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -97,7 +122,7 @@ def serve(connection: socket.socket) -> None:
         stream.reconfigure(line_buffering=True)
     channel, server = Channel(connection), Server()
     while True:
-        kind, payload, server.received = channel.receive()
+        kind, payload, server.received = channel.receive_with(1)
         if kind == b"X":
             sys.stdout.flush()
             os._exit(0)

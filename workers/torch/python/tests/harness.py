@@ -65,11 +65,15 @@ class Worker:
                     os._exit(4)
             theirs.close()
             return
-        environment = {**os.environ, "EBB_TORCH_FD": str(theirs.fileno()), "PYTHONPATH": PACKAGE}
+        passed, self.life = os.pipe()
+        environment = {
+            **os.environ, "EBB_TORCH_FD": str(theirs.fileno()), "EBB_TORCH_LIFE": str(passed), "PYTHONPATH": PACKAGE,
+        }  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ebb.worker"], env=environment, pass_fds=[theirs.fileno()], stdout=output, stderr=output
+            [sys.executable, "-m", "ebb.worker"], env=environment, pass_fds=[theirs.fileno(), passed], stdout=output, stderr=output
         )
         theirs.close()
+        os.close(passed)
 
     def ask(self, kind: bytes, payload: bytes = b"", descriptors: list[int] | None = None) -> tuple[bytes, list[int]]:
         """A request and its reply."""
@@ -153,7 +157,9 @@ class Worker:
         Worker.open.remove(self.socket)
         self.socket.close()
         if self.process is not None:
-            return self.process.wait(30)
+            status = self.process.wait(30)
+            os.close(self.life)
+            return status
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 

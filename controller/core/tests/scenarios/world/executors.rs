@@ -28,10 +28,19 @@ impl World {
     /// Whether every member of a job's real group is alive, linked, holds the replica, and has not stopped for a recovery: only then can
     /// it step or switch.
     pub(super) fn is_whole(&self, job: &JobId) -> bool {
+        if self.is_gang(job) {
+            // What is to be saved its leader has.
+            return self.groups.get(job).is_some_and(|group| self.process(&group.leader).is_some());
+        }
         self.groups.get(job).is_some_and(|group| {
             let whole = |id| self.process(id).is_some_and(|process| process.replica);
             !group.broken && group.members.iter().all(whole) && !self.has_stopped(group)
         })
+    }
+
+    /// Whether a job is a program, whose executors know nothing of each other.
+    pub(super) fn is_gang(&self, job: &JobId) -> bool {
+        self.state.job(job).is_some_and(|job| job.spec.gang().is_some())
     }
 
     /// Newcomers of a job have been sent the whole replica. Whether there were any.
@@ -59,6 +68,9 @@ impl World {
     /// Members whose links are lost, or that lost one that died, say so, if nobody has proposed a round yet; and members of a round say
     /// whom they cannot be linked with.
     pub(super) fn miss_members(&mut self, job: &JobId) {
+        if self.is_gang(job) {
+            return;
+        }
         let stands = |group: &&Group| !self.has_stopped(group) && !group.done && !group.parked;
         if let Some(group) = self.groups.get(job).filter(stands) {
             let alive = |id: &&ExecutorId| self.process(id).is_some();

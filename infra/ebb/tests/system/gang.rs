@@ -1,0 +1,181 @@
+//! Jobs that are whole programs: a script on `torch.distributed` that is stopped, moved and resumed, and programs that do not do as they are told.
+
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, text, until};
+use crate::torch::{ended, service};
+use gateway_client::Client;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/torch/gang");
+/// Lines of an example's code, so that it stays one.
+const LINES_MAX: usize = 60;
+
+/// The example, for so many steps.
+fn example(system: &System, steps: u32) -> PathBuf {
+    let copy = system.path(&format!("gang-{steps}"));
+    std::fs::create_dir_all(&copy).unwrap();
+    let code = std::fs::read_to_string(Path::new(EXAMPLE).join("train.py")).unwrap();
+    assert!(code.lines().count() < LINES_MAX, "{EXAMPLE} has {LINES_MAX} lines or more");
+    std::fs::write(copy.join("train.py"), code).unwrap();
+    let job = std::fs::read_to_string(Path::new(EXAMPLE).join("job.yaml")).unwrap();
+    let shorter = job.replace("train.py 2000", &format!("train.py {steps}"));
+    assert!(steps == 2000 || shorter != job, "the example says its steps elsewhere");
+    std::fs::write(copy.join("job.yaml"), shorter).unwrap();
+    copy.join("job.yaml")
+}
+
+/// Submits a job file; the job's id.
+async fn submit_file(system: &System, file: &Path) -> String {
+    system.ebb_json(&["submit", &text(file)]).await["id"].as_str().unwrap().to_owned()
+}
+
+/// Submits a program that a shell reads.
+async fn submit_script(system: &System, name: &str, script: &str, more: &str) -> String {
+    let folder = system.path(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("run.sh"), script).unwrap();
+    let job = format!("name: {name}\nengine: command\ncommand: sh run.sh\n{more}");
+    std::fs::write(folder.join("job.yaml"), job).unwrap();
+    submit_file(system, &folder.join("job.yaml")).await
+}
+
+/// Waits until a job's logs hold a line.
+async fn until_said(system: &System, id: &str, line: &str) {
+    let said = async {
+        loop {
+            let logs = system.ebb(&["logs", id]).await;
+            if String::from_utf8_lossy(&logs.stdout).contains(line) {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, said).await.unwrap_or_else(|_| panic!("{id} does not say `{line}`"));
+}
+
+async fn need(system: &System, slots: &str) {
+    system.ebb_json(&["demand", "local", "--needed", slots]).await;
+}
+
+async fn shown(client: &Client, id: &str) -> String {
+    client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string()
+}
+
+/// What is in the folder that came of a job, by file.
+async fn result(system: &System, id: &str) -> Vec<(String, String)> {
+    let archive = system.path("result.tar");
+    assert!(system.ebb(&["model", "get", id, "-o", &text(&archive)]).await.status.success());
+    let folder = system.path("result");
+    storage::folder::unpack(&std::fs::read(archive).unwrap(), &folder).unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned())
+    };
+    files.into_iter().map(read).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
+    let system = service().await;
+    let client = system.client();
+    let file = example(&system, 3_000);
+    let undisturbed = submit_file(&system, &file).await;
+    let expected = finished(&client, &undisturbed).await;
+
+    let id = submit_file(&system, &file).await;
+    let first = until(&client, &id, "a start", |j| j.phase == "running").await.slots;
+    until_said(&system, &id, "step 500:").await;
+    // Taken at its agent; another slot is idle.
+    let taken = first[0].clone();
+    system.ebb_json(&["take-back", &taken]).await;
+    let moved = |slots: &[String]| slots.len() == 2 && !slots.contains(&taken);
+    until(&client, &id, "another place", |j| j.is_over() || (j.phase == "running" && moved(&j.slots))).await;
+    // A spike: too few are left.
+    until_said(&system, &id, "step 1500:").await;
+    need(&system, "3").await;
+    until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
+    assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
+    need(&system, "0").await;
+    assert_eq!(finished(&client, &id).await, expected, "the model of the undisturbed run");
+    let logs = String::from_utf8_lossy(&system.ebb(&["logs", &id]).await.stdout).into_owned();
+    assert_eq!(logs.matches("rank 0 of 2 begins at step ").count(), 3, "{logs}");
+    assert_eq!(logs.matches("rank 0 of 2 begins at step 0\n").count(), 1, "{logs}");
+    assert_eq!(job(&client, &id).await.outcome.unwrap().model_digest, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_runs_as_pasted() {
+    let system = service().await;
+    let submitted = system.ebb_json(&["submit", &text(&example(&system, 2_000)), "--wait"]).await;
+    assert_eq!(submitted["phase"], "finished", "{submitted}");
+    assert_eq!(result(&system, submitted["id"].as_str().unwrap()).await[0].0, "last.pt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_ignores_sigterm_frees_its_slot_all_the_same() {
+    let system = System::start(2).await;
+    let client = system.client();
+    let script = "trap '' TERM\necho kept > $EBB_CHECKPOINT_DIR/file\necho it begins\nwhile true; do sleep 0.1; done";
+    let id = submit_script(&system, "deaf", script, "workers: {max: 2}\ngrace_ms: 3600000").await;
+    until_said(&system, &id, "it begins").await;
+    need(&system, "2").await;
+    // Nobody waits an hour for it: half of the fleet's deadline is its own, the rest is for what it left.
+    until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
+    let slots = system.ebb_json(&["slots"]).await;
+    assert!(slots["slots"].as_array().unwrap().iter().all(|slot| slot["executor"].is_null()), "{slots}");
+    assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_fails_shows_its_last_words_on_the_job() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let id = submit_script(&system, "fails", "echo the disk is not there >&2\nexit 3", "max_restarts: 1").await;
+    let failed = ended(&client, &id).await;
+    let shown = shown(&client, &id).await;
+    assert_eq!(failed.phase, "failed", "{shown}");
+    assert!(shown.contains("exited with status 3") && shown.contains("the disk is not there"), "{shown}");
+    assert!(shown.contains("max_restarts: 1"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there_fails_the_job_at_once() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let folder = system.path("nowhere");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("job.yaml"), "name: nowhere\nengine: command\ncommand: no-such-program --fast").unwrap();
+    let id = submit_file(&system, &folder.join("job.yaml")).await;
+    let failed = ended(&client, &id).await;
+    let shown = shown(&client, &id).await;
+    assert_eq!(failed.phase, "failed", "{shown}");
+    assert!(shown.contains("`no-such-program` cannot be started"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_elastic_program_is_restarted_at_the_size_there_is() {
+    let system = System::start(4).await;
+    let client = system.client();
+    // It goes on until it is alone, and what it wrote before is there again.
+    let script = "echo rank $RANK of $WORLD_SIZE >> $EBB_CHECKPOINT_DIR/sizes\necho $RANK begins\n\
+        while [ $WORLD_SIZE != 1 ]; do sleep 0.1; done";
+    let more = "elastic: restart\nworkers: {min: 1, max: 4}\nsave_every_ms: 1000";
+    let id = submit_script(&system, "elastic", script, more).await;
+    until(&client, &id, "all slots", |j| j.slots.len() == 4).await;
+    until_said(&system, &id, "3 begins").await;
+    until_said(&system, &id, "0 begins").await;
+    need(&system, "2").await;
+    until(&client, &id, "a smaller size", |j| j.phase == "running" && j.slots.len() == 2).await;
+    let two = async {
+        while system.ebb(&["logs", &id]).await.stdout.windows(8).filter(|line| line == b"0 begins").count() < 2 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, two).await.expect("it begins again");
+    need(&system, "3").await;
+    finished(&client, &id).await;
+    let sizes = "rank 0 of 4\nrank 0 of 2\nrank 0 of 1\n".to_owned();
+    assert_eq!(result(&system, &id).await, [("sizes".to_owned(), sizes)]);
+}

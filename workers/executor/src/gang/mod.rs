@@ -1,0 +1,419 @@
+//! An executor whose job is a whole program of its user's: it starts the program, keeps its checkpoint folder, stops it, and says what became of it.
+//!
+//! There is no training session here: members of a gang do not talk to each other, their programs do. Who is a member, who is rank 0 and where it is met
+//! every member reads in the controller's proposal. All decisions are `machine.rs`'s (pure); `program.rs` is the process, `place.rs` where it runs and what it
+//! is told, `keeper.rs` the checkpoint folder in the store. Why it is so: `docs/decisions/0012-a-gang-lives-for-one-membership.md`.
+
+mod keeper;
+mod machine;
+mod place;
+mod program;
+
+use crate::control::{Agent, ControlError, Heard};
+use crate::life::Life;
+use crate::program::{ProgramError, fetch_packed};
+use crate::tokens::WriterTokens;
+use events_schema::control::{FromExecutor, Phase, Progress, TorchHost, WaitsFor};
+use events_schema::fact::{Entry, Proposal};
+use events_schema::gang::CommandSpec;
+use events_schema::orders::JobOrder;
+use events_schema::report::{Outcome as JobOutcome, Report};
+use events_schema::{Digest, ExecutorId, Generation, Rank, Step};
+use keeper::{FetchError, Keeper, Kept, Outcome};
+use machine::{Config, End, In, Machine, Out, Purpose, Told};
+use place::{Place, Port};
+use program::Program;
+use shell::Chain;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::time::{Duration, Instant};
+use storage::code::unpack;
+use storage::keys::CheckpointName;
+
+/// Happenings that wait: orders come a few times a minute, and the program ends once.
+pub const HAPPENINGS_MAX: usize = 64;
+
+/// What can happen to a gang's executor.
+#[derive(Debug)]
+pub enum Happening {
+    /// Its agent said something.
+    Heard(Heard),
+    /// The program of this start ended.
+    Ended(u32, End),
+    /// The folder was saved, or not.
+    Saved(Generation, Purpose, Result<Outcome, String>),
+}
+
+/// Why such an executor ended by itself. All: stop, the job goes on without it.
+#[derive(Debug, thiserror::Error)]
+pub enum GangError {
+    /// The agent cannot be told anything.
+    #[error("the agent cannot be reached")]
+    Agent(#[from] ControlError),
+    /// The code, the store or the machine.
+    #[error("the program cannot be prepared")]
+    Prepare(#[from] ProgramError),
+    /// A folder, a port, a thread.
+    #[error("the operating system refuses")]
+    System(#[from] std::io::Error),
+    /// Every sender of happenings is gone.
+    #[error("nothing is left to listen to")]
+    SendersGone,
+}
+
+/// What such an executor is made of.
+pub struct Setup<W: Write> {
+    pub executor: ExecutorId,
+    pub class: Digest,
+    pub store_url: String,
+    pub listen_host: String,
+    pub order: JobOrder,
+    pub torch: Option<TorchHost>,
+    pub agent: Agent<W>,
+    pub life: Arc<Life>,
+    pub tokens: Arc<WriterTokens>,
+    pub inbox: SyncSender<Happening>,
+}
+
+/// What a saving thread is asked.
+enum Task {
+    /// From now on this is what was kept last.
+    Began(Option<Kept>),
+    Save(Generation, Purpose),
+}
+
+struct Gang<W: Write> {
+    executor: ExecutorId,
+    spec: CommandSpec,
+    python: String,
+    agent: Agent<W>,
+    life: Arc<Life>,
+    inbox: SyncSender<Happening>,
+    machine: Machine,
+    keeper: Keeper,
+    saving: Sender<Task>,
+    place: Place,
+    /// Where the program runs.
+    folder: PathBuf,
+    program: Option<Program>,
+    /// Programs started so far: the end of an earlier one is no news.
+    starts: u32,
+    generation: Generation,
+    begun: Instant,
+    _port: Port,
+}
+
+/// Runs until it may end; gives the status.
+pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Result<i32, GangError> {
+    let order = setup.order.clone();
+    let (executor, life) = (setup.executor.clone(), Arc::clone(&setup.life));
+    let mut agent = setup.agent;
+    let prepared =
+        prepare(&setup.executor, &setup.class, &setup.store_url, &order, setup.torch.as_ref(), &setup.tokens);
+    let prepared = match prepared {
+        Err(GangError::Prepare(error)) if error.is_broken() => {
+            let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);
+            let (job, reason) = (executor.job.clone(), error.reason());
+            agent.say(&FromExecutor::Report(Report::JobBroken { job, generation, reason }))?;
+            return Err(error.into());
+        }
+        other => other?,
+    };
+    let Prepared { spec, python, keeper, place, folder } = prepared;
+    let port = Port::hold(&setup.listen_host)?;
+    let saving = start_saving(keeper.clone(), setup.inbox.clone())?;
+    let config = Config {
+        me: executor.number,
+        grace: Duration::from_millis(spec.grace_ms),
+        save_every: Duration::from_millis(spec.save_every_ms),
+    };
+    let address = port.address().to_string();
+    agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
+    let mut gang = Gang {
+        executor,
+        spec,
+        python,
+        agent,
+        life,
+        inbox: setup.inbox,
+        machine: Machine::new(config),
+        keeper,
+        saving,
+        place,
+        folder,
+        program: None,
+        starts: 0,
+        generation: Generation(0),
+        begun: Instant::now(),
+        _port: port,
+    };
+    gang.run(order, happenings)
+}
+
+struct Prepared {
+    spec: CommandSpec,
+    python: String,
+    keeper: Keeper,
+    place: Place,
+    folder: PathBuf,
+}
+
+fn prepare(
+    executor: &ExecutorId,
+    class: &Digest,
+    store_url: &str,
+    order: &JobOrder,
+    torch: Option<&TorchHost>,
+    tokens: &Arc<WriterTokens>,
+) -> Result<Prepared, GangError> {
+    let host = torch.ok_or(ProgramError::NoTorch)?;
+    let spec = order.spec.gang().ok_or(ProgramError::NoTorch)?.clone();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).thread_name("ebb-data").enable_all().build();
+    let runtime = Arc::new(runtime.map_err(ProgramError::Threads)?);
+    let store = storage::open_store(store_url).map_err(ProgramError::Store)?;
+    let place = Place::make(&Path::new(&host.folder).join("programs"), executor)?;
+    // A copy of its own, because it may write where it runs.
+    let folder = match spec.code {
+        Some(code) => {
+            let packed = runtime.block_on(fetch_packed(&*store, code))?;
+            unpack(&packed, code, place.folder()).map_err(ProgramError::Unpack)?
+        }
+        None => place.work(),
+    };
+    let keeper = Keeper {
+        runtime,
+        store,
+        job: executor.job.clone(),
+        spec_digest: order.spec.digest(),
+        class: *class,
+        tokens: Arc::clone(tokens),
+        folder: place.checkpoint(),
+        patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
+    };
+    Ok(Prepared { spec, python: host.python.clone(), keeper, place, folder })
+}
+
+/// A thread that saves, one after the other, so that the program is looked after meanwhile.
+fn start_saving(keeper: Keeper, inbox: SyncSender<Happening>) -> std::io::Result<Sender<Task>> {
+    // At most one task waits: the machine asks for the next when it has heard of the last, but for the one after a stop.
+    let (tasks, waiting) = channel();
+    let save = move || {
+        let mut last = None;
+        while let Ok(task) = waiting.recv() {
+            let (generation, purpose) = match task {
+                Task::Began(kept) => {
+                    last = kept;
+                    continue;
+                }
+                Task::Save(generation, purpose) => (generation, purpose),
+            };
+            let saved = keeper.save(purpose, generation, last.as_ref()).map_err(|error| Chain(&error).to_string());
+            if let Ok(Outcome { kept: Some(kept), .. }) = &saved {
+                last = Some(kept.clone());
+            }
+            if inbox.send(Happening::Saved(generation, purpose, saved)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(save)?;
+    Ok(tasks)
+}
+
+fn told(order: JobOrder) -> In {
+    let JobOrder { proposal, park, ended_well, .. } = order;
+    In::Told(Told { proposal, park, ended_well: ended_well.into_iter().collect() })
+}
+
+impl<W: Write> Gang<W> {
+    fn run(&mut self, order: JobOrder, happenings: &Receiver<Happening>) -> Result<i32, GangError> {
+        let mut input = told(order);
+        loop {
+            for out in self.machine.handle(self.begun.elapsed(), input) {
+                if let Some(status) = self.perform(out)? {
+                    return Ok(status);
+                }
+            }
+            self.say_life();
+            input = match self.next(happenings)? {
+                None => In::Wake,
+                Some(Happening::Heard(Heard::Order(order))) => told(*order),
+                Some(Happening::Heard(Heard::Leave { within_ms })) => In::Leave(Duration::from_millis(within_ms)),
+                Some(Happening::Heard(Heard::Trace(_))) => In::Wake,
+                Some(Happening::Heard(Heard::Stop)) => return Ok(0),
+                Some(Happening::Ended(start, end)) if start == self.starts => {
+                    tracing::info!(?end, "the program ended");
+                    self.program = None;
+                    In::Ended(end)
+                }
+                Some(Happening::Ended(..)) => In::Wake,
+                Some(Happening::Saved(generation, purpose, saved)) => self.saved(generation, purpose, saved)?,
+            };
+        }
+    }
+
+    fn next(&self, happenings: &Receiver<Happening>) -> Result<Option<Happening>, GangError> {
+        let Some(at) = self.machine.wake_at() else {
+            return happenings.recv().map(Some).map_err(|_| GangError::SendersGone);
+        };
+        match happenings.recv_timeout(at.saturating_sub(self.begun.elapsed())) {
+            Ok(happening) => Ok(Some(happening)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(GangError::SendersGone),
+        }
+    }
+
+    fn report(&mut self, report: Report) -> Result<(), GangError> {
+        tracing::info!(?report, "report");
+        Ok(self.agent.say(&FromExecutor::Report(report))?)
+    }
+
+    fn perform(&mut self, out: Out) -> Result<Option<i32>, GangError> {
+        match out {
+            Out::Begin(proposal) => return self.begin(&proposal),
+            Out::Terminate => {
+                tracing::info!("asking the program to end");
+                self.program.iter().for_each(Program::terminate);
+            }
+            Out::Kill => {
+                tracing::warn!("the program did not end in time and is killed");
+                self.program.iter().for_each(Program::kill);
+            }
+            // Its thread ends with this process only.
+            Out::Save(purpose) => drop(self.saving.send(Task::Save(self.generation, purpose))),
+            Out::Exit { status, why } => return self.exit(status, why).map(Some),
+        }
+        Ok(None)
+    }
+
+    fn exit(&mut self, status: i32, why: Option<String>) -> Result<i32, GangError> {
+        tracing::info!(status, ?why, "leaving");
+        if let Some(why) = why {
+            let words = format!("the program of e{} {why}", self.executor.number);
+            self.agent.say(&FromExecutor::LastWords(words))?;
+        }
+        Ok(status)
+    }
+
+    fn broken(&mut self, reason: String) -> Result<Option<i32>, GangError> {
+        let (job, generation) = (self.executor.job.clone(), self.generation);
+        self.report(Report::JobBroken { job, generation, reason })?;
+        Ok(Some(1))
+    }
+
+    /// Restores the folder and starts the program; a status, if this process has to end instead.
+    fn begin(&mut self, proposal: &Proposal) -> Result<Option<i32>, GangError> {
+        let since = Instant::now();
+        self.generation = proposal.generation;
+        self.life.set(self.progress(Phase::Loading, WaitsFor::Store));
+        let name = match &proposal.entry {
+            Entry::Checkpoint { manifest_key, .. } => {
+                match CheckpointName::of_manifest(manifest_key).filter(|name| name.job == self.executor.job) {
+                    Some(name) => Some(name),
+                    None => {
+                        return self
+                            .broken(format!("`{manifest_key}` is no checkpoint of this job; submit the job again"));
+                    }
+                }
+            }
+            Entry::Fresh | Entry::Switch { .. } | Entry::Recover => None,
+        };
+        let kept = match self.keeper.restore(name.as_ref()) {
+            Ok(kept) => kept,
+            Err(error) => return self.not_restored(name, &error),
+        };
+        let step = kept.as_ref().map_or(Step(0), |kept| kept.step);
+        drop(self.saving.send(Task::Began(kept)));
+        let me = self.executor.number;
+        let told =
+            place::variables(&self.executor.job, me, proposal, &self.spec, &self.python, &self.place.checkpoint());
+        let Some(told) = told else { return Ok(Some(1)) };
+        self.starts += 1;
+        let (inbox, start) = (self.inbox.clone(), self.starts);
+        let ended = move |end| drop(inbox.send(Happening::Ended(start, end)));
+        match Program::start(&self.spec.command, &self.folder, &told, ended) {
+            Ok(program) => self.program = Some(program),
+            Err(error) => {
+                let program = self.spec.command.first().map_or("", String::as_str);
+                return self.broken(format!(
+                    "the program `{program}` cannot be started: {error}; name one that is on every server, or one in the code folder (`./run.sh`)"
+                ));
+            }
+        }
+        tracing::info!(generation = %proposal.generation, rank = ?told.get("RANK"), of = ?told.get("WORLD_SIZE"), "the program runs");
+        self.began(proposal, step, since)?;
+        Ok(None)
+    }
+
+    /// Every member says so, because one may have ended before another has begun; the first word counts.
+    fn began(&mut self, proposal: &Proposal, step: Step, since: Instant) -> Result<(), GangError> {
+        let (job, generation) = (self.executor.job.clone(), proposal.generation);
+        let took_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.report(Report::GenerationActive { job: job.clone(), generation, step, pause_us: took_us })?;
+        if proposal.leader == self.executor {
+            let first_step_us = took_us;
+            self.report(Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us: None })?;
+        }
+        Ok(())
+    }
+
+    fn not_restored(&mut self, name: Option<CheckpointName>, error: &FetchError) -> Result<Option<i32>, GangError> {
+        tracing::error!(error = %Chain(error), "the checkpoint folder cannot be restored");
+        let reason = Chain(error).to_string();
+        if let (Some(name), FetchError::Restore(fault)) = (name, error) {
+            let CheckpointName { job, generation, step, .. } = name.clone();
+            if fault.is_damage() {
+                let object = fault.object().map_or_else(|| name.manifest(), str::to_owned);
+                self.report(Report::CheckpointDamaged { job, generation, step, object, reason: reason.clone() })?;
+            } else if matches!(fault, storage::checkpoint::RestoreError::Format { .. }) {
+                self.report(Report::CheckpointUnreadable { job, generation, step, reason: reason.clone() })?;
+            }
+        }
+        self.exit(1, Some(format!("was not started: {reason}"))).map(Some)
+    }
+
+    fn saved(
+        &mut self,
+        generation: Generation,
+        purpose: Purpose,
+        saved: Result<Outcome, String>,
+    ) -> Result<In, GangError> {
+        let outcome = match saved {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                tracing::error!(%why, ?purpose, "not in the store");
+                return Ok(In::NotSaved(purpose, why));
+            }
+        };
+        let job = self.executor.job.clone();
+        let step = outcome.kept.as_ref().map_or(Step(0), |kept| kept.step);
+        // A gang that stands still says where it stands, also if that was written before.
+        let is_news = outcome.is_new || purpose == Purpose::Stopped;
+        if let Some(Kept { step, written_in, writer: Some(writer), digest, bytes }) = outcome.kept.filter(|_| is_news) {
+            let (job, replica_digest) = (job.clone(), digest);
+            self.report(Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes })?;
+        }
+        if let Some(model_digest) = outcome.model {
+            let model_key = storage::keys::model(&job);
+            let outcome = JobOutcome { step, model_key, model_digest, train_loss_micro: 0, metrics: None };
+            self.report(Report::JobCompleted { job, generation, outcome })?;
+        }
+        Ok(In::Saved(purpose))
+    }
+
+    fn say_life(&self) {
+        let (phase, waits_for) = match (self.machine.runs(), self.machine.saves()) {
+            (true, _) => (Phase::Computing(Rank(0)), WaitsFor::Nothing),
+            (_, true) => (Phase::Saving, WaitsFor::Store),
+            _ => (Phase::Still, WaitsFor::Controller),
+        };
+        self.life.set(self.progress(phase, waits_for));
+    }
+
+    fn progress(&self, phase: Phase, waits_for: WaitsFor) -> Progress {
+        Progress { generation: self.generation, phase, waits_for, ..self.life.now() }
+    }
+}
