@@ -142,8 +142,7 @@ fn noticed(notice: &LossNotice) -> api::LossNotice {
             ExitCause::Killed => api::ExitCause::Killed,
             ExitCause::NotStarted(why) => api::ExitCause::NotStarted(why.clone()),
             ExitCause::Silent => api::ExitCause::Silent,
-            // What it said stands in the job's failure.
-            ExitCause::Failed { status, .. } => api::ExitCause::Status(*status),
+            ExitCause::Failed { said, .. } => api::ExitCause::Failed(said.clone()),
         }),
         LossNotice::Silence => api::LossNotice::Silence,
         LossNotice::Lease => api::LossNotice::Lease,

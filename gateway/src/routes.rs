@@ -1,7 +1,9 @@
 //! Every path once, with its methods and its time limit; around them the limits that hold for all.
 //!
 //! A request passes, from the outside in: connection limits (`infra/listener`), its name (`request_id.rs`), the door (`door.rs`), panic guard, observation
-//! (`observe.rs`), admission and time limit, body limit, handler. On a job's path the next file is `handlers/jobs.rs`.
+//! (`observe.rs`), admission and time limit, body limit, handler.
+//!
+//! Next on a job's path: `gateway/src/handlers/jobs.rs`.
 
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;

@@ -1,7 +1,8 @@
 //! From a request to a durable command and its decision: makes a [`Call`], performs what it wants, and says what came of it.
 //!
-//! What may be answered is decided in `gateway/call/src/lib.rs`, which is the next file on a job's path; nothing here waits
-//! for anything by itself.
+//! What may be answered is decided in `gateway/call/src/lib.rs`; nothing here waits for anything by itself.
+//!
+//! Next on a job's path: `gateway/call/src/lib.rs`.
 
 use crate::app::App;
 use crate::identity::{self, IdempotencyKey};

@@ -203,8 +203,8 @@ impl Observer {
                 fleet.slots.insert(slot, Slot::Borrowed);
             }
             "slot.reclaimed.v1" => {
-                let used = fleet.slots.get(&slot) == Some(&Slot::Borrowed);
-                let demanded_ms = fleet.demand_ms.filter(|_| used && data["cause"] == "demand");
+                // One that was lent and that no job is on now is free at once, which says nothing.
+                let demanded_ms = fleet.demand_ms.filter(|_| data["job"].is_string() && data["cause"] == "demand");
                 fleet.slots.insert(slot, Slot::Returning { demanded_ms });
             }
             "slot.returned.v1" => {
@@ -339,7 +339,8 @@ mod tests {
     }
 
     fn slot(observer: &mut Observer, at_ms: u64, kind: &str, slot: &str) {
-        let data = json!({"fleet": "chat", "slot": slot, "cause": "demand"});
+        let job = (slot == "local/0").then_some("job-a");
+        let data = json!({"fleet": "chat", "slot": slot, "cause": "demand", "job": job});
         observer.event(at_ms, &json!({"type": format!("dev.ebb.slot.{kind}.v1"), "data": data}));
     }
 
@@ -365,6 +366,17 @@ mod tests {
         assert_eq!(fleets[0].1.lent.first(), Some(&(0.0, 1.0)));
         assert_eq!(fleets[0].1.lent.last(), Some(&(2.0, 0.0)));
         assert_eq!(fleets[0].1.needed, [(0.0, 0.0), (1.0, 2.0), (2.0, 2.0)]);
+    }
+
+    #[test]
+    fn a_lent_slot_that_no_job_is_on_any_more_is_no_return() {
+        let mut observer = observer();
+        slot(&mut observer, 1_500, "offered", "local/1");
+        slot(&mut observer, 1_600, "borrowed", "local/1");
+        demand(&mut observer, 2_000, 1);
+        slot(&mut observer, 2_000, "reclaimed", "local/1");
+        slot(&mut observer, 2_000, "returned", "local/1");
+        assert_eq!(counts(&observer, "slot_return_ms").0, 0);
     }
 
     #[test]

@@ -111,12 +111,12 @@ fn by_chance(seed: u64, mix: &str, per_minute: f64, until: Duration, most: u32) 
     let own = mix
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let mut chance = ChaCha8Rng::seed_from_u64(seed ^ own);
+    let mut generator = ChaCha8Rng::seed_from_u64(seed ^ own);
     let mut at_s = 0.0;
     let mut arrivals = Vec::new();
     while arrivals.len() < most as usize && arrivals.len() <= ACTIONS_MAX {
         // Of 53 bits, in (0, 1].
-        let share = ((chance.next_u64() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
+        let share = ((generator.next_u64() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
         at_s += -share.ln() * 60.0 / per_minute;
         if at_s >= until.as_secs_f64() {
             break;

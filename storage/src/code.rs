@@ -119,20 +119,13 @@ pub enum UnpackError {
     Io(#[from] io::Error),
 }
 
-/// Unpacks an archive below `folder`, once for each content; gives where it is.
-pub fn unpack(packed: &[u8], digest: Digest, folder: &Path) -> Result<PathBuf, UnpackError> {
+/// Unpacks the archive of this name into an empty folder.
+pub fn unpack(packed: &[u8], digest: Digest, folder: &Path) -> Result<(), UnpackError> {
     let found = Digest::of(packed);
     if found != digest {
         return Err(UnpackError::Content { expected: digest, found });
     }
-    Ok(once(folder, &digest.to_string(), |whole| unpack_into(packed, whole))?)
-}
-
-/// Where the code of this name is, if it was unpacked before.
-#[must_use]
-pub fn unpacked(digest: Digest, folder: &Path) -> Option<PathBuf> {
-    let path = folder.join(digest.to_string());
-    path.is_dir().then_some(path)
+    Ok(unpack_into(packed, folder)?)
 }
 
 /// Checks that bytes are an archive that can be unpacked, without writing any.
@@ -218,13 +211,10 @@ mod tests {
         assert_eq!(packed, pack(from.path()).unwrap(), "equal files give equal bytes");
         verify(&packed).unwrap();
         let to = tempfile::tempdir().unwrap();
-        let digest = Digest::of(&packed);
-        assert_eq!(unpacked(digest, to.path()), None);
-        let whole = unpack(&packed, digest, to.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(whole.join("lib/net.py")).unwrap(), "y = 2");
-        assert_eq!(files_of(&whole).unwrap().len(), 2);
-        assert_eq!(unpack(&packed, digest, to.path()).unwrap(), whole, "again");
-        assert_eq!(unpacked(digest, to.path()), Some(whole));
+        unpack(&packed, Digest::of(&packed), to.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(to.path().join("lib/net.py")).unwrap(), "y = 2");
+        assert_eq!(files_of(to.path()).unwrap().len(), 2);
+        let to = tempfile::tempdir().unwrap();
         assert!(matches!(unpack(&packed, Digest::of(b"other"), to.path()), Err(UnpackError::Content { .. })));
     }
 

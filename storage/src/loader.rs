@@ -2,7 +2,8 @@
 //! the model for announced ranks and steps.
 //!
 //! The order is `order.rs`'s, the bytes are `reader.rs`'s. Never skips a sample: a fault that outlasts its retries is an error.
-//! Next on a job's path: `workers/engine/src/lib.rs`, what becomes of samples.
+//!
+//! Next on a job's path: `workers/executor/src/workload.rs`.
 
 use crate::dataset::columns::{Block, Elements};
 use crate::dataset::{Columns, DatasetMetadata, load_metadata};

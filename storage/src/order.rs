@@ -273,16 +273,16 @@ fn keyed(seed: u64, purpose: Purpose, epoch: u64, index: u64) -> ChaCha8Rng {
 }
 
 /// Fisher and Yates' shuffle, with draws free of modulo bias.
-fn shuffle_in_place(items: &mut [u32], chance: &mut ChaCha8Rng) {
+fn shuffle_in_place(items: &mut [u32], generator: &mut ChaCha8Rng) {
     for last in (1..items.len()).rev() {
-        items.swap(last, below(last as u64 + 1, chance) as usize);
+        items.swap(last, below(last as u64 + 1, generator) as usize);
     }
 }
 
 /// A uniform number in `0..bound` (Lemire, "Fast random integer generation in an interval", 2019).
-fn below(bound: u64, chance: &mut ChaCha8Rng) -> u64 {
+fn below(bound: u64, generator: &mut ChaCha8Rng) -> u64 {
     loop {
-        let product = u128::from(chance.next_u64()) * u128::from(bound);
+        let product = u128::from(generator.next_u64()) * u128::from(bound);
         if product as u64 >= bound.wrapping_neg() % bound {
             return (product >> 64) as u64;
         }
@@ -303,12 +303,12 @@ enum Permutation {
 }
 
 impl Permutation {
-    fn new(length: u64, chance: &mut ChaCha8Rng) -> Self {
+    fn new(length: u64, generator: &mut ChaCha8Rng) -> Self {
         if length > TABLE_LENGTH_MAX {
-            return Self::Feistel(Feistel::new(length, chance));
+            return Self::Feistel(Feistel::new(length, generator));
         }
         let mut table: Vec<u32> = (0..length as u32).collect();
-        shuffle_in_place(&mut table, chance);
+        shuffle_in_place(&mut table, generator);
         Self::Table(table)
     }
 
@@ -331,9 +331,9 @@ struct Feistel {
 }
 
 impl Feistel {
-    fn new(length: u64, chance: &mut ChaCha8Rng) -> Self {
+    fn new(length: u64, generator: &mut ChaCha8Rng) -> Self {
         let bits = u64::BITS - length.saturating_sub(1).leading_zeros();
-        let keys = std::array::from_fn(|_| chance.next_u64());
+        let keys = std::array::from_fn(|_| generator.next_u64());
         Self { length, left_bits: bits / 2, right_bits: bits - bits / 2, keys }
     }
 

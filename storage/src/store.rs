@@ -107,6 +107,11 @@ pub async fn probe(store: &dyn ObjectStore) -> Result<(), StoreFault> {
     }
 }
 
+/// Whether it is the address of a store, as far as its text tells.
+pub fn check_address(address: &str) -> Result<(), OpenStoreError> {
+    parse_address(address).map(drop)
+}
+
 fn parse_address(address: &str) -> Result<Url, OpenStoreError> {
     let url = Url::parse(address).map_err(|e| wrong(address, e.to_string()))?;
     if url.scheme() == "memory" {

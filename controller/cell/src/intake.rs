@@ -2,6 +2,8 @@
 //! taken from. Nothing here changes the fold; facts take effect in a copy until the log has them.
 //!
 //! Fair: of what waits, every stream has its share of each batch, so none starves another. Next file: `lead.rs`, which commits.
+//!
+//! Next on a job's path: `controller/core/src/decide/mod.rs`, what they mean.
 
 use crate::lead::Around;
 use crate::links::Links;

@@ -2,6 +2,8 @@
 //!
 //! An append whose outcome is unknown is found out by reading, never guessed: the state is dropped. A batch that landed behind
 //! foreign records counts only if the rule says so. Next file: `links.rs` (what becomes of it).
+//!
+//! Next on a job's path: `controller/core/src/apply/mod.rs`.
 
 use crate::end::{CellEnd, CellFailure};
 use crate::health::Health;

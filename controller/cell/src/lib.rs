@@ -11,7 +11,7 @@
 //!
 //! Reading order: `message.rs` (what goes in and out), `machine.rs`, `fold.rs` (the state as the log tells it), `take_over.rs`,
 //! `lead.rs` and `intake.rs` (one batch), `links.rs`, `reports.rs`, `presence.rs`, `health.rs`, `clock.rs`, `deletions.rs`,
-//! `checks.rs`, `end.rs`, `note.rs`. Next on a job's path: `controller/server/src/lib.rs`, which drives it.
+//! `checks.rs`, `end.rs`, `note.rs`.
 
 mod checks;
 mod clock;

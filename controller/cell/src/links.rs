@@ -3,6 +3,8 @@
 //!
 //! What agents are told derives from [`Committed`] alone, so nothing is ordered that could still be undone, and it is told only
 //! where something has changed. Next file: `reports.rs`.
+//!
+//! Next on a job's path: `workers/agent-core/src/lib.rs`.
 
 use crate::message::{Committed, LinkEnd, LinkId};
 use crate::note::Note;
@@ -27,8 +29,8 @@ const LOOKS_PER_LEASE: u64 = 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
-    /// The stream that speaks for a server.
-    speakers: BTreeMap<ServerId, LinkId>,
+    /// The newest link of each server, which alone counts.
+    current_links: BTreeMap<ServerId, LinkId>,
     heartbeat_interval_ms: u64,
     beat_ms: u64,
     look_ms: u64,
@@ -66,7 +68,7 @@ pub(crate) enum Word {
 
 impl Links {
     pub fn new(heartbeat_interval_ms: u64) -> Self {
-        Self { links: BTreeMap::new(), speakers: BTreeMap::new(), heartbeat_interval_ms, beat_ms: 0, look_ms: 0 }
+        Self { links: BTreeMap::new(), current_links: BTreeMap::new(), heartbeat_interval_ms, beat_ms: 0, look_ms: 0 }
     }
 
     pub fn opened(&mut self, link: LinkId, server: ServerId, now_ms: u64, out: &mut Outbox) {
@@ -81,8 +83,8 @@ impl Links {
     /// A stream is over; its server, if nobody speaks for it any more.
     pub fn closed(&mut self, link: LinkId) -> Option<ServerId> {
         let server = self.links.remove(&link)?.server;
-        if self.speakers.get(&server) == Some(&link) {
-            self.speakers.remove(&server);
+        if self.current_links.get(&server) == Some(&link) {
+            self.current_links.remove(&server);
             return Some(server);
         }
         None
@@ -139,7 +141,7 @@ impl Links {
         presence: &Presence,
         out: &mut Outbox,
     ) -> bool {
-        if let Some(older) = self.speakers.get(server).copied() {
+        if let Some(older) = self.current_links.get(server).copied() {
             let other = self.links.get(&older).is_some_and(|older| older.incarnation != Some(incarnation));
             if other && presence.was_heard(server, now_ms) {
                 out.note(Note::AgentTurnedAway { server: server.clone() });
@@ -149,7 +151,7 @@ impl Links {
             self.end(older, Some(LinkEnd::Leaving), out);
         }
         out.note(Note::AgentThere { server: server.clone(), incarnation });
-        self.speakers.insert(server.clone(), link);
+        self.current_links.insert(server.clone(), link);
         if let Some(link) = self.links.get_mut(&link) {
             link.incarnation = Some(incarnation);
         }
@@ -158,13 +160,13 @@ impl Links {
 
     /// Whether this agent process is the one that speaks for its server now.
     pub fn speaks(&self, server: &ServerId, incarnation: u64) -> bool {
-        let link = self.speakers.get(server).and_then(|link| self.links.get(link));
+        let link = self.current_links.get(server).and_then(|link| self.links.get(link));
         link.is_some_and(|link| link.incarnation == Some(incarnation))
     }
 
     /// Ends the stream that speaks for a server, so that its agent opens another and says again what was not taken.
     pub fn renew(&mut self, server: &ServerId, out: &mut Outbox) {
-        if let Some(link) = self.speakers.get(server).copied() {
+        if let Some(link) = self.current_links.get(server).copied() {
             self.end(link, Some(LinkEnd::Leaving), out);
         }
     }
@@ -177,9 +179,9 @@ impl Links {
     /// Tells the agents what has changed for them.
     pub fn publish(&mut self, committed: &Committed, touched: &Touched, at: TimeMs, out: &mut Outbox) {
         let links: Vec<LinkId> = match touched {
-            Touched::All => self.speakers.values().copied().collect(),
+            Touched::All => self.current_links.values().copied().collect(),
             Touched::Servers(servers) => {
-                servers.iter().filter_map(|server| self.speakers.get(server)).copied().collect()
+                servers.iter().filter_map(|server| self.current_links.get(server)).copied().collect()
             }
         };
         links.into_iter().for_each(|link| self.tell(link, committed, at, out));
@@ -221,7 +223,7 @@ impl Links {
     pub fn go_on(&mut self, now_ms: u64, lease_ms: u64, renews: Option<Term>, out: &mut Outbox) {
         if now_ms >= self.beat_ms {
             self.beat_ms = now_ms + self.heartbeat_interval_ms;
-            for link in self.speakers.values() {
+            for link in self.current_links.values() {
                 out.tell(*link, beat(renews));
             }
         }

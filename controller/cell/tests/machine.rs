@@ -239,7 +239,7 @@ fn an_input_whose_facts_do_not_fit_is_refused_alone_and_in_time() {
     world.log.put_fleet(&["s1"], 1);
     world.pass(100);
     world.log.events_len_max = Some(2_000);
-    world.log.register_at("large", &"k".repeat(4_000));
+    world.log.register_at("large", &format!("datasets/large/{}", "k".repeat(4_000)));
     world.log.register("after");
     for sequence in 0..300 {
         world.log.demand(sequence, 0);

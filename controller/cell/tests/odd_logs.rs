@@ -225,7 +225,8 @@ fn of_a_batch_in_parts_the_first_alone_was_decided_just_now() {
     world.log.stalled = true;
     world.log.register("first");
     world.pass(100);
-    (0..32).for_each(|number| world.log.register_at(&format!("d{number}"), &"k".repeat(RECORD_LEN_MAX / 16)));
+    let key = format!("datasets/d/{}", "k".repeat(RECORD_LEN_MAX / 16));
+    (0..32).for_each(|number| world.log.register_at(&format!("d{number}"), &key));
     world.pass(100);
     world.log.stalled = false;
     world.pass(10);

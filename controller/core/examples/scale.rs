@@ -74,7 +74,7 @@ fn dataset() -> DatasetInfo {
         name: DatasetName::parse("digits").unwrap(),
         sample: SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 },
         rows: 1_437,
-        metadata_key: "datasets/digits".to_owned(),
+        metadata_key: "datasets/digits/metadata.json".to_owned(),
         metadata_digest: Digest::of(b"digits"),
     }
 }

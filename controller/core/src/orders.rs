@@ -5,7 +5,7 @@
 //! it, or what it said may be lost, so it is listed as overdue (`leave_by` in the past) until the agent reports it gone, started or not. How much is left of a deadline is filled in when the
 //! orders are sent.
 //!
-//! Next on the path: `controller/cell/src/links.rs`.
+//! Next on a job's path: `controller/cell/src/links.rs`, which tells the agents.
 
 use crate::state::{Executor, Job, State};
 use events_schema::dataset::DatasetInfo;
@@ -25,7 +25,7 @@ pub fn orders(state: &State, server: &ServerId) -> Vec<ExecutorOrder> {
 /// Whose orders may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
-    /// Anybody's.
+    /// Those of every server.
     All,
     /// Those of these servers.
     Servers(BTreeSet<ServerId>),

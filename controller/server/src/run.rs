@@ -2,6 +2,8 @@
 //! log, an agent or the store itself; all of them answer by inputs.
 //!
 //! Nothing here decides. Next files: `hands.rs` (log and store), `agents.rs` (streams), `meters.rs`, `appends.rs` and `traces.rs` (what others may see of it).
+//!
+//! Next on a job's path: `controller/cell/src/intake.rs`, where the machine takes inputs in.
 
 use crate::agents::{CellSecret, Streams};
 use crate::failure::ControllerEnd;

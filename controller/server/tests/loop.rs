@@ -218,7 +218,7 @@ async fn an_input_whose_facts_do_not_fit_the_log_is_refused_alone() {
     // A cell's first record is its controller's claim: inputs without it are those of a log that lost its events.
     controller(&log, "first").await.shutdown().await;
     register(&log, "before").await;
-    command(&log, "large", Command::RegisterDataset { dataset: dataset("large", &"k".repeat(4_000)) }).await;
+    command(&log, "large", Command::RegisterDataset { dataset: dataset("large", &format!("datasets/large/{}", "k".repeat(4_000))) }).await;
     register(&log, "after").await;
     let controller = controller(&log, "a").await;
     assert!(soon(controller.wait_for(|state| has_dataset(state, "after"))).await);

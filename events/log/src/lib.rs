@@ -6,7 +6,9 @@
 //!
 //! Reading order: this file (the trait), `url.rs` (which log a URL names), `embedded.rs` (one redb file, the default),
 //! `kafka.rs` (a cluster), `memory.rs` (for tests), `tail.rs` (the newest records, kept in memory by all three),
-//! `contract.rs` (what every log must do), `pass_over.rs` (records that cannot be read), `fleet_topics.rs` (topics of others). Which records count says `events/rule/src/count.rs`. Next on a job's path: `controller/server/src/lib.rs`.
+//! `contract.rs` (what every log must do), `pass_over.rs` (records that cannot be read), `fleet_topics.rs` (topics of others). Which records count says `events/rule/src/count.rs`.
+//!
+//! Next on a job's path: `controller/server/src/run.rs`.
 
 mod embedded;
 mod error;
@@ -93,7 +95,7 @@ pub struct PublicMessage {
     pub key: String,
     /// Attributes of the event.
     pub headers: Vec<(&'static str, String)>,
-    /// JSON.
+    /// The event's data, a JSON document.
     pub data: Vec<u8>,
 }
 

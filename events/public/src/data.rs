@@ -48,7 +48,7 @@ data! {
     JobFailed {
         /// The job's id.
         job: String,
-        /// For its user: what, where, and what to do.
+        /// For its user: what, where, and what to do; keys of objects, addresses and tokens are left out, the job's record has the whole text.
         reason: String,
     }
     /// A job ended with a model.
@@ -361,7 +361,7 @@ data! {
         job: String,
         /// Its step.
         step: u64,
-        /// What is wrong with it.
+        /// What of it is damaged, in one of a few fixed sentences.
         reason: String,
         /// The step of the checkpoint that is used instead; 0 is the job's beginning.
         instead_step: u64,

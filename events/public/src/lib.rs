@@ -2,7 +2,7 @@
 //!
 //! They are a contract of their own. Facts, which the controller writes for itself, may gain kinds and fields as the controller needs them; what is
 //! published changes only by the promise in `docs/events.md`, which `tests/documents.rs` keeps. Not here: specs, environment, secrets, addresses, keys of
-//! objects.
+//! objects; what others said in free text passes `redact.rs`, which leaves them out.
 //!
 //! Next: `types.rs` (the types), `data.rs` (what each holds), `of_fact.rs` (which fact says what), `documents.rs` (the schemas and the AsyncAPI document).
 
@@ -10,6 +10,7 @@ mod data;
 mod documents;
 mod envelope;
 mod of_fact;
+mod redact;
 mod types;
 mod words;
 

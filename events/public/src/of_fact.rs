@@ -1,6 +1,7 @@
 //! What a fact says in public: total and pure. Nothing of a fact is published unless it is named here. Next: `documents.rs`.
 
 use crate::envelope::rfc3339;
+use crate::redact::redacted;
 use crate::types::PublicEvent;
 use crate::{data::*, words::*};
 use events_schema::command::{OfferMode, Recall};
@@ -28,7 +29,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
         Fact::JobResumed { job } => PublicEvent::JobResumed(JobResumed { job: job.to_string() }),
         Fact::JobCancelled { job } => PublicEvent::JobCancelled(JobCancelled { job: job.to_string() }),
         Fact::JobFailed { job, reason } => {
-            PublicEvent::JobFailed(JobFailed { job: job.to_string(), reason: reason.clone() })
+            PublicEvent::JobFailed(JobFailed { job: job.to_string(), reason: redacted(reason) })
         }
         Fact::JobFinished { job, outcome } => PublicEvent::JobFinished(JobFinished {
             job: job.to_string(),
@@ -162,9 +163,9 @@ fn gone(executor: &ExecutorId, slot: &SlotId, cause: &report::ExitCause) -> Exec
         report::ExitCause::Status(status) => (Exit::Status, Some(*status), None, None),
         report::ExitCause::Signal(signal) => (Exit::Signal, None, Some(*signal), None),
         report::ExitCause::Killed => (Exit::Killed, None, None, None),
-        report::ExitCause::NotStarted(reason) => (Exit::NotStarted, None, None, Some(reason.clone())),
+        report::ExitCause::NotStarted(reason) => (Exit::NotStarted, None, None, Some(redacted(reason))),
         report::ExitCause::Silent => (Exit::Silent, None, None, None),
-        report::ExitCause::Failed { status, said } => (Exit::Status, Some(*status), None, Some(said.clone())),
+        report::ExitCause::Failed { status, said } => (Exit::Status, Some(*status), None, Some(redacted(said))),
     };
     ExecutorGone {
         job: executor.job.to_string(),
@@ -241,11 +242,11 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
             bytes: checkpoint.bytes,
             replica_digest: checkpoint.replica_digest.to_string(),
         }),
-        Fact::CheckpointDamaged { job, step, reason, instead, .. } => {
+        Fact::CheckpointDamaged { job, step, object, instead, .. } => {
             PublicEvent::CheckpointDamaged(CheckpointDamaged {
                 job: job.to_string(),
                 step: step.0,
-                reason: reason.clone(),
+                reason: damage(object).to_owned(),
                 instead_step: instead.0,
             })
         }
@@ -253,11 +254,20 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
             PublicEvent::CheckpointUnreadable(CheckpointUnreadable {
                 job: job.to_string(),
                 step: step.0,
-                reason: reason.clone(),
+                reason: redacted(reason),
             })
         }
         _ => return None,
     })
+}
+
+/// What of a checkpoint is damaged. Neither its key nor what the store said of it: the key holds the token of who wrote it.
+fn damage(object: &str) -> &'static str {
+    if object.ends_with("/manifest.json") {
+        "its manifest is missing or not what was written"
+    } else {
+        "a part of it is missing or not what was written"
+    }
 }
 
 /// The last group names every kind, so that a new fact does not compile until somebody has said what it is in public.
@@ -292,7 +302,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             fleet: fleet.to_string(),
             offset: offset.0,
             count: *count,
-            reason: reason.clone(),
+            reason: redacted(reason),
         }),
         Fact::SlotsOffered { fleet, slots } => PublicEvent::SlotsOffered(SlotsOffered {
             fleet: fleet.to_string(),
@@ -332,13 +342,15 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             command: command.to_string(),
             subject: subject.clone(),
             refusal: refused(refusal),
-            reason: refusal.to_string(),
+            reason: redacted(&refusal.to_string()),
         }),
-        Fact::InputRefused { stream, offset, reason } => {
-            PublicEvent::InputRefused(InputRefused { stream: stream.clone(), offset: offset.0, reason: reason.clone() })
-        }
+        Fact::InputRefused { stream, offset, reason } => PublicEvent::InputRefused(InputRefused {
+            stream: stream.clone(),
+            offset: offset.0,
+            reason: redacted(reason),
+        }),
         Fact::PlanFailed { policy, reason } => {
-            PublicEvent::PlanFailed(PlanFailed { policy: policy.clone(), reason: reason.clone() })
+            PublicEvent::PlanFailed(PlanFailed { policy: policy.clone(), reason: redacted(reason) })
         }
         Fact::PolicyChosen { policy } => PublicEvent::PolicyChosen(PolicyChosen { policy: policy.clone() }),
         Fact::ObjectsSwept { objects, bytes } => {

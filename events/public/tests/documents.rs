@@ -1,7 +1,10 @@
 //! The contract's documents are what the types say, and what was once published stays. `EBB_GOLDEN=write` writes the documents, and adds to what is promised.
 #![allow(clippy::unwrap_used)]
 
-use events_public::{asyncapi, schemas};
+use events_public::{PublicEvent, asyncapi, schemas};
+use events_schema::fact::{Fact, Refusal};
+use events_schema::report::ExitCause;
+use events_schema::{CommandId, ExecutorId, FleetId, Generation, JobId, Offset, SlotId, Step};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -143,11 +146,72 @@ fn a_breaking_change_is_noticed() {
 }
 
 #[test]
-fn nothing_that_is_published_could_hold_an_address_or_a_key() {
+fn no_field_that_is_published_is_named_for_an_address_or_a_key() {
     for line in promises() {
         for word in ["address", "url", "key", "token", "secret", "spec", "incarnation"] {
             let field = line.split(' ').nth(1).unwrap();
             assert!(!field.split(['.', '_', '[', ']']).any(|part| part == word), "{line}");
         }
+    }
+}
+
+/// A fact of every kind that holds what others said, each with this text.
+fn facts_that_say(text: &str, object: &str) -> Vec<Fact> {
+    let (job, fleet) = (JobId::parse("job-a").unwrap(), FleetId::parse("chat").unwrap());
+    let (step, reason) = (Step(1_200), text.to_owned());
+    let gone = |exit| Fact::ExecutorGone {
+        executor: ExecutorId { job: job.clone(), number: 1 },
+        slot: "gpu/0".parse::<SlotId>().unwrap(),
+        exit,
+        verdict: None,
+        awaited_until: None,
+    };
+    let unfit = Refusal::Unfit { field: "uris".to_owned(), value: reason.clone(), expected: reason.clone() };
+    vec![
+        Fact::JobFailed { job: job.clone(), reason: reason.clone() },
+        Fact::CheckpointDamaged {
+            job: job.clone(),
+            generation: Generation(3),
+            step,
+            object: object.to_owned(),
+            reason: reason.clone(),
+            instead: Step(0),
+        },
+        Fact::CheckpointUnreadable { job: job.clone(), generation: Generation(3), step, reason: reason.clone() },
+        gone(ExitCause::NotStarted(reason.clone())),
+        gone(ExitCause::Failed { status: 1, said: reason.clone() }),
+        Fact::SignalsRefused { fleet, offset: Offset(7), count: 1, reason: reason.clone() },
+        Fact::CommandRefused {
+            command: CommandId::parse("cmd-a").unwrap(),
+            subject: "job-a".to_owned(),
+            refusal: unfit,
+        },
+        Fact::InputRefused { stream: "commands".to_owned(), offset: Offset(7), reason: reason.clone() },
+        Fact::PlanFailed { policy: "gain".to_owned(), reason },
+    ]
+}
+
+#[test]
+fn nothing_that_is_published_could_hold_an_address_or_a_key() {
+    let token = "c3".repeat(16);
+    let object =
+        format!("jobs/job-a/checkpoints/g00000000000000000003-s00000000000000001200-w{token}/shard-0.safetensors");
+    let secrets = [
+        object.as_str(),
+        token.as_str(),
+        "10.1.2.3:7900",
+        "10.1.2.3",
+        "http://store.internal:9000/b",
+        "[fd00::7]:7900",
+    ];
+    let said = format!("the step failed: `{}`", secrets.join("` and "));
+    for fact in facts_that_say(&said, &object) {
+        let event = PublicEvent::of(&fact).unwrap();
+        let data = event.data().to_string();
+        for secret in secrets.iter().chain(&["checkpoints/", "store.internal", "fd00"]) {
+            assert!(!data.contains(secret), "{} holds {secret}: {data}", event.kind());
+        }
+        let whole = matches!(fact, Fact::CheckpointDamaged { .. }) || data.contains("the step failed");
+        assert!(whole, "{} does not say what went wrong: {data}", event.kind());
     }
 }

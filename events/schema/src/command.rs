@@ -1,6 +1,8 @@
 //! What is asked: commands of users and fleets, and demand signals. A command may be refused, and the refusal is a fact.
 //!
-//! Numbered and append-only: a kind or field is added with a new number, never reused. Next on the path: `events/log`.
+//! Numbered and append-only: a kind or field is added with a new number, never reused.
+//!
+//! Next on a job's path: `events/log/src/lib.rs`.
 
 use crate::dataset::DatasetInfo;
 use crate::job::JobSpec;

@@ -97,6 +97,12 @@ pub struct TorchHost {
     /// The Python for jobs that name none.
     #[n(1)]
     pub python: String,
+    /// The folder of the operator's secrets, one file for each; none: jobs find no secrets here.
+    #[n(2)]
+    pub secrets: Option<String>,
+    /// Most MiB of unpacked code and built environments that are kept when nobody uses them; not said by earlier builds.
+    #[n(3)]
+    pub cache_mib: Option<u64>,
     /// Under which name the agent listens for executors that want a Python that has PyTorch imported. None: each starts its own.
     #[n(4)]
     pub warm: Option<String>,

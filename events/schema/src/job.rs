@@ -1,7 +1,9 @@
 //! The job spec: what a user submits. A [`JobSpec`] in hand is a valid one, because [`JobSpec::parse`] is the only way to it.
 //!
 //! Checks what can be checked without the dataset; whether the dataset exists and fits the model, `controller-core` and the
-//! executor check. Next on the path: `command.rs`.
+//! executor check.
+//!
+//! Next on a job's path: `gateway/src/submit.rs`.
 
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems};
@@ -278,6 +280,14 @@ impl JobSpec {
     /// Parses a submitted document. All problems are reported at once.
     pub fn parse(document: &Value) -> Result<Self, Problems> {
         parse_job(document).map(Self)
+    }
+
+    /// Whether it may be submitted anew, by rules that came after records of such jobs; what stands in a log is read whatever it is.
+    pub fn ensure_fit(&self) -> Result<(), Problems> {
+        match &self.model {
+            ModelSpec::Torch(torch) => torch.ensure_fit(),
+            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Command(_) => Ok(()),
+        }
     }
 
     /// The digest of the canonical bytes; equal specs have equal digests.

@@ -26,6 +26,7 @@ pub mod job;
 mod model;
 pub mod orders;
 pub mod report;
+mod requirements;
 pub mod torch;
 pub mod trace;
 pub mod tree;

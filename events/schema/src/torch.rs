@@ -3,11 +3,13 @@
 
 use crate::Digest;
 use crate::fields::{Fields, Problems, problem, shown};
+pub use crate::requirements::Requirements;
 use minicbor::{Decode, Encode, encode};
 use serde::ser::Error;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// Most characters of an entry or of a path: what a file system takes.
 const TEXT_MAX: usize = 255;
@@ -21,6 +23,10 @@ const PARAMETERS_BYTES_MAX: usize = 16_384;
 const THREADS_MAX: u64 = 256;
 /// Variables that begin so are Ebb's own.
 const OWN_PREFIX: &str = "EBB_";
+/// Most characters of a secret's name.
+const SECRET_NAME_MAX: usize = 64;
+/// Bounds of a memory limit: with less Python does not import PyTorch, and nobody has more.
+const MEMORY_LIMIT_MIB: RangeInclusive<u64> = 64..=67_108_864;
 
 /// What a job of engine `torch` says of its model.
 #[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
@@ -46,6 +52,16 @@ pub struct TorchSpec {
     /// What the code reads as `self.parameters`.
     #[n(6)]
     pub parameters: JsonObject,
+    /// What its environment holds beside its Python; none: nothing is built for it.
+    #[n(7)]
+    pub requirements: Option<Requirements>,
+    /// Variables whose values each server reads from files of its operator: the variable's name, and the file's.
+    #[n(8)]
+    #[cbor(skip_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+    /// Most memory of the processes that run its code on one slot, in MiB; none: what the machine has.
+    #[n(9)]
+    pub memory_limit_mib: Option<u32>,
 }
 
 /// What a model computes on.
@@ -108,7 +124,31 @@ impl TorchSpec {
         let device = f.word("device", &devices).unwrap_or(TorchDevice::Cpu);
         let environment = f.nested("environment", parse_environment).unwrap_or_default();
         let parameters = f.nested("parameters", parse_parameters).unwrap_or_default();
-        Some(Self { entry: entry?, code: code?, python, threads, device, environment, parameters })
+        let requirements = f.nested("requirements", Requirements::parse);
+        let secrets = f.nested("secrets", |path, value| parse_secrets(path, value, &environment)).unwrap_or_default();
+        let memory_limit_mib = f.integer("memory_limit_mib", MEMORY_LIMIT_MIB).map(|mib| mib as u32);
+        Some(Self {
+            entry: entry?,
+            code: code?,
+            python,
+            threads,
+            device,
+            environment,
+            parameters,
+            requirements,
+            secrets,
+            memory_limit_mib,
+        })
+    }
+}
+
+impl TorchSpec {
+    /// Whether it may be given, by the rule of the doors. Asked where jobs are submitted; what stands in a log is read whatever it is.
+    pub(crate) fn ensure_fit(&self) -> Result<(), Problems> {
+        // A file is no module, though `train.py` could be the name of one.
+        let module = self.entry.split(':').next().unwrap_or_default();
+        let is_file = module.ends_with(".py");
+        if is_file { Err(problem("model.entry", shown(&self.entry.clone().into()), ENTRY_EXPECTED)) } else { Ok(()) }
     }
 }
 
@@ -123,11 +163,7 @@ fn parse_entry(text: &str) -> Result<String, String> {
             && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     let (module, name) = text.split_once(':').map_or((text, None), |(module, name)| (module, Some(name)));
-    // A file is no module, though `train.py` could be the name of one.
-    let fits = module.split('.').all(identifier)
-        && !module.ends_with(".py")
-        && name.is_none_or(identifier)
-        && text.len() <= TEXT_MAX;
+    let fits = module.split('.').all(identifier) && name.is_none_or(identifier) && text.len() <= TEXT_MAX;
     if fits { Ok(text.to_owned()) } else { Err(ENTRY_EXPECTED.to_owned()) }
 }
 
@@ -144,19 +180,55 @@ pub(crate) fn parse_environment(path: &str, value: &Value) -> Result<BTreeMap<St
     let mut environment = BTreeMap::new();
     for (name, value) in object {
         let at = || format!("{path}.{name}");
-        let fits = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && name.len() <= TEXT_MAX;
-        if !fits || name.starts_with(OWN_PREFIX) {
-            let expected = format!("a name of letters, digits and `_` that does not begin with {OWN_PREFIX}");
-            return Err(problem(at(), shown(value), expected));
-        }
+        ensure_variable(&at(), name, value)?;
         match value.as_str().filter(|text| text.chars().count() <= VALUE_MAX && !text.contains('\0')) {
             Some(text) => environment.insert(name.clone(), text.to_owned()),
             None => return Err(problem(at(), shown(value), format!("a text of at most {VALUE_MAX} characters"))),
         };
     }
     Ok(environment)
+}
+
+fn ensure_variable(at: &str, name: &str, value: &Value) -> Result<(), Problems> {
+    let fits = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && name.len() <= TEXT_MAX;
+    if fits && !name.starts_with(OWN_PREFIX) {
+        return Ok(());
+    }
+    let expected = format!("a name of letters, digits and `_` that does not begin with {OWN_PREFIX}");
+    Err(problem(at.to_owned(), shown(value), expected))
+}
+
+/// Of a secret only its file's name is said; whoever writes its value here by mistake is refused without an echo of it.
+fn parse_secrets(
+    path: &str,
+    value: &Value,
+    environment: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Problems> {
+    const HIDDEN: &str = "not shown";
+    let Some(object) = value.as_object().filter(|o| o.len() <= VARIABLES_MAX) else {
+        let expected = format!("up to {VARIABLES_MAX} variables with names of secrets, such as {{HF_TOKEN: hf}}");
+        return Err(problem(path, HIDDEN, expected));
+    };
+    let mut secrets = BTreeMap::new();
+    for (name, value) in object {
+        let at = format!("{path}.{name}");
+        ensure_variable(&at, name, &Value::from(HIDDEN))?;
+        if environment.contains_key(name) {
+            return Err(problem(at, HIDDEN, "a variable that is not in `environment` as well"));
+        }
+        let file = value.as_str().filter(|text| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            !text.is_empty() && text.len() <= SECRET_NAME_MAX && !text.starts_with('.') && text.chars().all(plain)
+        });
+        let expected = format!(
+            "the name of a secret, up to {SECRET_NAME_MAX} letters, digits, `.`, `-` and `_`; its value is in a file of this name on the servers"
+        );
+        let file = file.ok_or_else(|| problem(at, HIDDEN, expected))?;
+        secrets.insert(name.clone(), file.to_owned());
+    }
+    Ok(secrets)
 }
 
 fn parse_parameters(path: &str, value: &Value) -> Result<JsonObject, Problems> {

@@ -55,7 +55,6 @@ fn a_model_of_the_users_own_says_what_runs_it() {
     assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
     assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
     for (fields, field) in [
-        (json!({"entry": "train.py"}), "model.entry"),
         (json!({"entry": "train:Job:x"}), "model.entry"),
         (json!({"code": "../../etc"}), "model.code"),
         (json!({"python": "python3"}), "model.python"),
@@ -67,8 +66,26 @@ fn a_model_of_the_users_own_says_what_runs_it() {
         (json!({"parameters": [1]}), "model.parameters"),
         (json!({"parameters": {"a": "x".repeat(20_000)}}), "model.parameters"),
         (json!({"hidden": [3]}), "model.hidden"),
+        (json!({"requirements": {"lines": ["-r more.txt"]}}), "model.requirements.lines"),
+        (json!({"requirements": {"lines": ["a"], "fully": true}}), "model.requirements.fully"),
+        (json!({"secrets": {"EBB_TOKEN": "a"}}), "model.secrets.EBB_TOKEN"),
+        (json!({"secrets": {"TOKEN": "../a"}}), "model.secrets.TOKEN"),
+        (json!({"secrets": {"TOKEN": ".a"}}), "model.secrets.TOKEN"),
+        (json!({"secrets": {"TOKEN": "a"}, "environment": {"TOKEN": "b"}}), "model.secrets.TOKEN"),
+        (json!({"memory_limit_mib": 1}), "model.memory_limit_mib"),
     ] {
         assert_eq!(problems(&torch(fields.clone()))[0].field, field, "{fields}");
+    }
+}
+
+/// Found by an audit: the rule stood where log bytes are read, so a log of before it could not be read any more.
+#[test]
+fn a_rule_that_came_later_is_one_of_the_doors_alone() {
+    let spec = JobSpec::parse(&torch(json!({"entry": "train.py"}))).unwrap();
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    assert_eq!(spec.ensure_fit().unwrap_err().0[0].field, "model.entry");
+    for fit in ["train", "train:Job", "my.pyramid:Job"] {
+        JobSpec::parse(&torch(json!({"entry": fit}))).unwrap().ensure_fit().unwrap();
     }
 }
 
@@ -123,6 +140,20 @@ fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
         let document = command(fields, model);
         assert_eq!(problems(&document)[0].field, field, "{document}");
     }
+}
+
+#[test]
+fn an_environment_and_secrets_survive_the_log_and_a_value_in_the_place_of_a_secrets_name_is_not_echoed() {
+    let fields =
+        json!({"requirements": {"lines": ["b # x", "a"]}, "secrets": {"TOKEN": "hf"}, "memory_limit_mib": 512});
+    let spec = JobSpec::parse(&torch(fields)).unwrap();
+    let ModelSpec::Torch(model) = &spec.model else { panic!("{:?}", spec.model) };
+    let requirements = model.requirements.as_ref().unwrap();
+    assert_eq!((requirements.lines(), requirements.is_full()), (&["a".to_owned(), "b".to_owned()][..], false));
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
+    assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec);
+    let refused = JobSpec::parse(&torch(json!({"secrets": {"TOKEN": "hf_$ecret"}}))).unwrap_err().to_string();
+    assert!(!refused.contains("$ecret") && !refused.contains("hf_"), "{refused}");
 }
 
 #[test]

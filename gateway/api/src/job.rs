@@ -409,6 +409,8 @@ pub enum ExitCause {
     Left,
     /// With this exit status.
     Status(i32),
+    /// By itself, for this reason.
+    Failed(String),
     /// By a signal that nobody here sent.
     Signal(i32),
     /// Killed at a deadline or on an order.

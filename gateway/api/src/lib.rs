@@ -34,7 +34,7 @@ pub use job::{
     LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Scaling, Stall, Straggler,
     UnreadableCheckpoint, WaitCause,
 };
-pub use model::{Device, Elastic, Model};
+pub use model::{Device, Elastic, Model, Requirements};
 pub use problem::{FieldProblem, Problem, ProblemKind};
 pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided};
 pub use spec::{

@@ -91,6 +91,16 @@ pub enum Model {
         /// What the code reads as `self.parameters`.
         #[serde(default)]
         parameters: Map<String, Value>,
+        /// What its environment holds beside its Python; null: nothing is built for it.
+        #[serde(default)]
+        requirements: Option<Requirements>,
+        /// Variables whose values each server reads from files of its operator: the variable's name, and the file's.
+        #[serde(default)]
+        secrets: BTreeMap<String, String>,
+        /// Most memory of the processes that run its code on one slot, in MiB; null: what the machine has.
+        #[serde(default)]
+        #[schemars(range(min = 64, max = 67_108_864))]
+        memory_limit_mib: Option<u32>,
     },
     /// A whole program of the user's, run as a gang. `dataset` is `none` then, `batch_size` and `steps` are 1, and what else is about training has no
     /// meaning.
@@ -152,6 +162,17 @@ impl Default for Model {
     }
 }
 
+/// The packages of an environment that is built once on each server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Requirements {
+    /// Lines of a requirements.txt: a package each, without options of pip.
+    #[schemars(length(min = 1))]
+    pub lines: Vec<String>,
+    /// Whether it has all of its own, PyTorch included. Otherwise it lies over the environment of its Python, whose PyTorch it uses.
+    #[serde(default)]
+    pub full: bool,
+}
+
 /// What a model in PyTorch computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -194,14 +215,38 @@ impl From<&schema::ModelSpec> for Model {
                 Self::Gpt { layers, heads, width, context, dropout }
             }
             Spec::Torch(torch) => {
-                let TorchSpec { entry, code, python, threads, device, environment, parameters } = *torch;
+                let TorchSpec {
+                    entry,
+                    code,
+                    python,
+                    threads,
+                    device,
+                    environment,
+                    parameters,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                } = *torch;
                 let device = match device {
                     TorchDevice::Cpu => Device::Cpu,
                     TorchDevice::Cuda => Device::Cuda,
                 };
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
-                Self::Torch { entry, code: code.to_string(), python, threads, device, environment, parameters }
+                let requirements =
+                    requirements.map(|all| Requirements { lines: all.lines().to_vec(), full: all.is_full() });
+                Self::Torch {
+                    entry,
+                    code: code.to_string(),
+                    python,
+                    threads,
+                    device,
+                    environment,
+                    parameters,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                }
             }
             Spec::Command(program) => {
                 let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms } = *program;

@@ -94,6 +94,6 @@ pub struct Server {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Health {
-    /// `ok`.
+    /// Always `ok`; a service that is not says a problem.
     pub status: String,
 }

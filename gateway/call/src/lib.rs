@@ -14,7 +14,8 @@
 //!
 //! So "acknowledged" means durable, and it ends at [`Waits::total_ms`] at the latest, also while the log stalls.
 //! Reading order: this file, `answers.rs` (what facts say about inputs), `copier.rs` (calls for signals in fleets' own topics).
-//! On a job's path the next file is `events/schema/src/command.rs`.
+//!
+//! Next on a job's path: `events/schema/src/command.rs`.
 
 mod answers;
 mod copier;

@@ -1,6 +1,6 @@
 //! Jobs: submit, look, list, cancel, suspend, resume, checkpoints, model.
 //!
-//! On a job's path the next file is `submit.rs`.
+//! Next on a job's path: `events/schema/src/job.rs`.
 
 use super::code::ensure_uploaded;
 use super::{Id, NoQuery, Shared, decided, tagged, undecided};
@@ -49,6 +49,7 @@ pub async fn submit(
     let dry_run = query.get("dry_run", "true or false", |text| text.parse::<bool>().ok())?;
     let key = idempotency_key(&headers)?;
     let spec = JobSpec::parse(&body.value)?;
+    spec.ensure_fit()?;
     ensure_uploaded(&app, &spec).await?;
     if dry_run == Some(true) {
         let shown = api::JobSpec::from(&spec);

@@ -64,6 +64,11 @@ fn specs() -> Vec<Bad> {
         job(json!({"name": "x".repeat(64)}), "name", "printable"),
         job(json!({"model": null}), "model", "an object such as"),
         job(json!({"model": {"kind": "mpl"}}), "model.kind", "did you mean `mlp`"),
+        job(
+            json!({"model": {"kind": "torch", "entry": "train.py", "code": "ab".repeat(32)}}),
+            "model.entry",
+            "`module:Class`",
+        ),
         job(json!({"model": {"kind": "mlp", "hidden": [0]}}), "model.hidden", "whole numbers from 1"),
         job(json!({"model": {"kind": "mlp", "hiden": [4]}}), "model.hiden", "did you mean `hidden`"),
         job(json!({"model": {"kind": "cnn", "channels": [10], "groups": 3}}), "model.groups", "divides every entry"),

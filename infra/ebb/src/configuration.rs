@@ -37,9 +37,28 @@ const KEYS: &[Key] = &[
     key("log.format", &[("", "log_format")]),
     key(
         "data",
-        &[("up", "data"), ("controller", "data"), ("agent", "data"), ("take-back", "data"), ("slot take-back", "data")],
+        &[
+            ("up", "data"),
+            ("controller", "data"),
+            ("agent", "data"),
+            ("take-back", "data"),
+            ("slot take-back", "data"),
+            ("log verify", "data"),
+            ("log export", "data"),
+            ("log skip", "data"),
+        ],
     ),
-    key("log.url", &[("up", "log"), ("gateway", "log"), ("controller", "log")]),
+    key(
+        "log.url",
+        &[
+            ("up", "log"),
+            ("gateway", "log"),
+            ("controller", "log"),
+            ("log verify", "log"),
+            ("log export", "log"),
+            ("log skip", "log"),
+        ],
+    ),
     key("store.url", &[("up", "store"), ("gateway", "store"), ("controller", "store"), ("agent", "store")]),
     key("gateway.listen", &[("up", "listen"), ("gateway", "listen")]),
     key("gateway.allow_anyone", &[("up", "allow_anyone"), ("gateway", "allow_anyone")]),
@@ -56,13 +75,32 @@ const KEYS: &[Key] = &[
     key("agent.server", &[("agent", "server")]),
     key("agent.host", &[("agent", "host")]),
     key("agent.listen", &[("agent", "listen")]),
-    key("agent.python", &[("up", "python"), ("agent", "python"), ("bench", "python")]),
+    key(
+        "agent.python",
+        &[("up", "python"), ("agent", "python"), ("bench", "python"), ("submit", "python"), ("job submit", "python")],
+    ),
+    key("agent.secrets", &[("up", "secrets"), ("agent", "secrets")]),
+    key("agent.cache_mib", &[("up", "cache_mib"), ("agent", "cache_mib")]),
 ];
 
 /// Prefix of the variables.
 const PREFIX: &str = "EBB_";
-/// Sections in which a variable of no setting is an error; other names with our prefix belong to others.
-const SECTIONS: [&str; 3] = ["EBB_GATEWAY_", "EBB_CONTROLLER_", "EBB_AGENT_"];
+/// Beginnings of variables that are no settings: the file's, what is written to standard error, Kafka's credentials, what jobs and executors are
+/// told, and those of the project's own tests.
+const OTHERS: [&str; 12] = [
+    "EBB_CONFIG",
+    "EBB_LOG",
+    "EBB_KAFKA_USERNAME",
+    "EBB_KAFKA_PASSWORD",
+    "EBB_EXECUTOR_NONCE",
+    "EBB_CHECKPOINT_DIR",
+    "EBB_TORCH_",
+    "EBB_TEST_",
+    "EBB_CACHE",
+    "EBB_GOLDEN",
+    "EBB_SCHEDULES",
+    "EBB_FRESH_SEEDS",
+];
 /// Names the file.
 const FILE_VARIABLE: &str = "EBB_CONFIG";
 const FILE_FLAG: &str = "--config";
@@ -295,14 +333,24 @@ fn values(value: &toml::Value) -> Option<Vec<String>> {
 fn ensure_known(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let known: Vec<String> = KEYS.iter().map(|key| variable(key.name)).collect();
     let ours = names.filter_map(|name| name.into_string().ok());
-    let stray =
-        ours.filter(|name| SECTIONS.iter().any(|section| name.starts_with(section))).find(|name| !known.contains(name));
+    let is_other = |name: &String| {
+        let with_ending = |other: &&str| other.ends_with('_') && name.starts_with(*other);
+        OTHERS.iter().any(|other| name == other || with_ending(&other)) || is_service_link(name)
+    };
+    let mut strays = ours.filter(|name| name.starts_with(PREFIX) && !known.contains(name));
+    let stray = strays.find(|name| !is_other(name));
     match stray {
         None => Ok(()),
         Some(name) => {
             Err(unknown(&format!("the environment variable {name}"), &name, known.iter().map(String::as_str)))
         }
     }
+}
+
+/// Whether Kubernetes sets it in each container for a Service whose name begins with `ebb`.
+fn is_service_link(name: &str) -> bool {
+    let parts = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"];
+    parts.iter().any(|part| name.contains(part)) || name.ends_with("_PORT")
 }
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
@@ -424,6 +472,14 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_others_are_let_be() {
+        let others =
+            [("EBB_SERVICE_HOST", "10.0.0.1"), ("EBB_PORT_7878_TCP", "tcp://10.0.0.1:7878"), ("EBB_GATEWAY_PORT", "x")];
+        let ours = [("EBB_LOG", "debug"), ("EBB_TEST_KAFKA", "x"), ("OTHER", "x")];
+        assert!(load(None, &[&others[..], &ours[..]].concat()).is_ok());
+    }
+
+    #[test]
     fn wrong_names_and_values_are_told_by_their_own_name() {
         for (file, variables, parts) in [
             (
@@ -437,6 +493,10 @@ mod tests {
             (Some("[controller]\npolicy = \"best\""), &[], &["`controller.policy`", "fifo"]),
             (Some("gateway = "), &[], &["is no TOML"]),
             (None, &[("EBB_GATEWAY_LISEN", "x")], &["EBB_GATEWAY_LISEN", "EBB_GATEWAY_LISTEN"]),
+            (None, &[("EBB_STORE_URI", "s3://x")], &["EBB_STORE_URI", "EBB_STORE_URL"]),
+            (None, &[("EBB_DTA", "d")], &["EBB_DTA", "EBB_DATA"]),
+            (None, &[("EBB_LOG_URL", "nonsense")], &["EBB_LOG_URL (`log.url`) is `nonsense`", "kafka://HOST:PORT"]),
+            (Some("[store]\nurl = \"ftp://x\""), &[], &["`store.url` in", "is `ftp://x`", "no kind of store"]),
             (None, &[("EBB_AGENT_SLOTS", "0")], &["EBB_AGENT_SLOTS (`agent.slots`) is `0`", "1..=1024"]),
         ] {
             let refused = load(file, variables).unwrap_err();

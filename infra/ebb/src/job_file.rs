@@ -21,11 +21,14 @@ use storage::code::pack;
 /// Far above any spec; the service's own limit refuses earlier.
 const SPEC_LEN_MAX: u64 = 4 << 20;
 /// What a job file says of its PyTorch model, beside the engine and its code.
-const TORCH_FIELDS: &[&str] = &["entry", "python", "threads", "device", "environment", "parameters"];
+const TORCH_FIELDS: &[&str] =
+    &["entry", "python", "threads", "device", "environment", "parameters", "secrets", "memory_limit_mib"];
 /// What a job file says of its program, beside the engine, its command and its code.
 const COMMAND_FIELDS: &[&str] = &["python", "environment", "elastic", "grace_ms", "save_every_ms"];
 /// What the service wants of every job, and what a program has none of.
 const OF_NO_DATA: [(&str, &str); 3] = [("dataset", "\"none\""), ("batch_size", "1"), ("steps", "1")];
+/// A file of requirements is read into the spec, which may be so long.
+const REQUIREMENTS_LEN_MAX: u64 = 1 << 20;
 
 /// What to submit.
 #[derive(Debug)]
@@ -107,8 +110,33 @@ fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile,
             model.insert(field.to_owned(), value);
         }
     }
+    if let Some(requirements) = document.remove("requirements") {
+        model.insert("requirements".to_owned(), of_requirements(requirements, beside)?);
+    }
     document.insert("model".to_owned(), Value::Object(model));
     Ok(JobFile { body: Body::json(&document), code: Some(PackedCode { digest, bytes, folder }) })
+}
+
+/// `requirements: FILE` or `{file: FILE, full: true}` as the lines of the file. Lines that stand there already, and what is neither, the
+/// service judges.
+fn of_requirements(value: Value, beside: &Path) -> Result<Value, Failure> {
+    let mut object = match value {
+        Value::String(file) => Map::from_iter([("file".to_owned(), Value::String(file))]),
+        Value::Object(object) => object,
+        other => {
+            return Err(Failure::Usage(format!(
+                "`requirements` is {other}; expected a file, for example requirements.txt, or {{file: requirements.txt, full: true}}"
+            )));
+        }
+    };
+    if let Some(Value::String(name)) = object.remove("file") {
+        let path = beside.join(name);
+        let mut text = String::new();
+        let read = File::open(&path).and_then(|file| file.take(REQUIREMENTS_LEN_MAX).read_to_string(&mut text));
+        read.map_err(|e| Failure::local(format!("the requirements `{}` cannot be read", path.display()), e))?;
+        object.insert("lines".to_owned(), text.lines().collect());
+    }
+    Ok(Value::Object(object))
 }
 
 /// A command as it is typed, as its words; a list is one already.
@@ -118,7 +146,7 @@ fn words(command: Option<Value>) -> Result<Value, Failure> {
         Some(Value::String(text)) => match shlex::split(&text) {
             Some(words) if !words.is_empty() => Ok(words.into()),
             Some(_) => Err(Failure::Usage(format!("`command` is empty; {EXPECTED}"))),
-            None => Err(Failure::Usage(format!("`command` is {text:?}, in which a quote is not closed; {EXPECTED}"))),
+            None => Err(Failure::Usage(format!("`command` is `{text}`, in which a quote is not closed; {EXPECTED}"))),
         },
         Some(list) => Ok(list),
         None => Err(Failure::Usage(format!("`command` is missing; {EXPECTED}"))),
@@ -151,6 +179,28 @@ mod tests {
             serde_json::json!({"name": "n", "dataset": "digits", "model": {"kind": "torch", "code": code.digest, "entry": "train:Job", "threads": 2, "parameters": {"depth": 3}}})
         );
         assert_eq!(events_schema::Digest::of(&code.bytes).to_string(), code.digest);
+    }
+
+    #[test]
+    fn requirements_are_the_lines_of_their_file() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("train.py"), "x = 1").unwrap();
+        std::fs::write(folder.path().join("requirements.txt"), "einops==0.8.1\n# more\n").unwrap();
+        let of = |text: &str| {
+            let file = folder.path().join("job.yaml");
+            std::fs::write(&file, format!("engine: torch\nentry: train\nrequirements: {text}\n")).unwrap();
+            read(&file)
+                .map(|job| serde_json::from_slice::<Value>(&job.body.bytes).unwrap()["model"]["requirements"].take())
+        };
+        let lines = serde_json::json!(["einops==0.8.1", "# more"]);
+        assert_eq!(of("requirements.txt").unwrap(), serde_json::json!({ "lines": lines }));
+        assert_eq!(
+            of("{file: requirements.txt, full: true}").unwrap(),
+            serde_json::json!({ "lines": lines, "full": true })
+        );
+        assert_eq!(of("{lines: [a]}").unwrap(), serde_json::json!({"lines": ["a"]}));
+        assert!(of("nowhere.txt").unwrap_err().to_string().contains("nowhere.txt` cannot be read"));
+        assert!(of("[a]").unwrap_err().to_string().contains("expected a file"));
     }
 
     #[test]

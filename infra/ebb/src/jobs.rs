@@ -6,13 +6,14 @@ use crate::find;
 use crate::job_file::{self, JobFile, PackedCode};
 use crate::links::Source;
 use crate::output::{Output, StandardOutput, advise, json, line, listed, names, pairs, table};
+use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Sentence, Stall, Straggler, UnreadableCheckpoint,
     words,
 };
 use gateway_api::Model;
-use gateway_client::{Body, Client, fresh_key};
+use gateway_client::{Client, ClientError, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
@@ -24,11 +25,12 @@ const DIGEST_SHOWN: usize = 12;
 
 /// `ebb submit`.
 pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Result<(), Failure> {
-    let JobFile { body, code } = job_file::read(&args.file)?;
-    upload(client, code).await?;
+    let file = job_file::read(&args.file)?;
     if args.dry_run {
-        return dry_run(client, output, &body, args.idempotency_key.as_deref()).await;
+        return dry_run(client, output, args, file).await;
     }
+    let JobFile { body, code } = file;
+    upload(client, code).await?;
     let key = args.idempotency_key.clone().map_or_else(fresh_key, Ok)?;
     let job: Value = client.submit(&body, &key).await?;
     let id = job["id"].as_str().unwrap_or_default().to_owned();
@@ -56,10 +58,22 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     ended.iter().try_for_each(|record| wanted.judge(record))
 }
 
-/// What a submit would come to, as the service says; nothing changes.
-async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>) -> Result<(), Failure> {
-    let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
-    let answer = client.send(Method::POST, "/v1/jobs?dry_run=true", Some(body.clone()), &headers).await?;
+/// What a submit would come to, as this machine can tell and as the service says; nothing changes.
+async fn dry_run(client: &Client, output: Output, args: &SubmitArgs, file: JobFile) -> Result<(), Failure> {
+    let here = try_here::torch_job(client, args, &file).await?;
+    if let Some(here) = &here {
+        advise(here.sentence());
+    }
+    let mut answer = match ask(client, args, file).await {
+        Err(ClientError::Unreachable { url, .. }) if matches!(here, Some(Here::Fits { .. })) => {
+            advise(format!("the service was not asked: none answers at {url}"));
+            json!({})
+        }
+        other => other?,
+    };
+    if let Some(here) = here {
+        answer["here"] = here.json();
+    }
     match (output, answer["known"].as_str()) {
         (Output::Json, _) => json(&answer),
         (Output::Name, known) => known.into_iter().for_each(line),
@@ -69,8 +83,15 @@ async fn dry_run(client: &Client, output: Output, body: &Body, key: Option<&str>
     Ok(())
 }
 
+async fn ask(client: &Client, args: &SubmitArgs, JobFile { body, code }: JobFile) -> Result<Value, ClientError> {
+    upload(client, code).await?;
+    let key = args.idempotency_key.as_deref();
+    let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
+    client.send(Method::POST, "/v1/jobs?dry_run=true", Some(body), &headers).await
+}
+
 /// Uploads what the spec names, if the service has not got it already.
-async fn upload(client: &Client, code: Option<PackedCode>) -> Result<(), Failure> {
+async fn upload(client: &Client, code: Option<PackedCode>) -> Result<(), ClientError> {
     let Some(PackedCode { digest, bytes, folder }) = code else { return Ok(()) };
     let kib = bytes.len().div_ceil(1_024);
     client.upload_code(&digest, bytes).await?;

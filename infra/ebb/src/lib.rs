@@ -32,6 +32,7 @@ pub mod simulate;
 pub mod store;
 pub mod take_back;
 mod top;
+mod try_here;
 pub mod up;
 mod watch;
 pub mod wire;

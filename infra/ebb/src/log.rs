@@ -56,7 +56,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "DIR", default_value = "./ebb-data", value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
     /// Where the log is, if it is not under --data: kafka+ssl://HOST:PORT[,…] or file:///PATH.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = crate::args::log_address)]
     pub log: Option<String>,
 }
 

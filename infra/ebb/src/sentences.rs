@@ -149,6 +149,7 @@ fn planned(data: &Value) -> String {
 fn ended(data: &Value) -> String {
     let how = words(&data["exit"]);
     match (data["status"].as_i64(), data["signal"].as_i64(), data["reason"].as_str()) {
+        (Some(_), _, Some(why)) => why.to_owned(),
         (Some(status), ..) => format!("{how} {status}"),
         (_, Some(signal), _) => format!("{how} {signal}"),
         (.., Some(reason)) => format!("{how}: {reason}"),

@@ -105,7 +105,7 @@ impl Running {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             host: Ipv4Addr::LOCALHOST.to_string(),
             store_url: store_url.clone(),
-            python: args.python.python.clone(),
+            python: args.python.clone(),
         };
         let agent = roles::agent::start(parts).await?;
         let agent_token_file = roles::controller::agent_token_file(home);

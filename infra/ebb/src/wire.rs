@@ -53,6 +53,7 @@ impl Sentence for LostMember {
             LossNotice::Lease => "nothing was heard of its server".to_owned(),
             LossNotice::Agent => "the agent of its server was started anew".to_owned(),
             LossNotice::Link => "the others could not reach it".to_owned(),
+            LossNotice::Exit(ExitCause::Failed(why)) => why.clone(),
             LossNotice::Exit(cause) => format!("its process ended, {}", words(cause)),
             LossNotice::Stall(_) => "it held up the others".to_owned(),
             LossNotice::Other(how) => words(how),

@@ -107,6 +107,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "storage-bucket",
             "workers-engine",
             "workers-executor",
+            "workers-torch",
             "workers-agent",
             "workers-agent-client",
             "ebb-telemetry",

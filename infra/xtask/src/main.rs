@@ -1,5 +1,5 @@
 //! Contributor commands. `cargo xtask check` keeps the rules that the compiler does not: who may depend on whom, what pure
-//! crates may pull in, how files begin and how long they grow, that the documents name files that exist, and that messages to
+//! crates may pull in, how files begin and how long they grow, that a job can be followed from header to header, that the documents name files that exist, and that messages to
 //! people are sentences.
 //!
 //! Next: `dependencies.rs` (the table), then `files.rs` and `messages.rs`.
@@ -8,12 +8,13 @@ mod dependencies;
 mod files;
 mod manifests;
 mod messages;
+mod path;
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, paths named in documents, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
+const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, a job's path from header to header, paths named in documents, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +49,7 @@ fn check() -> Result<bool> {
     let mut violations = dependencies::check(&root)?;
     violations.extend(manifests::check(&root)?);
     violations.extend(files::check(&root)?);
+    violations.extend(path::check(&root)?);
     violations.extend(messages::check(&root)?);
     for violation in &violations {
         eprintln!("{violation}");

@@ -99,7 +99,13 @@ impl TorchCode {
         let digest = Digest::of(&self.needs.packed);
         storage::code::unpack(&self.needs.packed, digest, &host).map_err(failed)?;
         let (job, order, address) = subject.order(&self.folder).await?;
-        let host = TorchHost { folder: host.display().to_string(), python: self.needs.python.clone(), warm: None };
+        let host = TorchHost {
+            folder: host.display().to_string(),
+            python: self.needs.python.clone(),
+            secrets: None,
+            cache_mib: None,
+            warm: None,
+        };
         Ok((job, order, address, host))
     }
 

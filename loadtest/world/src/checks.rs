@@ -409,7 +409,7 @@ impl World {
         self.check_progress(healed_at);
     }
 
-    /// L2.
+    /// L2: an accepted direct take-back is free by its deadline.
     fn check_take_backs(&mut self) {
         let now = self.now();
         let late: Vec<u64> = self.people.asked.iter().filter(|(_, a)| a.until < now).map(|(id, _)| *id).collect();
@@ -440,7 +440,7 @@ impl World {
         }
     }
 
-    /// L3.
+    /// L3: what was acknowledged is decided in time.
     fn check_decisions(&mut self, healed_at: At) {
         let now = self.now();
         let late = self.checks.undecided.iter().find(|(_, at)| now > (**at).max(healed_at).plus_ms(DECISION_MS));

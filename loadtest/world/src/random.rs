@@ -1,6 +1,6 @@
 //! The one source of randomness of a run: a seed gives a sequence, the same on every machine.
 
-/// SplitMix64.
+/// The generator SplitMix64, at some place of its sequence.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

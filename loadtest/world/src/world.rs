@@ -366,7 +366,7 @@ impl World {
         }
     }
 
-    /// SIGSTOP.
+    /// A process is suspended, as by SIGSTOP: it does nothing, and its links stay.
     pub fn stop(&mut self, pid: Pid) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.stopped = true;

@@ -3,6 +3,8 @@
 //! The manifest is the commit: shards without it are rubbish to be swept, a manifest without its shards is corruption and is
 //! said to be. Whether a committed checkpoint *counts* is the controller's to say, so nothing here looks for checkpoints: who
 //! reads or deletes one knows its name ([`crate::keys::CheckpointName`]). Read `manifest.rs` (pure), `write.rs`, `read.rs`, `model.rs`.
+//!
+//! Next on a job's path: `controller/core/src/decide/checkpoints.rs`, which accepts what was written.
 
 mod manifest;
 mod model;

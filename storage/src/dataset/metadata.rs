@@ -179,6 +179,9 @@ pub enum MetadataError {
     /// Registered with another shape or number of rows.
     #[error("dataset metadata is of another dataset than registered")]
     OtherDataset,
+    /// Registered by a key that no import writes.
+    #[error("this is no object of a dataset; import the dataset anew and register what the import says")]
+    Foreign,
 }
 
 impl DatasetMetadata {

@@ -162,6 +162,10 @@ async fn load_metadata_object(
     digest: &Digest,
     bytes_max: u64,
 ) -> Result<DatasetMetadata, LoadError> {
+    // Also what stands in the log of a build that did not ask when it was registered.
+    if !keys::is_dataset_object(key) {
+        return Err(LoadError::Unusable { key: key.to_owned(), source: MetadataError::Foreign });
+    }
     let bytes = Object::of_key(store, key).whole(bytes_max).await?;
     let found = Digest::of(&bytes);
     if found != *digest {

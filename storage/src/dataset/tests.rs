@@ -453,6 +453,21 @@ async fn files_outside_the_places_for_datasets_are_not_looked_at() {
 }
 
 #[tokio::test]
+async fn metadata_is_read_from_the_objects_of_datasets_alone() {
+    let (files, store) = (Files::new(), store());
+    let rows = files.parquet("a.parquet", &batch(vec![("x", floats(4, 2)), ("label", labels(4))]), 100);
+    let info = register(&store, &registration(&[rows]), &everywhere()).await.unwrap();
+    load_metadata(&store, &info).await.unwrap();
+    let elsewhere = "secrets/metadata.json";
+    let bytes = Object::of_key(&store, &info.metadata_key).whole(1 << 20).await.unwrap();
+    Object::of_key(&store, elsewhere).put(bytes.len() as u64, || std::iter::once(bytes.clone())).await.unwrap();
+    for key in [elsewhere, "../../etc/secret"] {
+        let said = load_metadata(&store, &DatasetInfo { metadata_key: key.to_owned(), ..info.clone() }).await;
+        assert!(matches!(said, Err(LoadError::Unusable { source: MetadataError::Foreign, .. })), "{key}: {said:?}");
+    }
+}
+
+#[tokio::test]
 async fn files_that_do_not_fit_are_refused() {
     let (files, store) = (Files::new(), store());
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a"; 4]));

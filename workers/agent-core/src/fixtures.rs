@@ -13,7 +13,7 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
         name: DatasetName::parse("digits").unwrap(),
         sample: SampleShape::Classified { shape: vec![64], classes: 10 },
         rows: 100,
-        metadata_key: "datasets/digits".to_owned(),
+        metadata_key: "datasets/digits/metadata.json".to_owned(),
         metadata_digest: Digest::of(b""),
     };
     let spec = Box::new(JobSpec::parse(&document).unwrap());

@@ -9,7 +9,9 @@
 //!
 //! Reading order: `words.rs` (what comes in and goes out), `machine.rs` (the whole), `slot.rs` (what is known of a slot), `orders.rs` (from
 //! wanted to done), `executors.rs` (what executors say and how they end), `take_back.rs` (the fleet's way), `link.rs` and `outbox.rs` (the
-//! controller's way), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported). Next: `workers/agent/src/lib.rs`.
+//! controller's way), `log_chunks.rs` (what executors say, into the store), `warm.rs` (processes with PyTorch imported).
+//!
+//! Next on a job's path: `workers/agent/src/lib.rs`.
 
 mod executors;
 #[cfg(test)]

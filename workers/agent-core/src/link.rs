@@ -108,7 +108,7 @@ impl Agent {
         }
         let pause_ms = if end == LinkEnd::Refused { REFUSED_PAUSE_MS } else { self.uplink.pause_ms };
         // Between half and all of it.
-        let shortened_ms = pause_ms - self.chance() % (pause_ms / 2 + 1);
+        let shortened_ms = pause_ms - self.random() % (pause_ms / 2 + 1);
         self.uplink.pause_ms = (self.uplink.pause_ms * 2).min(RETRY_PAUSE_MAX_MS);
         self.uplink.state = Link::Down { retry_at: self.after(shortened_ms) };
         self.uplink.telemetry.clear();

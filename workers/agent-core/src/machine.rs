@@ -71,7 +71,7 @@ pub struct Agent {
     /// When to look for silent executors again.
     pub(crate) next_look: u64,
     /// State of the generator behind pauses and incarnations.
-    chance: u64,
+    random_state: u64,
     /// The present happening's time, and what it led to so far.
     pub(crate) now: Moment,
     pub(crate) outs: Vec<Out>,
@@ -90,8 +90,8 @@ impl Agent {
             claim: if taken_back.contains(&index) { Claim::TakenBack } else { Claim::Orders },
         };
         let slots = (0..config.slots).map(slot).collect();
-        let mut chance = seed;
-        let incarnation = draw(&mut chance);
+        let mut random_state = seed;
+        let incarnation = draw(&mut random_state);
         let mut agent = Self {
             config,
             slots,
@@ -106,7 +106,7 @@ impl Agent {
             waiting: BTreeMap::new(),
             keeping: Keeping::default(),
             next_look: now.ms,
-            chance,
+            random_state,
             now,
             outs: Vec::new(),
             woken_at: None,
@@ -182,7 +182,7 @@ impl Agent {
 
     /// Becomes a new process in the controller's eyes; nothing runs any more.
     fn rejoin(&mut self) {
-        self.outbox = Outbox::new(self.chance());
+        self.outbox = Outbox::new(self.random());
         self.phase = Phase::Serving;
         self.joined = false;
         self.wanted.clear();
@@ -294,8 +294,8 @@ impl Agent {
     }
 
     /// A number that nobody can tell beforehand who does not know the seed.
-    pub(crate) fn chance(&mut self) -> u64 {
-        draw(&mut self.chance)
+    pub(crate) fn random(&mut self) -> u64 {
+        draw(&mut self.random_state)
     }
 }
 

@@ -37,24 +37,24 @@ pub enum WarmIn {
     },
     /// A process has imported what it is to import.
     Ready {
-        /// Which.
+        /// The process's number.
         process: u64,
         /// Memory that is its own.
         bytes: u64,
     },
     /// A process has forked the child of the oldest request that it was given.
     Forked {
-        /// Which.
+        /// The process's number.
         process: u64,
     },
     /// A child of a process has ended.
     ChildEnded {
-        /// Of which.
+        /// The process's number.
         process: u64,
     },
     /// A process is reaped, or could not be started.
     Ended {
-        /// Which.
+        /// The process's number.
         process: u64,
     },
     /// The time that was asked for is there, or another.
@@ -66,30 +66,30 @@ pub enum WarmIn {
 pub enum WarmOut {
     /// Start a process for the key of this request, which waits for it. Ends in [`WarmIn::Ended`].
     Start {
-        /// Its name.
+        /// The process's number.
         process: u64,
         /// Whose key it is for.
         request: u64,
     },
     /// Pass a request on to a process; from then on nobody holds it here.
     Fork {
-        /// To which.
+        /// The process's number.
         process: u64,
-        /// Which.
+        /// The request's number.
         request: u64,
     },
     /// Tell who made a request that it has to start Python itself.
     Refuse {
-        /// Which.
+        /// The request's number.
         request: u64,
-        /// Why.
+        /// What keeps it from a fork.
         why: Cold,
     },
     /// End a process. Its children live on.
     End {
-        /// Which.
+        /// The process's number.
         process: u64,
-        /// Why.
+        /// Why it is of no more use.
         why: GivenUp,
     },
 }

@@ -34,8 +34,8 @@ const NAMES: &[&str] = &[
 ];
 
 /// Variables whose names begin so are the object store's settings and credentials: whoever can start jobs reads and writes that store through
-/// them anyway.
-const PREFIXES: &[&str] = &["AWS_", "GOOGLE_", "AZURE_"];
+/// them anyway. Or they say where packages come from (pip, uv): what builds a job's environment gets them, the job does not.
+const PREFIXES: &[&str] = &["AWS_", "GOOGLE_", "AZURE_", "PIP_", "UV_"];
 
 /// Those of the given variables that an executor gets.
 pub(crate) fn for_executors(
@@ -60,6 +60,8 @@ mod tests {
             ("GOOGLE_SERVICE_ACCOUNT", true),
             ("PATH", true),
             ("EBB_LOG", true),
+            ("PIP_INDEX_URL", true),
+            ("UV_FIND_LINKS", true),
             ("EBB_KAFKA_PASSWORD", false),
             ("GITHUB_TOKEN", false),
             ("MY_AWS_KEY", false),

@@ -4,7 +4,6 @@
 //! It decides nothing and never waits for an executor, the controller, the disk or a caller. Next files: `process.rs` (executors),
 //! `uplink.rs` (the controller), `direct.rs` (fleets), `record.rs` (the disk).
 
-use crate::AgentConfig;
 use crate::direct::SlotReport;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
@@ -13,6 +12,7 @@ use crate::ship::Shippers;
 use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
 use crate::warm::WarmName;
+use crate::{AgentConfig, PythonConfig};
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};
@@ -325,7 +325,9 @@ impl Host {
     /// What this server has for models in PyTorch.
     fn torch_host(&self) -> TorchHost {
         let folder = torch_folder(&self.config.data_dir).display().to_string();
-        TorchHost { folder, python: self.config.python.clone(), warm: self.warm.address.clone() }
+        let PythonConfig { program, secrets, cache_mib } = self.config.python.clone();
+        let secrets = secrets.map(|folder| folder.display().to_string());
+        TorchHost { folder, python: program, secrets, cache_mib: Some(cache_mib), warm: self.warm.address.clone() }
     }
 
     fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder) {

@@ -6,7 +6,9 @@
 //! puts nothing into the object store but what executors say.
 //!
 //! Reading order: `host.rs` (the one task that owns the decisions), `process.rs`, `group.rs`, `record.rs`, `log_file.rs`, `ship.rs` (executors),
-//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see). Next on a job's path: `workers/executor/src/lib.rs`.
+//! `warm.rs` (processes that their Python is forked from), `direct.rs`, `holder.rs` and `access.rs` (the fleet's way), `uplink.rs` (the controller's way), `traces.rs` and `meters.rs` (what others may see).
+//!
+//! Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
 mod direct;
@@ -83,12 +85,23 @@ pub struct AgentConfig {
     pub executor_host: String,
     /// Ebb's object store, passed to executors.
     pub store_url: String,
-    /// The Python of jobs that name none, with PyTorch; need not be there if there are no such jobs.
-    pub python: String,
+    /// For models in PyTorch.
+    pub python: PythonConfig,
     /// Numeric class of this server's executors.
     pub class: Digest,
     /// Time without a word from any controller after which all slots go back; [`LEASE`] outside tests.
     pub lease: Duration,
+}
+
+/// What this server has for models in PyTorch.
+#[derive(Debug, Clone)]
+pub struct PythonConfig {
+    /// The Python of jobs that name none, with PyTorch; need not be there if there are no such jobs.
+    pub program: String,
+    /// Folder of the secrets that jobs may name, if there are any.
+    pub secrets: Option<PathBuf>,
+    /// Most MiB of code and environments that are kept when no job uses them.
+    pub cache_mib: u64,
 }
 
 /// Why an agent could not start. All of them: stop and tell the operator.

@@ -11,6 +11,7 @@
 //! covered by the known answer, so hosts that differ there are told apart and never mixed.
 //!
 //! Reading order: `engine.rs` (the contract), `native.rs` (how burn stands behind it), `mlp.rs`, `update.rs`.
+//!
 //! Next on a job's path: `workers/member/src/reduce.rs`.
 
 pub mod blocks;

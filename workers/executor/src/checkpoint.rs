@@ -3,7 +3,8 @@
 //! The trainer hands over a reference to its replica, not a copy. This thread copies its shard out, hashes the whole and lets go; if the
 //! trainer's next update comes sooner than that, the update works on a copy. So training pauses for one memory copy at most, and
 //! usually not at all. Reading is in `restore.rs`.
-//! Next on a job's path: `controller/core/src/decide/checkpoints.rs`, which accepts what was written.
+//!
+//! Next on a job's path: `storage/src/checkpoint/mod.rs`.
 
 use crate::inbox::{Event, Saved, WriteFailure};
 use crate::program::Program;

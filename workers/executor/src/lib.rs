@@ -5,7 +5,9 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] and `replica.rs` (the buffers that it
 //! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
-//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`. On a job's path the next file is `workers/engine/src/lib.rs`.
+//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
+//!
+//! Next on a job's path: `workers/executor/src/trainer.rs`.
 
 pub mod buffers;
 pub mod collective;
@@ -88,10 +90,44 @@ pub enum ExecutorError {
     Gang(#[from] gang::GangError),
 }
 
+impl ExecutorError {
+    /// For people: what happened, and what led to it.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let program = match self {
+            Self::Prepare(error) | Self::Train(TrainError::Program(error)) => Some(error),
+            _ => None,
+        };
+        // What led to it says all of these itself.
+        program.map_or_else(|| with_causes(self), ProgramError::reason)
+    }
+}
+
+/// An error with all that led to it.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.
 ///
 /// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
 pub fn run() -> Result<(), ExecutorError> {
+    let ended = run_until_end();
+    if let Err(error) = &ended {
+        // An agent that cannot be told is gone.
+        let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords(error.reason()));
+    }
+    ended
+}
+
+fn run_until_end() -> Result<(), ExecutorError> {
     end_with_any_thread();
     let mut input = io::stdin().lock();
     let mut following = Following::default();

@@ -13,15 +13,14 @@ use events_schema::torch::TorchSpec;
 use events_schema::{Digest, JobId, Rank, Step};
 use object_store::ObjectStore;
 use object_store::ObjectStoreExt;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack, unpacked};
+use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack};
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, TorchError, TorchJob, TorchStart};
+use workers_torch::{Cache, Held, Lengths, TorchError, TorchJob, TorchStart};
 
 /// Steps whose data is read ahead of the model.
 const STEPS_AHEAD: u64 = 4;
@@ -66,6 +65,13 @@ pub enum ProgramError {
     Threads(#[source] std::io::Error),
 }
 
+/// Of the folder for what executors share.
+impl From<std::io::Error> for ProgramError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Torch(error.into())
+    }
+}
+
 impl ProgramError {
     /// Whether the job cannot go on whatever is done, on any executor. Otherwise only this executor has to stop.
     #[must_use]
@@ -84,13 +90,11 @@ impl ProgramError {
     /// For the job's user: what, where and what to do.
     #[must_use]
     pub fn reason(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            // Writing to a string cannot fail.
-            let _ = write!(text, ": {cause}");
-            source = cause.source();
-        }
+        let text = match self {
+            // It ended by itself, and says so.
+            Self::Torch(ended @ (TorchError::Ended(_) | TorchError::Memory(_))) => ended.to_string(),
+            _ => crate::with_causes(self),
+        };
         let advice = match self {
             Self::Data(_) => "; restore the object or register the dataset anew, then submit the job again",
             Self::Engine(EngineError::NotFinite) => "; a lower learning_rate or gradient_clip_norm may help",
@@ -155,7 +159,7 @@ impl Program {
         let workload = match &spec.model {
             ModelSpec::Torch(model) => {
                 let host = torch.ok_or(ProgramError::NoTorch)?;
-                let code = runtime.block_on(fetch_code(&*store, model, host))?;
+                let code = Arc::new(fetch_code(&runtime, &*store, model, host)?);
                 let (sample, rows) = (order.dataset.sample.clone(), order.dataset.rows);
                 let start =
                     TorchStart { spec: spec.clone(), model: (**model).clone(), host: host.clone(), code, sample, rows };
@@ -282,14 +286,17 @@ impl Program {
 }
 
 /// The folder of a job's code on this server; fetched and unpacked by the first executor that needs it.
-async fn fetch_code(store: &dyn ObjectStore, model: &TorchSpec, host: &TorchHost) -> Result<PathBuf, ProgramError> {
-    let folder = Path::new(&host.folder);
-    if let Some(code) = unpacked(model.code, folder) {
-        return Ok(code);
-    }
-    let packed = fetch_packed(store, model.code).await?;
-    std::fs::create_dir_all(folder).map_err(TorchError::Io)?;
-    Ok(unpack(&packed, model.code, folder)?)
+fn fetch_code(
+    runtime: &tokio::runtime::Runtime,
+    store: &dyn ObjectStore,
+    model: &TorchSpec,
+    host: &TorchHost,
+) -> Result<Held, ProgramError> {
+    let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
+    cache.hold(&format!("code-{}", model.code), |folder| {
+        let packed = runtime.block_on(fetch_packed(store, model.code))?;
+        Ok(unpack(&packed, model.code, folder)?)
+    })
 }
 
 /// Packed code as it is in the store.

@@ -1,5 +1,7 @@
 //! The gradients of the step in flight, as bytes: sums of tree nodes and the whole sum. Adds where `workers-member` says what to add; decides
-//! nothing. Next on a job's path: `checkpoint.rs`.
+//! nothing.
+//!
+//! Next on a job's path: `workers/executor/src/checkpoint.rs`.
 
 use crate::buffers::{Buffer, Pool, SharedElements};
 use events_schema::Rank;

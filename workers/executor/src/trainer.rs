@@ -2,6 +2,7 @@
 //!
 //! One thread owns everything here. It never waits for a peer, an upload or a writer; only for data of the unit it computes, and
 //! for events when there is nothing to compute. All decisions are `workers/member`'s; what its outputs do is in `perform.rs`.
+//!
 //! Next on a job's path: `workers/member/src/member.rs`.
 
 use crate::checkpoint::CheckpointWriter;

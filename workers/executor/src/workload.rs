@@ -3,7 +3,9 @@
 //!
 //! An engine is given the replica in every call and changes it in place. The Python process has one of its own, of some [`Version`]: it is
 //! given another only when it has to compute with that, and what it made of an update is read back only when somebody asks
-//! (`replica.rs`). Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs`.
+//! (`replica.rs`).
+//!
+//! Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs` for a model in PyTorch.
 
 use crate::buffers::{Buffer, Pool};
 use crate::program::ProgramError;

@@ -1,6 +1,8 @@
 //! The machine: what happened goes in, the session inside says what it means for the membership, and what is to be done comes out.
 //!
-//! The one file that touches the session. Next on a job's path: `workers/session/src/lib.rs` (who is a member), then `step.rs` (a step's units).
+//! The one file that touches the session.
+//!
+//! Next on a job's path: `workers/session/src/lib.rs`.
 
 use crate::admit::admits;
 use crate::early::Early;

@@ -5,7 +5,9 @@
 //! which adds them in tree order, piece by piece as they become whole, and sends the sum to all. With m sums on member i of p it
 //! sends (m + 1)·N·(p − 1)/p elements.
 //!
-//! Holds no element. Next on a job's path: `workers/executor/src/sums.rs`, which does.
+//! Holds no element.
+//!
+//! Next on a job's path: `workers/executor/src/sums.rs`.
 
 use events_schema::Step;
 use events_schema::tree::Node;

@@ -14,7 +14,7 @@
 //! 2. No step completes without a contribution from every member of the membership it was begun in.
 //! 3. Hence two members are never more than one step apart, and the one ahead holds the gradient that the other lacks.
 //!
-//! Next on a job's path: `storage/src/loader.rs`, what a member reads with.
+//! Next on a job's path: `storage/src/loader.rs`.
 
 pub mod message;
 pub mod state;

@@ -2,15 +2,19 @@
 //! executor's process group and prints to its standard error, and the kernel kills it when this process is gone, by whatever end: a pipe
 //! that only this process holds is closed then. It knows nothing of what is asked.
 
+use crate::ending::{End, explained};
 use crate::frame;
-use crate::job::{TorchError, TorchStart, unexpected};
+use crate::job::{TorchError, unexpected};
+use crate::memory::{MemoryWatch, kernel_kills};
+use crate::output::Output;
+use crate::variables;
 use crate::warm::{Ask, AskError, Forked, ServerKey};
-use crate::{package, variables};
 use rustix::io::{FdFlags, fcntl_setfd};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -18,11 +22,29 @@ use std::time::Instant;
 const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
 const LIFE_VARIABLE: &str = "EBB_TORCH_LIFE";
 
+/// What is started. Its variables may hold secrets, so it cannot be printed.
+pub(crate) struct Launch {
+    /// The program.
+    pub python: String,
+    /// Everything that it finds in its environment, the descriptors that it is given apart.
+    pub variables: BTreeMap<String, OsString>,
+    /// Where the agent gives away processes that have imported torch.
+    pub warm: Option<String>,
+    /// Most memory of it and what it starts.
+    pub memory_limit_mib: Option<u32>,
+}
+
 /// A process that answers.
 #[derive(Debug)]
 pub(crate) struct Python {
     process: Process,
     socket: UnixStream,
+    output: Output,
+    /// Present as long as it runs, if it has a limit.
+    memory: Option<MemoryWatch>,
+    limit_mib: Option<u32>,
+    /// How often the kernel had killed for want of memory when it began.
+    kernel_kills: u64,
     /// Held for as long as the process may live.
     _life: PipeWriter,
 }
@@ -39,24 +61,26 @@ struct Ends {
     life: PipeWriter,
     theirs: UnixStream,
     ends_with_us: PipeReader,
-    /// What users print goes where this process says what it does: its standard output belongs to the agent.
-    said: OwnedFd,
+    /// What users print goes where this process says what it does, and its end is told with why the process ended.
+    said: PipeWriter,
+    output: PipeReader,
 }
 
 impl Ends {
     fn new() -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let (ends_with_us, life) = pipe()?;
-        Ok(Self { socket, life, theirs, ends_with_us, said: io::stderr().as_fd().try_clone_to_owned()? })
+        let (output, said) = pipe()?;
+        Ok(Self { socket, life, theirs, ends_with_us, said, output })
     }
 }
 
 impl Python {
     /// The fastest that is to be had.
-    pub fn start(start: &TorchStart) -> Result<Self, TorchError> {
-        let Some(name) = &start.host.warm else { return Self::start_cold(start) };
+    pub fn start(launch: &Launch) -> Result<Self, TorchError> {
+        let Some(name) = &launch.warm else { return Self::start_cold(launch) };
         let begun = Instant::now();
-        match Self::fork(start, name)? {
+        match Self::fork(launch, name)? {
             Ok((python, pid)) => {
                 let ms = begun.elapsed().as_millis();
                 tracing::info!(pid, ms, "forked Python from a process that has PyTorch imported");
@@ -64,44 +88,68 @@ impl Python {
             }
             Err(why) => {
                 tracing::info!(%why, "starting Python from the beginning, which takes as long as importing PyTorch does");
-                Self::start_cold(start)
+                Self::start_cold(launch)
             }
         }
     }
 
-    fn fork(start: &TorchStart, name: &str) -> Result<Result<(Self, u32), AskError>, TorchError> {
-        let package = lay_out(start)?;
-        let Ends { socket, life, theirs, ends_with_us, said } = Ends::new()?;
-        let Some((before, after)) = variables::split(variables::all(start, &package)) else {
+    fn fork(launch: &Launch, name: &str) -> Result<Result<(Self, u32), AskError>, TorchError> {
+        let Ends { socket, life, theirs, ends_with_us, said, output } = Ends::new()?;
+        let Some((before, after)) = variables::split(launch.variables.clone()) else {
             return Ok(Err(AskError::NoText));
         };
-        let ask = Ask { server: ServerKey::new(program(start).to_owned(), before), environment: after };
+        let ask = Ask { server: ServerKey::new(launch.python.clone(), before), environment: after };
         // If it comes too late, it finds the pipe closed and ends.
         let forked = Forked::ask(name, &ask, [theirs.as_fd(), said.as_fd(), ends_with_us.as_fd()]);
-        Ok(forked.map(|forked| {
-            let pid = forked.pid;
-            (Self { process: Process::Forked(forked), socket, _life: life }, pid)
-        }))
+        drop(said);
+        match forked {
+            Ok(forked) => {
+                let pid = forked.pid;
+                Ok(Ok((Self::begin(Process::Forked(forked), pid, socket, life, output, launch)?, pid)))
+            }
+            Err(why) => Ok(Err(why)),
+        }
     }
 
     /// One of its own, from the beginning.
-    pub fn start_cold(start: &TorchStart) -> Result<Self, TorchError> {
-        let package = lay_out(start)?;
-        let Ends { socket, life, theirs, ends_with_us, said } = Ends::new()?;
+    pub fn start_cold(launch: &Launch) -> Result<Self, TorchError> {
+        let Ends { socket, life, theirs, ends_with_us, said, output } = Ends::new()?;
         // The two that it inherits beside its output.
         fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
         fcntl_setfd(&ends_with_us, FdFlags::empty()).map_err(io::Error::from)?;
-        let child = Command::new(program(start))
+        let mut command = Command::new(&launch.python);
+        command
             .args(["-m", "ebb.worker"])
             .env_clear()
-            .envs(variables::all(start, &package))
+            .envs(&launch.variables)
             .env(SOCKET_VARIABLE, theirs.as_raw_fd().to_string())
             .env(LIFE_VARIABLE, ends_with_us.as_raw_fd().to_string())
             .stdin(Stdio::null())
-            .stdout(said)
-            .spawn()
-            .map_err(|source| TorchError::Start { python: program(start).to_owned(), source })?;
-        Ok(Self { process: Process::Started(child), socket, _life: life })
+            .stdout(said.try_clone()?)
+            .stderr(said);
+        let spawned = command.spawn();
+        // Its ends of the pipe, or nobody would see that the child has closed its own.
+        drop(command);
+        let child = spawned.map_err(|source| TorchError::Start { python: launch.python.clone(), source })?;
+        let pid = child.id();
+        Self::begin(Process::Started(child), pid, socket, life, output, launch)
+    }
+
+    fn begin(
+        process: Process,
+        pid: u32,
+        socket: UnixStream,
+        life: PipeWriter,
+        output: PipeReader,
+        launch: &Launch,
+    ) -> Result<Self, TorchError> {
+        let limit_mib = launch.memory_limit_mib;
+        let output = Output::follow(output)?;
+        let mut python =
+            Self { process, socket, output, memory: None, limit_mib, kernel_kills: kernel_kills(), _life: life };
+        // Dropped where it cannot be watched, it is killed.
+        python.memory = limit_mib.map(|mib| MemoryWatch::start(pid, mib)).transpose()?;
+        Ok(python)
     }
 
     /// Whether it was forked.
@@ -117,8 +165,7 @@ impl Python {
 
     /// Asks one thing, and gives descriptors with it.
     pub fn say(&mut self, kind: u8, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), TorchError> {
-        // What it did wrong it may have said before it ended, but to another question.
-        frame::write_with(&mut self.socket, kind, payload, descriptors).map_err(|_| TorchError::Ended(self.end()))
+        frame::write_with(&mut self.socket, kind, payload, descriptors).map_err(|_| self.ended())
     }
 
     /// Hears the answer to the oldest question that has none.
@@ -126,22 +173,30 @@ impl Python {
         match frame::read(&mut self.socket) {
             Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
             Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            // The socket is closed, so it ends or has ended.
-            Err(_) => Err(TorchError::Ended(self.end())),
+            Err(_) => Err(self.ended()),
         }
     }
 
+    /// The socket is closed, so it ends or has ended: why.
+    fn ended(&mut self) -> TorchError {
+        let end = self.end();
+        let over_mib = self.memory.take().and_then(|watch| watch.exceeded_mib());
+        let kernel_killed = end == End::killed() && kernel_kills() > self.kernel_kills;
+        let limit = over_mib.zip(self.limit_mib);
+        TorchError::Ended(explained(&end, limit, kernel_killed, &self.output.last_lines()))
+    }
+
     /// Kills it; how it ended, when it has.
-    fn end(&mut self) -> String {
+    fn end(&mut self) -> End {
         match &mut self.process {
             Process::Started(child) => {
                 // One that has ended takes no signal.
                 let _ = child.kill();
-                child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+                child.wait().map_or_else(|error| End::Unknown(error.to_string()), End::of)
             }
             Process::Forked(forked) => {
                 forked.kill();
-                forked.wait()
+                End::parse(forked.wait())
             }
         }
     }
@@ -152,15 +207,4 @@ impl Drop for Python {
         // It may be deep in user code; nothing that it could still do counts.
         self.end();
     }
-}
-
-/// The Python of a job: its own, or the host's.
-fn program(start: &TorchStart) -> &str {
-    start.model.python.as_ref().unwrap_or(&start.host.python)
-}
-
-fn lay_out(start: &TorchStart) -> io::Result<PathBuf> {
-    let folder = Path::new(&start.host.folder);
-    std::fs::create_dir_all(folder)?;
-    package::lay_out(folder)
 }

@@ -3,8 +3,12 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
 //! gone (`child.rs`).
 
-use crate::child::Python;
+use crate::cache::{Cache, Held};
+use crate::child::{Launch, Python};
+use crate::environment::{self, Environment};
 use crate::layout::{Built, Lengths, StartTimes};
+use crate::secrets::{self, SecretError};
+use crate::{package, variables};
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
@@ -17,7 +21,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workers_memory::Segment;
 
@@ -41,9 +46,20 @@ pub enum TorchError {
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
-    /// Stop this executor: Python ended.
-    #[error("the Python process ended ({0}); what it wrote last is in the job's logs")]
+    /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
+    #[error("{0}")]
     Ended(String),
+    /// Refuse: what the job asks for cannot be installed here.
+    #[error("the environment of the job's requirements cannot be built: {what}\n{last_lines}")]
+    Environment {
+        /// Which program, and how it ended.
+        what: String,
+        /// The end of what it said.
+        last_lines: String,
+    },
+    /// Refuse: its operator has to act.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
@@ -65,7 +81,15 @@ impl TorchError {
     /// Whether the job cannot go on whatever is done, on any executor.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Code { .. } | Self::NotFinite(_) | Self::Start { .. })
+        matches!(
+            self,
+            Self::Refused(_)
+                | Self::Code { .. }
+                | Self::NotFinite(_)
+                | Self::Start { .. }
+                | Self::Environment { .. }
+                | Self::Secret(_)
+        )
     }
 }
 
@@ -79,7 +103,7 @@ pub struct TorchStart {
     /// What the server has for it.
     pub host: TorchHost,
     /// Its unpacked code.
-    pub code: PathBuf,
+    pub code: Arc<Held>,
     /// What a row of the dataset holds.
     pub sample: SampleShape,
     /// How many it has.
@@ -91,6 +115,7 @@ pub struct TorchStart {
 pub struct TorchJob {
     start: TorchStart,
     python: Python,
+    _environment: Environment,
     replica: File,
     batch: File,
     /// Numbers of the segments that the child has mapped.
@@ -136,9 +161,11 @@ struct Failure {
 }
 
 impl TorchJob {
-    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready.
+    /// Starts Python and has it build the model. Takes as long as building does, and importing PyTorch where no process has it ready; the first
+    /// time on a server also as long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
-        let mut python = Python::start(&start)?;
+        let (launch, environment) = start.prepare()?;
+        let mut python = Python::start(&launch)?;
         let request = start.build().to_string();
         let mut built = python.exchange(b'B', request.as_bytes());
         if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
@@ -146,7 +173,7 @@ impl TorchJob {
             tracing::warn!(
                 "a forked Python ended while it built the model, so another one is started from the beginning"
             );
-            python = Python::start_cold(&start)?;
+            python = Python::start_cold(&launch)?;
             built = python.exchange(b'B', request.as_bytes());
         }
         let (payload, descriptors) = built?;
@@ -161,6 +188,7 @@ impl TorchJob {
         Ok(Self {
             start,
             python,
+            _environment: environment,
             replica,
             batch,
             mapped: BTreeSet::new(),
@@ -327,11 +355,21 @@ impl TorchJob {
 
     /// Asks while the child may still be updating, so that it goes on at once; then hears both answers.
     fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
-        let said = self.python.say(kind, payload, &[]);
-        let updated = self.settle();
-        // What was computed after an update that failed means nothing.
-        let answered = said.and_then(|()| self.answer(kind));
-        updated.and(answered)
+        let (said, updated) = (self.python.say(kind, payload, &[]), self.settle());
+        match (said, updated) {
+            (Ok(()), Ok(())) => self.answer(kind),
+            // Nobody answers any more.
+            (Err(ended), Ok(()) | Err(TorchError::Ended(_))) | (Ok(()), Err(ended @ TorchError::Ended(_))) => {
+                Err(ended)
+            }
+            (said, Err(failed)) => {
+                // What was computed after an update that failed means nothing, but it is said.
+                if said.is_ok() {
+                    let _ = self.answer(kind);
+                }
+                Err(failed)
+            }
+        }
     }
 
     /// Hears how the update went that was begun last.
@@ -348,12 +386,34 @@ impl TorchJob {
 }
 
 impl TorchStart {
+    /// What has to be there before a process is started.
+    fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
+        let folder = Path::new(&self.host.folder);
+        std::fs::create_dir_all(folder)?;
+        let package = package::lay_out(folder)?;
+        let secrets = secrets::read(self.host.secrets.as_deref(), &self.model.secrets)?;
+        let cache = Cache::open(folder, self.host.cache_mib)?;
+        let python = self.model.python.as_ref().unwrap_or(&self.host.python);
+        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
+        // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
+        let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
+        let mut variables = variables::all(self, &package);
+        variables.extend(secrets.into_iter().map(|(name, value)| (name, value.into())));
+        let launch = Launch {
+            python: environment.python.clone(),
+            variables,
+            warm: self.host.warm.clone().filter(|_| late),
+            memory_limit_mib: self.model.memory_limit_mib,
+        };
+        Ok((launch, environment))
+    }
+
     fn build(&self) -> Value {
         let spec = self.spec.document();
         let (device, sample) = (&self.model.device, &self.sample);
         let parameters: Value = serde_json::from_str(self.model.parameters.text()).unwrap_or_default();
         json!({
-            "entry": self.model.entry, "code": self.code, "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
+            "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
             "batch_bytes": self.batch_bytes(), "rows": self.rows, "parameters": parameters, "initial": null, "check": true,
         })

@@ -3,7 +3,9 @@
 //!
 //! Their code comes as one object (`storage/src/code.rs`). `package.rs`: the Python package `ebb`,
 //! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes; [`warm`]: forked from a process that has imported
-//! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment.
+//! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment, `secrets.rs` what of that is its operator's.
+//! `environment.rs`: what a job's requirements are built to. `cache.rs`: what executors of a server share on its disk. `output.rs`, `memory.rs` and
+//! `ending.rs`: what the process says and takes, and why it ended.
 //!
 //! Gradients lie in segments that this side makes and both map (`workers/memory`): the child computes them there, and updates by a mean that
 //! was summed there. Replica and samples lie in memory that the child made and gave a descriptor of (`memfd`); this side reads and writes it as a
@@ -12,13 +14,22 @@
 //!
 //! Next on a job's path: `job.rs`, then the Python side, `python/ebb/worker.py`.
 
+mod cache;
 mod child;
+mod ending;
+mod environment;
 pub mod frame;
 mod job;
 mod layout;
+mod memory;
+mod output;
 mod package;
+mod secrets;
 mod variables;
 pub mod warm;
 
+pub use cache::{Cache, Held};
+
 pub use job::{TorchError, TorchJob, TorchStart};
 pub use layout::{Lengths, StartTimes};
+pub use secrets::SecretError;

@@ -45,17 +45,23 @@ const READ_AT_IMPORT: &[&str] = &[
 /// The slot's, not the server's: the driver reads it when a program first asks for a device.
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Everything that a child finds in its environment, the descriptors that it is given apart.
+/// What every program of a job is given of this process's environment.
+pub(crate) fn given() -> impl Iterator<Item = (String, OsString)> {
+    NAMES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)))
+}
+
+/// Everything that a child finds in its environment, the descriptors that it is given and its secrets, apart.
 pub(crate) fn all(start: &TorchStart, package: &Path) -> BTreeMap<String, OsString> {
     let threads = start.model.threads.to_string();
-    let mut all: BTreeMap<String, OsString> = BTreeMap::new();
-    all.extend(NAMES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?))));
+    let mut all: BTreeMap<String, OsString> = given().collect();
     let fixed = [
         ("OMP_NUM_THREADS", threads.as_str()),
         ("MKL_NUM_THREADS", &threads),
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
         ("PYTHONUNBUFFERED", "1"),
         ("PYTHONDONTWRITEBYTECODE", "1"),
+        // Where compiled code crashes, the lines of Python that led there are the last that it says.
+        ("PYTHONFAULTHANDLER", "1"),
         // The order of sets of texts is chance otherwise.
         ("PYTHONHASHSEED", "0"),
     ];
@@ -74,7 +80,7 @@ pub(crate) fn split(all: BTreeMap<String, OsString>) -> Option<(BTreeMap<String,
     Some(texts?.into_iter().partition(|(name, _)| is_read_at_import(name)))
 }
 
-fn is_read_at_import(name: &str) -> bool {
+pub(crate) fn is_read_at_import(name: &str) -> bool {
     name != VISIBLE_DEVICES && READ_AT_IMPORT.iter().any(|beginning| name.starts_with(beginning))
 }
 

@@ -125,7 +125,7 @@ impl Log {
     }
 
     pub fn register(&mut self, name: &str) {
-        self.register_at(name, "datasets/metadata");
+        self.register_at(name, "datasets/d/metadata.json");
     }
 
     pub fn register_at(&mut self, name: &str, key: &str) {

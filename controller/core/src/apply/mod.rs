@@ -3,7 +3,9 @@
 //! Facts of before they said so are judged in `version_one.rs`, as they were then.
 //!
 //! A fact about something unknown changes nothing: it can only stand in a log that another build wrote, and the state's
-//! digest will say so. Next on the path: `orders.rs`.
+//! digest will say so.
+//!
+//! Next on a job's path: `controller/core/src/orders.rs`.
 
 mod fleets;
 mod generations;

@@ -1,7 +1,9 @@
 //! Reports about checkpoints: saved, damaged, unreadable. Which counts, which may be deleted, which is used instead.
 //!
 //! A report never names an object: it says who wrote what, and the name follows (`storage/keys/src/lib.rs`). So a report can only
-//! reach what its own job wrote under a token that its sender knows. Last on the path: `leaders.rs`, the end of a job.
+//! reach what its own job wrote under a token that its sender knows.
+//!
+//! Next on a job's path: `controller/core/src/decide/leaders.rs`, the end of a job.
 
 use super::Draft;
 use super::leaders::{hosted, in_force};

@@ -1,7 +1,7 @@
 //! Commands about datasets: register and remove.
 
 use super::Draft;
-use crate::limits::DATASETS_MAX;
+use crate::limits::{DATASETS_MAX, REASON_CHARS_MAX};
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::{Fact, Refusal};
@@ -37,10 +37,22 @@ pub(super) fn register(draft: &mut Draft<'_>, dataset: &DatasetInfo) -> Result<(
         }
         None => {
             dataset.sample.ensure_fit().map_err(unfit)?;
+            ensure_own(&dataset.metadata_key)?;
             draft.emit(Fact::DatasetRegistered { dataset: dataset.clone() });
             Ok(())
         }
     }
+}
+
+/// Executors read what is registered with the rights of their store: nothing but what an import wrote may be named.
+fn ensure_own(metadata_key: &str) -> Result<(), Refusal> {
+    if storage_keys::is_dataset_object(metadata_key) {
+        return Ok(());
+    }
+    let (field, value) = ("metadata_key".to_owned(), metadata_key.chars().take(REASON_CHARS_MAX).collect());
+    let expected =
+        "the key of a dataset's metadata as an import writes it, `datasets/NAME/metadata-DIGEST.json`".to_owned();
+    Err(Refusal::Unfit { field, value, expected })
 }
 
 /// The first of the problems, which says enough: the doors tell all of them.
@@ -55,7 +67,8 @@ pub(super) fn remove(draft: &mut Draft<'_>, name: &DatasetName) -> Result<(), Re
         return Err(unknown(draft, name));
     }
     let reads = |spec: &JobSpec| {
-        spec.dataset == *name || spec.evaluation.as_ref().is_some_and(|evaluation| evaluation.dataset == *name)
+        let trains_on = spec.dataset == *name && spec.gang().is_none();
+        trains_on || spec.evaluation.as_ref().is_some_and(|evaluation| evaluation.dataset == *name)
     };
     let unfinished = draft.state.live.iter().find(|(_, job)| reads(&job.spec)).map(|(id, _)| id);
     // Orders for an executor carry its dataset until it is gone, also when its job has ended.

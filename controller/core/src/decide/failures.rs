@@ -11,8 +11,12 @@ use events_schema::fact::{AbandonCause, Fact, Failure, Fault, Verdict, Wave};
 use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, JobId, SlotId, TimeMs};
 
+/// The signal that kills.
+const SIGKILL: i32 = 9;
+
 /// An executor is gone.
 pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: ExitCause) -> Fact {
+    let exit = bounded(exit);
     let known = draft.state.executor(&executor);
     let stopped = exit == ExitCause::Status(STOPPED_STATUS) && is_of_gang(draft, &executor.job);
     let unasked = known.filter(|known| known.leaving.is_none() && !stopped);
@@ -31,6 +35,16 @@ pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: 
     Fact::ExecutorGone { executor, slot, exit, verdict: Some(verdict), awaited_until }
 }
 
+/// What an executor says of itself stands in the log, but not at any length.
+fn bounded(exit: ExitCause) -> ExitCause {
+    match exit {
+        ExitCause::Failed { status, said } => {
+            ExitCause::Failed { status, said: said.chars().take(REASON_CHARS_MAX).collect() }
+        }
+        other => other,
+    }
+}
+
 fn is_of_gang(draft: &Draft<'_>, job: &JobId) -> bool {
     draft.state.job(job).is_some_and(|job| job.spec.gang().is_some())
 }
@@ -41,8 +55,12 @@ fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
         ExitCause::Left if executor.replica => None,
         ExitCause::Left => Some((Fault::Program, "it exited with status 0 before it joined".to_owned())),
         ExitCause::Status(status) => Some((Fault::Program, format!("it exited with status {status}"))),
+        ExitCause::Signal(SIGKILL) => {
+            let what = "it was killed by signal 9, as the kernel does with a process when memory runs out";
+            Some((Fault::Program, what.to_owned()))
+        }
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
-        ExitCause::Failed { said, .. } => Some((Fault::Program, said.chars().take(REASON_CHARS_MAX).collect())),
+        ExitCause::Failed { said, .. } => Some((Fault::Program, said.clone())),
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
     }

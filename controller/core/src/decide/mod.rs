@@ -6,7 +6,7 @@
 //! fleet takes back is on its way. Facts are folded into a copy of the state as they are decided, so each move sees what the one
 //! before did; the copy shares all that it does not change.
 //!
-//! Next on the path: `decide/jobs.rs`.
+//! Next on a job's path: `controller/cell/src/lead.rs`, which makes the facts durable.
 
 mod agents;
 mod checkpoints;

@@ -215,8 +215,15 @@ fn what_no_door_lets_in_is_refused_or_without_effect_when_it_is_decided() {
         matches!(&said, Refusal::Unfit { field, value, .. } if field == "sample.classes" && value == "3000000"),
         "{said}"
     );
+    for key in ["../../etc/secret", "jobs/job-a/model.safetensors", "datasets/../jobs/x"] {
+        let said = refusal(&world.register(DatasetInfo { metadata_key: key.to_owned(), ..dataset("elsewhere") }));
+        assert!(
+            matches!(&said, Refusal::Unfit { field, value, .. } if field == "metadata_key" && value == key),
+            "{said}"
+        );
+    }
     // One that an earlier build took stands, and is the same to whoever registers it again.
-    let old = DatasetInfo { sample: many, ..dataset("old") };
+    let old = DatasetInfo { sample: many, metadata_key: "elsewhere".to_owned(), ..dataset("old") };
     world.state.apply(world.at, &Fact::DatasetRegistered { dataset: old.clone() });
     assert!(matches!(world.register(old)[..], [Fact::CommandTaken { .. }]));
 

@@ -131,7 +131,7 @@ pub fn dataset(name: &str, metadata_key: &str) -> DatasetInfo {
 
 /// A command with an effect that is easy to see; its id is the dataset's name.
 pub async fn register(log: &Arc<dyn EventLog>, name: &str) {
-    command(log, name, Command::RegisterDataset { dataset: dataset(name, "datasets/metadata") }).await;
+    command(log, name, Command::RegisterDataset { dataset: dataset(name, "datasets/d/metadata.json") }).await;
 }
 
 /// A fleet that lends all slots of the server, a dataset and a job for one executor. Returns when the fleet is known: demand

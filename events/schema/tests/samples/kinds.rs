@@ -139,6 +139,9 @@ pub fn names_wanted() -> Vec<String> {
         "Report message with trace",
         "Orders with trace",
         "ExecutorSpan",
+        "ExecutorStart with torch",
+        "ExecutorStart with secrets",
+        "ModelSpec with an environment",
     ];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));

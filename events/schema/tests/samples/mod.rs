@@ -337,6 +337,13 @@ fn torch_model() -> ModelSpec {
     JobSpec::parse(&spec).unwrap().model.clone()
 }
 
+fn torch_model_with_environment() -> ModelSpec {
+    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "secrets": {"HF_TOKEN": "hf"},
+        "requirements": {"lines": ["einops==0.8.1", "timm>=1"], "full": true}, "memory_limit_mib": 4_096});
+    let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
 fn command_model() -> ModelSpec {
     let model = serde_json::json!({"kind": "command", "command": ["python", "train.py", "--epochs", "3"], "code": "33".repeat(32), "python": "/opt/torch/bin/python",
         "environment": {"GLOO_SOCKET_IFNAME": "lo"}, "elastic": "restart", "grace_ms": 5_000, "save_every_ms": 10_000});
@@ -491,10 +498,19 @@ pub fn all() -> Vec<Sample> {
     let mut issued = orders_with_link_keys();
     issued.executors[0].job.writer = Some(WriterToken([0x77; 16]));
     samples.push(sample("Orders with writer", &issued));
-    let torch = TorchHost { folder: "/data/torch".to_owned(), python: "/usr/bin/python3".to_owned(), warm: None };
+    let torch = TorchHost {
+        folder: "/data/torch".to_owned(),
+        python: "/usr/bin/python3".to_owned(),
+        secrets: None,
+        cache_mib: None,
+        warm: None,
+    };
     samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch: Some(torch.clone()), ..start() }));
-    let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch });
+    let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch.clone() });
     samples.push(sample("ExecutorStart with a warm torch", &ExecutorStart { torch: warm, ..start() }));
+    let secrets = TorchHost { secrets: Some("/etc/ebb/secrets".to_owned()), cache_mib: Some(51_200), ..torch };
+    samples.push(sample("ExecutorStart with secrets", &ExecutorStart { torch: Some(secrets), ..start() }));
+    samples.push(sample("ModelSpec with an environment", &torch_model_with_environment()));
     samples.extend(traces::all(record, signal, report));
     samples
 }

@@ -59,9 +59,13 @@ pub struct SubmitArgs {
     /// With --wait: no longer than that, for example 90s, 15m, 2h.
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// Only say whether it would be taken: everything is checked as for a real submit, and nothing changes.
+    /// Only say whether it would be taken: everything is checked as for a real submit, and nothing changes. A PyTorch job is tried on this
+    /// machine as well: its environment is built, and what its executors would refuse is told.
     #[arg(long, conflicts_with = "wait")]
     pub dry_run: bool,
+    /// With --dry-run: the Python of this machine to try a PyTorch job with [default: the job's own, or python3, where it has torch].
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
+    pub python: Option<String>,
     /// Submitting again with the same key gives the same job.
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,

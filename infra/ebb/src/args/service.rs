@@ -3,7 +3,7 @@
 //! Every flag here but `--until-input-ends` is also a key of the configuration file and an environment variable: `crate::configuration` has the table.
 
 use clap::{Args, ValueEnum, ValueHint};
-use events_log::TopicPrefix;
+use events_log::{LogUrl, TopicPrefix};
 use events_schema::ServerId;
 use gateway::HostName;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub struct UpArgs {
     pub cell: CellArgs,
     /// Where the log is: kafka+ssl://HOST:PORT[,…] or file:///PATH [default: a file under --data]; kafka:// sends in plaintext
     /// and needs ?plaintext=allow to reach another machine.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = log_address)]
     pub log: Option<String>,
     /// Object store for datasets, checkpoints and models: s3://BUCKET/PREFIX, file:///PATH, … [default: a folder under --data].
     #[arg(long, value_name = "URL", value_parser = shared_store)]
@@ -48,7 +48,7 @@ pub struct GatewayArgs {
     #[command(flatten)]
     pub api: ApiArgs,
     /// The log of the cell, which every role of it reaches: kafka+ssl://HOST:PORT[,…].
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = log_address)]
     pub log: String,
     /// The object store of the cell: s3://BUCKET/PREFIX, file:///PATH on a folder that all share, …
     #[arg(long, value_name = "URL", value_parser = shared_store)]
@@ -81,7 +81,7 @@ pub struct ControllerArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub listen_metrics: Option<SocketAddr>,
     /// The log of the cell, which every role of it reaches: kafka+ssl://HOST:PORT[,…].
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = log_address)]
     pub log: String,
     /// The object store of the cell: s3://BUCKET/PREFIX, file:///PATH on a folder that all share, …
     #[arg(long, value_name = "URL", value_parser = shared_store)]
@@ -133,6 +133,12 @@ pub struct PythonArgs {
     /// The Python of jobs whose model is in PyTorch and that name none, with torch installed; needed by such jobs only.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
     pub python: String,
+    /// Folder of secrets that jobs may name: a file each, of that name, with mode 600 [default: none].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub secrets: Option<PathBuf>,
+    /// Most MiB of jobs' code and environments that are kept on this machine when no job uses them.
+    #[arg(long, value_name = "MIB", default_value_t = 51_200)]
+    pub cache_mib: u64,
 }
 
 /// Where the HTTP API listens, and for whom.
@@ -195,12 +201,18 @@ impl PolicyName {
     }
 }
 
-/// The address of a store that several processes see; whether it is one at all, opening it tells.
+/// The address of a log.
+pub fn log_address(text: &str) -> Result<String, String> {
+    LogUrl::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// The address of a store that several processes see; whether it can be opened, opening it tells.
 fn shared_store(text: &str) -> Result<String, String> {
     if text.starts_with("memory:") {
         return Err("executors are other processes and would not see it; expected s3://BUCKET/PREFIX, file:///PATH, …"
             .to_owned());
     }
+    storage::store::check_address(text).map_err(|error| error.to_string())?;
     Ok(text.to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! The role that has the slots of a server: starts and ends executors, which are this program again. `ebb agent` runs it alone, for
 //! another machine than the controller's.
 
-use crate::args::AgentArgs;
+use crate::args::{AgentArgs, PythonArgs};
 use crate::failure::Failure;
 use crate::home::keep_private;
 use crate::output::{Output, mention};
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use storage::store::without_secrets;
 use url::Url;
-use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, LEASE};
+use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, LEASE, PythonConfig};
 
 /// What differs between the agent of `ebb up` and one alone.
 pub struct AgentParts {
@@ -34,8 +34,8 @@ pub struct AgentParts {
     pub host: String,
     /// The object store.
     pub store_url: String,
-    /// The Python of jobs that name none.
-    pub python: String,
+    /// For models in PyTorch.
+    pub python: PythonArgs,
 }
 
 /// Starts an agent whose executors are this program.
@@ -55,11 +55,20 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         executor_command: executor_command(program),
         executor_host: parts.host,
         store_url: parts.store_url,
-        python: parts.python,
+        python: of_python(parts.python)?,
         class,
         lease: LEASE,
     };
     workers_agent::start(config).await.map_err(|e| Failure::local("the agent did not start", e))
+}
+
+/// A folder of secrets that is not there is refused now, not when the first job wants one. Executors may be started elsewhere, so its path is whole.
+fn of_python(PythonArgs { python, secrets, cache_mib }: PythonArgs) -> Result<PythonConfig, Failure> {
+    let whole = |folder: PathBuf| {
+        std::fs::canonicalize(&folder)
+            .map_err(|e| Failure::local(format!("the folder of secrets `{}` cannot be read", folder.display()), e))
+    };
+    Ok(PythonConfig { program: python, secrets: secrets.map(whole).transpose()?, cache_mib })
 }
 
 /// The command first: it is what says that no configuration is read, which an executor would find in whoever's home it runs.
@@ -86,7 +95,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         listen: args.listen,
         host: args.host.clone(),
         store_url: args.store.clone(),
-        python: args.python.python.clone(),
+        python: args.python.clone(),
     };
     let agent = start(parts).await?;
     let address = format!("http://{}", agent.address());

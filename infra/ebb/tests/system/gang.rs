@@ -3,7 +3,7 @@
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, text, until};
 use crate::torch::{ended, service};
 use gateway_client::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/torch/gang");
@@ -53,8 +53,8 @@ async fn until_said(system: &System, id: &str, line: &str) {
     tokio::time::timeout(WAIT_MAX, said).await.unwrap_or_else(|_| panic!("{id} does not say `{line}`"));
 }
 
-async fn need(system: &System, slots: &str) {
-    system.ebb_json(&["demand", "local", "--needed", slots]).await;
+async fn need(system: &System, slots: u32) {
+    system.client().post("/v1/fleets/local/demand", &json!({"needed": slots})).await.unwrap();
 }
 
 async fn shown(client: &Client, id: &str) -> String {
@@ -89,15 +89,15 @@ async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     until_said(&system, &id, "step 500:").await;
     // Taken at its agent; another slot is idle.
     let taken = first[0].clone();
-    system.ebb_json(&["take-back", &taken]).await;
+    system.agent().take_back(std::slice::from_ref(&taken), None).await.unwrap();
     let moved = |slots: &[String]| slots.len() == 2 && !slots.contains(&taken);
     until(&client, &id, "another place", |j| j.is_over() || (j.phase == "running" && moved(&j.slots))).await;
     // A spike: too few are left.
     until_said(&system, &id, "step 1500:").await;
-    need(&system, "3").await;
+    need(&system, 3).await;
     until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
     assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
-    need(&system, "0").await;
+    need(&system, 0).await;
     assert_eq!(finished(&client, &id).await, expected, "the model of the undisturbed run");
     let logs = String::from_utf8_lossy(&system.ebb(&["logs", &id]).await.stdout).into_owned();
     assert_eq!(logs.matches("rank 0 of 2 begins at step ").count(), 3, "{logs}");
@@ -120,7 +120,7 @@ async fn a_program_that_ignores_sigterm_frees_its_slot_all_the_same() {
     let script = "trap '' TERM\necho kept > $EBB_CHECKPOINT_DIR/file\necho it begins\nwhile true; do sleep 0.1; done";
     let id = submit_script(&system, "deaf", script, "workers: {max: 2}\ngrace_ms: 3600000").await;
     until_said(&system, &id, "it begins").await;
-    need(&system, "2").await;
+    need(&system, 2).await;
     // Nobody waits an hour for it: half of the fleet's deadline is its own, the rest is for what it left.
     until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
     let slots = system.ebb_json(&["slots"]).await;
@@ -166,15 +166,15 @@ async fn an_elastic_program_is_restarted_at_the_size_there_is() {
     until(&client, &id, "all slots", |j| j.slots.len() == 4).await;
     until_said(&system, &id, "3 begins").await;
     until_said(&system, &id, "0 begins").await;
-    need(&system, "2").await;
+    need(&system, 2).await;
     until(&client, &id, "a smaller size", |j| j.phase == "running" && j.slots.len() == 2).await;
     let two = async {
-        while system.ebb(&["logs", &id]).await.stdout.windows(8).filter(|line| line == b"0 begins").count() < 2 {
+        while system.ebb(&["logs", &id]).await.stdout.windows(8).filter(|seen| *seen == b"0 begins").count() < 2 {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
     tokio::time::timeout(WAIT_MAX, two).await.expect("it begins again");
-    need(&system, "3").await;
+    need(&system, 3).await;
     finished(&client, &id).await;
     let sizes = "rank 0 of 4\nrank 0 of 2\nrank 0 of 1\n".to_owned();
     assert_eq!(result(&system, &id).await, [("sizes".to_owned(), sizes)]);

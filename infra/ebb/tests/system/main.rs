@@ -32,6 +32,7 @@ mod suspension;
 mod take_back;
 mod telemetry;
 mod torch;
+mod torch_environments;
 mod torch_examples;
 mod torch_warm;
 mod waiting;

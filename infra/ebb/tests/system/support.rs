@@ -264,6 +264,8 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
     let torch = std::env::var("EBB_TEST_TORCH").ok().map(|python| TorchHost {
         folder: std::env::temp_dir().join(format!("ebb-plain-{}", std::process::id())).display().to_string(),
         python,
+        secrets: None,
+        cache_mib: None,
         // The digest of a Python that was started from the beginning is what one that was forked has to give.
         warm: None,
     });

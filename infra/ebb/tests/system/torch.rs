@@ -38,7 +38,7 @@ class Job(ebb.Job):
 "#;
 
 /// The Python with PyTorch that tests use.
-fn python() -> String {
+pub fn python() -> String {
     std::env::var("EBB_TEST_TORCH")
         .expect("EBB_TEST_TORCH is not set: it names a Python with torch; `infra/run test` installs one")
 }
@@ -49,7 +49,7 @@ pub async fn service() -> System {
 }
 
 /// A folder with one file of code, and a job file beside it.
-fn project(system: &System, code: &str, more: &str) -> PathBuf {
+pub fn project(system: &System, code: &str, more: &str) -> PathBuf {
     let folder = system.path("project");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("train.py"), code).unwrap();

@@ -2,7 +2,8 @@
 
 use crate::support::{LEASE_MS, Play, killed, leaving, order, reports, started, told};
 use events_schema::Term;
-use events_schema::control::ToExecutor;
+use events_schema::control::{FromExecutor, ToExecutor};
+use events_schema::job::JobSpec;
 use events_schema::orders::ControllerMessage;
 use events_schema::report::{ExitCause, Report};
 use std::collections::BTreeSet;
@@ -42,6 +43,23 @@ fn wanted_executors_are_started_told_and_stopped_once() {
     assert_eq!(play.states()[0], SlotState::Leaving);
     assert_eq!(killed(&play.passes(STOP_GRACE_MS)), [0]);
     assert_eq!(gone(&play.executor(&wanted, ExecutorWord::Ended(ProcessEnd::Signalled(9)))), [ExitCause::Killed]);
+}
+
+#[test]
+fn a_program_is_told_how_long_it_has_and_its_last_words_go_with_its_end() {
+    let mut play = Play::joined(1);
+    let mut wanted = order("job-a/e0", "local/0");
+    let document = serde_json::json!({"name": "n", "model": {"kind": "command", "command": ["python", "train.py"]}});
+    wanted.job.spec = Box::new(JobSpec::parse(&document).unwrap());
+    play.orders(std::slice::from_ref(&wanted));
+    wanted.job.park = true;
+    let leaver = leaving(wanted.clone(), 9_000, 4_000);
+    let parked = ToExecutor::Order(Box::new(wanted.job.clone()));
+    assert_eq!(told(&play.orders(std::slice::from_ref(&leaver))), [parked, ToExecutor::Leave { within_ms: 4_000 }]);
+    assert_eq!(told(&play.orders(std::slice::from_ref(&leaver))), [], "once for each deadline");
+    play.executor(&wanted, ExecutorWord::Said(FromExecutor::LastWords("no such file".to_owned())));
+    let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned() };
+    assert_eq!(gone(&play.executor(&wanted, ExecutorWord::Ended(ProcessEnd::Exited(1)))), [failed]);
 }
 
 #[test]

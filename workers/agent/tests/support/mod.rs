@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use workers_agent::{Agent, AgentConfig, LEASE};
+use workers_agent::{Agent, AgentConfig, LEASE, PythonConfig};
 
 #[path = "../../../agent-core/src/fixtures.rs"]
 mod fixtures;
@@ -121,7 +121,7 @@ pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> Agen
         executor_command: executor_command(behaviour),
         executor_host: "127.0.0.1".to_owned(),
         store_url: "memory:///".to_owned(),
-        python: "python3".to_owned(),
+        python: PythonConfig { program: "python3".to_owned(), secrets: None, cache_mib: 1_024 },
         class: Digest::of(b"class"),
         lease: LEASE,
     }

@@ -81,9 +81,9 @@ pub enum In {
 pub enum Out {
     /// Restore the folder and start the program.
     Begin(Box<Proposal>),
-    /// SIGTERM.
+    /// Ask the program to end, with SIGTERM.
     Terminate,
-    /// SIGKILL.
+    /// End it, with SIGKILL.
     Kill,
     /// Save the folder.
     Save(Purpose),

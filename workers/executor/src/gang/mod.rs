@@ -35,6 +35,9 @@ use storage::keys::CheckpointName;
 /// Happenings that wait: orders come a few times a minute, and the program ends once.
 pub const HAPPENINGS_MAX: usize = 64;
 
+/// Time that a program has to end when its job is over: half of what an agent gives its executor.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
 /// What can happen to a gang's executor.
 #[derive(Debug)]
 pub enum Happening {
@@ -179,7 +182,10 @@ fn prepare(
     let folder = match spec.code {
         Some(code) => {
             let packed = runtime.block_on(fetch_packed(&*store, code))?;
-            unpack(&packed, code, place.folder()).map_err(ProgramError::Unpack)?
+            let folder = place.folder().join(code.to_string());
+            std::fs::create_dir_all(&folder).map_err(ProgramError::from)?;
+            unpack(&packed, code, &folder).map_err(ProgramError::Unpack)?;
+            folder
         }
         None => place.work(),
     };
@@ -243,7 +249,10 @@ impl<W: Write> Gang<W> {
                 Some(Happening::Heard(Heard::Order(order))) => told(*order),
                 Some(Happening::Heard(Heard::Leave { within_ms })) => In::Leave(Duration::from_millis(within_ms)),
                 Some(Happening::Heard(Heard::Trace(_))) => In::Wake,
-                Some(Happening::Heard(Heard::Stop)) => return Ok(0),
+                Some(Happening::Heard(Heard::Stop)) => {
+                    self.stop(happenings);
+                    return Ok(0);
+                }
                 Some(Happening::Ended(start, end)) if start == self.starts => {
                     tracing::info!(?end, "the program ended");
                     self.program = None;
@@ -252,6 +261,20 @@ impl<W: Write> Gang<W> {
                 Some(Happening::Ended(..)) => In::Wake,
                 Some(Happening::Saved(generation, purpose, saved)) => self.saved(generation, purpose, saved)?,
             };
+        }
+    }
+
+    /// Nothing of it counts any more; still a program that cleans up after itself may.
+    fn stop(&mut self, happenings: &Receiver<Happening>) {
+        let until = Instant::now() + STOP_GRACE;
+        self.program.iter().for_each(Program::terminate);
+        while self.program.is_some() {
+            match happenings.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Happening::Ended(start, _)) if start == self.starts => self.program = None,
+                Ok(_) => {}
+                // What is left of its group its agent ends.
+                Err(_) => return,
+            }
         }
     }
 

@@ -30,8 +30,11 @@ impl Place {
         sweep(all)?;
         let folder = all.join(format!("{}-e{}", executor.job, executor.number));
         fs::create_dir_all(folder.join("work"))?;
-        let lock = File::create(folder.join(LOCK))?;
+        // It has its name only once it is held: another executor may be sweeping.
+        let unnamed = folder.join("unnamed");
+        let lock = File::create(&unnamed)?;
         lock.lock()?;
+        fs::rename(unnamed, folder.join(LOCK))?;
         Ok(Self { folder, _lock: lock })
     }
 

@@ -61,7 +61,8 @@ class Channel:
         if descriptors:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
             sent = self.connection.sendmsg([frame], rights)
-        self.connection.sendall(memoryview(frame)[sent:])
+        if sent < len(frame):  # nothing more to a peer that has heard it and is gone would be an error
+            self.connection.sendall(memoryview(frame)[sent:])
 
     def _exactly(self, count: int) -> bytes:
         received = self.connection.recv(count, socket.MSG_WAITALL) if count else b""

@@ -285,7 +285,7 @@ pub fn dataset(text: &str) -> DatasetInfo {
         name: name(text, DatasetName::parse),
         sample: SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 },
         rows: 1_437,
-        metadata_key: format!("datasets/{text}"),
+        metadata_key: format!("datasets/{text}/metadata.json"),
         metadata_digest: Digest::of(text.as_bytes()),
     }
 }

@@ -1,0 +1,335 @@
+//! What a job in PyTorch runs in: its environment, built from requirements; its operator's secrets; its memory; and what is said of its end.
+//! Packages come from a folder, as an operator without a network has it.
+
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, job, submit, text, until};
+use crate::torch::{document, ended, project, python};
+use ebb::wire::Job;
+use gateway_client::Client;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// A model that needs a package which nobody has.
+const TRAIN: &str = r#"
+import os, torch, ebb, tidepool
+from torch import nn
+from torch.nn import functional as F
+
+class Job(ebb.Job):
+    def model(self):
+        print("tidepool is", tidepool.VERSION)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def loss(self, model, batch):
+        images, labels = batch
+        return F.cross_entropy(model(images), labels, reduction="sum"), len(labels)
+"#;
+
+/// The same without it.
+fn plain_code() -> String {
+    TRAIN.replace(", tidepool", "").replace("tidepool.VERSION", "not here")
+}
+
+/// A folder of packages: `tidepool` 1.0 needs the PyTorch that is there, and `reefs` 1.2, which needs a newer `idna` than is there.
+fn wheels(folder: &Path) {
+    let make = r#"
+import sys, zipfile
+def wheel(name, version, *needs):
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(f"{sys.argv[1]}/{name}-{version}-py3-none-any.whl", "w") as z:
+        z.writestr(f"{name}/__init__.py", f"VERSION = {version!r}\n")
+        z.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {n}\n" for n in needs))
+        z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr(f"{info}/RECORD", "")
+wheel("tidepool", "1.0", "torch>=2", "numpy", "reefs>=1")
+wheel("reefs", "1.2", "idna>=9000")
+wheel("idna", "9001.0")
+wheel("oldtorch", "1.0", "torch<2")
+"#;
+    std::fs::create_dir_all(folder).unwrap();
+    assert!(Command::new(python()).args(["-c", make]).arg(folder).status().unwrap().success());
+}
+
+/// Where programs are, without those folders that have uv.
+fn path_without_uv() -> String {
+    let path = std::env::var("PATH").unwrap();
+    path.split(':').filter(|folder| !Path::new(folder).join("uv").exists()).collect::<Vec<_>>().join(":")
+}
+
+/// A service whose packages come from `place`, with these programs.
+async fn service_with(place: &Path, path: &str, more: &[&str]) -> System {
+    let (python, place) = (python(), text(place));
+    let arguments: Vec<&str> = ["--python", &python].into_iter().chain(more.iter().copied()).collect();
+    let variables = [
+        ("PIP_NO_INDEX", "1"),
+        ("PIP_FIND_LINKS", &place),
+        ("UV_NO_INDEX", "1"),
+        ("UV_FIND_LINKS", &place),
+        ("PATH", path),
+    ];
+    System::start_with_in(2, &arguments, &variables).await
+}
+
+async fn with_lines(system: &System, code: &str, lines: &[&str]) -> Value {
+    let mut document = document(system, code, 8).await;
+    document["model"]["requirements"] = json!({ "lines": lines });
+    document["workers"] = json!({"min": 2, "max": 2});
+    document.as_object_mut().unwrap().remove("evaluation");
+    document
+}
+
+async fn logs(system: &System, id: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        // They come by way of the store, within seconds.
+        let said = String::from_utf8(system.ebb(&["logs", id]).await.stdout).unwrap();
+        if said.contains("tidepool is") || begun.elapsed() > WAIT_MAX {
+            return said;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Why a job failed, as its record says.
+async fn failure(client: &Client, id: &str) -> String {
+    let ended: Job = ended(client, id).await;
+    assert_eq!(ended.phase, "failed", "{ended:?}");
+    ended.failure.unwrap_or_default()
+}
+
+fn environments(system: &System) -> Vec<PathBuf> {
+    let folder = system.path("data").join("agent/torch/cache");
+    let all = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.is_dir() && path.file_name().unwrap().to_str().unwrap().starts_with("environment-"))
+        .collect()
+}
+
+/// Both executors of a job need the environment at once, and so does the next job.
+async fn an_environment_is_built_once(path: &str, with: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    wheels(folder.path());
+    let system = service_with(folder.path(), path, &[]).await;
+    let client = system.client();
+    let mut digests = Vec::new();
+    for key in ["first", "second"] {
+        let document = with_lines(&system, TRAIN, &["tidepool==1.0", "numpy"]).await;
+        let id = submit(&client, &document, key).await;
+        digests.push(crate::support::finished(&client, &id).await);
+        let said = logs(&system, &id).await;
+        assert!(said.contains("tidepool is 1.0"), "{said}");
+        let built = said.matches("building the environment").count();
+        assert_eq!(built, usize::from(key == "first"), "{said}");
+        assert!(built == 0 || said.contains(with), "{said}");
+    }
+    assert_eq!(digests[0], digests[1]);
+    let environments = environments(&system);
+    assert_eq!(environments.len(), 1, "{environments:?}");
+    // What lies below is used as it is; what is needed newer is there in its own environment.
+    let packages =
+        std::fs::read_dir(environments[0].join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    assert!(!packages.join("numpy").exists() && !packages.join("torch").exists());
+    assert!(packages.join("tidepool").exists() && packages.join("idna").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_environment_is_built_once_by_pip_where_there_is_no_uv() {
+    an_environment_is_built_once(&path_without_uv(), "pip").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_environment_is_built_once_by_uv() {
+    let uv =
+        std::env::var("EBB_TEST_UV").expect("EBB_TEST_UV is not set: it names a uv; `infra/run test` installs one");
+    let folder = Path::new(&uv).parent().unwrap().to_str().unwrap().to_owned();
+    an_environment_is_built_once(&format!("{folder}:{}", path_without_uv()), "uv").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_installed_fails_the_job_at_once_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    wheels(folder.path());
+    let system = service_with(folder.path(), &path_without_uv(), &[]).await;
+    let client = system.client();
+    for (key, lines, said) in [
+        ("unknown", &["nosuchpackage==3"][..], "No matching distribution found for nosuchpackage==3"),
+        ("torch", &["torch==1.13"], "the requirements say `torch==1.13`, and"),
+        ("oldtorch", &["oldtorch"], "torch<2"),
+    ] {
+        let id = submit(&client, &with_lines(&system, &plain_code(), lines).await, key).await;
+        let failure = failure(&client, &id).await;
+        assert!(failure.contains(said), "{key}: {failure}");
+        assert_eq!(job(&client, &id).await.restarts, 0);
+    }
+}
+
+/// An index that takes requests and never answers: a build that hangs, for as long as this lives.
+fn index_that_hangs() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/simple", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_is_killed_leaves_its_slot_free_at_the_deadline_and_nothing_that_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    wheels(folder.path());
+    let (index, url) = index_that_hangs();
+    let (python, path) = (python(), path_without_uv());
+    // The operator's file of settings changes while the service runs, as it may.
+    let settings = folder.path().join("pip.conf");
+    std::fs::write(&settings, format!("[global]\nindex-url = {url}\n")).unwrap();
+    let settings_path = text(&settings);
+    let variables = [("PIP_CONFIG_FILE", settings_path.as_str()), ("PATH", &path)];
+    let system = System::start_with_in(2, &["--python", &python], &variables).await;
+    let client = system.client();
+    let mut document = with_lines(&system, TRAIN, &["tidepool"]).await;
+    document["workers"] = json!({"min": 1, "max": 2});
+    let id = submit(&client, &document, "hangs").await;
+    // Someone asks the index: a build is in the middle.
+    let asked = tokio::task::spawn_blocking(move || index.accept().map(|(stream, _)| (index, stream)));
+    let asked = tokio::time::timeout(WAIT_MAX, asked).await.expect("pip asks").unwrap().unwrap();
+    let slots = system.agent().slots().await.unwrap();
+    let busy: Vec<String> = slots.iter().filter(|s| s.executor.is_some()).map(|s| s.slot.clone()).collect();
+    assert!(!busy.is_empty(), "{slots:?}");
+    let freed = system.agent().take_back(&busy, Some(500)).await.unwrap();
+    assert!(freed.iter().all(|slot| slot.killed), "{freed:?}");
+    let after = system.agent().slots().await.unwrap();
+    assert!(after.iter().filter(|s| busy.contains(&s.slot)).all(|s| s.pid.is_none()), "{after:?}");
+    // With an index that works the next one builds it whole.
+    std::fs::write(&settings, format!("[global]\nno-index = true\nfind-links = {}\n", folder.path().display()))
+        .unwrap();
+    drop(asked);
+    for slots in ["1", "0"] {
+        system.ebb_json(&["demand", "local", "--needed", slots]).await;
+    }
+    crate::support::finished(&client, &id).await;
+    assert_eq!(environments(&system).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_ends_is_explained() {
+    let system = crate::torch::service().await;
+    let client = system.client();
+    for (key, what, said) in [
+        (
+            "exits",
+            "print('about to go', flush=True); os._exit(3)",
+            &["ended itself with exit status 3", "about to go"][..],
+        ),
+        ("crashes", "import ctypes; ctypes.string_at(0)", &["segmentation fault", "Fatal Python error", "train.py"]),
+        ("grows", "x = [bytearray(1 << 20) for _ in range(4000)]", &["more than its memory_limit_mib of 1500"]),
+    ] {
+        let code = plain_code()
+            .replace("images, labels = batch", &format!("images, labels = batch\n        if self.step == 2: {what}"));
+        let mut document = document(&system, &code, 8).await;
+        document["max_restarts"] = json!(0);
+        document["workers"] = json!({"min": 1, "max": 1});
+        if key == "grows" {
+            document["model"]["memory_limit_mib"] = json!(1_500);
+        }
+        let id = submit(&client, &document, key).await;
+        let failure = failure(&client, &id).await;
+        assert!(said.iter().all(|said| failure.contains(said)), "{key}: {failure}");
+        let events = String::from_utf8(system.ebb(&["events", &id]).await.stdout).unwrap();
+        assert!(events.contains(said[0]), "{events}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_reaches_the_code_and_nothing_else() {
+    const VALUE: &str = "sea-urchin-4711";
+    let folder = tempfile::tempdir().unwrap();
+    let secret = |name: &str, mode: u32| {
+        let path = folder.path().join(name);
+        let mut file = std::fs::File::create(&path).unwrap();
+        writeln!(file, "{VALUE}").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    secret("hub", 0o600);
+    secret("open", 0o644);
+    let (python, secrets) = (python(), text(folder.path()));
+    let system = System::start_with(1, &["--python", &python, "--secrets", &secrets]).await;
+    let client = system.client();
+    let with = |document: &Value, name: &str| {
+        let mut document = document.clone();
+        document["model"]["secrets"] = json!({"HUB_TOKEN": name});
+        document["workers"] = json!({"min": 1, "max": 1});
+        document
+    };
+    let code =
+        plain_code().replace("def model(self):", "def model(self):\n        assert len(os.environ['HUB_TOKEN']) == 15");
+    let document = document(&system, &code, 8).await;
+    let id = submit(&client, &with(&document, "hub"), "there").await;
+    crate::support::finished(&client, &id).await;
+    for (name, said) in [("absent", "`absent`, wanted as HUB_TOKEN, is not on this server"), ("open", "chmod 600")] {
+        let id = submit(&client, &with(&document, name), name).await;
+        let failure = failure(&client, &id).await;
+        assert!(failure.contains(said) && !failure.contains(VALUE), "{failure}");
+    }
+    let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
+    assert!(!shown.contains(VALUE), "{shown}");
+    let folder = system.stop().await;
+    assert!(!holds(folder.path(), VALUE.as_bytes()), "the value is in the data directory");
+}
+
+/// Whether any file below a folder holds these bytes.
+fn holds(folder: &Path, bytes: &[u8]) -> bool {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {
+        if path.is_dir() && !path.is_symlink() {
+            return holds(&path, bytes);
+        }
+        std::fs::read(&path).is_ok_and(|content| content.windows(bytes.len()).any(|window| window == bytes))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_tries_the_job_on_the_machine_that_submits() {
+    let folder = tempfile::tempdir().unwrap();
+    wheels(folder.path());
+    let (python, cache) = (python(), text(&folder.path().join("cache")));
+    std::fs::write(folder.path().join("requirements.txt"), "tidepool  # of the shore\n").unwrap();
+    let file = folder.path().join("job.yaml");
+    let spec = "name: mine\nengine: torch\ncode: code\nentry: train:Job\nrequirements: requirements.txt\ndataset: digits\nbatch_size: 8\nsteps: 4\n";
+    std::fs::write(&file, spec).unwrap();
+    std::fs::create_dir(folder.path().join("code")).unwrap();
+    let try_it = |code: &str| {
+        std::fs::write(folder.path().join("code/train.py"), code).unwrap();
+        let output = Command::new(crate::support::EBB)
+            // Nobody listens there.
+            .args(["submit", "--url", "http://127.0.0.1:9", "--dry-run", "--python", &python])
+            .arg(&file)
+            .env("XDG_CACHE_HOME", &cache)
+            .env("PATH", path_without_uv())
+            .env("PIP_NO_INDEX", "1")
+            .env("PIP_FIND_LINKS", folder.path())
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        (output.status.success(), said)
+    };
+    let (fits, said) = try_it(TRAIN);
+    assert!(fits && said.contains("650 parameters") && said.contains("the service was not asked"), "{said}");
+    let remembers = TRAIN.replace(
+        "images, labels = batch",
+        "images, labels = batch\n        self.calls = getattr(self, 'calls', 0) + 1",
+    );
+    let (fits, said) = try_it(&remembers);
+    assert!(!fits && said.contains("`Job.calls` changed by computing a gradient"), "{said}");
+    assert!(!said.contains("building the environment"), "it is there: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requirements_in_a_job_file_are_those_of_the_file_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    wheels(folder.path());
+    let system = service_with(folder.path(), &path_without_uv(), &[]).await;
+    let file = project(&system, TRAIN, "steps: 4\nrequirements: requirements.txt\n");
+    std::fs::write(file.parent().unwrap().join("requirements.txt"), "tidepool==1.0\n").unwrap();
+    let submitted = system.ebb_json(&["submit", file.to_str().unwrap(), "--wait"]).await;
+    assert_eq!(submitted["phase"], "finished", "{submitted}");
+    let id = submitted["id"].as_str().unwrap();
+    until(&system.client(), id, "its requirements on its record", |j| j.phase == "finished").await;
+}

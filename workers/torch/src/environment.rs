@@ -1,0 +1,314 @@
+//! The environment that a job's requirements ask for: built once on a server for its content, and found there afterwards. By `uv` where it
+//! is to be had, else by pip. Where packages come from is the server's to say, in variables and files of these programs.
+//!
+//! It lies over the environment of the Python that it is built with: what that has is used as it is, above all PyTorch, and only what it
+//! lacks is installed. What both programs agree on, and they alone, is left to them.
+
+use crate::cache::{Cache, Held};
+use crate::job::TorchError;
+use crate::output::Output;
+use crate::variables;
+use events_schema::Digest;
+use events_schema::torch::Requirements;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Variables of the server that say where packages come from.
+const NAMES: &[&str] = &[
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+/// All that begin so are settings of the two programs.
+const PREFIXES: &[&str] = &["PIP_", "UV_"];
+/// File in the new environment by which Python finds the packages of the one below.
+const BELOW: &str = "_ebb_below.pth";
+/// How often what a package turned out to need is installed as well; each time brings in at least one.
+const ROUNDS_MAX: usize = 4;
+
+/// A Python with all that a job needs.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    /// The program.
+    pub python: String,
+    /// Keeps it where it is.
+    _held: Option<Held>,
+}
+
+/// What a Python has.
+#[derive(Debug, Deserialize)]
+struct Base {
+    executable: String,
+    version: String,
+    folders: Vec<String>,
+    installed: BTreeMap<String, String>,
+    needed: Vec<Needed>,
+    conflict: Option<String>,
+    pip: bool,
+}
+
+/// A line that it does not meet.
+#[derive(Debug, Clone, Deserialize)]
+struct Needed {
+    line: String,
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Missing {
+    missing: Vec<Lack>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Lack {
+    name: String,
+    what: String,
+}
+
+/// What installs packages.
+enum Installer {
+    Uv(PathBuf),
+    Pip,
+}
+
+impl Installer {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Uv(_) => "uv",
+            Self::Pip => "pip",
+        }
+    }
+}
+
+/// The environment of a job on this server; built if it is not there. `package` is the folder of the package `ebb`.
+pub(crate) fn prepare(
+    python: &str,
+    requirements: Option<&Requirements>,
+    cache: &Cache,
+    package: &Path,
+) -> Result<Environment, TorchError> {
+    let Some(requirements) = requirements else { return Ok(Environment { python: python.to_owned(), _held: None }) };
+    let base: Base = ask(Path::new(python), package, &json!({"ask": "base", "lines": requirements.lines()}))?;
+    if !requirements.is_full() {
+        if let Some(conflict) = &base.conflict {
+            return Err(TorchError::Refused(format!(
+                "{conflict}; leave torch out of the requirements, name a Python that has it as `python:`, or say `full: true` to build an environment with a PyTorch of its own"
+            )));
+        }
+        if base.needed.is_empty() {
+            tracing::info!(python, "it has all that the requirements ask for");
+            return Ok(Environment { python: python.to_owned(), _held: None });
+        }
+    }
+    let installer = installer(&base)?;
+    let held =
+        cache.hold(&name(&base, requirements), |folder| build(folder, &base, requirements, &installer, package))?;
+    Ok(Environment { python: program_of(held.path()).display().to_string(), _held: Some(held) })
+}
+
+/// Whatever decides what is in it.
+fn name(base: &Base, requirements: &Requirements) -> String {
+    let content = json!([base.executable, base.version, base.installed, requirements]);
+    format!("environment-{}", Digest::of(content.to_string().as_bytes()))
+}
+
+/// `uv` is looked for beside the Python, then where programs are.
+fn installer(base: &Base) -> Result<Installer, TorchError> {
+    let beside = Path::new(&base.executable).parent().map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let uv = beside.into_iter().chain(std::env::split_paths(&path)).map(|folder| folder.join("uv"));
+    match uv.into_iter().find(|program| program.is_file()) {
+        Some(uv) => Ok(Installer::Uv(uv)),
+        None if base.pip => Ok(Installer::Pip),
+        None => Err(TorchError::Refused(format!(
+            "the job's requirements cannot be installed: this server has no uv, and `{}` no pip; its operator installs either",
+            base.executable
+        ))),
+    }
+}
+
+fn program_of(folder: &Path) -> PathBuf {
+    folder.join("bin").join("python")
+}
+
+fn build(
+    folder: &Path,
+    base: &Base,
+    requirements: &Requirements,
+    installer: &Installer,
+    package: &Path,
+) -> Result<(), TorchError> {
+    let began = Instant::now();
+    tracing::info!(
+        python = base.executable,
+        with = installer.name(),
+        "building the environment of the job's requirements"
+    );
+    let mut venv = tool(&base.executable);
+    venv.args(["-m", "venv", "--without-pip"]).arg(folder);
+    run("venv", venv)?;
+    let packages = packages_of(folder)?;
+    if requirements.is_full() {
+        install(folder, base, installer, requirements.lines(), &BTreeSet::new(), true)?;
+    } else {
+        fs::write(packages.join(BELOW), below(&base.folders))?;
+        let mut lines: Vec<String> = base.needed.iter().map(|needed| needed.line.clone()).collect();
+        let mut own: BTreeSet<String> = base.needed.iter().map(|needed| needed.name.clone()).collect();
+        for _ in 0..ROUNDS_MAX {
+            install(folder, base, installer, &lines, &own, false)?;
+            let question = json!({"ask": "missing", "folder": packages});
+            let Missing { missing } = ask(&program_of(folder), package, &question)?;
+            // Of what lies below only PyTorch must stay as it is.
+            let more: Vec<&Lack> =
+                missing.iter().filter(|lack| lack.name != "torch" && !own.contains(&lack.name)).collect();
+            if more.is_empty() {
+                return match missing.first() {
+                    None => Ok(said(began, folder)),
+                    Some(lack) => Err(refused_for(lack, base)),
+                };
+            }
+            lines.extend(more.iter().map(|lack| lack.name.clone()));
+            own.extend(more.iter().map(|lack| lack.name.clone()));
+        }
+        return Err(TorchError::Refused(
+            "the job's requirements need ever more packages than they name; name all of them".to_owned(),
+        ));
+    }
+    Ok(said(began, folder))
+}
+
+fn said(began: Instant, folder: &Path) {
+    tracing::info!(took_ms = began.elapsed().as_millis(), folder = %folder.display(), "the environment is built");
+}
+
+fn refused_for(lack: &Lack, base: &Base) -> TorchError {
+    TorchError::Refused(format!(
+        "the job's requirements do not fit what `{}` has: {}; ask for other versions, name another Python as `python:`, or say `full: true`",
+        base.executable, lack.what
+    ))
+}
+
+/// The one folder of packages of a new environment.
+fn packages_of(folder: &Path) -> io::Result<PathBuf> {
+    for entry in fs::read_dir(folder.join("lib"))? {
+        let packages = entry?.path().join("site-packages");
+        if packages.is_dir() {
+            return Ok(packages);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "the new environment has no folder for packages"))
+}
+
+/// Their own files of paths count too, which a plain path in ours would leave out.
+fn below(folders: &[String]) -> String {
+    let line = |folder: &String| format!("import site; site.addsitedir({})\n", Value::from(folder.as_str()));
+    folders.iter().map(line).collect()
+}
+
+/// Installs lines. `own` are packages that the new environment has itself, whatever lies below.
+fn install(
+    folder: &Path,
+    base: &Base,
+    installer: &Installer,
+    lines: &[String],
+    own: &BTreeSet<String>,
+    full: bool,
+) -> Result<(), TorchError> {
+    let file = |name: &str, lines: Vec<String>| -> io::Result<PathBuf> {
+        let path = folder.join(name);
+        fs::write(&path, lines.join("\n") + "\n")?;
+        Ok(path)
+    };
+    let wanted = file("requirements.txt", lines.to_vec())?;
+    match installer {
+        Installer::Uv(program) => {
+            // It does not see what lies below, so that is taken out of what it looks for.
+            let there = base.installed.keys().filter(|name| !full && !own.contains(*name));
+            let overrides = file("overrides.txt", there.map(|name| format!("{name}; python_version < '0'")).collect())?;
+            let mut uv = tool(program);
+            uv.args(["pip", "install", "--no-progress", "--python"]).arg(program_of(folder));
+            uv.arg("--overrides").arg(overrides).arg("-r").arg(wanted);
+            run("uv", uv)
+        }
+        Installer::Pip => {
+            let torch = base.installed.get("torch").filter(|_| !full);
+            let constraints =
+                file("constraints.txt", torch.map(|version| format!("torch=={version}")).into_iter().collect())?;
+            let mut pip = tool(&base.executable);
+            pip.args(["-m", "pip", "--python"]).arg(program_of(folder));
+            pip.args(["install", "--no-input", "--disable-pip-version-check", "--quiet", "-c"]).arg(constraints);
+            pip.arg("-r").arg(wanted);
+            run("pip", pip)
+        }
+    }
+}
+
+/// A program with nothing in its environment but what all programs of a job get.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().envs(variables::given()).stdin(Stdio::null());
+    command
+}
+
+/// A program that builds, with the server's settings for it and nothing of the job's.
+fn tool(program: impl AsRef<OsStr>) -> Command {
+    let mut command = command(program);
+    let settings = std::env::vars_os().filter(|(name, _)| {
+        name.to_str()
+            .is_some_and(|name| NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    });
+    command.envs(settings);
+    command
+}
+
+/// Runs it to its end; what it says is in the job's log.
+fn run(name: &str, mut command: Command) -> Result<(), TorchError> {
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let program = command.get_program().display().to_string();
+    let spawned = command.spawn();
+    drop(command);
+    let mut child = spawned.map_err(|source| TorchError::Start { python: program, source })?;
+    let output = Output::follow(reader)?;
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    let what = format!("{name} ended with {status}");
+    match status.signal() {
+        // Somebody ended it; the requirements may be well.
+        Some(_) => Err(TorchError::Ended(format!("the environment is not built: {what}"))),
+        None => Err(TorchError::Environment { what, last_lines: output.last_lines() }),
+    }
+}
+
+/// Asks a Python what it has.
+fn ask<T: for<'a> Deserialize<'a>>(python: &Path, package: &Path, question: &Value) -> Result<T, TorchError> {
+    let mut command = command(python);
+    command.args(["-m", "ebb.environment"]).env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let not_started = |source| TorchError::Start { python: python.display().to_string(), source };
+    let mut child = command.spawn().map_err(not_started)?;
+    if let Some(mut input) = child.stdin.take() {
+        // One that does not read says why when it has ended.
+        let _ = input.write_all(question.to_string().as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    serde_json::from_slice(&output.stdout).map_err(|error| TorchError::Environment {
+        what: format!("`{}` does not say what it has ({}: {error})", python.display(), output.status),
+        last_lines: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+    })
+}

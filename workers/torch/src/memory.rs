@@ -1,0 +1,130 @@
+//! A bound on the memory of a process and of what it starts. Looked at several times a second and kept by a kill: it works without any right on
+//! the machine, and what is allocated faster than that goes beyond it for a moment. Says also whether the kernel has killed for want of memory.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks; in it a process fills less than a gigabyte.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Processes that are looked at: a job's Python and the readers of its data.
+const PROCESSES_MAX: usize = 1_024;
+
+/// The one who looks.
+#[derive(Debug)]
+pub(crate) struct MemoryWatch {
+    over: Arc<OnceLock<u64>>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Kills the process when it and what it started take more than so many MiB.
+    pub fn start(pid: u32, limit_mib: u32) -> io::Result<Self> {
+        let root = Pid::from_raw(i32::try_from(pid).unwrap_or(0)).ok_or(io::ErrorKind::NotFound)?;
+        // Another process of the same number is not it.
+        let process = pidfd_open(root, PidfdFlags::empty())?;
+        let over = Arc::new(OnceLock::new());
+        let found = Arc::clone(&over);
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new().name("ebb-memory".to_owned()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_INTERVAL) {
+                let used_mib = used_bytes(pid, u64::from(limit_mib) << 20) >> 20;
+                if used_mib > u64::from(limit_mib) {
+                    // Set once, because this returns.
+                    let _ = found.set(used_mib);
+                    if let Err(error) = pidfd_send_signal(&process, Signal::KILL) {
+                        tracing::error!(%error, "a Python process beyond its memory limit cannot be killed");
+                    }
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { over, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// How many MiB it took when it was killed for that.
+    pub fn exceeded_mib(&self) -> Option<u64> {
+        self.over.get().copied()
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // It cannot panic, and if it did there would be nothing left to do.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// What a process and its descendants take. Pages that several of them share count once; since that is slow to find out, it is only where
+/// counting them several times gives more than the limit.
+fn used_bytes(root: u32, limit: u64) -> u64 {
+    let processes = tree(root);
+    let sum = |of: fn(u32) -> Option<u64>| processes.iter().filter_map(|pid| of(*pid)).sum::<u64>();
+    match sum(|pid| field(&format!("/proc/{pid}/status"), "VmRSS:")) {
+        few if few <= limit => few,
+        _ => sum(|pid| field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")),
+    }
+}
+
+fn tree(root: u32) -> Vec<u32> {
+    let mut processes = vec![root];
+    let mut next = 0;
+    while next < processes.len() && processes.len() < PROCESSES_MAX {
+        let threads = fs::read_dir(format!("/proc/{}/task", processes[next])).into_iter().flatten().flatten();
+        for thread in threads {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            processes.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    processes
+}
+
+/// A field in kB, as bytes; none of a process that has just ended.
+fn field(file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kb| kb << 10)
+}
+
+/// How often the kernel has killed a process of this machine because memory ran out, in a group with a limit or as a whole.
+pub(crate) fn kernel_kills() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_descendant_that_takes_too_much_ends_the_process() {
+        // Its child holds 256 MiB that nobody takes.
+        let take = "dd if=/dev/zero bs=256M count=1 status=none | sleep 60; true";
+        let mut child = Command::new("sh").args(["-c", take]).stdin(Stdio::null()).spawn().unwrap();
+        let watch = MemoryWatch::start(child.id(), 64).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert!(watch.exceeded_mib().unwrap() > 64);
+    }
+
+    #[test]
+    fn one_that_takes_little_is_left_alone() {
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        let watch = MemoryWatch::start(child.id(), 64).unwrap();
+        let used = used_bytes(child.id(), 0);
+        assert!(used > 0 && used < 64 << 20, "{used}");
+        drop(watch);
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
