@@ -71,7 +71,7 @@ def trained_since(runtime: Peer | Ebb, moment: float, workers: int) -> bool:
 
 def change(runtime: Peer | Ebb, event: str, act: Callable[[], None], workers: int) -> dict[str, Any]:
     """Does something to a runtime that trains, and says what came of it."""
-    moment = time.time()
+    moment, discarded = time.time(), runtime.discarded()
     act()
     try:
         until(f"{workers} workers to train after {event}", lambda: trained_since(runtime, moment, workers))
@@ -83,8 +83,8 @@ def change(runtime: Peer | Ebb, event: str, act: Callable[[], None], workers: in
     longest = max(gap for gap, _, _ in gaps)
     repeated = sum(max(0, before - after + 1) for _, before, after in gaps)
     return said(
-        runtime=runtime.name, event=event, pause_s=round(longest - usual, 3), repeated=repeated, discarded=runtime.discarded(),
-        step_s=round(usual, 3),
+        runtime=runtime.name, event=event, pause_s=round(longest - usual, 3), repeated=repeated,
+        discarded=runtime.discarded() - discarded, step_s=round(usual, 3),
     )  # fmt: skip
 
 

@@ -334,8 +334,8 @@ fn ensure_known(names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let known: Vec<String> = KEYS.iter().map(|key| variable(key.name)).collect();
     let ours = names.filter_map(|name| name.into_string().ok());
     let is_other = |name: &String| {
-        let with_ending = |other: &&str| other.ends_with('_') && name.starts_with(*other);
-        OTHERS.iter().any(|other| name == other || with_ending(&other)) || is_service_link(name)
+        let with_ending = |other: &str| other.ends_with('_') && name.starts_with(other);
+        OTHERS.iter().any(|other| name == *other || with_ending(other)) || is_service_link(name)
     };
     let mut strays = ours.filter(|name| name.starts_with(PREFIX) && !known.contains(name));
     let stray = strays.find(|name| !is_other(name));

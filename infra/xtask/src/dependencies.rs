@@ -58,10 +58,20 @@ const EDGES: &[(&str, &[&str])] = &[
     ("workers-session", &["events-schema"]),
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),
     ("workers-engine", &["events-schema"]),
-    ("workers-torch", &["events-schema", "storage"]),
+    ("workers-memory", &[]),
+    ("workers-torch", &["events-schema", "storage", "workers-memory"]),
     (
         "workers-executor",
-        &["events-schema", "storage", "workers-session", "workers-member", "workers-engine", "workers-torch", "shell"],
+        &[
+            "events-schema",
+            "storage",
+            "workers-session",
+            "workers-member",
+            "workers-engine",
+            "workers-memory",
+            "workers-torch",
+            "shell",
+        ],
     ),
     ("workers-agent-core", &["events-schema", "storage-keys"]),
     (

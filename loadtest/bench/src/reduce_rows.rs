@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
+use workers_executor::buffers::Buffer;
 use workers_executor::collective::{Group, GroupError};
 
 /// 100 MB of 32-bit floats.
@@ -139,7 +140,7 @@ pub fn member(options: Member) -> Result<(), HarnessError> {
     let addresses: Vec<String> =
         serde_json::from_str(&told).map_err(|e| HarnessError::local("standard input is not understood", e))?;
     group.link(&addresses).map_err(failed)?;
-    let gradient = Arc::new(vec![f32::from(options.member) + 0.5; ELEMENTS]);
+    let gradient = Arc::new(Buffer::from(vec![f32::from(options.member) + 0.5; ELEMENTS]));
     let sums: Vec<_> = group.nodes().iter().map(|_| Arc::clone(&gradient)).collect();
     let mut round_ms = Vec::new();
     for round in 0..=options.rounds {
@@ -149,7 +150,7 @@ pub fn member(options: Member) -> Result<(), HarnessError> {
         if round > 0 {
             round_ms.push(begun.elapsed().as_secs_f64() * 1e3);
         }
-        group.recycle(std::hint::black_box(sum));
+        drop(std::hint::black_box(sum));
     }
     say(&json!({ "round_ms": round_ms }))?;
     // The others may still need our links.

@@ -24,9 +24,9 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 const WARM_SHARE: u64 = 10;
 
 /// Steps of a few milliseconds.
-const SMALL: Model = Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 };
+const SMALL: Model = Model { kind: "cnn", width: 16, momentum: 0.9, rows: 64 };
 /// Steps of 10 to 25 ms.
-const MIDDLE: Model = Model { kind: "cnn", width: 16, momentum: 0.9, rows: 64 };
+const MIDDLE: Model = Model { kind: "cnn", width: 32, momentum: 0.9, rows: 192 };
 /// Gradients of 100 MB.
 pub const LARGE: Model = Model { kind: "mlp", width: 2_875, momentum: 0.9, rows: 64 };
 /// Bytes of its parameters, of its optimizer's state, and of a gradient.

@@ -44,8 +44,13 @@ pub fn tree_sum(values: &[f64]) -> f64 {
 /// The L2 norm of a flat vector.
 #[must_use]
 pub fn norm(values: &[f32]) -> f64 {
-    let squares: Vec<f64> = values.chunks(BLOCK_LEN).map(block_squares).collect();
-    libm::sqrt(tree_sum(&squares))
+    norm_of(&values.chunks(BLOCK_LEN).map(block_squares).collect::<Vec<_>>())
+}
+
+/// The L2 norm of a flat vector, by the [`block_squares`] of its blocks in order.
+#[must_use]
+pub fn norm_of(squares: &[f64]) -> f64 {
+    libm::sqrt(tree_sum(squares))
 }
 
 /// The BLAKE3 digest of the elements' little-endian bytes, on every host.

@@ -1,6 +1,7 @@
 //! The collective by itself: members that only reduce, over the same links and the same code as the trainer's. For `ebb bench` and for tests that
 //! count bytes on the wire; a job uses `trainer.rs`.
 
+use crate::buffers::{Buffer, Pool};
 use crate::handshake::Identity;
 use crate::inbox::{Event, inbox};
 use crate::keys::LinkKeys;
@@ -39,6 +40,8 @@ pub struct Group {
     events: Receiver<Event>,
     early: Vec<(Peer, Bulk, Vec<f32>)>,
     sums: Sums,
+    /// Of the vectors that `sums` has buffers for.
+    elements: usize,
 }
 
 impl Group {
@@ -51,7 +54,16 @@ impl Group {
         let network = Network::listen("127.0.0.1", identity, sender)?;
         let seats = (0..).map(Peer).zip(place(workers, members)).map(|(peer, ranks)| Seat { peer, ranks }).collect();
         let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };
-        Ok(Self { me: Peer(me), workers, membership, network, events, early: Vec::new(), sums: Sums::default() })
+        Ok(Self {
+            me: Peer(me),
+            workers,
+            membership,
+            network,
+            events,
+            early: Vec::new(),
+            sums: Sums::new(Pool::own(0)),
+            elements: 0,
+        })
     }
 
     /// Where this member listens.
@@ -94,11 +106,13 @@ impl Group {
     }
 
     /// Reduces one vector: this member's sums, one per node of [`Group::nodes`], in; the sum over all ranks out.
-    pub fn reduce(&mut self, step: u64, sums: Vec<Arc<Vec<f32>>>) -> Result<Vec<f32>, GroupError> {
+    pub fn reduce(&mut self, step: u64, sums: Vec<Arc<Buffer>>) -> Result<Buffer, GroupError> {
         let step = Step(step);
         let len = sums.first().map_or(0, |s| s.len());
         let mut reduction = Reduction::new(&self.membership, self.me, self.workers, step, len, PIECE_ELEMENTS);
-        self.sums.prepare(len);
+        if len != self.elements {
+            (self.sums, self.elements) = (Sums::new(Pool::own(len)), len);
+        }
         self.sums.begin(self.membership.seats.len() == 1);
         let (nodes, mut actions) = (self.nodes(), Vec::new());
         for (&node, sum) in nodes.iter().zip(sums) {
@@ -116,11 +130,6 @@ impl Group {
         }
         nodes.into_iter().for_each(|node| self.sums.release(node));
         Ok(self.sums.take_total())
-    }
-
-    /// Takes back the result of [`Group::reduce`] as the buffer of the next.
-    pub fn recycle(&mut self, buffer: Vec<f32>) {
-        self.sums.recycle(buffer);
     }
 
     fn on_bulk(
@@ -204,11 +213,10 @@ mod tests {
                 let (addresses, done) = (addresses.clone(), done.clone());
                 std::thread::spawn(move || {
                     group.link(&addresses).unwrap();
-                    let sums: Vec<Arc<Vec<f32>>> =
-                        group.nodes().into_iter().map(|n| Arc::new(gradient(n, LEN))).collect();
-                    let mut last = Vec::new();
+                    let sums: Vec<Arc<Buffer>> =
+                        group.nodes().into_iter().map(|n| Arc::new(gradient(n, LEN).into())).collect();
+                    let mut last = Buffer::from(Vec::new());
                     for step in 0..ROUNDS {
-                        group.recycle(last);
                         last = group.reduce(step, sums.clone()).unwrap();
                     }
                     group.flush();
@@ -217,7 +225,7 @@ mod tests {
                     done.send((group, last, bytes)).unwrap();
                 });
             }
-            let results: Vec<(Group, Vec<f32>, (u64, u64))> = (0..members).map(|_| results.recv().unwrap()).collect();
+            let results: Vec<(Group, Buffer, (u64, u64))> = (0..members).map(|_| results.recv().unwrap()).collect();
             for (group, sum, (bulk, headers)) in &results {
                 assert!(sum.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
                 let (partials, own) =

@@ -3,12 +3,13 @@
 //! [`run`] is the whole process: it speaks with its agent on standard input and output, with its peers over TCP, reads data from
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
-//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`] and `replica.rs` (the buffers that it
+//! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] and `replica.rs` (the buffers that it
 //! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
 //! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
 //!
 //! Next on a job's path: `workers/executor/src/trainer.rs`.
 
+pub mod buffers;
 pub mod collective;
 pub mod control;
 mod gang;

@@ -4,6 +4,7 @@
 //! The trainer never waits here: it puts slices into a link's queue, and the writer thread cuts them into pieces. What is queued shares
 //! the trainer's buffers; a queue that overflows means a peer that does not read, and its link is cut.
 
+use crate::buffers::SharedElements;
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
 use crate::sums::OutgoingSlice;
@@ -53,10 +54,9 @@ pub struct Link {
 }
 
 /// What a writer thread writes.
-#[derive(Debug)]
 enum Outgoing {
     Control(Vec<u8>),
-    Bulk { header: Header, data: Arc<Vec<f32>>, range: Range<usize> },
+    Bulk { header: Header, data: SharedElements, range: Range<usize> },
 }
 
 /// What threads of the network share.

@@ -1,8 +1,9 @@
 //! What the machine's outputs do: one arm per output. Whatever is computed, sent, read or written, happens here; nothing is decided.
 
+use crate::buffers::{Buffer, SharedElements};
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
-use crate::program::{ProgramError, divide};
+use crate::program::ProgramError;
 use crate::restore::{Restored, restore};
 use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
@@ -24,7 +25,10 @@ impl<W: Write> Trainer<W> {
                 self.network.cut(link);
             }
             Out::Say(to, envelope) => self.network.say(to, &envelope),
-            Out::Send(slice) => self.send(slice)?,
+            Out::Send(slice) => {
+                let sent = self.send(slice);
+                return self.unless_failed(sent);
+            }
             Out::Reduce(tag, step, action) => {
                 let network = &mut self.network;
                 self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
@@ -47,9 +51,12 @@ impl<W: Write> Trainer<W> {
             Out::Warm(generation, ranks, step) => return self.warm(generation, ranks, step),
             Out::Prefetch(ranks, step) => {
                 let expected = self.program.prefetch(&ranks, step);
-                return expected.map_or_else(|error| self.failed(error).map(Some), |()| Ok(None));
+                return self.unless_failed(expected);
             }
-            Out::Write { task, needed } => self.write(task, needed)?,
+            Out::Write { task, needed } => {
+                let ordered = self.write(task, needed);
+                return self.unless_failed(ordered);
+            }
             Out::Report(report) => self.report(report)?,
             Out::Telemetry(telemetry) => self.agent.say(&FromExecutor::Telemetry(telemetry))?,
             Out::WakeAt(at) => self.wake = Some(at),
@@ -83,7 +90,7 @@ impl<W: Write> Trainer<W> {
             Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, view).map(Done::Evaluated),
             Unit::Gradient { step, rank } => {
                 let waited = program.data_waited();
-                let gradient = |buffer: &mut [f32]| program.gradient(rank, step, view, buffer);
+                let gradient = |buffer: &mut Buffer| program.gradient(rank, step, view, buffer);
                 let sums = self.sums.compute(rank, gradient);
                 let data_wait = program.data_waited().saturating_sub(waited);
                 sums.map(|sums| Done::Gradient { weight: sums.weight, loss: sums.loss, data_wait })
@@ -97,17 +104,16 @@ impl<W: Write> Trainer<W> {
     }
 
     fn update(&mut self, step: Step, from: GradientFrom) -> Result<(), ProgramError> {
-        let (lengths, workload) = (self.program.lengths(), &mut self.program.workload);
+        let workload = &mut self.program.workload;
         match from {
             GradientFrom::Sum { weight } => {
                 let mut mean = self.sums.take_total();
-                divide(&mut mean[..lengths.mean], weight);
-                let before = self.replica.apply(workload, mean, step)?;
-                self.sums.recycle(before);
+                workload.make_mean(&mut mean, weight);
+                self.replica.apply(workload, mean, step)?;
             }
             GradientFrom::Supply => {
                 let mean = self.replica.take_supply();
-                self.replica.apply(workload, mean, step)?;
+                self.replica.apply(workload, mean.into(), step)?;
             }
         }
         Ok(())
@@ -116,6 +122,11 @@ impl<W: Write> Trainer<W> {
     /// What nobody can compute breaks the job; what only this executor cannot, stops it.
     fn failed(&self, error: ProgramError) -> Result<Input, TrainError> {
         if error.is_broken() { Ok(In::Broken(error.reason())) } else { Err(error.into()) }
+    }
+
+    /// That an update failed in the user's code may be heard only when its result is read.
+    fn unless_failed(&self, done: Result<(), ProgramError>) -> Result<Option<Input>, TrainError> {
+        done.map_or_else(|error| self.failed(error).map(Some), |()| Ok(None))
     }
 
     fn load(&mut self, generation: Generation, entry: &Entry) -> Result<Option<Input>, TrainError> {
@@ -154,8 +165,8 @@ impl<W: Write> Trainer<W> {
     fn send(&mut self, slice: workers_member::StateTransfer) -> Result<(), ProgramError> {
         let workers_member::StateTransfer { to, of, tag, step, range } = slice;
         let (kind, data) = match of {
-            Need::Replica => (Kind::Replica, Some(self.replica.shared(&mut self.program.workload)?)),
-            Need::Gradient => (Kind::Gradient, self.replica.gradient()),
+            Need::Replica => (Kind::Replica, Some(self.replica.shared(&mut self.program.workload)? as SharedElements)),
+            Need::Gradient => (Kind::Gradient, self.replica.gradient().map(|g| g as SharedElements)),
         };
         if let Some(data) = data {
             self.network.send(OutgoingSlice { to, kind, offset: range.start, data, range }, tag, step);

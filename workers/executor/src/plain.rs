@@ -1,7 +1,8 @@
 //! The same job on one thread with membership compiled out: no session, no network, no reduction, one loop. What the elastic loop is measured
 //! against, and what its result must equal bit for bit.
 
-use crate::program::{Program, ProgramError, divide};
+use crate::buffers::Buffer;
+use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
 use crate::sums::Sums;
 use events_schema::control::TorchHost;
@@ -60,7 +61,7 @@ pub fn train_plain_steps(
     replica.adopt();
     let (mut losses, mut evaluations) = (Vec::new(), Vec::new());
     let (mut step_times, mut own_times) = (Vec::new(), Vec::new());
-    let mut sums = Sums::new(lengths.gradient);
+    let mut sums = Sums::new(program.workload.pool());
     let end = Step(program.steps_total.min(steps_max));
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;
@@ -71,9 +72,8 @@ pub fn train_plain_steps(
             program.gradient(rank, step, view, buffer).map(|s| (s.weight, s.loss))
         })?;
         let mut gradient = sums.take_total();
-        divide(&mut gradient[..lengths.mean], total.weight);
-        let before = replica.apply(&mut program.workload, gradient, step)?;
-        sums.recycle(before);
+        program.workload.make_mean(&mut gradient, total.weight);
+        replica.apply(&mut program.workload, gradient, step)?;
         losses.push(total.loss / total.weight.max(f64::MIN_POSITIVE));
         let took = began.elapsed();
         own_times.push(took.saturating_sub(program.workload.waited().saturating_sub(waited)));
@@ -136,7 +136,7 @@ fn sum_step<E>(
     workers: u16,
     ranks: &[Rank],
     sums: &mut Sums,
-    mut gradient: impl FnMut(Rank, &mut [f32]) -> Result<(f64, f64), E>,
+    mut gradient: impl FnMut(Rank, &mut Buffer) -> Result<(f64, f64), E>,
 ) -> Result<NodeSums, E> {
     let (mut work, _) = Work::new(workers, ranks, BTreeMap::new());
     sums.begin(true);

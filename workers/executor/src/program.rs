@@ -1,6 +1,7 @@
 //! What a job computes, apart from who computes it: engine, update and data. Used alike by the elastic loop (`trainer.rs`) and the plain
 //! one (`plain.rs`), which is why both give the same bits.
 
+use crate::buffers::Buffer;
 use crate::workload::{Torch, View, Workload};
 use bytes::Bytes;
 use events_schema::control::TorchHost;
@@ -244,7 +245,7 @@ impl Program {
         rank: Rank,
         step: Step,
         view: View<'_>,
-        gradient: &mut [f32],
+        gradient: &mut Buffer,
     ) -> Result<Sums, ProgramError> {
         let samples = self.training.as_ref().map(|loader| loader.samples_blocking(rank, step)).transpose()?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
@@ -394,14 +395,4 @@ fn fetch_initial(
         Ok::<_, ProgramError>(runtime.block_on(storage::initial::fetch(store, &key, digest, folder))?)
     });
     Ok(Some(Initial::Fetched(Arc::new(fetched?))))
-}
-
-/// The mean: every element divided by the summed weight; exact zeros when nothing had weight.
-pub fn divide(gradient: &mut [f32], weight: f64) {
-    let weight = weight as f32;
-    if weight > 0.0 {
-        gradient.iter_mut().for_each(|g| *g /= weight);
-    } else {
-        gradient.fill(0.0);
-    }
 }

@@ -3,6 +3,7 @@
 //!
 //! Shared by reference with whoever sends or saves it; an update that comes while somebody still reads works on a copy.
 
+use crate::buffers::Buffer;
 use crate::program::ProgramError;
 use crate::workload::{Version, View, Workload};
 use events_schema::Step;
@@ -26,7 +27,7 @@ pub struct Replica {
     /// Of `data`, or of what is on its way.
     version: Version,
     /// The mean gradient that led there.
-    gradient: Option<Arc<Vec<f32>>>,
+    gradient: Option<Arc<Buffer>>,
     /// What is on its way from peers.
     supply: Option<(Need, Vec<f32>)>,
     /// Made or read here, and not yet adopted.
@@ -65,7 +66,7 @@ impl Replica {
 
     /// The last mean gradient.
     #[must_use]
-    pub fn gradient(&self) -> Option<Arc<Vec<f32>>> {
+    pub fn gradient(&self) -> Option<Arc<Buffer>> {
         self.gradient.clone()
     }
 
@@ -129,21 +130,22 @@ impl Replica {
         self.supply.take().map(|(_, supply)| supply).unwrap_or_default()
     }
 
-    /// Applies the mean gradient of `step`. Gives the gradient before, as a buffer.
-    pub fn apply(&mut self, workload: &mut Workload, mean: Vec<f32>, step: Step) -> Result<Vec<f32>, ProgramError> {
+    /// Applies the mean gradient of `step`.
+    pub fn apply(&mut self, workload: &mut Workload, mean: Buffer, step: Step) -> Result<(), ProgramError> {
         match workload {
             Workload::Native { update, .. } => {
                 self.apply_in_place(update, &mean, step);
                 self.next_version();
+                self.gradient = Some(Arc::new(mean));
             }
             Workload::Torch(torch) => {
                 let after = Version(self.version.0 + 1);
-                torch.apply(self.view(), &mean, step, after)?;
+                let mean = torch.apply(self.view(), mean, step, after)?;
+                self.gradient = Some(Arc::new(mean));
                 (self.version, self.data, self.elsewhere) = (after, Arc::default(), true);
             }
         }
-        let before = self.gradient.replace(Arc::new(mean));
-        Ok(before.and_then(|g| Arc::try_unwrap(g).ok()).unwrap_or_default())
+        Ok(())
     }
 
     fn apply_in_place(&mut self, update: &Update, mean: &[f32], step: Step) {
@@ -183,7 +185,7 @@ mod tests {
         replica.load(workload.initial_replica().unwrap());
         replica.adopt();
         for s in 0..steps {
-            replica.apply(&mut workload, vec![0.1 + s as f32; elements], Step(s)).unwrap();
+            replica.apply(&mut workload, vec![0.1 + s as f32; elements].into(), Step(s)).unwrap();
         }
         replica
     }
@@ -212,9 +214,9 @@ mod tests {
         behind.fill(0, &gradient[..3]);
         behind.fill(3, &gradient[3..]);
         let mean = behind.take_supply();
-        behind.apply(&mut workload(), mean, Step(3)).unwrap();
+        behind.apply(&mut workload(), mean.into(), Step(3)).unwrap();
         assert_eq!(whole(&mut behind), whole(&mut ahead));
-        assert_eq!(behind.gradient(), ahead.gradient(), "it can help others now");
+        assert_eq!(**behind.gradient().unwrap(), **ahead.gradient().unwrap(), "it can help others now");
     }
 
     #[test]
@@ -222,10 +224,10 @@ mod tests {
         let mut replica = trained(1);
         let reader = whole(&mut replica);
         let before = reader.to_vec();
-        replica.apply(&mut workload(), vec![1.0; 8], Step(1)).unwrap();
+        replica.apply(&mut workload(), vec![1.0; 8].into(), Step(1)).unwrap();
         assert_eq!((*reader == before, replica.copies), (true, 1));
         let mut alone = trained(1);
-        alone.apply(&mut workload(), vec![1.0; 8], Step(1)).unwrap();
+        alone.apply(&mut workload(), vec![1.0; 8].into(), Step(1)).unwrap();
         assert_eq!(whole(&mut replica), whole(&mut alone));
     }
 
@@ -233,7 +235,7 @@ mod tests {
     fn other_contents_have_another_version() {
         let mut replica = trained(0);
         let mut versions = vec![replica.view().version];
-        replica.apply(&mut workload(), vec![1.0; 8], Step(0)).unwrap();
+        replica.apply(&mut workload(), vec![1.0; 8].into(), Step(0)).unwrap();
         versions.push(replica.view().version);
         replica.expect(Need::Replica);
         versions.push(replica.view().version);

@@ -3,6 +3,7 @@
 //!
 //! Next on a job's path: `workers/executor/src/checkpoint.rs`.
 
+use crate::buffers::{Buffer, Pool, SharedElements};
 use events_schema::Rank;
 use events_schema::tree::Node;
 use std::borrow::Cow;
@@ -13,11 +14,8 @@ use workers_member::work::leaf;
 use workers_member::{Action, Kind, SumOp};
 use workers_session::Peer;
 
-/// More free buffers than any member's sums need would only hold memory.
-const FREE_MAX: usize = 4;
-
 /// A stretch of a buffer on its way to a peer; shares the buffer.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct OutgoingSlice {
     /// Who gets it.
     pub to: Peer,
@@ -26,52 +24,45 @@ pub struct OutgoingSlice {
     /// Where `range` begins in the flat vector.
     pub offset: usize,
     /// Holds it.
-    pub data: Arc<Vec<f32>>,
+    pub data: SharedElements,
     /// Which of `data`.
     pub range: Range<usize>,
 }
 
-/// Every buffer of one gradient that a step uses, and those that the next will use again instead of allocating.
-#[derive(Debug, Default)]
+/// Every buffer of one gradient that a step uses.
+#[derive(Debug)]
 pub struct Sums {
-    parameter_count: usize,
-    nodes: BTreeMap<Node, Arc<Vec<f32>>>,
-    total: Vec<f32>,
-    alone: bool,
-    free: Vec<Vec<f32>>,
+    pool: Pool,
+    nodes: BTreeMap<Node, Arc<Buffer>>,
+    total: Option<Buffer>,
     /// Most sums of nodes held at once, for the memory budget.
     pub held_max: usize,
 }
 
 impl Sums {
-    /// No sums, of gradients with this many elements.
+    /// No sums, of gradients in buffers of this pool.
     #[must_use]
-    pub fn new(parameter_count: usize) -> Self {
-        Self { parameter_count, ..Self::default() }
-    }
-
-    /// From now on gradients have this many elements.
-    pub fn prepare(&mut self, parameter_count: usize) {
-        self.parameter_count = parameter_count;
+    pub fn new(pool: Pool) -> Self {
+        Self { pool, nodes: BTreeMap::new(), total: None, held_max: 0 }
     }
 
     /// A step begins. Alone, the root's own sum becomes the whole one, without a buffer of its own.
     pub fn begin(&mut self, alone: bool) {
-        self.alone = alone;
-        self.total.resize(if alone { 0 } else { self.parameter_count }, 0.0);
+        // The one of a step that was not finished, if there is one; every element is placed anew.
+        let unfinished = self.total.take();
+        self.total = (!alone).then(|| unfinished.unwrap_or_else(|| self.pool.take()));
     }
 
     /// Computes a rank's gradient, with what overwrites its whole buffer.
-    pub fn compute<T, E>(&mut self, rank: Rank, gradient: impl FnOnce(&mut [f32]) -> Result<T, E>) -> Result<T, E> {
-        let mut buffer = self.free.pop().unwrap_or_default();
-        buffer.resize(self.parameter_count, 0.0);
+    pub fn compute<T, E>(&mut self, rank: Rank, gradient: impl FnOnce(&mut Buffer) -> Result<T, E>) -> Result<T, E> {
+        let mut buffer = self.pool.take();
         let computed = gradient(&mut buffer)?;
         self.set(leaf(rank), Arc::new(buffer));
         Ok(computed)
     }
 
     /// Takes the sum of a node.
-    pub fn set(&mut self, node: Node, sum: Arc<Vec<f32>>) {
+    pub fn set(&mut self, node: Node, sum: Arc<Buffer>) {
         self.nodes.insert(node, sum);
         self.held_max = self.held_max.max(self.nodes.len());
     }
@@ -83,23 +74,14 @@ impl Sums {
             // A buffer still being sent is copied rather than changed under the sender.
             let mut sum = Arc::unwrap_or_clone(left);
             add(&mut sum, &right);
-            self.give(right);
+            drop(right);
             self.set(node, Arc::new(sum));
         }
     }
 
     /// Drops the sum of a node.
     pub fn release(&mut self, node: Node) {
-        if let Some(sum) = self.nodes.remove(&node) {
-            self.give(sum);
-        }
-    }
-
-    /// Takes a buffer to use again, if nobody else holds it.
-    fn give(&mut self, buffer: Arc<Vec<f32>>) {
-        if let (Ok(buffer), true) = (Arc::try_unwrap(buffer), self.free.len() < FREE_MAX) {
-            self.free.push(buffer);
-        }
+        self.nodes.remove(&node);
     }
 
     /// Performs a part of the reduction; gives what to send.
@@ -108,27 +90,29 @@ impl Sums {
             Action::Send { to, node, range } => {
                 if let Some(sum) = self.nodes.get(&node) {
                     let kind = Kind::Partial(node);
-                    send(OutgoingSlice { to, kind, offset: range.start, data: Arc::clone(sum), range });
+                    let data = Arc::clone(sum) as SharedElements;
+                    send(OutgoingSlice { to, kind, offset: range.start, data, range });
                 }
             }
             Action::Sum { range, operations, to } => {
                 let Some(sum) = self.add_up(operations, &range) else { return };
                 self.place(range.start, &sum);
-                let data = Arc::new(sum);
+                let (len, data) = (sum.len(), Arc::new(sum) as SharedElements);
                 for to in to {
                     let (offset, data) = (range.start, Arc::clone(&data));
-                    send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..data.len(), data });
+                    send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..len, data });
                 }
             }
             Action::Place { offset, payload } => self.place(offset, &payload),
             Action::Whole(node) => {
-                self.total = self.nodes.remove(&node).map(Arc::unwrap_or_clone).unwrap_or_default();
+                self.total = self.nodes.remove(&node).map(Arc::unwrap_or_clone);
             }
         }
     }
 
     fn place(&mut self, offset: usize, elements: &[f32]) {
-        if let Some(place) = self.total.get_mut(offset..offset + elements.len()) {
+        let place = self.total.as_mut().and_then(|total| total.get_mut(offset..offset + elements.len()));
+        if let Some(place) = place {
             place.copy_from_slice(elements);
         }
     }
@@ -152,17 +136,8 @@ impl Sums {
     }
 
     /// The whole sum.
-    pub fn take_total(&mut self) -> Vec<f32> {
-        std::mem::take(&mut self.total)
-    }
-
-    /// Takes back a buffer of a gradient, for the next sum.
-    pub fn recycle(&mut self, buffer: Vec<f32>) {
-        if !self.alone {
-            self.total = buffer;
-        } else if self.free.len() < FREE_MAX {
-            self.free.push(buffer);
-        }
+    pub fn take_total(&mut self) -> Buffer {
+        self.total.take().unwrap_or_else(|| Buffer::from(Vec::new()))
     }
 }
 
@@ -186,9 +161,9 @@ mod tests {
     }
 
     fn filled(ranks: &[u16]) -> Sums {
-        let mut sums = Sums::new(2);
+        let mut sums = Sums::new(Pool::own(2));
         for &rank in ranks {
-            let fill = |buffer: &mut [f32]| {
+            let fill = |buffer: &mut Buffer| {
                 buffer.fill(value(rank));
                 Ok::<(), Infallible>(())
             };
@@ -198,13 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn a_join_is_left_plus_right_and_uses_their_buffers() {
+    fn a_join_is_left_plus_right() {
         let mut sums = filled(&[0, 1]);
         sums.join(node(0, 2));
         sums.begin(true);
         sums.reduce(Action::Whole(node(0, 2)), &mut |_| panic!("alone"));
-        assert_eq!(sums.take_total(), vec![value(0) + value(1); 2]);
-        assert_eq!((sums.free.len(), sums.held_max), (1, 2));
+        assert_eq!((&*sums.take_total(), sums.held_max), (&[value(0) + value(1); 2][..], 2));
     }
 
     #[test]
@@ -231,6 +205,6 @@ mod tests {
         let expected = (1e9 + value(1)) - 1e9;
         assert_eq!(sent, [(Peer(0), 1, expected), (Peer(2), 1, expected)]);
         sums.reduce(Action::Place { offset: 0, payload: vec![7.0] }, &mut |_| panic!("nothing to send"));
-        assert_eq!(sums.take_total(), [7.0, expected]);
+        assert_eq!(*sums.take_total(), [7.0, expected]);
     }
 }

@@ -104,7 +104,7 @@ impl<W: Write> Trainer<W> {
             checkpoints,
             inbox,
             replica: Replica::new(program.lengths()),
-            sums: Sums::new(program.lengths().gradient),
+            sums: Sums::new(program.workload.pool()),
             life,
             life_set: Duration::ZERO,
             started: Instant::now(),

@@ -7,6 +7,7 @@
 //!
 //! Next on a job's path: `workers/engine/src/lib.rs`, or `workers/torch/src/lib.rs` for a model in PyTorch.
 
+use crate::buffers::{Buffer, Pool};
 use crate::program::ProgramError;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
@@ -14,7 +15,7 @@ use events_schema::{Digest, Rank, Step};
 use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, OwnRows, StartTimes, TorchEvaluation, TorchJob};
+use workers_torch::{Lengths, OwnRows, StartTimes, TorchError, TorchEvaluation, TorchJob};
 
 /// Which contents a replica has: equal for equal contents, within one executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -46,6 +47,8 @@ pub enum Workload {
 pub struct Torch {
     job: TorchJob,
     held: Option<Version>,
+    /// Of buffers that it can map.
+    pool: Pool,
     spec: JobSpec,
     steps_total: u64,
     /// The ranks whose own rows were said to be next, and the step.
@@ -58,7 +61,8 @@ impl Torch {
     /// Python, with its model built.
     #[must_use]
     pub fn new(job: TorchJob, spec: JobSpec, steps_total: u64) -> Self {
-        Self { job, held: None, spec, steps_total, expected: None, data_waited: Duration::ZERO }
+        let pool = Pool::mapped(job.lengths().gradient);
+        Self { job, held: None, pool, spec, steps_total, expected: None, data_waited: Duration::ZERO }
     }
 
     fn hold(&mut self, view: View<'_>) -> Result<(), ProgramError> {
@@ -81,29 +85,53 @@ impl Torch {
         Ok(())
     }
 
-    /// Applies a mean gradient to the replica of `view`; the result is version `after`, and only the Python process has it.
-    pub fn apply(&mut self, view: View<'_>, mean: &[f32], step: Step, after: Version) -> Result<(), ProgramError> {
-        self.hold(view)?;
-        self.held = None;
-        let factor = learning_rate_factor(&self.spec.schedule, step, self.steps_total);
-        match self.clip(mean) {
-            Some(clipped) => self.job.apply(step, factor, &clipped)?,
-            None => self.job.apply(step, factor, mean)?,
-        }
-        self.held = Some(after);
-        Ok(())
+    /// The gradient of some samples, into a buffer that it can map or not.
+    fn gradient(
+        &mut self,
+        key: RandomKey,
+        samples: Option<&Samples>,
+        gradient: &mut Buffer,
+    ) -> Result<Sums, ProgramError> {
+        let sums = match gradient.segment_mut() {
+            Some(segment) => self.job.gradient(key.rank, key.step, samples, segment)?,
+            None => {
+                let mut shared = self.shared()?;
+                let segment = shared.segment_mut().ok_or_else(no_memory)?;
+                let sums = self.job.gradient(key.rank, key.step, samples, segment)?;
+                gradient.copy_from_slice(segment);
+                sums
+            }
+        };
+        self.data_waited += sums.data_wait;
+        Ok(Sums { weight: sums.weight, loss: sums.loss })
     }
 
-    /// The mean with its gradients shrunk to the norm that the spec allows; none if they are within it.
-    fn clip(&self, mean: &[f32]) -> Option<Vec<f32>> {
-        let bound = self.spec.gradient_clip_norm?;
-        let gradients = self.job.lengths().mean;
-        let norm = blocks::norm(&mean[..gradients]);
-        (norm > bound).then(|| {
-            let (mut clipped, factor) = (mean.to_vec(), (bound / norm) as f32);
-            clipped[..gradients].iter_mut().for_each(|g| *g *= factor);
-            clipped
-        })
+    /// Applies a mean gradient to the replica of `view`; the result is version `after`, and only the Python process has it. Gives the mean
+    /// back, which must stay as it is until the next call.
+    pub fn apply(
+        &mut self,
+        view: View<'_>,
+        mut mean: Buffer,
+        step: Step,
+        after: Version,
+    ) -> Result<Buffer, ProgramError> {
+        self.hold(view)?;
+        self.held = None;
+        if mean.segment().is_none() {
+            let mut shared = self.shared()?;
+            shared.copy_from_slice(&mean);
+            mean = shared;
+        }
+        let factor = learning_rate_factor(&self.spec.schedule, step, self.steps_total);
+        self.job.apply(step, factor, mean.segment().ok_or_else(no_memory)?)?;
+        self.held = Some(after);
+        Ok(mean)
+    }
+
+    /// A buffer that it can map.
+    fn shared(&self) -> Result<Buffer, ProgramError> {
+        let shared = self.pool.take();
+        if shared.segment().is_some() { Ok(shared) } else { Err(no_memory().into()) }
     }
 
     /// The replica that it has.
@@ -112,7 +140,52 @@ impl Torch {
     }
 }
 
+fn no_memory() -> TorchError {
+    TorchError::Memory("the system gives none that this executor and its Python process can share".to_owned())
+}
+
+/// The mean of a sum: every element divided by the summed weight; exact zeros when nothing had weight. Then shrunk to the norm `clip`, if
+/// it is longer. Block by block, so that a vector larger than the caches is read once.
+fn make_mean(sum: &mut [f32], weight: f64, clip: Option<f64>) {
+    let weight = weight as f32;
+    let weighty = weight > 0.0;
+    if !weighty {
+        return sum.fill(0.0);
+    }
+    let mut squares = Vec::with_capacity(if clip.is_some() { sum.len().div_ceil(blocks::BLOCK_LEN) } else { 0 });
+    for block in sum.chunks_mut(blocks::BLOCK_LEN) {
+        block.iter_mut().for_each(|g| *g /= weight);
+        if clip.is_some() {
+            squares.push(blocks::block_squares(block));
+        }
+    }
+    let norm = blocks::norm_of(&squares);
+    if let Some(bound) = clip.filter(|bound| norm > *bound) {
+        let factor = (bound / norm) as f32;
+        sum.iter_mut().for_each(|g| *g *= factor);
+    }
+}
+
 impl Workload {
+    /// Where the buffers of its gradients come from.
+    #[must_use]
+    pub fn pool(&self) -> Pool {
+        match self {
+            Self::Native { update, .. } => Pool::own(update.parameter_count()),
+            Self::Torch(torch) => torch.pool.clone(),
+        }
+    }
+
+    /// Makes a sum over all ranks the mean that an update is given and that others are given who have to apply it: divided by the weight and, where
+    /// the update does not do so itself, clipped. What only travels along in it stays.
+    pub fn make_mean(&self, sum: &mut [f32], weight: f64) {
+        let clip = match self {
+            Self::Native { .. } => None,
+            Self::Torch(torch) => torch.spec.gradient_clip_norm,
+        };
+        make_mean(&mut sum[..self.lengths().mean], weight, clip);
+    }
+
     /// How long things are.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
@@ -220,7 +293,7 @@ impl Workload {
         view: View<'_>,
         samples: Option<&Samples>,
         key: RandomKey,
-        gradient: &mut [f32],
+        gradient: &mut Buffer,
     ) -> Result<Sums, ProgramError> {
         match self {
             Self::Native { engine, update } => {
@@ -229,9 +302,7 @@ impl Workload {
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
-                let sums = torch.job.gradient(key.rank, key.step, samples, gradient)?;
-                torch.data_waited += sums.data_wait;
-                Ok(Sums { weight: sums.weight, loss: sums.loss })
+                torch.gradient(key, samples, gradient)
             }
         }
     }
@@ -275,5 +346,28 @@ impl Workload {
                 Ok(torch.job.model(metadata)?)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is kept for others and sent to them is the clipped mean, so it is defined here: by the sum alone, whatever the blocks.
+    #[test]
+    fn a_mean_is_divided_then_clipped() {
+        let sum: Vec<f32> = (0..3 * blocks::BLOCK_LEN + 5).map(|i| (i % 97) as f32 - 40.0).collect();
+        let divided: Vec<f32> = sum.iter().map(|g| g / 3.0).collect();
+        let norm = blocks::norm(&divided);
+        for clip in [None, Some(norm * 2.0), Some(norm / 2.0)] {
+            let mut mean = sum.clone();
+            make_mean(&mut mean, 3.0, clip);
+            let factor = clip.filter(|clip| *clip < norm).map(|clip| (clip / norm) as f32);
+            let expected: Vec<f32> = divided.iter().map(|g| factor.map_or(*g, |factor| g * factor)).collect();
+            assert_eq!(mean, expected, "{clip:?}");
+        }
+        let mut nothing = sum;
+        make_mean(&mut nothing, 0.0, Some(1.0));
+        assert!(nothing.iter().all(|g| *g == 0.0));
     }
 }

@@ -13,7 +13,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, pipe};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -159,19 +159,31 @@ impl Python {
 
     /// Asks one thing; the answer, and descriptors that came with it.
     pub fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
-        let answered = frame::write(&mut self.socket, kind, payload).and_then(|()| frame::read(&mut self.socket));
-        match answered {
+        self.say(kind, payload, &[])?;
+        self.hear(kind)
+    }
+
+    /// Asks one thing, and gives descriptors with it.
+    pub fn say(&mut self, kind: u8, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), TorchError> {
+        frame::write_with(&mut self.socket, kind, payload, descriptors).map_err(|_| self.ended())
+    }
+
+    /// Hears the answer to the oldest question that has none.
+    pub fn hear(&mut self, kind: u8) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
+        match frame::read(&mut self.socket) {
             Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
             Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            // The socket is closed, so it ends or has ended.
-            Err(_) => {
-                let end = self.end();
-                let over_mib = self.memory.take().and_then(|watch| watch.exceeded_mib());
-                let kernel_killed = end == End::killed() && kernel_kills() > self.kernel_kills;
-                let limit = over_mib.zip(self.limit_mib);
-                Err(TorchError::Ended(explained(&end, limit, kernel_killed, &self.output.last_lines())))
-            }
+            Err(_) => Err(self.ended()),
         }
+    }
+
+    /// The socket is closed, so it ends or has ended: why.
+    fn ended(&mut self) -> TorchError {
+        let end = self.end();
+        let over_mib = self.memory.take().and_then(|watch| watch.exceeded_mib());
+        let kernel_killed = end == End::killed() && kernel_kills() > self.kernel_kills;
+        let limit = over_mib.zip(self.limit_mib);
+        TorchError::Ended(explained(&end, limit, kernel_killed, &self.output.last_lines()))
     }
 
     /// Kills it; how it ended, when it has.

@@ -16,13 +16,15 @@ use events_schema::torch::TorchSpec;
 use events_schema::{Digest, Rank, Step};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use workers_memory::Segment;
 
 /// Why something of a PyTorch job cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -135,8 +137,11 @@ pub struct TorchJob {
     python: Python,
     _environment: Environment,
     replica: File,
-    gradient: File,
     batch: File,
+    /// Numbers of the segments that the child has mapped.
+    mapped: BTreeSet<u64>,
+    /// An update whose answer has not been read.
+    updating: bool,
     lengths: Lengths,
     parameter_count: u64,
     own_rows: Option<OwnRows>,
@@ -197,9 +202,9 @@ impl TorchJob {
         let built: Built = parse(&payload)?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
-        let [replica, gradient, batch]: [_; 3] =
-            descriptors.try_into().map_err(|_| TorchError::Protocol("three descriptors are needed".to_owned()))?;
-        let (replica, gradient, batch) = (File::from(replica), File::from(gradient), File::from(batch));
+        let [replica, batch]: [_; 2] =
+            descriptors.try_into().map_err(|_| TorchError::Protocol("two descriptors are needed".to_owned()))?;
+        let (replica, batch) = (File::from(replica), File::from(batch));
         let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
         let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
         tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
@@ -208,8 +213,9 @@ impl TorchJob {
             python,
             _environment: environment,
             replica,
-            gradient,
             batch,
+            mapped: BTreeSet::new(),
+            updating: false,
             lengths,
             parameter_count,
             own_rows,
@@ -249,7 +255,7 @@ impl TorchJob {
     pub fn expect(&mut self, ranks: &[Rank], step: Step) -> Result<(), TorchError> {
         let mut payload = step.0.to_le_bytes().to_vec();
         payload.extend(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()));
-        self.ask(b'P', &payload).map(drop)
+        self.ask(b'N', &payload).map(drop)
     }
 
     /// Where the time of its start went.
@@ -288,6 +294,8 @@ impl TorchJob {
 
     /// From now on it computes with this replica; if it is only the beginning that a gradient needs, it cannot be updated yet.
     pub fn hold(&mut self, replica: &[f32]) -> Result<(), TorchError> {
+        // An update may still be under way.
+        self.settle()?;
         self.initial = false;
         let part = replica.len() < self.lengths.replica;
         let elements = replica.get(..if part { self.lengths.compute } else { self.lengths.replica });
@@ -296,28 +304,49 @@ impl TorchJob {
         self.ask(b'H', &[u8::from(part)]).map(drop)
     }
 
-    /// The summed gradient of one rank's samples of a step, with what travels in its sum. Without samples, of the code's own rows.
+    /// The summed gradient of one rank's samples of a step, with what travels in its sum; without samples, of the code's own rows. Overwrites
+    /// all of `gradient`, which is as long as [`Lengths::gradient`].
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
         samples: Option<&Samples>,
-        gradient: &mut [f32],
+        gradient: &mut Segment,
     ) -> Result<TorchSums, TorchError> {
+        let place = self.place(gradient)?;
         let rows = self.write_samples(samples)?;
-        let payload = [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes()].concat();
+        let payload =
+            [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes(), &place.to_le_bytes()].concat();
         let answer = self.ask(b'G', &payload)?;
         let data_wait = Duration::from_micros(float(&answer, 16)?.to_bits());
-        let sums = TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)?, data_wait };
-        self.gradient.read_exact_at(bytemuck::cast_slice_mut(gradient), 0)?;
-        Ok(sums)
+        Ok(TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)?, data_wait })
     }
 
-    /// Applies the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate.
-    pub fn apply(&mut self, step: Step, factor: f64, mean: &[f32]) -> Result<(), TorchError> {
+    /// Begins to apply the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate. The child goes on
+    /// by itself: whether it succeeded is heard with the next answer, and until then `mean` must stay as it is.
+    pub fn apply(&mut self, step: Step, factor: f64, mean: &Segment) -> Result<(), TorchError> {
         self.initial = false;
-        self.gradient.write_all_at(bytemuck::cast_slice(mean), 0)?;
-        self.ask(b'A', &[&step.0.to_le_bytes()[..], &factor.to_le_bytes()].concat()).map(drop)
+        let place = self.place(mean)?;
+        let payload = [&step.0.to_le_bytes()[..], &factor.to_le_bytes(), &place.to_le_bytes()].concat();
+        self.settle()?;
+        self.python.say(b'A', &payload, &[])?;
+        self.updating = true;
+        Ok(())
+    }
+
+    /// The child's name for a segment; it is given the segment if it has not mapped it yet.
+    fn place(&mut self, segment: &Segment) -> Result<u64, TorchError> {
+        let number = segment.number();
+        if !self.mapped.contains(&number) {
+            if segment.len() != self.lengths.gradient {
+                return Err(TorchError::Protocol(format!("a segment of {} elements is no gradient", segment.len())));
+            }
+            self.settle()?;
+            self.python.say(b'P', &number.to_le_bytes(), &[segment.as_fd()])?;
+            self.answer(b'P')?;
+            self.mapped.insert(number);
+        }
+        Ok(number)
     }
 
     /// Evaluates some samples; without any, a part of the code's own held-out rows.
@@ -350,7 +379,7 @@ impl TorchJob {
             digest: Digest,
         }
         let request = json!({ "metadata": metadata }).to_string();
-        let (payload, descriptors) = self.python.exchange(b'M', request.as_bytes())?;
+        let (payload, descriptors) = self.exchange(b'M', request.as_bytes())?;
         let Answer { bytes, digest } = parse(&payload)?;
         let file = descriptors.into_iter().next().ok_or_else(|| TorchError::Protocol("no model".to_owned()))?;
         let mut model = vec![0; bytes];
@@ -377,9 +406,33 @@ impl TorchJob {
         self.exchange(kind, payload).map(|(payload, _)| payload)
     }
 
-    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<std::os::fd::OwnedFd>), TorchError> {
+    /// Asks while the child may still be updating, so that it goes on at once; then hears both answers.
+    fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
+        let (said, updated) = (self.python.say(kind, payload, &[]), self.settle());
+        match (said, updated) {
+            (Ok(()), Ok(())) => self.answer(kind),
+            // Nobody answers any more.
+            (Err(ended), Ok(()) | Err(TorchError::Ended(_))) | (Ok(()), Err(ended @ TorchError::Ended(_))) => {
+                Err(ended)
+            }
+            (said, Err(failed)) => {
+                // What was computed after an update that failed means nothing, but it is said.
+                if said.is_ok() {
+                    let _ = self.answer(kind);
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    /// Hears how the update went that was begun last.
+    fn settle(&mut self) -> Result<(), TorchError> {
+        if std::mem::take(&mut self.updating) { self.answer(b'A').map(drop) } else { Ok(()) }
+    }
+
+    fn answer(&mut self, kind: u8) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
         let asked = Instant::now();
-        let answered = self.python.exchange(kind, payload);
+        let answered = self.python.hear(kind);
         self.waited += asked.elapsed();
         answered
     }

@@ -7,9 +7,10 @@
 //! `environment.rs`: what a job's requirements are built to. `cache.rs`: what executors of a server share on its disk. `output.rs`, `memory.rs` and
 //! `ending.rs`: what the process says and takes, and why it ended.
 //!
-//! Bulk data (replica, gradient, samples) lies in memory that the child made and gave a descriptor of (`memfd`). The child maps it; this side
-//! reads and writes it as files, so nothing here is `unsafe`, and a copy is made at each crossing. Only one side works at a time: every
-//! request is answered before the next.
+//! Gradients lie in segments that this side makes and both map (`workers/memory`): the child computes them there, and updates by a mean that
+//! was summed there. Replica and samples lie in memory that the child made and gave a descriptor of (`memfd`); this side reads and writes it as a
+//! file, which is a copy, and none of a step but that of the samples. Only one side works at a time, but for one case: the child applies
+//! an update while this side goes on, and leaves the mean alone until the next answer.
 //!
 //! Next on a job's path: `job.rs`, then the Python side, `python/ebb/worker.py`.
 

@@ -8,6 +8,7 @@ gradient. On a CPU the model's parameters are views of the segment; on a device 
 from __future__ import annotations
 
 import math
+import os
 import struct
 from typing import Any
 
@@ -41,6 +42,7 @@ class Program:
         self.trainable = [(n, p) for n, p in named if p.requires_grad]
         self.frozen = [(n, p) for n, p in named if not p.requires_grad]
         self.optimizer_state = OptimizerState(self.optimizer, self.trainable)
+        self.gradients_kept = _keeps_gradients(self.optimizer)
         self.scheduler = self._scheduler()
         self._place()
         self._bind()
@@ -99,10 +101,9 @@ class Program:
 
     def _bind(self) -> None:
         self.replica_segment = Segment("replica", self.replica_words * WORD_BYTES)
-        self.gradient_segment = Segment("gradient", (self.gradient_elements + self.extra_elements) * WORD_BYTES)
         host = self.replica_segment.bytes[: self.replica_words * WORD_BYTES]
         if self.cuda:
-            for segment in (self.replica_segment, self.gradient_segment, self.batch_segment):
+            for segment in (self.replica_segment, self.batch_segment):
                 segment.pin()
         self.replica = torch.zeros_like(host, device=self.device) if self.apart else host
         self.host_replica = host
@@ -122,13 +123,32 @@ class Program:
                 self.state_views.append(view)
             self.optimizer_state.bind(self.replica, host)
         self._write_python()
-        flat = self.gradient_segment.bytes.view(torch.float32)
-        self.host_gradient = flat[: self.gradient_elements]
-        self.gradient_flat = torch.zeros_like(self.host_gradient, device=self.device) if self.apart else self.host_gradient
-        raw = self.gradient_flat.view(torch.uint8)
-        self.gradient_views = [slot.view(raw) for slot in self.gradient_slots]
-        self.extra = flat[self.gradient_elements : self.gradient_elements + self.extra_elements]
+        self.gradient_flat = torch.zeros(self.gradient_elements, device=self.device) if self.apart else None
+        self.places: dict[int, Place] = {}
+        self.add_place(0, None)
+        self._use(0)
         self.snapshot()
+
+    def add_place(self, number: int, descriptor: int | None) -> None:
+        """Maps memory for gradients: of the executor's, by its number, or this process's own, which is given up once there is one of theirs."""
+        size = (self.gradient_elements + self.extra_elements) * WORD_BYTES
+        place = Place(self, Segment("gradient", size, descriptor))
+        if self.cuda:
+            place.segment.pin()
+        elif descriptor is not None:
+            self.places.pop(0, None)
+        self.places[number] = place
+        if descriptor is not None:
+            os.close(descriptor)
+            self._use(number)
+
+    def _use(self, number: int) -> None:
+        """From now on gradients are there."""
+        place = self.places[number]
+        self.gradient_segment, self.host_gradient, self.extra = place.segment, place.host, place.extra
+        self.gradient_views = place.views
+        if not self.apart:
+            self.gradient_flat = place.host
 
     def _bind_buffers(self) -> None:
         """Buffers are views of a working copy: a forward changes them, and a gradient must not change the replica."""
@@ -168,7 +188,7 @@ class Program:
         self.addresses = [(p, view.data_ptr(), name) for (name, p), view in zip(self.trainable + self.frozen, self.views)]
 
     def _taker(self, index: int) -> Any:
-        counts, view = self.counts, self.gradient_views[index]
+        counts = self.counts
 
         def take(parameter: torch.Tensor) -> None:
             gradient = parameter.grad
@@ -177,6 +197,7 @@ class Program:
             parameter.grad = None
             if gradient.layout is not torch.strided:
                 gradient = gradient.to_dense()
+            view = self.gradient_views[index]
             # Detached: under create_graph a gradient has a graph of its own.
             if counts[index] == 0:
                 view.copy_(gradient.detach())
@@ -193,8 +214,9 @@ class Program:
         if isinstance(self.data, OwnBatches):
             self.data.expect(ranks, step)
 
-    def gradient(self, rank: int, step: int, rows: int = 0) -> tuple[float, float, int]:
-        """The gradient of this rank's rows of this step into the gradient segment: (weight, loss, microseconds waited for data)."""
+    def gradient(self, rank: int, step: int, rows: int = 0, place: int = 0) -> tuple[float, float, int]:
+        """The gradient of this rank's rows of this step into the memory of this number: (weight, loss, microseconds waited for data)."""
+        self._use(place)
         watch = Stopwatch()
         batch, rows = self.data.batch(rank, step, rows)
         waited_us = 0 if self.data.steps_per_epoch is None else watch.elapsed_us()
@@ -299,22 +321,26 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------ update
 
-    def apply(self, step: int, factor: float) -> None:
-        """Turns the replica at `step` into that at `step + 1`, by the mean gradient in the gradient segment."""
+    def apply(self, step: int, factor: float, place: int = 0) -> None:
+        """Turns the replica at `step` into that at `step + 1`, by the mean gradient in the memory of this number, which stays as it is."""
+        self._use(place)
         if not self.whole:
             raise RuntimeError("an update was asked for where only the part for computing gradients is held")
         if self.apart:
             self.gradient_flat.copy_(self.host_gradient)
         touched = struct.unpack_from(f"<{len(self.trainable)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES)
         for (_, parameter), bit, view in zip(self.trainable, touched, self.gradient_views):
-            parameter.grad = None if bit <= 0 else view if parameter.dtype is torch.float32 else view.to(parameter.dtype)
+            parameter.grad = None if bit <= 0 else view.to(parameter.dtype, copy=not self.gradients_kept)
         self._decode_buffers()
         if self.parts.built_in_rates is not None:
             for group, rate in zip(self.optimizer.param_groups, self.parts.built_in_rates):
                 group["lr"] = rate * factor
         seeds.set_all(seeds.key(self.seed, "update", step), self.cuda)
+        unchanged = self.gradient_flat._version
         with user_code(f"the step of the optimizer {name_of(self.optimizer)}"):
             self.optimizer.step()
+        if self.gradient_flat._version != unchanged:
+            raise Refused(f"the optimizer {type(self.optimizer).__name__} changed a gradient in place; write it as a class of your own")
         for _, parameter in self.trainable:
             parameter.grad = None
         self.optimizer_state.settle()
@@ -477,6 +503,25 @@ class Program:
 
 # As many as travel with each logical worker's result, and stand in the log.
 NAMES_MAX, NAME_BYTES_MAX, COUNT_MAX = 16, 48, 1 << 40
+
+
+class Place:
+    """Memory for a gradient and what travels along, with a view for each trained parameter."""
+
+    def __init__(self, program: Program, segment: Segment) -> None:
+        flat, gradients = segment.bytes.view(torch.float32), program.gradient_elements
+        self.segment, self.host = segment, flat[:gradients]
+        self.extra = flat[gradients : gradients + program.extra_elements]
+        raw = (program.gradient_flat if program.apart else self.host).view(torch.uint8)
+        self.views = [slot.view(raw) for slot in program.gradient_slots]
+
+
+def _keeps_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step leaves gradients as they are. PyTorch's own do; others are given copies, because the executor may still need the mean."""
+    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", None) or getattr(optimizer, "_optimizer_step_post_hooks", None)
+    return type(optimizer).__module__.startswith("torch.optim.") and not hooks
+
+
 _KEEP = "Ebb keeps parameters where they are: no .to(), .double(), load_state_dict(assign=True) or new Parameter after model()"
 
 

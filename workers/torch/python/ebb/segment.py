@@ -13,12 +13,15 @@ WORD_BYTES = 4
 
 
 class Segment:
-    """A shared, zeroed run of bytes. `bytes` is a tensor over it; `map` the same for `struct`."""
+    """A shared, zeroed run of bytes. `bytes` is a tensor over it; `map` the same for `struct`. With `theirs` it is one that the executor made."""
 
-    def __init__(self, name: str, size: int) -> None:
-        size = max(size, ALIGN_WORDS * WORD_BYTES)
-        self.fd = os.memfd_create(f"ebb-{name}", os.MFD_CLOEXEC)
-        os.posix_fallocate(self.fd, 0, size)  # pages are touched now: a first touch later costs 4 ms a megabyte
+    def __init__(self, name: str, size: int, theirs: int | None = None) -> None:
+        if theirs is None:
+            size = max(size, ALIGN_WORDS * WORD_BYTES)
+            self.fd = os.memfd_create(f"ebb-{name}", os.MFD_CLOEXEC)
+            os.posix_fallocate(self.fd, 0, size)  # pages are touched now: a first touch later costs 4 ms a megabyte
+        else:
+            self.fd = theirs
         self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
         self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
         self.size = size

@@ -123,7 +123,7 @@ def serve(connection: socket.socket) -> None:
         stream.reconfigure(line_buffering=True)
     channel, server = Channel(connection), Server()
     while True:
-        kind, payload = channel.receive()
+        kind, payload, server.received = channel.receive_with(1)
         if kind == b"X":
             sys.stdout.flush()
             os._exit(0)
@@ -144,6 +144,7 @@ class Server:
     def __init__(self) -> None:
         self.program: Any = None
         self.spent: list[int] = []
+        self.received: list[int] = []
 
     def answer(self, kind: bytes, payload: bytes) -> tuple[bytes, list[int]]:
         """The reply to a request, and descriptors to send along."""
@@ -152,14 +153,18 @@ class Server:
         if self.program is None:
             raise RuntimeError(f"{kind!r} before a program was built")
         if kind == b"G":
-            weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQI", payload))
+            weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQIQ", payload))
             return struct.pack("<ddQ", weight, loss, waited_us), []
-        if kind == b"P":
+        if kind == b"N":
             (step,), ranks = struct.unpack_from("<Q", payload), payload[8:]
             self.program.expect([rank for (rank,) in struct.iter_unpack("<H", ranks)], step)
             return b"", []
         if kind == b"A":
-            self.program.apply(*struct.unpack("<Qd", payload))
+            self.program.apply(*struct.unpack("<QdQ", payload))
+            return b"", []
+        if kind == b"P":
+            (descriptor,) = self.received
+            self.program.add_place(*struct.unpack("<Q", payload), descriptor)
             return b"", []
         if kind == b"H":
             self.program.hold(compute_only=payload[0] == 1)
@@ -196,7 +201,7 @@ class Server:
         names = ("import_us", "build_us", "check_us")
         times = {name: round((after - before) * 1e6) for name, before, after in zip(names, marks, marks[1:])}
         self.program = program
-        segments = [program.replica_segment.fd, program.gradient_segment.fd, program.batch_segment.fd]
+        segments = [program.replica_segment.fd, program.batch_segment.fd]
         return json.dumps({**program.describe(), "times": times}).encode(), segments
 
     def _evaluate(self, rank: int, part: int, rows: int) -> bytes:

@@ -75,22 +75,23 @@ class Worker:
         theirs.close()
         os.close(passed)
 
-    def ask(self, kind: bytes, payload: bytes = b"") -> tuple[bytes, list[int]]:
+    def ask(self, kind: bytes, payload: bytes = b"", descriptors: list[int] | None = None) -> tuple[bytes, list[int]]:
         """A request and its reply."""
-        self.socket.sendall(struct.pack("<I", len(payload) + 1) + kind + payload)
+        frame = struct.pack("<I", len(payload) + 1) + kind + payload
+        self.socket.sendall(frame[socket.send_fds(self.socket, [frame], descriptors) :] if descriptors else frame)
         head, rights, _, _ = self.socket.recvmsg(4, socket.CMSG_SPACE(3 * 4))
         if not head:
             raise EOFError("the worker is gone")
         head += self._exactly(4 - len(head))
         body = self._exactly(struct.unpack("<I", head)[0])
-        descriptors = array.array("i")
+        received = array.array("i")
         for level, type_, data in rights:
             assert (level, type_) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-            descriptors.frombytes(data)
+            received.frombytes(data)
         if body[:1] == b"!":
             raise Failed(json.loads(body[1:]))
         assert body[:1] == kind.lower(), body[:1]
-        return body[1:], list(descriptors)
+        return body[1:], list(received)
 
     def _exactly(self, count: int) -> bytes:
         received = b""
@@ -109,16 +110,22 @@ class Worker:
         }  # fmt: skip
         reply, descriptors = self.ask(b"B", json.dumps({**defaults, **message}).encode())
         self.info = json.loads(reply)
-        self.replica, self.gradient, self.batch = (_mapped(descriptor) for descriptor in descriptors)
+        self.replica, self.batch = (_mapped(descriptor) for descriptor in descriptors)
+        # One place for gradients and means, as an executor gives several.
+        place = os.memfd_create("place", os.MFD_CLOEXEC)
+        os.ftruncate(place, 4 * (self.info["gradient_elements"] + self.info["extra_elements"]))
+        self.gradient = _mapped(os.dup(place))
+        self.ask(b"P", struct.pack("<Q", 1), [place])
+        os.close(place)
         return self.info
 
     def expect(self, ranks: list[int], step: int) -> None:
         """Says which ranks come next."""
-        self.ask(b"P", struct.pack(f"<Q{len(ranks)}H", step, *ranks))
+        self.ask(b"N", struct.pack(f"<Q{len(ranks)}H", step, *ranks))
 
     def compute(self, rank: int, step: int, rows: int = 0) -> tuple[torch.Tensor, float, float]:
         """A rank's gradient with what travels along, its weight and its loss."""
-        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQI", rank, step, rows))[0])
+        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQIQ", rank, step, rows, 1))[0])
         return self.gradient_view().clone(), weight, loss
 
     def gradient_view(self) -> torch.Tensor:
@@ -126,7 +133,7 @@ class Worker:
 
     def apply(self, summed: torch.Tensor, step: int, factor: float) -> None:
         self.gradient_view().copy_(summed)
-        self.ask(b"A", struct.pack("<Qd", step, factor))
+        self.ask(b"A", struct.pack("<QdQ", step, factor, 1))
 
     def snapshot(self) -> torch.Tensor:
         self.ask(b"S")

@@ -114,6 +114,22 @@ class EveryHosting(unittest.TestCase):
         self.assertTrue(torch.equal(first[0], second[0]))
         self.assertEqual(first[1:], second[1:])
 
+    def test_the_mean_stays_as_it_is(self) -> None:
+        """The executor may give it to another one that has to catch up."""
+        import vision
+
+        for name in vision.OPTIMIZERS:
+            with self.subTest(name):
+                worker = Worker()
+                try:
+                    worker.build(entry="vision:Optimizers", parameters={"optimizer": name}, workers=1, check=False)
+                    for step in range(2):
+                        mean, _, _ = worker.compute(0, step)
+                        worker.apply(mean, step, 1.0)
+                        self.assertTrue(torch.equal(mean, worker.gradient_view()), "an update changed the mean")
+                finally:
+                    worker.close()
+
     def test_an_evaluated_average_stays_as_it_is(self) -> None:
         sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
         worker = Worker()
