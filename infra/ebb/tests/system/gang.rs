@@ -1,7 +1,7 @@
 //! Jobs that are whole programs: a script on `torch.distributed` that is stopped, moved and resumed, and programs that do not do as they are told.
 
-use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, text, until};
-use crate::torch::{ended, service};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, text, until};
+use crate::torch::{ended, python, service};
 use gateway_client::Client;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -76,13 +76,31 @@ async fn result(system: &System, id: &str) -> Vec<(String, String)> {
     files.into_iter().map(read).collect()
 }
 
+/// Whether two runs left equal tensors. (The bytes of files that PyTorch writes also say which texts in memory were one.)
+async fn left_the_same(system: &System, one: &str, other: &str) -> bool {
+    let compare = "import sys, torch\n\
+        a, b = (torch.load(path) for path in sys.argv[1:])\n\
+        assert a['step'] == b['step'] and all(torch.equal(a['model'][k], b['model'][k]) for k in a['model'])\n\
+        a, b = a['optimizer']['state'], b['optimizer']['state']\n\
+        assert all(torch.equal(a[i][k], b[i][k]) for i in a for k in a[i])";
+    let mut command = tokio::process::Command::new(python());
+    command.args(["-c", compare]);
+    for id in [one, other] {
+        let (archive, folder) = (system.path(&format!("{id}.tar")), system.path(&format!("{id}-left")));
+        assert!(system.ebb(&["model", "get", id, "-o", &text(&archive)]).await.status.success());
+        storage::folder::unpack(&std::fs::read(archive).unwrap(), &folder).unwrap();
+        command.arg(folder.join("last.pt"));
+    }
+    command.output().await.unwrap().status.success()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     let system = service().await;
     let client = system.client();
     let file = example(&system, 1_200);
     let undisturbed = submit_file(&system, &file).await;
-    let expected = finished(&client, &undisturbed).await;
+    finished(&client, &undisturbed).await;
 
     let id = submit_file(&system, &file).await;
     let first = until(&client, &id, "a start", |j| j.phase == "running").await.slots;
@@ -98,11 +116,11 @@ async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
     assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
     need(&system, 0).await;
-    assert_eq!(finished(&client, &id).await, expected, "the model of the undisturbed run");
+    finished(&client, &id).await;
+    assert!(left_the_same(&system, &undisturbed, &id).await, "the model and optimizer of the undisturbed run");
     let logs = String::from_utf8_lossy(&system.ebb(&["logs", &id]).await.stdout).into_owned();
     assert_eq!(logs.matches("rank 0 of 2 begins at step ").count(), 3, "{logs}");
     assert_eq!(logs.matches("rank 0 of 2 begins at step 0\n").count(), 1, "{logs}");
-    assert_eq!(job(&client, &id).await.outcome.unwrap().model_digest, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
