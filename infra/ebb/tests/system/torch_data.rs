@@ -87,7 +87,7 @@ async fn a_job_begins_with_a_model_of_another() {
     let system = service().await;
     let system = &system;
     let submitted = async |file: PathBuf| system.ebb_json(&["submit", file.to_str().unwrap(), "--wait"]).await;
-    let first = submitted(project(&system, "first", "steps: 20\n")).await;
+    let first = submitted(project(system, "first", "steps: 20\n")).await;
     let (id, digest) = (first["id"].as_str().unwrap(), first["outcome"]["model_digest"].as_str().unwrap());
     let model = system.path("model.safetensors");
     assert!(system.ebb(&["model", "get", id, "-o", model.to_str().unwrap()]).await.status.success());
@@ -105,19 +105,19 @@ async fn a_job_begins_with_a_model_of_another() {
     .into_iter()
     .enumerate()
     {
-        let file = project(&system, &format!("from-{number}"), &format!("steps: 10\nfrom: {from}\n"));
+        let file = project(system, &format!("from-{number}"), &format!("steps: 10\nfrom: {from}\n"));
         let done = submitted(file).await;
         assert_eq!(done["phase"], "finished", "{done}");
         ends.push(done["outcome"]["model_digest"].clone());
     }
     assert!(ends.iter().all(|end| *end == ends[0] && *end != digest), "{ends:?}");
-    let fresh = submitted(project(&system, "fresh", "steps: 10\n")).await;
+    let fresh = submitted(project(system, "fresh", "steps: 10\n")).await;
     assert_ne!(fresh["outcome"]["model_digest"], ends[0]);
 
     // Another head is refused by name and shape, unless it may be left as it is made.
     let other = |name: &str, strict: bool| {
         let text = format!("steps: 3\nparameters: {{classes: 4}}\nfrom: {{job: {id}, strict: {strict}}}\n");
-        project(&system, name, &text)
+        project(system, name, &text)
     };
     let refused = system.ebb_json(&["submit", other("refused", true).to_str().unwrap()]).await;
     let client = system.client();

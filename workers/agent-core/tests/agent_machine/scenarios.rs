@@ -50,7 +50,7 @@ fn a_program_is_told_how_long_it_has_and_its_last_words_go_with_its_end() {
     let mut play = Play::joined(1);
     let mut wanted = order("job-a/e0", "local/0");
     let document = serde_json::json!({"name": "n", "model": {"kind": "command", "command": ["python", "train.py"]}});
-    wanted.job.spec = Box::new(JobSpec::parse(&document).unwrap());
+    *wanted.job.spec = JobSpec::parse(&document).unwrap();
     play.orders(std::slice::from_ref(&wanted));
     wanted.job.park = true;
     let leaver = leaving(wanted.clone(), 9_000, 4_000);
