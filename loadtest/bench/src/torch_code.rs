@@ -5,6 +5,7 @@ use crate::subject::{Subject, TorchNeeds, document};
 use events_schema::control::TorchHost;
 use events_schema::{Digest, JobId, orders::JobOrder};
 use loadtest_harness::HarnessError;
+use object_store::ObjectStoreExt;
 use serde::Deserialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -91,14 +92,18 @@ impl TorchCode {
         Subject { document: document(&described, workers, rows, steps), torch: Some(self.needs.clone()) }
     }
 
-    /// What computes such a job in this process, its code unpacked before.
+    /// What computes such a job in this process; its code is put into the store that it reads.
     pub async fn order(&self, subject: &Subject) -> Result<(JobId, JobOrder, String, TorchHost), HarnessError> {
         let host = self.folder.join("host");
-        let failed = |e| HarnessError::local("the bench's code cannot be unpacked", e);
         std::fs::create_dir_all(&host).map_err(|e| HarnessError::local("the bench's folder cannot be made", e))?;
-        let digest = Digest::of(&self.needs.packed);
-        storage::code::unpack(&self.needs.packed, digest, &host).map_err(failed)?;
         let (job, order, address) = subject.order(&self.folder).await?;
+        let store =
+            storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
+        let key = storage::keys::code(&Digest::of(&self.needs.packed));
+        store
+            .put(&key.as_str().into(), self.needs.packed.clone().into())
+            .await
+            .map_err(|e| HarnessError::local("the bench's code cannot be put into its store", e))?;
         let host = TorchHost {
             folder: host.display().to_string(),
             python: self.needs.python.clone(),
