@@ -253,7 +253,8 @@ fn install(
                 file("constraints.txt", torch.map(|version| format!("torch=={version}")).into_iter().collect())?;
             let mut pip = tool(&base.executable);
             pip.args(["-m", "pip", "--python"]).arg(program_of(folder));
-            pip.args(["install", "--no-input", "--disable-pip-version-check", "--quiet", "-c"]).arg(constraints);
+            pip.args(["install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "-c"])
+                .arg(constraints);
             pip.arg("-r").arg(wanted);
             run("pip", pip)
         }

@@ -134,10 +134,10 @@ pub struct PythonArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
     pub python: String,
     /// Folder of secrets that jobs may name: a file each, of that name, with mode 600 [default: none].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, hide_short_help = true)]
     pub secrets: Option<PathBuf>,
     /// Most MiB of jobs' code and environments that are kept on this machine when no job uses them.
-    #[arg(long, value_name = "MIB", default_value_t = 51_200)]
+    #[arg(long, value_name = "MIB", default_value_t = 51_200, hide_short_help = true)]
     pub cache_mib: u64,
 }
 

@@ -98,7 +98,7 @@ async fn left_the_same(system: &System, one: &str, other: &str) -> bool {
 async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     let system = service().await;
     let client = system.client();
-    let file = example(&system, 1_200);
+    let file = example(&system, 1_800);
     let undisturbed = submit_file(&system, &file).await;
     finished(&client, &undisturbed).await;
 
@@ -119,8 +119,8 @@ async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     finished(&client, &id).await;
     assert!(left_the_same(&system, &undisturbed, &id).await, "the model and optimizer of the undisturbed run");
     let logs = String::from_utf8_lossy(&system.ebb(&["logs", &id]).await.stdout).into_owned();
-    assert_eq!(logs.matches("rank 0 of 2 begins at step ").count(), 3, "{logs}");
-    assert_eq!(logs.matches("rank 0 of 2 begins at step 0\n").count(), 1, "{logs}");
+    assert_eq!(logs.matches("| rank 0 of 2 begins at step ").count(), 3, "{logs}");
+    assert_eq!(logs.matches("| rank 0 of 2 begins at step 0\n").count(), 1, "{logs}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

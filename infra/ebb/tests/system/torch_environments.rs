@@ -30,7 +30,7 @@ class Job(ebb.Job):
 
 /// The same without it.
 fn plain_code() -> String {
-    TRAIN.replace(", tidepool", "").replace("tidepool.VERSION", "not here")
+    TRAIN.replace("ebb, tidepool", "ebb").replace("tidepool.VERSION", "\"not here\"")
 }
 
 /// A folder of packages: `tidepool` 1.0 needs the PyTorch that is there, and `reefs` 1.2, which needs a newer `idna` than is there.
@@ -172,17 +172,29 @@ fn index_that_hangs() -> (std::net::TcpListener, String) {
     (listener, url)
 }
 
+/// From now on it answers that it has nothing, to as many as ask.
+fn answer_with_nothing(index: std::net::TcpListener) {
+    std::thread::spawn(move || {
+        for mut asking in index.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut request = [0; 4_096];
+                let read = std::io::Read::read(&mut asking, &mut request);
+                read.and_then(|_| {
+                    asking.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                })
+            });
+        }
+    });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_that_is_killed_leaves_its_slot_free_at_the_deadline_and_nothing_that_counts() {
     let folder = tempfile::tempdir().unwrap();
     wheels(folder.path());
     let (index, url) = index_that_hangs();
     let (python, path) = (python(), path_without_uv());
-    // The operator's file of settings changes while the service runs, as it may.
-    let settings = folder.path().join("pip.conf");
-    std::fs::write(&settings, format!("[global]\nindex-url = {url}\n")).unwrap();
-    let settings_path = text(&settings);
-    let variables = [("PIP_CONFIG_FILE", settings_path.as_str()), ("PATH", &path)];
+    let place = text(folder.path());
+    let variables = [("PIP_INDEX_URL", url.as_str()), ("PIP_FIND_LINKS", &place), ("PATH", &path)];
     let system = System::start_with_in(2, &["--python", &python], &variables).await;
     let client = system.client();
     let mut document = with_lines(&system, TRAIN, &["tidepool"]).await;
@@ -198,10 +210,9 @@ async fn a_build_that_is_killed_leaves_its_slot_free_at_the_deadline_and_nothing
     assert!(freed.iter().all(|slot| slot.killed), "{freed:?}");
     let after = system.agent().slots().await.unwrap();
     assert!(after.iter().filter(|s| busy.contains(&s.slot)).all(|s| s.pid.is_none()), "{after:?}");
-    // With an index that works the next one builds it whole.
-    std::fs::write(&settings, format!("[global]\nno-index = true\nfind-links = {}\n", folder.path().display()))
-        .unwrap();
-    drop(asked);
+    // With an index that answers the next one builds it whole.
+    let (index, _first) = asked;
+    answer_with_nothing(index);
     for slots in ["1", "0"] {
         system.ebb_json(&["demand", "local", "--needed", slots]).await;
     }
