@@ -4,6 +4,7 @@
 //! gone (`child.rs`).
 
 use crate::cache::{Cache, Held};
+use crate::checked::Checked;
 use crate::child::{Launch, Python};
 use crate::environment::{self, Environment};
 use crate::layout::{Built, Lengths, OwnRows, StartTimes};
@@ -187,19 +188,15 @@ impl TorchJob {
     /// time on a server also as long as installing what the job requires.
     pub fn start(start: TorchStart) -> Result<Self, TorchError> {
         let (launch, environment) = start.prepare()?;
-        let mut python = Python::start(&launch)?;
-        let request = start.build().to_string();
-        let mut built = python.exchange(b'B', request.as_bytes());
-        if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
-            // What its code loads may not stand a fork. If it was something else, it happens again.
-            tracing::warn!(
-                "a forked Python ended while it built the model, so another one is started from the beginning"
-            );
-            python = Python::start_cold(&launch)?;
-            built = python.exchange(b'B', request.as_bytes());
+        let checked = Checked::of(Path::new(&start.host.folder), &start.program(&launch));
+        let known = checked.class();
+        let mut begun = begin(&start, &launch, known.is_none())?;
+        if known.is_some_and(|known| known != begun.1.class.to_string()) {
+            // Something under it is another now, so what was found then says nothing.
+            begun = begin(&start, &launch, true)?;
         }
-        let (payload, descriptors) = built?;
-        let built: Built = parse(&payload)?;
+        let (python, built, descriptors) = begun;
+        checked.note(&built.class.to_string())?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
         let [replica, batch]: [_; 2] =
@@ -438,7 +435,29 @@ impl TorchJob {
     }
 }
 
+/// A Python that has built the model, what it says of it, and memory that it shares; `check` says whether it is to look at everything that
+/// could be different on another executor, or only to say its class.
+fn begin(start: &TorchStart, launch: &Launch, check: bool) -> Result<(Python, Built, Vec<OwnedFd>), TorchError> {
+    let mut python = Python::start(launch)?;
+    let request = start.build(check).to_string();
+    let mut built = python.exchange(b'B', request.as_bytes());
+    if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
+        // What its code loads may not stand a fork. If it was something else, it happens again.
+        tracing::warn!("a forked Python ended while it built the model, so another one is started from the beginning");
+        python = Python::start_cold(launch)?;
+        built = python.exchange(b'B', request.as_bytes());
+    }
+    let (payload, descriptors) = built?;
+    Ok((python, parse(&payload)?, descriptors))
+}
+
 impl TorchStart {
+    /// All that says which program it is: what it is built from, and by what.
+    fn program(&self, launch: &Launch) -> String {
+        let package = launch.variables.get("PYTHONPATH");
+        format!("{:?} {package:?} {}", launch.python, self.build(true))
+    }
+
     /// What has to be there before a process is started.
     fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
         let folder = Path::new(&self.host.folder);
@@ -461,7 +480,7 @@ impl TorchStart {
         Ok((launch, environment))
     }
 
-    fn build(&self) -> Value {
+    fn build(&self, check: bool) -> Value {
         let spec = self.spec.document();
         let (sample, rows) = self.dataset.as_ref().map(|(sample, rows)| (sample, rows)).unzip();
         let device = &self.model.device;
@@ -471,7 +490,7 @@ impl TorchStart {
             "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
             "held_out_sample": self.held_out, "batch_bytes": self.batch_bytes(), "rows": rows, "parameters": parameters,
-            "initial": self.initial.as_ref().map(Initial::path), "initial_strict": strict, "check": true,
+            "initial": self.initial.as_ref().map(Initial::path), "initial_strict": strict, "check": check,
         })
     }
 
