@@ -190,12 +190,12 @@ impl TorchJob {
         let (launch, environment) = start.prepare()?;
         let checked = Checked::of(Path::new(&start.host.folder), &start.program(&launch));
         let known = checked.class();
-        let mut begun = begin(&start, &launch, known.is_none())?;
-        if known.is_some_and(|known| known != begun.1.class.to_string()) {
+        let (mut python, mut built, mut descriptors) = begin(&start, &launch, known.is_none())?;
+        let class = built.class.to_string();
+        if known.is_some_and(|known| known != class) {
             // Something under it is another now, so what was found then says nothing.
-            begun = begin(&start, &launch, true)?;
+            (python, built, descriptors) = begin(&start, &launch, true)?;
         }
-        let (python, built, descriptors) = begun;
         checked.note(&built.class.to_string())?;
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
