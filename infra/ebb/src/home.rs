@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Permissions that nobody but a file's owner gets, of all that this process and its executors make.
 const KEPT_FROM_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
@@ -24,6 +25,11 @@ const PRIVATE_FOLDER: u32 = 0o700;
 /// What of a data directory an earlier release may have made readable for others; files in its folders are closed with them.
 const FOLDERS: [&str; 4] = ["store", AGENT_FOLDER, SECRETS_FOLDER, "executors"];
 const FILES: [&str; 4] = ["log.redb", "lock", "agent.json", "service.stderr"];
+
+/// How long the lock of a process that is gone is waited for: many times what a child takes to start on a machine that is all busy.
+const CHILD_TIME_MAX: Duration = Duration::from_secs(5);
+/// From one look at it to the next.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The agent's folder.
 use workers_agent_client::AGENT_FOLDER;
@@ -52,10 +58,17 @@ impl Home {
             .truncate(false)
             .open(folder.join("lock"))
             .map_err(|e| cannot("locked", e))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(&folder, &mut lock)),
-            Err(TryLockError::Error(e)) => return Err(cannot("locked", e)),
+        let begun = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                // A child that a killed service had just forked holds its files until it becomes the program it is to be.
+                Err(TryLockError::WouldBlock) if !is_held_by_someone(&mut lock) && begun.elapsed() < CHILD_TIME_MAX => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(TryLockError::WouldBlock) => return Err(in_use(&folder, &mut lock)),
+                Err(TryLockError::Error(e)) => return Err(cannot("locked", e)),
+            }
         }
         let written =
             lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -122,11 +135,22 @@ pub fn keep_private(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn in_use(folder: &Path, lock: &mut File) -> Failure {
+/// The number of the process that took the lock last.
+fn holder(lock: &mut File) -> String {
     let mut holder = String::new();
     // Without its number the holder is only unnamed.
-    let _ = lock.read_to_string(&mut holder);
-    let holder = holder.trim();
+    let _ = lock.rewind().and_then(|()| lock.read_to_string(&mut holder));
+    holder.trim().to_owned()
+}
+
+/// Whether that process lives, as far as can be seen.
+fn is_held_by_someone(lock: &mut File) -> bool {
+    let holder = holder(lock);
+    holder.is_empty() || Path::new("/proc").join(holder).exists()
+}
+
+fn in_use(folder: &Path, lock: &mut File) -> Failure {
+    let holder = holder(lock);
     let by = if holder.is_empty() { "another process".to_owned() } else { format!("process {holder}") };
     Failure::plain(format!("the data directory `{}` is in use by {by}", folder.display()))
         .advise("stop that one first, or choose another directory with --data DIR")
@@ -145,6 +169,23 @@ mod tests {
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(home);
         Home::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_service_left_of_its_lock_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        let path = folder.path().join("lock");
+        fs::write(&path, format!("{}\n", gone.id())).unwrap();
+        let left = File::open(&path).unwrap();
+        left.lock().unwrap();
+        let opened = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| Home::open(folder.path()).map(drop));
+            drop(left);
+            opening.join().unwrap()
+        });
+        opened.unwrap();
     }
 
     /// Every file and folder of a directory with a permission for others.

@@ -112,6 +112,8 @@ pub fn words(value: &impl Serialize) -> String {
 fn words_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
+        // A sentence stays as it is: it may name a field.
+        Value::String(text) if text.contains(' ') => text.clone(),
         Value::String(text) => text.replace('_', " "),
         Value::Object(map) => map
             .iter()
@@ -136,5 +138,6 @@ mod tests {
         assert_eq!(words(&json!("gave_way")), "gave way");
         assert_eq!(words(&json!({"slots": {"missing": 2}})), "slots missing 2");
         assert_eq!(words(&json!(null)), "");
+        assert_eq!(words(&json!("more than memory_limit_mib")), "more than memory_limit_mib");
     }
 }
