@@ -298,7 +298,16 @@ async fn nothing_acknowledged_is_lost_when_the_broker_is_killed() {
         broker
     });
     let broker = broker.await.unwrap();
-    let before = log.end(Stream::Events, CELL).await.unwrap();
+    // It takes connections before it knows of its topics; who asks then is told to ask again.
+    let answered = async {
+        loop {
+            match log.end(Stream::Events, CELL).await {
+                Ok(before) => return before,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let before = tokio::time::timeout(Duration::from_secs(60), answered).await.expect("the broker is back");
     log.wait(Stream::Events, CELL, Offset(before.0 + 500)).await.unwrap();
     stop.send_replace(true);
     let mut acknowledged = BTreeMap::new();
