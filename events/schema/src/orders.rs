@@ -170,6 +170,24 @@ pub struct JobOrder {
     pub ended_well: Vec<u32>,
 }
 
+impl JobOrder {
+    /// For computing a job in one process: no other members, and nobody who has to be convinced of anything.
+    #[must_use]
+    pub fn alone(spec: JobSpec, dataset: Option<DatasetInfo>, evaluation: Option<DatasetInfo>) -> Self {
+        Self {
+            spec: Box::new(spec),
+            dataset,
+            evaluation,
+            key: [0; 32],
+            proposal: None,
+            park: false,
+            link_keys: Vec::new(),
+            writer: None,
+            ended_well: Vec::new(),
+        }
+    }
+}
+
 /// What two executors of a job know each other by, and nobody else knows. Numbers of executors are used once, so it serves for one pair
 /// of processes, over all generations that both are in.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]

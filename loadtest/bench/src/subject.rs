@@ -60,17 +60,7 @@ impl Subject {
         let digits = storage::dataset::register_digits(&store)
             .await
             .map_err(|e| HarnessError::local("the digits cannot be written", e))?;
-        let order = JobOrder {
-            spec: Box::new(spec(&self.document)?),
-            dataset: Some(digits.dataset),
-            evaluation: None,
-            key: [0; 32],
-            proposal: None,
-            park: false,
-            link_keys: Vec::new(),
-            writer: None,
-            ended_well: Vec::new(),
-        };
+        let order = JobOrder::alone(spec(&self.document)?, Some(digits.dataset), None);
         let job = JobId::parse("job-bench").map_err(|e| HarnessError::plain(e.to_string()))?;
         Ok((job, order, address))
     }

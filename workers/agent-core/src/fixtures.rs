@@ -16,18 +16,8 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
         metadata_key: "datasets/digits/metadata.json".to_owned(),
         metadata_digest: Digest::of(b""),
     };
-    let spec = Box::new(JobSpec::parse(&document).unwrap());
-    let job = JobOrder {
-        spec,
-        dataset: Some(dataset),
-        evaluation: None,
-        key: [7; 32],
-        proposal: None,
-        park: false,
-        link_keys: Vec::new(),
-        writer: None,
-        ended_well: Vec::new(),
-    };
+    let spec = JobSpec::parse(&document).unwrap();
+    let job = JobOrder { key: [7; 32], ..JobOrder::alone(spec, Some(dataset), None) };
     ExecutorOrder {
         executor: executor.parse().unwrap(),
         slot: slot.parse().unwrap(),

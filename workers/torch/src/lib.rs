@@ -4,7 +4,7 @@
 //! Their code comes as one object (`storage/src/code.rs`). `package.rs`: the Python package `ebb`,
 //! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes; [`warm`]: forked from a process that has imported
 //! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment, `secrets.rs` what of that is its operator's.
-//! `environment.rs`: what a job's requirements are built to. `cache.rs`: what executors of a server share on its disk. `output.rs`, `memory.rs` and
+//! `environment.rs`: what a job's requirements are built to. `cache.rs`: what executors of a server share on its disk; `checked.rs`: which programs it has checked. `output.rs`, `memory.rs` and
 //! `ending.rs`: what the process says and takes, and why it ended.
 //!
 //! Gradients lie in segments that this side makes and both map (`workers/memory`): the child computes them there, and updates by a mean that
@@ -30,7 +30,7 @@ mod variables;
 pub mod warm;
 
 pub use cache::{Cache, Held};
-
 pub use job::{Initial, TorchError, TorchEvaluation, TorchJob, TorchStart};
 pub use layout::{Lengths, OwnRows, StartTimes};
 pub use secrets::SecretError;
+pub use variables::given as given_variables;

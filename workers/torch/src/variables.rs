@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables that the child gets of its executor's environment: where programs and libraries are, how texts are written, which GPU is its
+/// Variables that a job's programs get of their executor's environment: where programs and libraries are, how texts are written, which GPU is its
 /// slot's. Credentials of the store are not among them.
 const NAMES: &[&str] = &[
     "PATH",
@@ -45,8 +45,8 @@ const READ_AT_IMPORT: &[&str] = &[
 /// The slot's, not the server's: the driver reads it when a program first asks for a device.
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What every program of a job is given of this process's environment.
-pub(crate) fn given() -> impl Iterator<Item = (String, OsString)> {
+/// What every program of a job is given of this process's environment, whoever starts it.
+pub fn given() -> impl Iterator<Item = (String, OsString)> {
     NAMES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)))
 }
 

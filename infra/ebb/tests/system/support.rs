@@ -249,17 +249,8 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         serde_json::from_value(all.iter().find(|d| d["name"] == name).unwrap().clone()).unwrap()
     };
     let evaluation = spec.evaluation.as_ref().and_then(|e| e.dataset.as_ref()).map(|name| info(name.as_str()));
-    let order = JobOrder {
-        dataset: spec.dataset.as_ref().map(|name| info(name.as_str())),
-        spec: Box::new(spec),
-        evaluation,
-        key: [0; 32],
-        proposal: None,
-        park: false,
-        link_keys: Vec::new(),
-        writer: None,
-        ended_well: Vec::new(),
-    };
+    let dataset = spec.dataset.as_ref().map(|name| info(name.as_str()));
+    let order = JobOrder::alone(spec, dataset, evaluation);
     let (job, store_url) = (JobId::parse("job-plain").unwrap(), store_url.to_owned());
     let torch = std::env::var("EBB_TEST_TORCH").ok().map(|python| TorchHost {
         folder: std::env::temp_dir().join(format!("ebb-plain-{}", std::process::id())).display().to_string(),

@@ -12,20 +12,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Variables that a program gets of its executor's environment: where programs and libraries are, how texts are written, which GPUs there are, and the
-/// mark by which an agent finds what an earlier one left. Credentials of the store are not among them.
-const NAMES: &[&str] = &[
-    "PATH",
-    "HOME",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "EBB_EXECUTOR_NONCE",
-];
 /// Bytes of what a program said that are kept for whoever asks why it failed: a traceback.
 const LAST_BYTES: usize = 1_500;
 /// What a program started may hold its output open after it has ended; it is not waited for longer than this.
@@ -56,7 +42,7 @@ impl Program {
             .args(arguments)
             .current_dir(folder)
             .env_clear()
-            .envs(NAMES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
+            .envs(workers_torch::given_variables())
             .envs(variables)
             .stdin(Stdio::null())
             .stdout(theirs.try_clone()?)

@@ -116,15 +116,11 @@ impl Driver {
 
     pub fn order(&self) -> JobOrder {
         JobOrder {
-            spec: Box::new(self.spec.clone()),
-            dataset: Some(self.dataset.clone()),
-            evaluation: self.evaluation.clone(),
             key: [7; 32],
             proposal: self.proposal.clone(),
             park: self.park,
-            link_keys: Vec::new(),
             writer: self.proposal.as_ref().map(|proposal| WriterToken([proposal.generation.0 as u8; 16])),
-            ended_well: Vec::new(),
+            ..JobOrder::alone(self.spec.clone(), Some(self.dataset.clone()), self.evaluation.clone())
         }
     }
 
