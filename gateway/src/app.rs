@@ -53,8 +53,10 @@ pub struct App {
     pub streams: Arc<Semaphore>,
     /// Places for requests that read what datasets are.
     pub dataset_reads: Arc<Semaphore>,
-    /// Places for uploads of code and of tensors.
+    /// Places for uploads of code.
     pub code_uploads: Arc<Semaphore>,
+    /// Places for uploads of tensors.
+    pub model_uploads: Arc<Semaphore>,
     /// Highest number minted for a signal of each fleet; at most one entry per fleet ever asked for by a legal signal.
     pub minted: Mutex<BTreeMap<FleetId, u64>>,
 }

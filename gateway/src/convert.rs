@@ -7,6 +7,7 @@ use controller_core::state::{Fleet, Job, JobPhase, Slot};
 use controller_core::{Reasons, State};
 use events_public::{JobProgress, rfc3339};
 use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::device::SlotDevice;
 use events_schema::fact::{CheckpointInfo, LossNotice, PlanReason, WaitCause};
 use events_schema::orders::Telemetry;
 use events_schema::report::{ExitCause, Metrics, Outcome};
@@ -117,6 +118,7 @@ fn reason(reason: &PlanReason) -> api::PlanReason {
         WaitCause::Job(job) => api::WaitCause::Job(job.to_string()),
         WaitCause::Resume => api::WaitCause::Resume,
         WaitCause::Offers => api::WaitCause::Offers,
+        WaitCause::Device => api::WaitCause::Device,
         WaitCause::Backoff { until } => api::WaitCause::Backoff { until: rfc3339(*until) },
     });
     api::PlanReason { policy: reason.policy.clone(), cause: api::PlanCause::from(&reason.cause).into(), waits }
@@ -143,6 +145,7 @@ fn noticed(notice: &LossNotice) -> api::LossNotice {
             ExitCause::Killed => api::ExitCause::Killed,
             ExitCause::NotStarted(why) => api::ExitCause::NotStarted(why.clone()),
             ExitCause::Silent => api::ExitCause::Silent,
+            ExitCause::DeviceLost(what) => api::ExitCause::DeviceLost(what.clone()),
             ExitCause::Failed { said, .. } => api::ExitCause::Failed(said.clone()),
         }),
         LossNotice::Silence => api::LossNotice::Silence,
@@ -306,7 +309,14 @@ pub fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
         job: slot.and_then(|slot| slot.job.as_ref().map(ToString::to_string)),
         executor: slot.and_then(|slot| slot.executor.as_ref().map(ToString::to_string)),
         class: server.map(|server| server.class.to_string()),
+        device: server.and_then(|server| server.device(id.index)).map(device),
+        quarantined: slot.and_then(|slot| slot.quarantined.clone()),
     }
+}
+
+fn device(device: &SlotDevice) -> api::SlotDevice {
+    let SlotDevice { uuid, name, memory_bytes, driver } = device.clone();
+    api::SlotDevice { uuid, name, memory_bytes, driver }
 }
 
 /// What a slot is doing.
@@ -413,6 +423,7 @@ mod tests {
             slots: 2,
             class: Digest([1; 32]),
             address: "http://127.0.0.1:1".into(),
+            devices: Vec::new(),
         };
         let declared = Fact::FleetDeclared {
             fleet: "chat".parse().unwrap(),

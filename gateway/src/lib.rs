@@ -158,6 +158,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
         streams: Arc::new(Semaphore::new(limits.streams_max)),
         dataset_reads: Arc::new(Semaphore::new(limits.dataset_reads_max)),
         code_uploads: Arc::new(Semaphore::new(limits.code_uploads_max)),
+        model_uploads: Arc::new(Semaphore::new(limits.model_uploads_max)),
         minted: Mutex::new(BTreeMap::new()),
     });
     let (failed, failure) = watch::channel(None);
@@ -195,7 +196,7 @@ pub async fn start_with(config: GatewayConfig, limits: Limits) -> Result<Gateway
     tasks.spawn(serving);
     let tasks = tokio::spawn(see_to_the_end(tasks, failed));
     tracing::info!(%address, "gateway listens");
-    // A balancer before it stands on another address than loopback.
+    // Balancers stand on other machines.
     let leave_time = if address.ip().is_loopback() { limits.leave_time_loopback } else { limits.leave_time };
     Ok(Gateway { address, leaving, leave_time, stop, tasks, failure, set_up })
 }

@@ -21,11 +21,12 @@ pub struct Limits {
     pub head_time: Duration,
     /// Longest time that a client takes in no byte of an answer, event streams included.
     pub write_stall: Duration,
-    /// Pause between two heartbeat comments of a silent event stream; below the idle time of usual proxies.
+    /// Pause between two heartbeat comments of a silent event stream; nginx and the balancers of AWS end what is silent for a minute, unless told otherwise.
     pub heartbeat: Duration,
-    /// Time between the first `/readyz` that says that the gateway stops and its stop: two looks of a usual balancer.
+    /// Time between the first `/readyz` that says that the gateway stops and its stop, in which a balancer that looks every two seconds
+    /// looks twice.
     pub leave_time: Duration,
-    /// The same on a loopback address, which no balancer looks at.
+    /// The same on a loopback address, where people wait for Ctrl-C, and only a proxy of the same machine looks; one that does twice a second looks twice.
     pub leave_time_loopback: Duration,
     /// Time that open requests have to end when the gateway stops.
     pub shutdown_grace: Duration,
@@ -37,8 +38,10 @@ pub struct Limits {
     pub streams_max: usize,
     /// Requests at once that read what datasets are: a registration reads many files, and links take a metadata object of up to 256 MiB.
     pub dataset_reads_max: usize,
-    /// Uploads of code or of tensors at once: each holds up to 32 MiB.
+    /// Uploads of code at once: each holds up to 32 MiB.
     pub code_uploads_max: usize,
+    /// Uploads of tensors at once: each is streamed for minutes, with a few MiB in memory.
+    pub model_uploads_max: usize,
 }
 
 impl Limits {
@@ -53,13 +56,14 @@ impl Limits {
         write_stall: Duration::from_secs(30),
         heartbeat: Duration::from_secs(10),
         leave_time: Duration::from_secs(5),
-        leave_time_loopback: Duration::ZERO,
+        leave_time_loopback: Duration::from_secs(1),
         shutdown_grace: Duration::from_secs(5),
         connections_max: 4_096,
         requests_max: 512,
         streams_max: 1_024,
         dataset_reads_max: 2,
         code_uploads_max: 4,
+        model_uploads_max: 4,
     };
 
     /// The same for a service that may hold only so many connections: event streams, which stay, take at most half of them.

@@ -7,7 +7,7 @@ use events_schema::command::{
     Demand, NEEDED_MAX, OfferMode, Recall, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX,
 };
 use events_schema::dataset::{SampleShape, parse_sample_shape};
-use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown};
+use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown, whole};
 use events_schema::{DatasetName, Digest, ServerId, SlotId};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -141,10 +141,10 @@ fn fleet_server(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {
 const SERVER_SLOTS_EXPECTED: &str = "a number of slots from 1 to 1024, or a list of slot numbers below 1024, each once";
 
 fn slot_indices(path: &str, value: &Value) -> Result<Vec<u16>, Problems> {
-    let below_max = |value: &Value| value.as_u64().filter(|n| *n < SERVER_SLOTS_MAX).map(|n| n as u16);
+    let below_max = |value: &Value| whole(value).filter(|n| *n < SERVER_SLOTS_MAX).map(|n| n as u16);
     let indices: Option<Vec<u16>> = match value {
         Value::Number(_) => {
-            value.as_u64().filter(|n| (1..=SERVER_SLOTS_MAX).contains(n)).map(|n| (0..n as u16).collect())
+            whole(value).filter(|n| (1..=SERVER_SLOTS_MAX).contains(n)).map(|n| (0..n as u16).collect())
         }
         Value::Array(list) => list.iter().map(below_max).collect(),
         _ => None,

@@ -10,6 +10,7 @@ use events_schema::fields::nearest;
 use events_schema::ids::NAME_LEN_MAX;
 use gateway_api::pages::{LIMIT, LIMIT_DEFAULT};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// The parameters of a request.
@@ -67,6 +68,18 @@ impl Query {
                 Err(ApiError::of_field(Kind::InvalidQuery, "prefix", wrong, expected))
             }
         }
+    }
+
+    /// A stretch of numbers, both ends in it; everything if neither is given.
+    pub fn stretch(&self, from: &str, to: &str) -> Result<RangeInclusive<u64>, ApiError> {
+        let bound = |name: &str| self.get(name, "a whole number", number::<u64>);
+        let (first, last) = (bound(from)?.unwrap_or(0), bound(to)?.unwrap_or(u64::MAX));
+        if first > last {
+            // Nothing lies between them, and an empty list would read as if nothing were there.
+            let expected = format!("at most `{to}`, which is {last}");
+            return Err(ApiError::of_field(Kind::InvalidQuery, from, &first.to_string(), expected));
+        }
+        Ok(first..=last)
     }
 
     /// The size of a page.
@@ -127,6 +140,20 @@ mod tests {
         for raw in ["limit=0", "limit=201", "limit=-1", "limit=%2B1", "limit=", "limit=99999999999999999999"] {
             assert!(Query::parse(Some(raw), &["limit"]).unwrap().limit().is_err(), "{raw}");
         }
+    }
+
+    #[test]
+    fn a_stretch_that_ends_before_it_begins_is_refused() {
+        let stretch = |raw| Query::parse(Some(raw), &["from", "to"]).unwrap().stretch("from", "to");
+        for (raw, found) in [("", 0..=u64::MAX), ("from=7", 7..=u64::MAX), ("to=7", 0..=7), ("from=7&to=7", 7..=7)] {
+            assert_eq!(stretch(raw).unwrap(), found, "{raw}");
+        }
+        let refused = stretch("from=8&to=7").unwrap_err();
+        assert_eq!(
+            (refused.kind, refused.detail.as_str()),
+            (Kind::InvalidQuery, "`from` is 8; expected at most `to`, which is 7")
+        );
+        assert!(stretch("from=-1").is_err());
     }
 
     #[test]

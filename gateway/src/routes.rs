@@ -8,7 +8,7 @@
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door::{self, Door};
-use crate::handlers::{code, commands, datasets, events, fleets, health, initial, jobs, links, logs, server};
+use crate::handlers::{code, commands, datasets, events, fleets, health, initial, jobs, links, logs, server, uploads};
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
@@ -79,9 +79,9 @@ fn table() -> Vec<Row> {
         at(paths::JOB_EVENTS).get(events::of_job),
         at(paths::COMMAND).get(commands::get),
         at(paths::EVENTS).get(events::all),
-        at(paths::CODE).put(code::upload).bodies_up_to(PACKED_BYTES_MAX),
+        at(paths::CODE).put(code::upload).get(uploads::code).bodies_up_to(PACKED_BYTES_MAX),
         // It counts what it takes itself, as it comes.
-        at(paths::INITIAL).put(initial::upload).bodies_up_to(usize::MAX),
+        at(paths::INITIAL).put(initial::upload).get(uploads::model).bodies_up_to(usize::MAX),
         at(paths::DATASETS).post(datasets::register).get(datasets::list),
         at(paths::DATASET).get(datasets::get).delete(datasets::remove),
         at(paths::DATASET_LINKS).get(links::dataset),
@@ -112,7 +112,7 @@ pub fn router(app: Arc<App>, door: Door) -> Router {
             paths::INITIAL => app.limits.upload_time,
             _ => app.limits.request_time,
         };
-        let guard = Guard { app: app.clone(), time, api: path.starts_with("/v1") };
+        let guard = Guard { app: app.clone(), time, api: path.starts_with(paths::ROOT) };
         let allowed: Arc<str> = methods.join(", ").into();
         let handlers = handlers
             .fallback(move |method: Method, uri: Uri| async move { wrong_method(&method, uri.path(), &allowed) });

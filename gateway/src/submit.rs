@@ -46,8 +46,8 @@ pub enum Submitted {
     Undecided(JobId, CommandId),
 }
 
-/// How often a change that depends on what is there is asked for, while what is there changes in ways that nobody is shown: such
-/// changes come one at a time, so the second time nearly always comes through.
+/// How often a change that depends on what is there is asked for, while what is there changes in ways that nobody is shown: each
+/// time another such change has to come between the look and the decision.
 const CHANGES_MAX: u32 = 4;
 
 /// Asks for something other than a job.

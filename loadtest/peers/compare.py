@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -84,15 +85,15 @@ def change(runtime: Peer | Ebb, event: str, act: Callable[[], None], workers: in
     repeated = sum(max(0, before - after + 1) for _, before, after in gaps)
     return said(
         runtime=runtime.name, event=event, pause_s=round(longest - usual, 3), repeated=repeated,
-        discarded=runtime.discarded() - discarded, step_s=round(usual, 3),
+        discarded=None if discarded is None else runtime.discarded() - discarded, step_s=round(usual, 3),
     )  # fmt: skip
 
 
 def changes(make: Callable[[int], Peer | Ebb], rounds: int) -> list[dict[str, Any]]:
     """Workers come, are killed, are asked to leave."""
     runtime, found, names = make(0), [], (f"w{chr(97 + n % 26)}" for n in itertools.count())
-    runtime.begin()
     try:
+        runtime.begin()
         here: list[str] = []
 
         def grow() -> None:
@@ -125,8 +126,8 @@ def bits(make: Callable[[int], Peer | Ebb]) -> list[dict[str, Any]]:
     digests = {}
     for name, first, later in (("1 worker", 1, 0), ("1 worker again", 1, 0), ("2 workers", 2, 0), ("1, then 2", 1, 1)):
         runtime = make(BIT_STEPS)
-        runtime.begin()
         try:
+            runtime.begin()
             for number in range(first):
                 runtime.grow(f"w{chr(97 + number)}")
             if later:
@@ -144,10 +145,10 @@ def bits(make: Callable[[int], Peer | Ebb]) -> list[dict[str, Any]]:
 def tide(make: Callable[[int], Peer | Ebb], minutes: float) -> list[dict[str, Any]]:
     """Workers come and go for some minutes; every second departure is a kill where the runtime does not replace who was killed."""
     runtime, names = make(0), (f"t{chr(97 + n % 26)}" for n in itertools.count())
-    runtime.begin()
     here: list[str] = []
     phase_s, phases = minutes * 60 / len(TIDE), []
     try:
+        runtime.begin()
         for target in TIDE:
             begun = time.time()
             while len(here) < target:
@@ -235,7 +236,7 @@ def main() -> None:
                 found += tide(make, options.tide_minutes)
             else:
                 sys.exit(f"no part is called `{part}`; there are changes, bits and tide")
-        except TimeoutError as error:
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
             found.append(said(runtime=name, event=part, failed=str(error)))
     table(found)
 

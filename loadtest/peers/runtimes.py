@@ -22,6 +22,8 @@ HERE = Path(__file__).resolve().parent
 WORKERS = 6
 #: Most workers at once.
 SLOTS = 3
+#: Longest wait for a program that is to say or do one thing at once, on a machine that is busy.
+ANSWER_S = 60
 
 
 class Done(NamedTuple):
@@ -71,7 +73,10 @@ class Peer:
     def __init__(self, folder: Path, steps: int = 0) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self.folder, self.steps, self.workers = folder, steps, {}
+        self.folder, self.steps = folder, steps
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        #: Asked to leave; when they do is theirs, at most until the end.
+        self.leaving: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
         """What must run before the first worker."""
@@ -101,7 +106,9 @@ class Peer:
 
     def stop(self, name: str) -> None:
         """Its slot is wanted back."""
-        self.workers.pop(name).terminate()
+        worker = self.workers.pop(name)
+        worker.terminate()
+        self.leaving.append(worker)
 
     def log_lines(self) -> list[tuple[str, list[str]]]:
         """Each whole line of each worker's log, with the worker's name."""
@@ -115,8 +122,8 @@ class Peer:
         """Every step that was done, in order of time."""
         return sorted(Done(float(line[1]), int(line[2]), name) for name, line in self.log_lines() if line[0] == "step")
 
-    def discarded(self) -> int:
-        """Steps computed and thrown away."""
+    def discarded(self) -> int | None:
+        """Steps computed and thrown away; None where nobody counts them."""
         return sum(line[0] == "discarded" for _, line in self.log_lines())
 
     def digest(self) -> str:
@@ -128,7 +135,7 @@ class Peer:
         return bool(self.digest())
 
     def end(self) -> None:
-        for worker in self.workers.values():
+        for worker in [*self.workers.values(), *self.leaving]:
             kill(family(worker.pid))
             worker.wait()
 
@@ -196,13 +203,15 @@ class Ebb:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder, self.program, self.steps, self.lent, self.lines = folder, program, steps or 1_000_000, 0, []
+        self.service: subprocess.Popen[bytes] | None = None
+        self.follower: subprocess.Popen[str] | None = None
 
     def begin(self) -> None:
         arguments = ["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots", str(SLOTS), "--python", sys.executable]
         arguments += ["--data", str(self.folder / "data"), "--until-input-ends"]
         errors = open(self.folder / "service.out", "w")
         self.service = subprocess.Popen([self.program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-        self.url = json.loads(self.service.stdout.readline())["url"]
+        self.url = json.loads(self.first_line())["url"]
         self.demand()
         project = self.folder / "project"
         project.mkdir()
@@ -218,13 +227,26 @@ class Ebb:
         self.follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         threading.Thread(target=self.follow, daemon=True).start()
 
+    def first_line(self) -> bytes:
+        """What the service says when it listens. One that says nothing is killed, which ends the line as well."""
+        late = threading.Timer(ANSWER_S, lambda: kill(family(self.service.pid)))
+        late.start()
+        try:
+            line = self.service.stdout.readline()
+        finally:
+            late.cancel()
+        if not line.endswith(b"\n"):
+            raise TimeoutError(f"the service ended, or did not listen within {ANSWER_S} s; {self.folder / 'service.out'} says more")
+        return line
+
     def follow(self) -> None:
         for line in self.follower.stdout:
             if found := re.match(r"(e\d+) \| step ([0-9.]+) (\d+)$", line):
                 self.lines.append(Done(float(found[2]), int(found[3]), found[1]))
 
     def ebb(self, *arguments: str) -> str:
-        return subprocess.run([self.program, "--url", self.url, *arguments], check=True, capture_output=True, text=True).stdout
+        command = [self.program, "--url", self.url, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=ANSWER_S).stdout
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=10) as answer:
@@ -256,8 +278,9 @@ class Ebb:
     def done(self) -> list[Done]:
         return sorted(self.lines)
 
-    def discarded(self) -> int:
-        return 0
+    def discarded(self) -> int | None:
+        """Not counted: an executor prints a step when it is applied, and nothing of one that it throws away."""
+        return None
 
     def record(self) -> dict[str, Any]:
         return self.get(f"/v1/jobs/{self.job}")
@@ -269,6 +292,13 @@ class Ebb:
         return self.record()["outcome"]["model_digest"][:16]
 
     def end(self) -> None:
-        self.follower.kill()
-        self.service.stdin.close()
-        self.service.wait(60)
+        if self.follower:
+            self.follower.kill()
+            self.follower.wait()
+        if self.service:
+            self.service.stdin.close()
+            try:
+                self.service.wait(ANSWER_S)
+            except subprocess.TimeoutExpired:
+                kill(family(self.service.pid))
+                self.service.wait()

@@ -3,7 +3,8 @@
 //!
 //! Everything but `files.rs` and `drive.rs` is pure, and the service is a trait: who runs a load (`infra/ebb/src/load.rs`) gives one.
 //! Reading order: `scenario.rs` (what a file says), `trace.rs` (recorded curves), `schedule.rs` (what is asked, and when), `drive.rs`
-//! (asking it), `observe.rs` (what events say came of it), `report.rs` (percentiles and thresholds), `picture.rs` and `chart.rs`.
+//! (asking it), `observe.rs` (what events say came of it), `report.rs` (percentiles and thresholds), `picture.rs` and `chart.rs`;
+//! `usage.rs` draws a run of `loadtest/simulate`.
 
 pub mod chart;
 mod drive;
@@ -13,7 +14,8 @@ mod picture;
 mod report;
 mod scenario;
 mod schedule;
-mod trace;
+pub mod trace;
+mod usage;
 
 pub use drive::{CallError, Happened, Ran, Request, Service, run};
 pub use files::{LoadError, Loaded, load};
@@ -22,3 +24,4 @@ pub use picture::svg;
 pub use report::{MEASURES, Report, Verdict};
 pub use scenario::Scenario;
 pub use schedule::{Action, What};
+pub use usage::{FleetUsage, usage_svg};

@@ -1,10 +1,12 @@
 //! A folder as bytes and back: what a program keeps of itself. Equal folders give equal bytes: names are sorted, owners and times left out. Files,
-//! folders and links within it are kept, with who may execute them; sockets and pipes are not. (Folders of code are `code.rs`'s.)
+//! folders and links within it are kept, with who may execute them; sockets and pipes are not. Whoever writes to it may do so meanwhile, so nothing
+//! is taken for what it was a moment ago. (Folders of code are `code.rs`'s.)
 
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
-use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tar::{Archive, Builder, EntryType, Header};
@@ -52,7 +54,7 @@ struct Look {
 
 /// Packs a folder whose writer has ended.
 pub fn pack(folder: &Path) -> Result<Vec<u8>, FolderError> {
-    pack_entries(folder, &look(folder)?)
+    pack_entries(folder, &look(folder)?, FOLDER_BYTES_MAX)
 }
 
 /// Packs a folder that somebody may be writing to; none if they are just now.
@@ -62,7 +64,7 @@ pub fn pack_settled(folder: &Path) -> Result<Option<Vec<u8>>, FolderError> {
     if !before.values().all(|entry| settled(entry.changed)) {
         return Ok(None);
     }
-    let packed = pack_entries(folder, &before)?;
+    let packed = pack_entries(folder, &before, FOLDER_BYTES_MAX)?;
     Ok((look(folder)? == before).then_some(packed))
 }
 
@@ -89,9 +91,13 @@ fn look(folder: &Path) -> Result<BTreeMap<PathBuf, Look>, FolderError> {
         }
     }
     if bytes > FOLDER_BYTES_MAX {
-        return Err(FolderError::TooLarge { limit: format!("{} MiB", FOLDER_BYTES_MAX >> 20) });
+        return Err(too_many_bytes());
     }
     Ok(found)
+}
+
+fn too_many_bytes() -> FolderError {
+    FolderError::TooLarge { limit: format!("{} MiB", FOLDER_BYTES_MAX >> 20) }
 }
 
 fn seen(metadata: &Metadata) -> io::Result<Option<Look>> {
@@ -105,7 +111,7 @@ fn seen(metadata: &Metadata) -> io::Result<Option<Look>> {
     Ok(Some(Look { kind, bytes, inode: metadata.ino(), changed: metadata.modified()?, executable }))
 }
 
-fn pack_entries(folder: &Path, entries: &BTreeMap<PathBuf, Look>) -> Result<Vec<u8>, FolderError> {
+fn pack_entries(folder: &Path, entries: &BTreeMap<PathBuf, Look>, mut bytes_left: u64) -> Result<Vec<u8>, FolderError> {
     let mut archive = Builder::new(Vec::new());
     for (inside, seen) in entries {
         let path = folder.join(inside);
@@ -117,20 +123,49 @@ fn pack_entries(folder: &Path, entries: &BTreeMap<PathBuf, Look>) -> Result<Vec<
         match seen.kind {
             EntryType::Symlink => {
                 let target = fs::read_link(&path).map_err(failed)?;
-                if !target.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+                if !stays_within(inside, &target) {
                     return Err(FolderError::Outside { path: inside.clone(), target });
                 }
                 archive.append_link(&mut header, inside, target).map_err(failed)?;
             }
             EntryType::Directory => archive.append_data(&mut header, inside, io::empty()).map_err(failed)?,
             _ => {
-                let bytes = fs::read(&path).map_err(failed)?;
+                let bytes = read(&path, bytes_left).map_err(failed)?;
+                bytes_left = bytes_left.checked_sub(bytes.len() as u64).ok_or_else(too_many_bytes)?;
                 header.set_size(bytes.len() as u64);
                 archive.append_data(&mut header, inside, bytes.as_slice()).map_err(failed)?;
             }
         }
     }
     archive.into_inner().map_err(|source| FolderError::Io { path: folder.to_owned(), source })
+}
+
+/// All of a file, or one byte more than is wanted. What is no file any more is refused, and not waited for.
+fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file any more"));
+    }
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether a link leads to what is below the folder, wherever that lies. Upwards only at its beginning: after the name of another link it would lead
+/// up from where that leads.
+fn stays_within(inside: &Path, target: &Path) -> bool {
+    let mut folders = inside.components().count().saturating_sub(1);
+    let mut named = false;
+    for part in target.components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(_) => named = true,
+            Component::ParentDir if !named && folders > 0 => folders -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return false,
+        }
+    }
+    true
 }
 
 /// Makes a folder what was packed, whatever it held before. Nothing is written outside it, whatever the bytes say.
@@ -148,6 +183,7 @@ pub fn unpack(packed: &[u8], folder: &Path) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use rustix::fs::{FileType, Mode};
     use std::os::unix::fs::symlink;
 
     fn folder() -> tempfile::TempDir {
@@ -159,6 +195,7 @@ mod tests {
         fs::write(at("run.sh"), b"#!").unwrap();
         fs::set_permissions(at("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         symlink("step-3", at("latest")).unwrap();
+        symlink("../../run.sh", at("step-3/empty/back")).unwrap();
         folder
     }
 
@@ -173,6 +210,7 @@ mod tests {
         fs::write(whole.join("left over"), b"of before").unwrap();
         unpack(&packed, &whole).unwrap();
         assert_eq!(fs::read(whole.join("latest/model.pt")).unwrap(), b"weights");
+        assert_eq!(fs::read(whole.join("latest/empty/back")).unwrap(), b"#!");
         assert!(whole.join("step-3/empty").is_dir() && !whole.join("left over").exists());
         assert_eq!(fs::metadata(whole.join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
         assert_eq!(pack(&whole).unwrap(), packed);
@@ -184,21 +222,48 @@ mod tests {
     fn what_is_just_being_written_is_not_packed() {
         let folder = folder();
         assert_eq!(pack_settled(folder.path()).unwrap(), None, "it was written this moment");
+        for link in ["latest", "step-3/empty/back"] {
+            fs::remove_file(folder.path().join(link)).unwrap();
+        }
         let long_ago = SystemTime::now() - Duration::from_secs(60);
         for name in ["step-3/model.pt", ".hidden", "run.sh", "step-3/empty", "step-3"] {
             fs::File::open(folder.path().join(name)).unwrap().set_modified(long_ago).unwrap();
         }
-        fs::remove_file(folder.path().join("latest")).unwrap();
         assert_eq!(pack_settled(folder.path()).unwrap(), Some(pack(folder.path()).unwrap()));
     }
 
     #[test]
     fn a_link_that_leads_out_is_named() {
-        for target in ["/etc/passwd", "../outside"] {
+        for (link, target) in [
+            ("latest", "/etc/passwd"),
+            ("latest", "../outside"),
+            ("a/b/latest", "../../../outside"),
+            ("a/b/latest", "up/../.."),
+        ] {
             let folder = tempfile::tempdir().unwrap();
-            symlink(target, folder.path().join("latest")).unwrap();
+            fs::create_dir_all(folder.path().join("a/b")).unwrap();
+            symlink(target, folder.path().join(link)).unwrap();
             let said = pack(folder.path()).unwrap_err().to_string();
-            assert!(said.contains("`latest`") && said.contains(target), "{said}");
+            assert!(said.contains(&format!("`{link}`")) && said.contains(target), "{said}");
         }
+    }
+
+    #[test]
+    fn what_becomes_another_thing_after_it_was_seen_is_neither_waited_for_nor_followed_nor_read_beyond_the_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"1234").unwrap();
+        let seen = look(folder.path()).unwrap();
+        pack_entries(folder.path(), &seen, 4).unwrap();
+        let grown = pack_entries(folder.path(), &seen, 3).unwrap_err();
+        assert!(matches!(grown, FolderError::TooLarge { .. }), "{grown}");
+        fs::remove_file(&file).unwrap();
+        // Nobody writes to it: opened as a file is, it would be waited for for ever.
+        rustix::fs::mknodat(rustix::fs::CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(matches!(pack_entries(folder.path(), &seen, 4), Err(FolderError::Io { .. })));
+        assert!(look(folder.path()).unwrap().is_empty());
+        fs::remove_file(&file).unwrap();
+        symlink("/etc/hostname", &file).unwrap();
+        assert!(matches!(pack_entries(folder.path(), &seen, 1 << 20), Err(FolderError::Io { .. })));
     }
 }

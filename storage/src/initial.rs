@@ -1,6 +1,7 @@
 //! Tensors that jobs begin with, as files: taken in under the name of their content, and fetched by each server that needs them.
 //! What is in them, the Python package reads.
 
+use crate::checkpoint::MODEL_BYTES_MAX;
 use bytes::Bytes;
 use events_schema::Digest;
 use futures::{Stream, StreamExt};
@@ -46,15 +47,21 @@ pub enum TakeError {
     Store(#[from] object_store::Error),
 }
 
-/// Keeps a file; how long it is. Nothing is kept of what is refused.
+/// Keeps a file; how long it is. Nothing is kept of what is refused. `noted` is awaited when the file is as it should be, and before it is there.
 pub async fn take<E>(
     store: &dyn ObjectStore,
     digest: Digest,
     body: impl Stream<Item = Result<Bytes, E>>,
+    noted: impl Future<Output = object_store::Result<()>>,
 ) -> Result<u64, TakeError> {
     let key = StorePath::from(storage_keys::initial(&digest));
     let mut writer = WriteMultipart::new_with_chunk_size(store.put_multipart(&key).await?, PART_BYTES);
-    match receive(&mut writer, digest, body).await {
+    let received = async {
+        let bytes = receive(&mut writer, digest, body).await?;
+        noted.await?;
+        Ok::<_, TakeError>(bytes)
+    };
+    match received.await {
         Ok(bytes) => {
             writer.finish().await?;
             Ok(bytes)
@@ -141,6 +148,16 @@ pub enum FetchError {
         /// Of its bytes.
         found: Digest,
     },
+    /// Refuse: nobody put it there as a model of Ebb.
+    #[error(
+        "the tensors to begin with at `{key}` have more than {bytes_max} bytes; put them on the servers, and name their path"
+    )]
+    TooLarge {
+        /// Where they are.
+        key: String,
+        /// The most that is fetched.
+        bytes_max: u64,
+    },
     /// Stop: the disk is full, or the folder cannot be written.
     #[error("the tensors to begin with cannot be written to this server's folder")]
     Io(#[from] io::Error),
@@ -150,7 +167,12 @@ impl FetchError {
     /// Whether no server will ever find what it needs.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Content { .. } | Self::Store { source: object_store::Error::NotFound { .. }, .. })
+        matches!(
+            self,
+            Self::Content { .. }
+                | Self::TooLarge { .. }
+                | Self::Store { source: object_store::Error::NotFound { .. }, .. }
+        )
     }
 }
 
@@ -161,12 +183,28 @@ pub async fn fetch(
     digest: Option<Digest>,
     folder: &Path,
 ) -> Result<(), FetchError> {
+    // An upload, or the model of a job.
+    let bytes_max = if digest.is_some() { INITIAL_BYTES_MAX } else { MODEL_BYTES_MAX };
+    fetch_up_to(bytes_max, store, key, digest, folder).await
+}
+
+async fn fetch_up_to(
+    bytes_max: u64,
+    store: &dyn ObjectStore,
+    key: &str,
+    digest: Option<Digest>,
+    folder: &Path,
+) -> Result<(), FetchError> {
     let failed = |source| FetchError::Store { key: key.to_owned(), source };
     let mut file = std::fs::File::create(folder.join(FILE))?;
-    let mut hasher = blake3::Hasher::new();
+    let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
     let mut body = store.get(&StorePath::from(key)).await.map_err(failed)?.into_stream();
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(failed)?;
+        bytes += chunk.len() as u64;
+        if bytes > bytes_max {
+            return Err(FetchError::TooLarge { key: key.to_owned(), bytes_max });
+        }
         hasher.update(&chunk);
         file.write_all(&chunk)?;
     }
@@ -182,6 +220,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use futures::stream;
+    use object_store::PutPayload;
     use object_store::memory::InMemory;
 
     fn tensors() -> Vec<u8> {
@@ -192,7 +231,9 @@ mod tests {
 
     async fn taken(store: &InMemory, digest: Digest, bytes: &[u8]) -> Result<u64, TakeError> {
         let chunks: Vec<_> = bytes.chunks(3).map(|chunk| Ok::<_, io::Error>(Bytes::copy_from_slice(chunk))).collect();
-        take(store, digest, stream::iter(chunks)).await
+        let note = StorePath::from("note");
+        take(store, digest, stream::iter(chunks), async { store.put(&note, PutPayload::default()).await.map(drop) })
+            .await
     }
 
     #[tokio::test]
@@ -200,6 +241,7 @@ mod tests {
         let (store, folder) = (InMemory::new(), tempfile::tempdir().unwrap());
         let (bytes, digest) = (tensors(), Digest::of(&tensors()));
         assert_eq!(taken(&store, digest, &bytes).await.unwrap(), 10);
+        assert!(store.head(&StorePath::from("note")).await.is_ok());
         let key = storage_keys::initial(&digest);
         fetch(&store, &key, Some(digest), folder.path()).await.unwrap();
         let fetched = folder.path().join(FILE);
@@ -213,6 +255,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn no_more_is_fetched_than_there_can_be() {
+        let (store, folder) = (InMemory::new(), tempfile::tempdir().unwrap());
+        store.put(&StorePath::from("large"), vec![1; 11].into()).await.unwrap();
+        let large = fetch_up_to(10, &store, "large", None, folder.path()).await.unwrap_err();
+        assert!(matches!(large, FetchError::TooLarge { bytes_max: 10, .. }) && large.is_broken(), "{large}");
+        fetch_up_to(11, &store, "large", None, folder.path()).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn what_is_not_as_its_name_says_is_refused() {
         let store = InMemory::new();
         let wrong = taken(&store, Digest::of(b"other"), &tensors()).await.unwrap_err();
@@ -222,6 +273,6 @@ mod tests {
             assert!(matches!(refused, TakeError::NotTensors), "{refused}");
         }
         let kept = store.list(None).count().await;
-        assert_eq!(kept, 0);
+        assert_eq!(kept, 0, "of what is refused nothing is noted either");
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`store`] (one address to one store), [`keys`] (a pure crate: every object's name, writer and deleter), [`retry`] (faults),
 //! [`dataset`] (what a dataset is and how it is made), [`order`] (pure: which rank reads which sample when), [`loader`] (reads
-//! them), [`checkpoint`]. On a job's path the next file is `workers/executor/src/lib.rs`.
+//! them), [`checkpoint`], [`uploads`] (what jobs to come may name). On a job's path the next file is `workers/executor/src/lib.rs`.
 
 pub mod checkpoint;
 pub mod code;
@@ -26,6 +26,9 @@ mod reader;
 pub mod retry;
 pub mod store;
 pub mod stored;
+pub mod uploads;
+#[cfg(feature = "testing")]
+pub mod watched;
 
 pub use links::Links;
 pub use loader::{Loader, LoaderLimits, LoaderMetrics};

@@ -34,6 +34,14 @@ impl Default for RetryPolicy {
 const SLOWEST_BYTES_PER_S: u64 = 1 << 20;
 
 impl RetryPolicy {
+    /// For what is right now and need not be in a moment: the first attempt is the last.
+    pub const ONCE: Self = Self {
+        first_wait: Duration::from_millis(1),
+        wait_max: Duration::from_millis(1),
+        deadline: Duration::ZERO,
+        attempt_max: Duration::from_secs(60),
+    };
+
     /// The same policy for an attempt that moves so many bytes.
     #[must_use]
     pub fn allowing(self, bytes: u64) -> Self {

@@ -9,8 +9,8 @@ use crate::object::Object;
 use crate::retry::StoreFault;
 use events_schema::{JobId, TimeMs};
 use futures::StreamExt;
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
 use std::sync::Arc;
 
 /// An object as a listing shows it.
@@ -38,16 +38,18 @@ pub async fn objects_of_job(
         && let Some(object) = listed.next().await
     {
         let object = object.map_err(|error| StoreFault::of(&folder, error))?;
-        let object = StoredObject {
-            key: object.location.to_string(),
-            written_at: TimeMs(u64::try_from(object.last_modified.timestamp_millis()).unwrap_or(0)),
-            bytes: object.size,
-        };
+        let object =
+            StoredObject { key: object.location.to_string(), written_at: written_at(&object), bytes: object.size };
         if wanted(&object) {
             found.push(object);
         }
     }
     Ok(found)
+}
+
+/// When an object was complete, by the store's clock.
+pub(crate) fn written_at(object: &ObjectMeta) -> TimeMs {
+    TimeMs(u64::try_from(object.last_modified.timestamp_millis()).unwrap_or(0))
 }
 
 /// Deletes an object that [`objects_of_job`] gave; one that is gone is deleted.

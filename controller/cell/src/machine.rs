@@ -403,8 +403,13 @@ impl CellMachine {
     /// Makes known what counts. `before` is what counted until now, if the change is to be looked at.
     fn publish(&mut self, before: Option<State>) {
         let Phase::Leading(lead) = &self.phase else { return };
-        let (state, inputs) = (lead.fold.state.clone(), lead.fold.positions);
-        let committed = Committed { state, term: lead.term, position: lead.fold.known, inputs };
+        let committed = Committed {
+            state: lead.fold.state.clone(),
+            term: lead.term,
+            position: lead.fold.known,
+            inputs: lead.fold.positions,
+            installation: lead.fold.installation,
+        };
         let touched = before.as_ref().map_or(Touched::All, |before| touched(before, &committed.state));
         self.out.push(Out::Committed(Box::new(committed.clone())));
         self.links.publish(&committed, &touched, self.clock.at(self.now_ms), &mut self.out);

@@ -256,4 +256,6 @@ pub struct Committed {
     pub position: Offset,
     /// First offset of each input stream that is not in it.
     pub inputs: Positions,
+    /// Tells its log from all others, as in the fold; whoever leads has read it.
+    pub installation: Option<u64>,
 }

@@ -12,9 +12,9 @@ use events_schema::control::{Gradients, Phase, Progress, WaitsFor};
 use events_schema::fact::{Fact, StallCause, StallRemedy};
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Digest, ExecutorId, Generation, JobId, Offset, Rank, Step, TimeMs};
+use events_schema::{ExecutorId, Generation, JobId, Offset, Rank, Step, TimeMs};
 use proptest::prelude::*;
-use support::{Fault, LEASE_MS, World, has_dataset, server, slot};
+use support::{Fault, LEASE_MS, World, has_dataset, joined, server, slot};
 
 #[test]
 fn a_command_becomes_facts_and_the_replay_is_the_live_state() {
@@ -54,6 +54,9 @@ fn two_controllers_and_the_first_stands_down_by_name() {
     let end = world.first().end.clone();
     assert!(matches!(&end, Some(CellEnd::Superseded { by, .. }) if by == "b"), "{end:?}");
     assert!(has_dataset(world.controllers[1].state(), "d1"));
+    let installation = |number: usize| world.controllers[number].committed.as_ref().unwrap().installation;
+    assert!(installation(0).is_some() && installation(0) == installation(1), "both lead the same log");
+    assert_eq!(installation(1), world.log.fold().installation);
 }
 
 /// Found by a random schedule: a controller whose append had no known outcome claimed the cell back from the one that had replaced it.
@@ -315,10 +318,6 @@ fn an_input_that_is_shortened_and_grows_again_at_once_is_noticed_by_where_report
     let end = world.first().end.clone();
     let expected = CellFailure::InputShortened { stream: Stream::Reports, end: Offset(0), taken: reports };
     assert_eq!(end, Some(CellEnd::Failed(expected)));
-}
-
-fn joined() -> Report {
-    Report::AgentJoined { slots: 1, class: Digest::of(b"class"), address: "http://127.0.0.1:1".to_owned() }
 }
 
 /// Found by a random schedule: the word of a dead agent came behind that of the one that had replaced it, whose executors were taken for gone

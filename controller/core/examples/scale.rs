@@ -119,7 +119,13 @@ fn declared(servers: u16, fleets: u16) -> Cluster {
     for server in 0..servers {
         c.report(
             server,
-            Report::AgentJoined { slots: SLOTS, class: Digest::of(b"c"), address: "http://a:1".to_owned() },
+            Report::AgentJoined {
+                slots: SLOTS,
+                class: Digest::of(b"c"),
+                address: "http://a:1".to_owned(),
+                devices: Vec::new(),
+                quarantined: Default::default(),
+            },
         );
     }
     c.command(Command::RegisterDataset { dataset: dataset() });

@@ -7,9 +7,9 @@
 //! None of them knows how long a report may take. That a reclaimed slot really becomes free in time is for whoever watches clocks:
 //! [`overdue`] lists those that did not.
 
-use crate::state::{Executor, Fleet, Job, JobPhase, Slot, SlotState, State};
+use crate::state::{Executor, Fleet, Job, JobPhase, Slot, SlotKind, SlotState, State};
 use events_schema::fact::Proposal;
-use events_schema::{Digest, ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
+use events_schema::{ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
 /// A broken invariant.
@@ -230,8 +230,10 @@ fn used_only_on_loan(state: &State, id: &SlotId, slot: &Slot, broken: &mut Vec<S
     let legal = match slot.state {
         SlotState::Unoffered | SlotState::Offered => slot.job.is_none() && slot.executor.is_none(),
         SlotState::Borrowed => slot.fleet.is_some(),
-        // A reclaimed slot is in no plan; without an executor it would have been returned, if its agent were there to know.
-        SlotState::Reclaimed { .. } => slot.job.is_none() && (slot.executor.is_some() || is_away(state, id)),
+        // A reclaimed slot is in no plan; without an executor it would have been returned, if its agent were there to know, and its device well.
+        SlotState::Reclaimed { .. } => {
+            slot.job.is_none() && (slot.executor.is_some() || slot.quarantined.is_some() || is_away(state, id))
+        }
     };
     if !legal {
         broken.push(format!("{id}: {slot:?}"));
@@ -286,8 +288,10 @@ fn lends_what_it_can_spare(_: &State, id: &FleetId, fleet: &Fleet, broken: &mut 
 fn lent_slots_are_counted(state: &State, broken: &mut Vec<String>) {
     for (id, fleet) in state.fleets() {
         let lent = fleet.slots.iter().filter(|id| state.slot(id).is_some_and(Slot::is_lent)).count();
-        if lent != fleet.lent {
-            broken.push(format!("{id} lends {lent}, counted are {}", fleet.lent));
+        let withheld = fleet.slots.iter().filter(|id| state.slot(id).is_some_and(Slot::is_withheld)).count();
+        if (lent, withheld) != (fleet.lent, fleet.withheld) {
+            let counted = (fleet.lent, fleet.withheld);
+            broken.push(format!("{id} lends and misses {:?}, counted are {counted:?}", (lent, withheld)));
         }
     }
 }
@@ -346,10 +350,17 @@ fn checkpoints_are_bounded(_: &State, id: &JobId, job: &Job, broken: &mut Vec<St
 }
 
 fn one_class(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
-    let of_slots = job.slots().iter().filter_map(|slot| state.server(&slot.server)).map(|server| server.class);
-    let classes: BTreeSet<Digest> = of_slots.chain(job.class.filter(|_| !job.slots().is_empty())).collect();
-    if classes.len() > 1 {
-        broken.push(format!("{id} is planned on {classes:?}"));
+    let kinds: BTreeSet<SlotKind> = job.slots().iter().filter_map(|slot| state.kind(slot)).collect();
+    let bound = job.class.filter(|class| kinds.iter().any(|kind| kind.class != *class));
+    if kinds.len() > 1 || bound.is_some() {
+        broken.push(format!("{id} of {bound:?} is planned on {kinds:?}"));
+    }
+    if job.spec.needs_device() && kinds.iter().any(|kind| !kind.device) {
+        broken.push(format!("{id} needs devices and is planned on {kinds:?}"));
+    }
+    let quarantined = |id: &&SlotId| state.slot(id).is_some_and(Slot::is_quarantined);
+    if let Some(slot) = job.slots().iter().find(quarantined) {
+        broken.push(format!("{id} is planned on {slot}, which is in quarantine"));
     }
 }
 

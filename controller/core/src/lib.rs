@@ -36,5 +36,5 @@ pub use explain::Reasons;
 pub use orders::orders;
 pub use policy::{Policy, policy_by_name};
 pub use state::State;
-pub use sweep::Orphans;
+pub use sweep::{Orphans, UnnamedUploads};
 pub use watch::Watch;

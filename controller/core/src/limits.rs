@@ -14,6 +14,8 @@ pub const DATASETS_MAX: u64 = 10_000;
 pub const ORPHAN_AGE_MS: u64 = 24 * 3_600_000;
 /// What executors said is kept so long after it was last written: a week, in which somebody asks why a job ended.
 pub const LOG_KEPT_MS: u64 = 7 * 24 * 3_600_000;
+/// An upload that no job names is kept so long after somebody last uploaded it or asked for it: a week, in which it is named by a job.
+pub const UPLOAD_KEPT_MS: u64 = 7 * 24 * 3_600_000;
 /// Characters that are kept of a text that an executor gives as a reason; the longest of ours is a fraction of it.
 pub const REASON_CHARS_MAX: usize = 2_000;
 

@@ -8,7 +8,6 @@
 //! Next on a job's path: `controller/cell/src/links.rs`, which tells the agents.
 
 use crate::state::{Executor, Job, State};
-use events_schema::dataset::DatasetInfo;
 use events_schema::fact::Proposal;
 use events_schema::orders::{ExecutorOrder, JobOrder};
 use events_schema::{DatasetName, ExecutorId, JobId, ServerId};
@@ -66,10 +65,7 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
     let held_out = job.spec.evaluation.as_ref().and_then(|evaluation| evaluation.dataset.as_ref());
     let order = JobOrder {
         spec: Box::new(job.spec.as_ref().clone()),
-        dataset: match job.spec.gang() {
-            Some(_) => job.spec.dataset.as_ref().map(DatasetInfo::none),
-            None => named(job.spec.dataset.as_ref())?,
-        },
+        dataset: named(job.spec.dataset.as_ref())?,
         evaluation: named(held_out)?,
         key: [0; 32],
         proposal: proposal(job, number).cloned(),

@@ -35,7 +35,14 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
     let reason = PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None };
     let (class, address) = (Digest([0; 32]), String::new());
     let mut facts = vec![
-        Fact::AgentJoined { server: server(), incarnation: INCARNATION, slots: members, class, address },
+        Fact::AgentJoined {
+            server: server(),
+            incarnation: INCARNATION,
+            slots: members,
+            class,
+            address,
+            devices: Vec::new(),
+        },
         Fact::JobAccepted {
             job: job.clone(),
             tenant: TenantId::parse("local").unwrap(),

@@ -35,7 +35,8 @@ fn of_fleet(state: &State, name: &FleetId) -> Option<Digest> {
     let fleet = state.fleet(name)?;
     let slots = fleet.slots.iter().map(|id| {
         let server = state.server(&id.server).map(|server| (server.connected, server.slots, server.class));
-        to_bytes(&(state.slot(id), server))
+        let device = state.server(&id.server).and_then(|server| server.device(id.index));
+        to_bytes(&(state.slot(id), server, device))
     });
     let digests: Vec<Digest> = slots.map(|bytes| Digest::of(&bytes)).collect();
     Some(Digest::of(&to_bytes(&(fleet, digests))))

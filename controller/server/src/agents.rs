@@ -70,7 +70,7 @@ impl CellSecret {
             AgentMessage::Report {
                 number,
                 at,
-                report: Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes },
+                report: Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes, .. },
                 trace,
             } if !self.has_issued(&job, written_in, writer) => {
                 tracing::warn!(%job, %written_in, %step, "a checkpoint is reported under a name that was not issued; it does not count");
@@ -331,6 +331,7 @@ mod tests {
                 writer,
                 replica_digest: Digest::of(b"replica"),
                 bytes: 1,
+                stands_still: None,
             },
             // Whether it carries a trace changes nothing about that.
             trace: TraceContext::new([1; 16], [1; 8], 1).ok(),

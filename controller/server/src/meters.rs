@@ -384,7 +384,7 @@ mod tests {
     fn committed(facts: &[Fact]) -> Committed {
         let mut state = State::new(Cell(0));
         facts.iter().for_each(|fact| state.apply(TimeMs(1), fact));
-        Committed { state, term: Term(0), position: Offset(0), inputs: Positions::default() }
+        Committed { state, term: Term(0), position: Offset(0), inputs: Positions::default(), installation: None }
     }
 
     fn fleet(name: &str, slot: &str) -> Fact {

@@ -7,9 +7,9 @@ use controller_cell::Committed;
 use events_log::{EventLog, PublicMessage, PublicTopic, ReadError, Stream, passed_over};
 use events_public::{CloudEvent, FactPosition, PublicEvent};
 use events_rule::count::{Counter, UnreadableEvent, Verdict, Words, read_event};
-use events_schema::batch::{Batch, EventRecord, from_bytes};
+use events_schema::batch::Batch;
 use events_schema::fact::Fact;
-use events_schema::trace::{TRACEPARENT, cause_of};
+use events_schema::trace::cause_of;
 use events_schema::{Cell, Offset, TraceContext};
 use futures::future::try_join_all;
 use shell::{Chain, Pauses};
@@ -47,20 +47,21 @@ impl Projector {
 
     async fn project(&mut self) {
         // Whoever does not lead yet may never.
-        if self.committed.wait_for(Option::is_some).await.is_err() {
-            return;
-        }
-        let Err(error) = self.go_on().await;
+        let installation = match self.committed.wait_for(Option::is_some).await {
+            Ok(now) => now.as_ref().and_then(|now| now.installation).unwrap_or(0),
+            Err(_) => return,
+        };
+        let Err(error) = self.go_on(installation).await;
         // The loop meets it too, and says how the controller ends.
         tracing::error!(error = %Chain(&error), "public events end here");
         std::future::pending().await
     }
 
     /// Goes on behind the newest event that stands in the topic. What does not answer is asked again; only a record that is none ends it.
-    async fn go_on(&self) -> Result<Infallible, UnreadableEvent> {
+    async fn go_on(&self, installation: u64) -> Result<Infallible, UnreadableEvent> {
         let newest = again(|| self.topic.newest(self.cell)).await;
         let mut after = newest.and_then(|id| id.parse().ok());
-        let (mut counter, mut words, mut next, mut installation) = (Counter::new(), Words::default(), Offset(0), None);
+        let (mut counter, mut words, mut next) = (Counter::new(), Words::default(), Offset(0));
         loop {
             let records = again(|| self.log.read(Stream::Events, self.cell, next, READ_BYTES_MAX)).await;
             if records.is_empty() {
@@ -69,18 +70,13 @@ impl Projector {
             }
             for record in records {
                 next = record.offset.next();
-                if installation.is_none()
-                    && let Ok(EventRecord::Claim { incarnation, .. }) = from_bytes(&record.bytes)
-                {
-                    installation = Some(incarnation);
-                }
                 let event = match read_event(&record) {
                     Ok(event) => event,
                     Err(unreadable) if self.is_passed_over(&mut words, &unreadable).await => continue,
                     Err(unreadable) => return Err(unreadable),
                 };
                 if let Verdict::Counts(batch) = counter.offer(record.offset, event) {
-                    let events = events_of(installation.unwrap_or(0), self.cell, record.offset, &batch, after);
+                    let events = events_of(installation, self.cell, record.offset, &batch, after);
                     self.publish(&events).await;
                     after = events.last().map(|(place, ..)| *place).or(after);
                 }
@@ -139,10 +135,10 @@ fn events_of(installation: u64, cell: Cell, offset: Offset, batch: &Batch, after
 /// An event, where its fact stands, and the span that led to it.
 type Placed = (FactPosition, CloudEvent, Option<TraceContext>);
 
-/// The span is there twice: as the header that instrumented clients of Kafka look for, and as the extension attribute of CloudEvents.
 fn message(event: &CloudEvent, trace: Option<TraceContext>) -> PublicMessage {
-    let traceparent =
-        trace.into_iter().flat_map(|trace| [TRACEPARENT, "ce_traceparent"].map(|key| (key, trace.to_string())));
-    let headers = event.headers().into_iter().chain(traceparent).collect();
-    PublicMessage { key: event.subject.clone(), headers, data: event.data.to_string().into_bytes() }
+    PublicMessage {
+        key: event.subject.clone(),
+        headers: event.headers(trace),
+        data: event.data.to_string().into_bytes(),
+    }
 }

@@ -1,7 +1,9 @@
 //! Sweeps the store: job after job it deletes what nothing counts (`controller/core/src/sweep.rs` says what that is) and says in the
 //! log how much it was. Bounded and slow on purpose: rubbish can wait, the store is the jobs'.
 //!
-//! Goes round the jobs by id and rests when it has seen all; a restart begins at the first. Next file: `storage/src/stored.rs`.
+//! Goes round the jobs by id, then looks at uploads (`sweep/uploads.rs`), and rests; a restart begins at the first job. Next file: `storage/src/stored.rs`.
+
+mod uploads;
 
 use controller_cell::Committed;
 use controller_core::Orphans;
@@ -22,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 const JOBS_PER_ROUND: usize = 20;
 /// Objects deleted of one job before the next one has its turn; the rest is for the next time round.
 const OBJECTS_PER_JOB_MAX: usize = 1_000;
-/// Between two rounds: a cell's 100,000 ended jobs are seen in three hours, at four listings a second.
+/// Between two rounds: at four listings a second a cell's 100,000 ended jobs are seen in seven hours.
 const ROUND_PAUSE: Duration = Duration::from_secs(5);
 /// Between the last job and the first one again: nothing becomes rubbish in less than a day.
 const REST: Duration = Duration::from_secs(6 * 3_600);
@@ -75,7 +77,7 @@ impl Sweep {
             let next = self.committed.borrow().as_ref().and_then(|now| now.state.job_after(last.as_ref()).cloned());
             let Some(job) = next else {
                 *last = None;
-                return REST;
+                return if self.sweep_uploads(swept).await { ROUND_PAUSE } else { REST };
             };
             let done = self.sweep_job(&job, swept).await;
             if let Err(fault) = &done {

@@ -60,7 +60,8 @@ impl Cell {
     fn saved(&self, step: u64) -> Report {
         let CheckpointName { job, generation, step, writer } = self.name(step);
         let (writer, replica_digest) = (writer.unwrap(), Digest::of(b"replica"));
-        Report::CheckpointSaved { job, generation, step, written_in: generation, writer, replica_digest, bytes: 10 }
+        let (written_in, bytes, stands_still) = (generation, 10, None);
+        Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes, stands_still }
     }
 
     /// Waits until so many objects were swept up; how many bytes.

@@ -467,7 +467,8 @@ data! {
         deadline: String,
         /// What asked for the slot.
         cause: ReclaimCause,
-        /// When a fleet asked for it at the agent, which says so once the slot is free; absent if it is asked for now.
+        /// When a fleet asked for it at the agent, or no controller had renewed the agent's lease; the agent says so once the slot is free. Absent if
+        /// it is asked for now.
         #[serde(skip_serializing_if = "Option::is_none")]
         asked: Option<String>,
     }
@@ -482,12 +483,33 @@ data! {
         #[serde(skip_serializing_if = "Option::is_none")]
         took_ms: Option<u64>,
     }
+    /// The device of a slot that nothing runs on is not as it should be.
+    SlotQuarantined {
+        /// The slot: `SERVER/INDEX`.
+        slot: String,
+        /// Whose it is; absent if no fleet declares it any more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fleet: Option<String>,
+        /// What is wrong.
+        reason: String,
+    }
+    /// The device of a slot is as it should be again.
+    SlotRecovered {
+        /// The slot: `SERVER/INDEX`.
+        slot: String,
+        /// Whose it is; absent if no fleet declares it any more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fleet: Option<String>,
+    }
     /// An agent is there.
     AgentJoined {
         /// The server's name.
         server: String,
         /// Slots it holds, numbered from 0.
         slots: u16,
+        /// UUIDs of the devices that its first slots are; absent if none is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        devices: Option<Vec<String>>,
     }
     /// An agent was not heard.
     AgentGone {
@@ -537,33 +559,6 @@ data! {
         objects: u64,
         /// Their size.
         bytes: u64,
-    }
-}
-
-data! {
-    /// How far a job is, as its leader last said. Told at most once a second on a job's stream while it trains; it is in no log, has no cursor, and is never
-    /// repeated.
-    JobProgress {
-        /// The job's id.
-        job: String,
-        /// Steps trained.
-        step: u64,
-        /// Steps in all.
-        steps_total: u64,
-        /// Passes over the dataset that are complete.
-        epoch: u64,
-        /// Mean training loss of the last step.
-        loss: f64,
-        /// Over the last second or two.
-        samples_per_second: f64,
-        /// Duration of the last step, in microseconds.
-        step_us: u64,
-        /// Processes that train it.
-        members: u16,
-        /// For how long the leader waited for the samples of a step, in microseconds, over the last second or two: input that comes more slowly than it
-        /// is trained on.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        data_wait_us: Option<u64>,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The envelope of a public event: a CloudEvent in structured JSON form. The pair (`source`, `id`) is one event and no other; a repeat carries it again.
 
 use crate::{JOB_PROGRESS, JobProgress, PublicEvent};
-use events_schema::{Cell, Generation, Offset, TimeMs};
+use events_schema::trace::TRACEPARENT;
+use events_schema::{Cell, Generation, Offset, TimeMs, TraceContext};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -92,11 +93,15 @@ impl CloudEvent {
     }
 }
 
+/// The headers of a Kafka record that name the span that led to its event, if one is known: the one that instrumented clients of Kafka look for, and the
+/// extension attribute of CloudEvents.
+pub const TRACE_HEADERS: [&str; 2] = [TRACEPARENT, "ce_traceparent"];
+
 impl CloudEvent {
-    /// Its attributes as headers of a Kafka record, by the binary mode of the CloudEvents binding.
+    /// Its attributes as headers of a Kafka record, by the binary mode of the CloudEvents binding, and the span that led to it.
     #[must_use]
-    pub fn headers(&self) -> Vec<(&'static str, String)> {
-        vec![
+    pub fn headers(&self, trace: Option<TraceContext>) -> Vec<(&'static str, String)> {
+        let mut headers = vec![
             ("ce_specversion", self.specversion.to_string()),
             ("ce_id", self.id.clone()),
             ("ce_source", self.source.clone()),
@@ -104,7 +109,9 @@ impl CloudEvent {
             ("ce_subject", self.subject.clone()),
             ("ce_time", self.time.clone()),
             ("content-type", self.datacontenttype.to_string()),
-        ]
+        ];
+        headers.extend(trace.into_iter().flat_map(|trace| TRACE_HEADERS.map(|name| (name, trace.to_string()))));
+        headers
     }
 }
 

@@ -4,20 +4,22 @@
 //! published changes only by the promise in `docs/events.md`, which `tests/documents.rs` keeps. Not here: specs, environment, secrets, addresses, keys of
 //! objects; what others said in free text passes `redact.rs`, which leaves them out.
 //!
-//! Next: `types.rs` (the types), `data.rs` (what each holds), `of_fact.rs` (which fact says what), `documents.rs` (the schemas and the AsyncAPI document).
+//! Next: `types.rs` (the types), `data.rs` (what each holds), `of_fact.rs` (which fact says what), `documents.rs` (the schemas).
 
 mod data;
 mod documents;
 mod envelope;
 mod of_fact;
+mod progress;
 mod redact;
 mod types;
 mod words;
 
 pub use data::*;
-pub use documents::{asyncapi, schemas};
-pub use envelope::{CloudEvent, FactPosition, NotAPosition, rfc3339};
-pub use types::{JOB_PROGRESS, PublicEvent};
+pub use documents::schemas;
+pub use envelope::{CloudEvent, FactPosition, NotAPosition, TRACE_HEADERS, rfc3339};
+pub use progress::JobProgress;
+pub use types::{JOB_PROGRESS, PublicEvent, may_be_of_fleet, may_be_of_job};
 pub use words::*;
 
 /// Every type of event there is.

@@ -165,6 +165,7 @@ fn gone(executor: &ExecutorId, slot: &SlotId, cause: &report::ExitCause) -> Exec
         report::ExitCause::Killed => (Exit::Killed, None, None, None),
         report::ExitCause::NotStarted(reason) => (Exit::NotStarted, None, None, Some(redacted(reason))),
         report::ExitCause::Silent => (Exit::Silent, None, None, None),
+        report::ExitCause::DeviceLost(what) => (Exit::DeviceLost, None, None, Some(redacted(what))),
         report::ExitCause::Failed { status, said } => (Exit::Status, Some(*status), None, Some(redacted(said))),
     };
     ExecutorGone {
@@ -334,9 +335,20 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             fleet: fleet.as_ref().map(ToString::to_string),
             took_ms: *took_ms,
         }),
-        Fact::AgentJoined { server, slots, .. } => {
-            PublicEvent::AgentJoined(AgentJoined { server: server.to_string(), slots: *slots })
-        }
+        Fact::SlotQuarantined { slot, fleet, reason } => PublicEvent::SlotQuarantined(SlotQuarantined {
+            slot: slot.to_string(),
+            fleet: fleet.as_ref().map(ToString::to_string),
+            reason: redacted(reason),
+        }),
+        Fact::SlotRecovered { slot, fleet } => PublicEvent::SlotRecovered(SlotRecovered {
+            slot: slot.to_string(),
+            fleet: fleet.as_ref().map(ToString::to_string),
+        }),
+        Fact::AgentJoined { server, slots, devices, .. } => PublicEvent::AgentJoined(AgentJoined {
+            server: server.to_string(),
+            slots: *slots,
+            devices: (!devices.is_empty()).then(|| devices.iter().map(|device| device.uuid.clone()).collect()),
+        }),
         Fact::AgentGone { server } => PublicEvent::AgentGone(AgentGone { server: server.to_string() }),
         Fact::ServerForgotten { server } => {
             PublicEvent::ServerForgotten(ServerForgotten { server: server.to_string() })
@@ -435,6 +447,7 @@ fn waits(reason: &PlanReason) -> Option<Waits> {
         fact::WaitCause::Job(job) => Waits { what: WaitKind::Job, job: Some(job.to_string()), ..nothing },
         fact::WaitCause::Resume => Waits { what: WaitKind::Resume, ..nothing },
         fact::WaitCause::Offers => nothing,
+        fact::WaitCause::Device => Waits { what: WaitKind::Device, ..nothing },
         fact::WaitCause::Backoff { until } => {
             Waits { what: WaitKind::Backoff, until: Some(rfc3339(*until)), ..nothing }
         }

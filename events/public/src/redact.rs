@@ -1,5 +1,6 @@
 //! Free text of the log, as the public may read it. A reason is said by whoever met the trouble (the store, another process, the user's own code), so it
-//! may name objects, addresses and tokens; these are left out here, and the rest stays as it was said. The whole sentence is on the job's record.
+//! may name objects, addresses and tokens; these are left out here, and the rest stays as it was said. The whole sentence is in the log, and on the record of the job that it is about. A bare name of a host
+//! cannot be told from any other word and stays.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -56,7 +57,9 @@ fn is_address(word: &str) -> bool {
     // `a::b` is a name in a program.
     let has_digit = word.bytes().any(|c| c.is_ascii_digit());
     let ip = |text: &str| has_digit && (text.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok());
-    ip(word) || ip(inner) || word.split(['/', '-']).any(ip) || is_host_and_port(word)
+    // `tcp:10.0.3.7:7900`
+    let behind_a_colon = word.match_indices(':').any(|(at, _)| ip(&word[at + 1..]));
+    ip(word) || ip(inner) || behind_a_colon || word.split(['/', '-']).any(ip) || is_host_and_port(word)
 }
 
 /// `localhost:7878`, `node-3.cluster:7900`; not `train.py:1200`, a line of a program.
@@ -90,6 +93,7 @@ mod tests {
             ("no answer from 10.0.3.7:7900.".to_owned(), "no answer from (address)"),
             ("no answer from [fe80::1]:7900, or ::1".to_owned(), "no answer from (address), or (address)"),
             ("kafka-2.example.org:9092/1: down".to_owned(), "(address) down"),
+            ("tcp:10.0.3.7:7900 is down".to_owned(), "(address) is down"),
             ("error for url (http://127.0.0.1:9000/b)".to_owned(), "error for url ((address))"),
             (format!("token={token}{token} refused"), "token=(token) refused"),
             (format!("writer w{token}"), "writer (token)"),

@@ -4,6 +4,7 @@
 //! (`tests/documents.rs`). What may be added: types, fields and words. Next: `of_fact.rs`.
 
 use crate::data::*;
+use crate::progress::JobProgress;
 use serde_json::Value;
 
 macro_rules! public_events {
@@ -66,7 +67,7 @@ public_events! {
     JobPlanned = "dev.ebb.job.planned.v1" about event => &event.job;
     /// A job trains at its new size.
     JobScaled = "dev.ebb.job.scaled.v1" about event => &event.job;
-    /// Every replica was lost: a job goes back to its last checkpoint, or to its beginning.
+    /// A job goes back to its last checkpoint, or to its beginning: every replica was lost, or it is a gang whose slots change.
     JobRestarted = "dev.ebb.job.restarted.v1" about event => &event.job;
     /// A job was evaluated.
     JobEvaluated = "dev.ebb.job.evaluated.v1" about event => &event.job;
@@ -134,6 +135,10 @@ public_events! {
     SlotReclaimed = "dev.ebb.slot.reclaimed.v1" about event => &event.slot;
     /// A slot is free and its fleet's again.
     SlotReturned = "dev.ebb.slot.returned.v1" about event => &event.slot;
+    /// A slot is of no use to anybody: its device does not give memory back, or is gone.
+    SlotQuarantined = "dev.ebb.slot.quarantined.v1" about event => &event.slot;
+    /// The device of such a slot is as it should be.
+    SlotRecovered = "dev.ebb.slot.recovered.v1" about event => &event.slot;
     /// A server's agent is there.
     AgentJoined = "dev.ebb.agent.joined.v1" about event => &event.server;
     /// A server's agent was not heard for its lease.
@@ -166,10 +171,28 @@ impl PublicEvent {
             Self::SlotBorrowed(event) => event.fleet.as_deref(),
             Self::SlotReclaimed(event) => event.fleet.as_deref(),
             Self::SlotReturned(event) => event.fleet.as_deref(),
+            Self::SlotQuarantined(event) => event.fleet.as_deref(),
+            Self::SlotRecovered(event) => event.fleet.as_deref(),
             _ => None,
         }
     }
 }
+
+/// Whether events of a type may be about a job: those are on its own stream.
+#[must_use]
+pub fn may_be_of_job(kind: &str) -> bool {
+    let of_jobs = ["job.", "executor.", "generation.", "checkpoint.", "command."];
+    of_jobs.iter().any(|noun| kind.trim_start_matches(PREFIX).starts_with(noun))
+}
+
+/// Whether events of a type may be about a fleet or its slots: those are on its own stream.
+#[must_use]
+pub fn may_be_of_fleet(kind: &str) -> bool {
+    ["fleet.", "slot."].iter().any(|noun| kind.trim_start_matches(PREFIX).starts_with(noun))
+}
+
+/// What every type begins with.
+const PREFIX: &str = "dev.ebb.";
 
 /// The type of [`JobProgress`].
 pub const JOB_PROGRESS: &str = "dev.ebb.job.progress.v1";

@@ -42,6 +42,8 @@ words! {
         Offers,
         /// A pause after repeated failures.
         Backoff,
+        /// A slot with a device, which no fleet has.
+        Device,
     }
     /// What the members of a job that makes no progress wait for.
     StallCause {
@@ -110,6 +112,8 @@ words! {
         NotStarted,
         /// It said nothing for seconds, and was killed.
         Silent,
+        /// The device of its slot is gone.
+        DeviceLost,
     }
     /// How it was noticed that a member is lost.
     LossNotice {

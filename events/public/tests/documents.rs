@@ -1,7 +1,8 @@
 //! The contract's documents are what the types say, and what was once published stays. `EBB_GOLDEN=write` writes the documents, and adds to what is promised.
 #![allow(clippy::unwrap_used)]
 
-use events_public::{PublicEvent, asyncapi, schemas};
+use events_public::{JOB_PROGRESS, PublicEvent, kinds, may_be_of_fleet, may_be_of_job, schemas};
+use events_schema::batch::from_bytes;
 use events_schema::fact::{Fact, Refusal};
 use events_schema::report::ExitCause;
 use events_schema::{CommandId, ExecutorId, FleetId, Generation, JobId, Offset, SlotId, Step};
@@ -20,9 +21,7 @@ fn writes() -> bool {
 /// The files of the contract, by their place in the repository.
 fn documents() -> Vec<(PathBuf, String)> {
     let text = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
-    let mut all = vec![(PathBuf::from("docs/asyncapi.json"), text(&asyncapi()))];
-    all.extend(schemas().iter().map(|(kind, schema)| (format!("docs/events/{kind}.json").into(), text(schema))));
-    all
+    schemas().iter().map(|(kind, schema)| (format!("docs/events/{kind}.json").into(), text(schema))).collect()
 }
 
 #[test]
@@ -41,6 +40,50 @@ fn the_documents_are_of_these_types() {
     }
     let files = std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(files, schemas().len(), "docs/events holds a schema of no event");
+}
+
+/// Facts of every kind, as they stand in logs.
+fn facts() -> Vec<Fact> {
+    let golden = std::fs::read_to_string(root().join("events/schema/tests/golden.txt")).unwrap();
+    let bytes = |hex: &str| -> Vec<u8> {
+        hex.as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
+    };
+    let lines = golden.lines().filter(|line| line.starts_with("Fact"));
+    lines.map(|line| from_bytes(&bytes(line.rsplit_once(' ').unwrap().1)).unwrap()).collect()
+}
+
+/// The streams of jobs and fleets are told by types in documents, and by subjects where they are served.
+#[test]
+fn each_type_is_on_the_streams_that_its_events_are_on() {
+    /// About whatever was asked for, a job or not; its sample is about something else.
+    const COMMAND_REFUSED: &str = "dev.ebb.command.refused.v1";
+    let (mut jobs, mut fleets) = (BTreeSet::from([JOB_PROGRESS, COMMAND_REFUSED]), BTreeSet::new());
+    for event in facts().iter().filter_map(PublicEvent::of) {
+        // The samples name jobs so.
+        jobs.extend(event.subject().starts_with("job-").then_some(event.kind()));
+        fleets.extend(event.fleet().map(|_| event.kind()));
+    }
+    assert_eq!(kinds().filter(|kind| may_be_of_job(kind)).collect::<BTreeSet<_>>(), jobs);
+    assert_eq!(kinds().filter(|kind| may_be_of_fleet(kind)).collect::<BTreeSet<_>>(), fleets);
+}
+
+/// Who is woken by an event looks there for what it means: in the table if somebody has to see to it, else in the list below it.
+#[test]
+fn operators_are_told_of_every_type_whether_it_wants_somebody() {
+    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Events that want somebody\n")).unwrap();
+    let named = |kind: &str| format!("`{}`", kind.trim_start_matches("dev.ebb.").trim_end_matches(".v1"));
+    let (rows, others): (Vec<&str>, Vec<&str>) = section.lines().partition(|line| line.starts_with("| `"));
+    let heads = rows.iter().map(|row| row.split('|').nth(1).unwrap()).collect::<Vec<_>>().concat();
+    let list = others.concat().split_once("Nothing is to be done about the others").unwrap().1.to_owned();
+    let count = |text: &str, kind: &str| text.matches(&named(kind)).count();
+    let wrong: Vec<&str> = kinds().filter(|kind| count(&heads, kind) + count(&list, kind) != 1).collect();
+    assert!(wrong.is_empty(), "docs/operations.md says of each type once what to do; not so of {wrong:?}");
+    let said = (heads + &list).matches('`').count() / 2;
+    assert_eq!(said, kinds().count(), "it names a type that is none");
 }
 
 /// What subscribers may rely on, a line each: type, field, what it holds, and whether it is always there.
@@ -159,9 +202,10 @@ fn no_field_that_is_published_is_named_for_an_address_or_a_key() {
 fn facts_that_say(text: &str, object: &str) -> Vec<Fact> {
     let (job, fleet) = (JobId::parse("job-a").unwrap(), FleetId::parse("chat").unwrap());
     let (step, reason) = (Step(1_200), text.to_owned());
+    let slot = || "gpu/0".parse::<SlotId>().unwrap();
     let gone = |exit| Fact::ExecutorGone {
         executor: ExecutorId { job: job.clone(), number: 1 },
-        slot: "gpu/0".parse::<SlotId>().unwrap(),
+        slot: slot(),
         exit,
         verdict: None,
         awaited_until: None,
@@ -180,6 +224,8 @@ fn facts_that_say(text: &str, object: &str) -> Vec<Fact> {
         Fact::CheckpointUnreadable { job: job.clone(), generation: Generation(3), step, reason: reason.clone() },
         gone(ExitCause::NotStarted(reason.clone())),
         gone(ExitCause::Failed { status: 1, said: reason.clone() }),
+        gone(ExitCause::DeviceLost(reason.clone())),
+        Fact::SlotQuarantined { slot: slot(), fleet: None, reason: reason.clone() },
         Fact::SignalsRefused { fleet, offset: Offset(7), count: 1, reason: reason.clone() },
         Fact::CommandRefused {
             command: CommandId::parse("cmd-a").unwrap(),
@@ -189,6 +235,18 @@ fn facts_that_say(text: &str, object: &str) -> Vec<Fact> {
         Fact::InputRefused { stream: "commands".to_owned(), offset: Offset(7), reason: reason.clone() },
         Fact::PlanFailed { policy: "gain".to_owned(), reason },
     ]
+}
+
+/// What others said is in a field of this name everywhere.
+#[test]
+fn every_type_that_holds_what_others_said_has_a_fact_here() {
+    let said: BTreeSet<&str> =
+        facts_that_say("", "").iter().filter_map(PublicEvent::of).map(|event| event.kind()).collect();
+    let holding: BTreeSet<String> = promises()
+        .into_iter()
+        .filter_map(|line| line.split_once(" reason ").map(|(kind, _)| kind.to_owned()))
+        .collect();
+    assert_eq!(holding.iter().map(String::as_str).collect::<BTreeSet<_>>(), said);
 }
 
 #[test]

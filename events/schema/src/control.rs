@@ -106,6 +106,23 @@ pub struct TorchHost {
     /// Under which name the agent listens for executors that want a Python that has PyTorch imported. None: each starts its own.
     #[n(4)]
     pub warm: Option<String>,
+    /// Which files programs of jobs may reach, beside those that are their own and those of the system. None: all that their user may.
+    #[n(5)]
+    pub files: Option<FileAccess>,
+}
+
+/// What an operator says of the files of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+pub struct FileAccess {
+    /// No program runs where the kernel cannot keep to it.
+    #[n(0)]
+    pub required: bool,
+    /// Folders and files that all jobs may read.
+    #[n(1)]
+    pub readable: Vec<String>,
+    /// What none may, wherever it lies.
+    #[n(2)]
+    pub hidden: Vec<String>,
 }
 
 /// From executor to agent.

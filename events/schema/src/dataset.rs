@@ -1,7 +1,7 @@
 //! What a dataset is to everybody but the reader: a name, a shape, a number of rows and the digest of its metadata object.
 //! Also [`Samples`], the plain data that flows from a reader to an engine. How partitions are stored is `storage`'s.
 
-use crate::fields::{Fields, Problems};
+use crate::fields::{Fields, Problems, whole};
 use crate::{DatasetName, Digest};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
@@ -66,15 +66,6 @@ pub struct DatasetInfo {
     pub metadata_digest: Digest,
 }
 
-impl DatasetInfo {
-    /// What stands in the orders of a job that reads none of Ebb's datasets.
-    #[must_use]
-    pub fn none(name: &DatasetName) -> Self {
-        let sample = SampleShape::Tokens { length: 2, vocabulary: 2 };
-        Self { name: name.clone(), sample, rows: 0, metadata_key: String::new(), metadata_digest: Digest([0; 32]) }
-    }
-}
-
 /// Consecutive samples of one logical worker and step, decoded. Row-major, without padding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Samples {
@@ -126,7 +117,7 @@ pub fn parse_sample_shape(path: &str, value: &Value) -> Result<SampleShape, Prob
         let classes = f.integer_required("classes", 2..=1_000_000);
         let dimensions = f.raw("shape").and_then(Value::as_array).and_then(|a| {
             a.iter()
-                .map(|v| v.as_u64().filter(|n| (1..=1_000_000).contains(n)).map(|n| n as u32))
+                .map(|v| whole(v).filter(|n| (1..=1_000_000).contains(n)).map(|n| n as u32))
                 .collect::<Option<Vec<u32>>>()
         });
         let legal = dimensions.filter(|d| {

@@ -1,6 +1,6 @@
 //! A job spec as the document that parses to it, and a job spec out of bytes: both by the rules of `job.rs`, so that there are no others.
 
-use crate::job::{JobFields, JobSpec, Length, Shuffle};
+use crate::job::{JobFields, JobSpec, Length, NO_DATASET, Shuffle};
 use minicbor::Decode;
 use serde_json::Value;
 
@@ -8,7 +8,11 @@ use serde_json::Value;
 impl<'b, C> Decode<'b, C> for JobSpec {
     fn decode(d: &mut minicbor::Decoder<'b>, context: &mut C) -> Result<Self, minicbor::decode::Error> {
         let at = d.position();
-        let spec = Self(JobFields::decode(d, context)?);
+        let mut fields = JobFields::decode(d, context)?;
+        if fields.model.gang().is_some() {
+            fields.dataset = fields.dataset.filter(|name| name.as_str() != NO_DATASET);
+        }
+        let spec = Self(fields);
         match Self::parse(&spec.document()) {
             Ok(parsed) if parsed == spec => Ok(spec),
             Ok(_) => Err(minicbor::decode::Error::message("a job spec that says something else than it means").at(at)),

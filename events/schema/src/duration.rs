@@ -1,6 +1,6 @@
 //! Durations that a user may choose, each with its bounds and its default. One in hand is within them, also one that a log said.
 
-use crate::fields::Fields;
+use crate::fields::{Fields, whole};
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::Serialize;
@@ -28,7 +28,7 @@ impl<const MIN: u64, const MAX: u64, const DEFAULT: u64> DurationMs<MIN, MAX, DE
     /// Reads an optional field; `because` says why its bounds are where they are.
     pub fn read(fields: &mut Fields<'_>, name: &'static str, because: &str) -> Self {
         let Some(value) = fields.raw(name) else { return Self::default() };
-        value.as_u64().and_then(Self::new).unwrap_or_else(|| {
+        whole(value).and_then(Self::new).unwrap_or_else(|| {
             fields.wrong(name, format!("a whole number of milliseconds from {MIN} to {MAX}: {because}"));
             Self::default()
         })

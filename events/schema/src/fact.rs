@@ -4,6 +4,7 @@
 
 use crate::command::{OfferMode, Recall};
 use crate::dataset::DatasetInfo;
+use crate::device::SlotDevice;
 use crate::job::JobSpec;
 use crate::report::{ExitCause, Metrics, Outcome};
 use crate::{
@@ -383,6 +384,10 @@ pub enum Fact {
         /// Where fleets reach it directly; not for subscribers.
         #[n(4)]
         address: String,
+        /// The devices that its first slots are; the other slots have none.
+        #[n(5)]
+        #[cbor(skip_if = "Vec::is_empty")]
+        devices: Vec<SlotDevice>,
     },
     /// It did not come back within its lease.
     #[n(32)]
@@ -595,6 +600,27 @@ pub enum Fact {
         /// Where it is.
         #[n(1)]
         slot: SlotId,
+    },
+    /// Nothing runs on a slot any more, but its device does not give the memory back, or is gone: the slot is of no use to anybody.
+    #[n(82)]
+    SlotQuarantined {
+        #[n(0)]
+        slot: SlotId,
+        /// Whose it is; none if no fleet declares it any more.
+        #[n(1)]
+        fleet: Option<FleetId>,
+        /// What is wrong with its device.
+        #[n(2)]
+        reason: String,
+    },
+    /// The device of such a slot is as it should be: it is of use again.
+    #[n(83)]
+    SlotRecovered {
+        #[n(0)]
+        slot: SlotId,
+        /// Whose it is; none if no fleet declares it any more.
+        #[n(1)]
+        fleet: Option<FleetId>,
     },
     /// A checkpoint cannot be restored from: an object of it is gone or not what was written. It no longer counts.
     #[n(60)]
@@ -825,6 +851,9 @@ pub enum WaitCause {
         #[n(0)]
         until: TimeMs,
     },
+    /// A slot with a device: no fleet has one at all.
+    #[n(5)]
+    Device,
 }
 
 /// Why an executor has to leave.

@@ -52,6 +52,24 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
+/// A whole number of a document. JSON knows numbers only, so `3309.0`, which programs with floats write, is one too; from 2^53 on floats have gaps, and
+/// 2^53 is also what 2^53 + 1 becomes.
+#[must_use]
+pub fn whole(value: &Value) -> Option<u64> {
+    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+    let float = || value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..=EXACT_MAX).contains(n)).map(|n| n as u64);
+    value.as_u64().or_else(float)
+}
+
+/// The same, below zero too.
+#[must_use]
+pub fn whole_signed(value: &Value) -> Option<i64> {
+    let below = || {
+        value.as_f64().filter(|n| *n < 0.0).and_then(|n| whole(&Value::from(-n))).and_then(|n| i64::try_from(n).ok())
+    };
+    value.as_i64().or_else(|| whole(value).and_then(|n| i64::try_from(n).ok())).or_else(|| below().map(|n| -n))
+}
+
 /// The object being read, the path to it, and what was wrong so far.
 pub struct Fields<'a> {
     path: String,
@@ -136,7 +154,7 @@ impl<'a> Fields<'a> {
     /// An optional whole number within `range`.
     pub fn integer(&mut self, name: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         let value = self.raw(name)?;
-        let number = value.as_u64().filter(|n| range.contains(n));
+        let number = whole(value).filter(|n| range.contains(n));
         if number.is_none() {
             self.wrong(name, format!("a whole number from {} to {}", range.start(), range.end()));
         }

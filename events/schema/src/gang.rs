@@ -4,14 +4,12 @@
 
 use crate::Digest;
 use crate::fields::{Fields, Problems, problem, shown};
-use crate::torch::{parse_environment, parse_python};
+use crate::torch::{DEVICES, TorchDevice, parse_environment, parse_python};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What a command's job says instead of a dataset's name, when it is shown.
-pub const NO_DATASET: &str = "none";
 /// Restarts that failures of a program may cost if its spec does not say: a program that fails at once fails each time, and whoever wrote it waits.
 pub const MAX_RESTARTS: u64 = 3;
 /// Most words of a command.
@@ -55,6 +53,9 @@ pub struct CommandSpec {
     /// How often the checkpoint folder is looked at while the program runs.
     #[n(6)]
     pub save_every_ms: u64,
+    /// What the slots of its processes have to be. None: any, and it sees no device on those that are one.
+    #[n(7)]
+    pub device: Option<TorchDevice>,
 }
 
 /// How many members a gang may have.
@@ -82,7 +83,9 @@ impl CommandSpec {
         let elastic = f.word("elastic", &sizes).unwrap_or(Elastic::Fixed);
         let grace_ms = f.integer("grace_ms", 0..=GRACE_MS_MAX).unwrap_or(GRACE_MS);
         let save_every_ms = f.integer("save_every_ms", SAVE_EVERY_MS_MIN..=SAVE_EVERY_MS_MAX).unwrap_or(SAVE_EVERY_MS);
-        Some(Self { command: command?, code, python, environment, elastic, grace_ms, save_every_ms })
+        // `cpu` is what is meant where nothing is said.
+        let device = f.word("device", &DEVICES).filter(|device| *device != TorchDevice::Cpu);
+        Some(Self { command: command?, code, python, environment, elastic, grace_ms, save_every_ms, device })
     }
 }
 

@@ -6,10 +6,11 @@
 //! Next on a job's path: `gateway/src/submit.rs`.
 
 use crate::duration::{StorePatience, UnitTimeout};
-use crate::fields::{Fields, Problems};
-use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS, NO_DATASET};
+use crate::fields::{Fields, Problems, whole, whole_signed};
+use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS};
 pub use crate::model::ModelSpec;
 use crate::model::parse_model;
+use crate::torch::TorchDevice;
 use crate::{DatasetName, Digest};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
@@ -45,7 +46,7 @@ pub struct JobFields {
     /// What is trained.
     #[n(1)]
     pub model: ModelSpec,
-    /// What it is trained on; none where the code of a PyTorch job brings its own rows.
+    /// What it is trained on; none where the code of a PyTorch job brings its own rows, and of a program.
     #[n(2)]
     pub dataset: Option<DatasetName>,
     /// Bounds of the number of executors; `max` is also the number of logical workers W.
@@ -277,6 +278,17 @@ impl JobSpec {
         self.model.gang()
     }
 
+    /// Whether it runs only on slots that are devices.
+    #[must_use]
+    pub fn needs_device(&self) -> bool {
+        let device = match &self.model {
+            ModelSpec::Torch(torch) => Some(torch.device),
+            ModelSpec::Command(program) => program.device,
+            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } => None,
+        };
+        device == Some(TorchDevice::Cuda)
+    }
+
     /// Parses a submitted document. All problems are reported at once.
     pub fn parse(document: &Value) -> Result<Self, Problems> {
         parse_job(document).map(Self)
@@ -329,7 +341,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let gradient_clip_norm = f.number("gradient_clip_norm", 1e-6..=1e6);
     let evaluation = f.nested("evaluation", |path, value| parse_evaluation(path, value, own_rows));
     let checkpoint = f.nested("checkpoint", parse_checkpoint).unwrap_or(DEFAULT_CHECKPOINT);
-    let priority = f.raw("priority").map(|v| v.as_i64().and_then(|n| i32::try_from(n).ok()));
+    let priority = f.raw("priority").map(|v| whole_signed(v).and_then(|n| i32::try_from(n).ok()));
     if priority == Some(None) {
         f.wrong("priority", "a whole number; higher goes first");
     }
@@ -388,20 +400,24 @@ const DEFAULT_OPTIMIZER: OptimizerSpec =
 const DEFAULT_CHECKPOINT: CheckpointSpec = CheckpointSpec { every_steps: 500, keep: 2 };
 const DEFAULT_SCHEDULE: ScheduleSpec = ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant };
 const DEFAULT_SHUFFLE: Shuffle = Shuffle::Blocks { open: 8 };
+/// What the first build that ran whole programs wrote, and its `ebb submit` still sends, for the dataset that such a job has not.
+pub(crate) const NO_DATASET: &str = "none";
 const OF_THE_PROGRAM: &str = "nothing here: what the program of `command` does is its own matter";
 
 /// What a job with a program of its own says of data and steps: nothing, or what is shown of it.
 fn no_data(f: &mut Fields<'_>) -> (Option<Option<DatasetName>>, Option<u64>, Option<Length>) {
-    let shown = [("dataset", Value::from(NO_DATASET)), ("batch_size", 1.into()), ("steps", 1.into())];
-    for (name, shown) in shown {
-        if f.raw(name).is_some_and(|value| *value != shown) {
+    for name in ["batch_size", "steps"] {
+        if f.raw(name).is_some_and(|value| whole(value) != Some(1)) {
             f.wrong(name, OF_THE_PROGRAM);
         }
+    }
+    if f.raw("dataset").is_some_and(|value| *value != NO_DATASET) {
+        f.wrong("dataset", OF_THE_PROGRAM);
     }
     if f.raw("epochs").is_some() {
         f.wrong("epochs", OF_THE_PROGRAM);
     }
-    (Some(DatasetName::parse(NO_DATASET).ok()), Some(1), Some(Length::Steps(1)))
+    (Some(None), Some(1), Some(Length::Steps(1)))
 }
 
 /// The name of a dataset; a PyTorch job may leave it out. None if it is wrong.
@@ -447,14 +463,13 @@ fn parse_shuffle(f: &mut Fields<'_>) -> Shuffle {
         Value::String(s) if s == "blocks" => Some(DEFAULT_SHUFFLE),
         Value::String(s) if s == "full" => Some(Shuffle::Full),
         Value::String(s) if s == "none" => Some(Shuffle::None),
-        Value::Object(o) if o.len() == 1 => match (
-            o.get("window").and_then(Value::as_u64),
-            o.get("blocks").and_then(|b| b.get("open")).and_then(Value::as_u64),
-        ) {
-            (Some(n @ 1..=10_000_000), None) => Some(Shuffle::Window { samples: n as u32 }),
-            (None, Some(n @ 1..=256)) => Some(Shuffle::Blocks { open: n as u16 }),
-            _ => None,
-        },
+        Value::Object(o) if o.len() == 1 => {
+            match (o.get("window").and_then(whole), o.get("blocks").and_then(|b| b.get("open")).and_then(whole)) {
+                (Some(n @ 1..=10_000_000), None) => Some(Shuffle::Window { samples: n as u32 }),
+                (None, Some(n @ 1..=256)) => Some(Shuffle::Blocks { open: n as u16 }),
+                _ => None,
+            }
+        }
         _ => None,
     };
     if parsed.is_none() {

@@ -3,7 +3,7 @@
 //! Pure: no I/O, no clock, no chance. Nothing here decides anything; `controller-core` does.
 //!
 //! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own and [`gang`] where the program is), [`dataset`] (what it reads),
-//! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen),
+//! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen, [`device`] of devices),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
 //! an agent tells an executor), [`trace`] (which trace something belongs to). What subscribers
 //! read is `events/public`. Next on a job's path: `events/log/src/lib.rs`.
@@ -16,6 +16,7 @@ pub mod batch;
 pub mod command;
 pub mod control;
 pub mod dataset;
+pub mod device;
 mod document;
 pub mod duration;
 pub mod fact;

@@ -1,6 +1,6 @@
 //! What a job trains: a model of Ebb's and its sizes, or the user's own, or what a program of the user's does. Which samples a model can read, `controller-core` and the engine check.
 
-use crate::fields::{Fields, Problem, Problems};
+use crate::fields::{Fields, Problem, Problems, whole};
 use crate::gang::CommandSpec;
 use crate::job::PARAMETERS_MAX;
 use crate::torch::TorchSpec;
@@ -172,7 +172,7 @@ fn sizes(
     let Some(value) = f.raw(name) else { return Some(default.to_vec()) };
     let list = value.as_array().filter(|a| counts.contains(&a.len()));
     let parsed: Option<Vec<u32>> = list
-        .and_then(|a| a.iter().map(|v| v.as_u64().filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
+        .and_then(|a| a.iter().map(|v| whole(v).filter(|n| (1..=size_max).contains(n)).map(|n| n as u32)).collect());
     if parsed.is_none() {
         let (least, most) = counts.into_inner();
         f.wrong(name, format!("a list of {least} to {most} whole numbers from 1 to {size_max}"));

@@ -2,6 +2,7 @@
 //!
 //! An agent numbers its reports within its incarnation and repeats them until acknowledged; a number seen before has no effect.
 
+use crate::device::SlotDevice;
 use crate::fact::{Blamed, StallCause};
 use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
@@ -52,6 +53,14 @@ pub enum Report {
         /// Where fleets reach it directly (`http://HOST:PORT`).
         #[n(2)]
         address: String,
+        /// The devices that its first slots are, in the order of the slots; the other slots have none. Earlier builds did not say any.
+        #[n(3)]
+        #[cbor(skip_if = "Vec::is_empty")]
+        devices: Vec<SlotDevice>,
+        /// Its slots whose devices are not as they should be, and what is wrong with them: they are not free.
+        #[n(4)]
+        #[cbor(skip_if = "BTreeMap::is_empty")]
+        quarantined: BTreeMap<u16, String>,
     },
     /// The stream to an agent ended and it did not come back within its lease. Seen by the controller's server.
     #[n(1)]
@@ -159,7 +168,7 @@ pub enum Report {
     SlotTakenBack {
         #[n(0)]
         slot: SlotId,
-        /// How long before this the fleet asked for it, by the agent's clock; none if the agent does not know (any more).
+        /// How long before this the fleet asked for it, or the lease of the agent's controller ended, by the agent's clock; none if the agent does not know (any more).
         #[n(1)]
         asked_ms: Option<u64>,
         /// Within what time from then it was to be free.
@@ -304,6 +313,9 @@ pub enum Report {
         /// Size of all shards.
         #[n(6)]
         bytes: u64,
+        /// Of a gang: whether its program has ended because it was asked to, and this is what it left. Absent: no gang, or of an earlier build.
+        #[n(7)]
+        stands_still: Option<bool>,
     },
     /// The checkpoint that was to be loaded is whole, but of a format that this build cannot read. From the member that tried.
     #[n(18)]
@@ -348,6 +360,22 @@ pub enum Report {
         #[n(0)]
         executor: ExecutorId,
     },
+    /// The processes of a slot are gone, but its device does not give their memory back, or is gone itself: the slot is not free. Said before
+    /// the end of the executor is.
+    #[n(22)]
+    SlotQuarantined {
+        #[n(0)]
+        slot: SlotId,
+        /// What is wrong with its device.
+        #[n(1)]
+        reason: String,
+    },
+    /// The device of a slot in quarantine is as it should be: the slot is free.
+    #[n(23)]
+    SlotRecovered {
+        #[n(0)]
+        slot: SlotId,
+    },
 }
 
 impl Report {
@@ -369,6 +397,8 @@ impl Report {
             | Report::JobCompleted { .. }
             | Report::JobBroken { .. }
             | Report::SlotTakenBack { .. }
+            | Report::SlotQuarantined { .. }
+            | Report::SlotRecovered { .. }
             | Report::Evaluated { .. }
             | Report::PeerLost { .. }
             | Report::PeersMissing { .. }
@@ -413,6 +443,9 @@ pub enum ExitCause {
         #[n(1)]
         said: String,
     },
+    /// The device of its slot is gone, and it with it; what its agent knows of that.
+    #[n(7)]
+    DeviceLost(#[n(0)] String),
 }
 
 /// How a job ended.

@@ -53,9 +53,11 @@ fn parse_lines(path: &str, value: &Value) -> Result<Vec<String>, Problems> {
     let Some(texts) = texts else { return Err(problem(path, shown(value), LINES_EXPECTED)) };
     let mut lines = Vec::new();
     let mut begun = String::new();
-    for text in texts {
-        // A line that goes on has a backslash at its end.
-        if let Some(part) = text.trim_end().strip_suffix('\\') {
+    // An empty line ends what goes on.
+    for text in texts.into_iter().chain([""]) {
+        // A line that goes on has a backslash at its end; a comment never goes on.
+        let is_comment = begun.is_empty() && text.trim_start().starts_with('#');
+        if let Some(part) = text.trim_end().strip_suffix('\\').filter(|_| !is_comment) {
             begun.push_str(part);
             continue;
         }
@@ -130,6 +132,12 @@ mod tests {
         assert!(!read_of.is_full());
         let again = Requirements::parse("r", &serde_json::to_value(&read_of).unwrap()).unwrap();
         assert_eq!(again, read_of, "what is shown can be submitted again");
+    }
+
+    #[test]
+    fn no_package_is_lost_behind_a_backslash() {
+        let read_of = read(json!(["# in C:\\", "numpy", "einops \\"])).unwrap();
+        assert_eq!(read_of.lines(), ["einops", "numpy"]);
     }
 
     #[test]

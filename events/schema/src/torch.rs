@@ -118,6 +118,9 @@ impl Serialize for JsonObject {
     }
 }
 
+/// How a job says on what it computes.
+pub(crate) const DEVICES: [(&str, TorchDevice); 2] = [("cpu", TorchDevice::Cpu), ("cuda", TorchDevice::Cuda)];
+
 impl TorchSpec {
     /// Reads the fields of `model`, `kind` apart.
     pub(crate) fn read(f: &mut Fields<'_>) -> Option<Self> {
@@ -125,8 +128,7 @@ impl TorchSpec {
         let code = f.text_required("code", CODE_EXPECTED, |text| text.parse().map_err(|_| CODE_EXPECTED.to_owned()));
         let python = f.text("python", parse_python);
         let threads = f.integer("threads", 1..=THREADS_MAX).unwrap_or(1) as u16;
-        let devices = [("cpu", TorchDevice::Cpu), ("cuda", TorchDevice::Cuda)];
-        let device = f.word("device", &devices).unwrap_or(TorchDevice::Cpu);
+        let device = f.word("device", &DEVICES).unwrap_or(TorchDevice::Cpu);
         let environment = f.nested("environment", parse_environment).unwrap_or_default();
         let parameters = f.nested("parameters", parse_parameters).unwrap_or_default();
         let initial = f.nested("from", parse_initial);

@@ -47,6 +47,28 @@ fn torch(fields: Value) -> Value {
     document
 }
 
+/// JSON has one kind of numbers, and programs that compute with floats write whole ones so.
+#[test]
+fn whole_numbers_may_be_written_as_floats() {
+    for (path, value, same) in [
+        ("batch_size", json!(8.0), json!(8)),
+        ("seed", json!(3309.0), json!(3309)),
+        ("workers.max", json!(2e0), json!(2)),
+        ("model.hidden", json!([16.0]), json!([16])),
+        ("priority", json!(-3.0), json!(-3)),
+    ] {
+        let read = |value| JobSpec::parse(&with(path, Some(value))).unwrap();
+        assert_eq!(read(value), read(same), "{path}");
+    }
+    let last = json!(9_007_199_254_740_991.0_f64);
+    assert_eq!(JobSpec::parse(&with("seed", Some(last))).unwrap().seed, (1 << 53) - 1);
+    // What a reader of floats makes of 2^53 + 1, too.
+    let beyond = json!(9_007_199_254_740_992.0_f64);
+    for wrong in [json!(8.5), json!(-8.0), json!(1e300), beyond] {
+        assert_eq!(problems(&with("seed", Some(wrong.clone())))[0].field, "seed", "{wrong}");
+    }
+}
+
 #[test]
 fn a_model_of_the_users_own_says_what_runs_it() {
     let spec = JobSpec::parse(&torch(json!({"parameters": {"width": 64, "rate": 0.1}}))).unwrap();
@@ -115,6 +137,14 @@ fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
     assert_eq!((spec.workers.min, spec.workers.max, spec.max_restarts), (2, 2, 3));
     assert_eq!(from_bytes::<JobSpec>(&to_bytes(&spec)).unwrap(), spec);
     assert_eq!(JobSpec::parse(&spec.document()).unwrap(), spec, "what is shown can be submitted again");
+    let cuda = JobSpec::parse(&command(json!({}), json!({"device": "cuda"}))).unwrap();
+    assert!(cuda.needs_device() && !spec.needs_device());
+    assert_eq!(JobSpec::parse(&command(json!({}), json!({"device": "cpu"}))).unwrap(), spec);
+    assert_eq!(JobSpec::parse(&cuda.document()).unwrap(), cuda);
+    let of_an_earlier_build = JobFields { dataset: DatasetName::parse("none").ok(), ..(*spec).clone() };
+    assert_eq!(from_bytes::<JobSpec>(&to_bytes(&of_an_earlier_build)).unwrap(), spec, "what is in a log is read");
+    let sent_by_one = command(json!({"dataset": "none", "batch_size": 1.0, "steps": 1.0}), json!({}));
+    assert_eq!(JobSpec::parse(&sent_by_one).unwrap(), spec, "what an earlier `ebb submit` sends is taken");
     let elastic = command(json!({"workers": {"min": 1, "max": 4}}), json!({"elastic": "restart"}));
     assert_eq!(JobSpec::parse(&elastic).unwrap().workers.min, 1);
     for (fields, model, field) in [
@@ -370,7 +400,7 @@ fn each_wrong_value_is_refused_by_name() {
         ("max_restarts", Some(json!(1_001)), "max_restarts", "0 to 1000"),
         ("unit_timeout_ms", Some(json!(999)), "unit_timeout_ms", "from 1000 to 86400000: executors say twice a second"),
         ("unit_timeout_ms", Some(json!("10m")), "unit_timeout_ms", "a whole number of milliseconds"),
-        ("unit_timeout_ms", Some(json!(1e3)), "unit_timeout_ms", "a whole number of milliseconds"),
+        ("unit_timeout_ms", Some(json!(1e3 + 0.5)), "unit_timeout_ms", "a whole number of milliseconds"),
         ("store_patience_ms", Some(json!(0)), "store_patience_ms", "from 180000 to 86400000: a request is tried again"),
         ("store_patience_ms", Some(json!(u64::MAX)), "store_patience_ms", "a store that is away for a day"),
         ("unit_timeout", Some(json!(60_000)), "unit_timeout", "did you mean `unit_timeout_ms`"),
@@ -431,14 +461,15 @@ fn values_as_yaml_gives_them() {
         ("seed", json!(18_446_744_073_709_551_615u64)),
         ("shuffle", json!("none")),
         ("priority", json!(-3)),
+        ("batch_size", json!(1e3)),
     ];
     for (path, value) in accepted {
         let document = with(path, Some(value));
         assert!(JobSpec::parse(&document).is_ok(), "{document}: {:?}", JobSpec::parse(&document));
     }
-    // `name: 2026`, `dataset: on`, `batch_size: 1e3`: numbers and truth values where a text or a whole number belongs.
+    // `name: 2026`, `dataset: on`, `batch_size: 0.5`: numbers and truth values where a text or a whole number belongs.
     for (path, value) in
-        [("name", json!(2026)), ("dataset", json!(true)), ("batch_size", json!(1e3)), ("suspend", json!("yes"))]
+        [("name", json!(2026)), ("dataset", json!(true)), ("batch_size", json!(0.5)), ("suspend", json!("yes"))]
     {
         assert_eq!(problems(&with(path, Some(value)))[0].field, path);
     }

@@ -86,7 +86,11 @@ const TAGS: &[(&str, &str)] = &[
 ];
 
 fn tag(path: &str) -> &'static str {
-    let name = path.strip_prefix("/v1/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let name = path
+        .strip_prefix(paths::ROOT)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .and_then(|rest| rest.split('/').next())
+        .unwrap_or_default();
     TAGS.iter().map(|(tag, _)| *tag).find(|tag| *tag == name).unwrap_or("service")
 }
 
@@ -188,16 +192,16 @@ fn problem(kinds: &[ProblemKind]) -> Value {
 }
 
 fn with_path_parameters(path: &str, item: Map<String, Value>) -> Value {
-    let mut names = Vec::new();
-    let mut rest = path;
-    while let Some((name, after)) = rest.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
-        names.push(name);
-        rest = after;
-    }
+    let names = paths::variables(path);
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let name_schema = forms::Name::json_schema(&mut generator).to_value();
     let number = json!({"type": "integer", "minimum": 0, "maximum": u32::MAX});
-    let schema = |name: &str| if name == "executor" { number.clone() } else { name_schema.clone() };
+    let digest = forms::Hash::json_schema(&mut generator).to_value();
+    let schema = |name: &str| match name {
+        "executor" => number.clone(),
+        "digest" => digest.clone(),
+        _ => name_schema.clone(),
+    };
     let parameter = |name: &&str| json!({"name": name, "in": "path", "required": true, "description": about(path, name), "schema": schema(name)});
     let mut shown = Map::new();
     if !names.is_empty() {
@@ -207,9 +211,11 @@ fn with_path_parameters(path: &str, item: Map<String, Value>) -> Value {
     Value::Object(shown)
 }
 
-fn about(path: &str, name: &str) -> &'static str {
+/// What a variable part of a path is.
+pub(crate) fn about(path: &str, name: &str) -> &'static str {
     match (path, name) {
         (paths::COMMAND, _) => "The command's id, as the answer with 202 said it.",
+        (_, "digest") => "The BLAKE3 digest of its bytes, in hexadecimal digits.",
         (_, "executor") => "The executor's number within the job.",
         (_, "fleet") => "The fleet's name.",
         (_, "name") => "The dataset's name.",

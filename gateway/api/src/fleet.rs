@@ -19,6 +19,8 @@ words! {
         Borrowed = "borrowed",
         /// On its way back to its fleet.
         Reclaimed = "reclaimed",
+        /// Nothing is on it, and its device is not as it should be.
+        Quarantined = "quarantined",
         /// To be free, on a server that cannot be reached.
         Unknown = "unknown",
     }
@@ -84,6 +86,26 @@ pub struct Slot {
     /// Numeric class of its server; `null` while no agent is there.
     #[schemars(with = "Option<Hash>")]
     pub class: Option<String>,
+    /// The device that it is; absent if it is none, and while no agent is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<SlotDevice>,
+    /// What is wrong with its device; absent if nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantined: Option<String>,
+}
+
+/// The device that a slot is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SlotDevice {
+    /// Its name everywhere and always.
+    pub uuid: String,
+    /// What it is.
+    pub name: String,
+    /// Its memory, in bytes.
+    pub memory_bytes: u64,
+    /// The version of its driver.
+    pub driver: String,
 }
 
 /// Slots, by server and number.

@@ -40,7 +40,7 @@ forms! {
     Archive = {
         "type": "string", "format": "binary", "description": "A gzipped tar of plain files."
     };
-    /// Tensors.
+    /// Tensors by name, as uploads and final models are.
     Tensors = {
         "type": "string", "format": "binary", "description": "A safetensors file."
     };

@@ -212,8 +212,10 @@ pub enum WaitCause {
     Job(#[schemars(with = "Name")] String),
     /// Its user's resume.
     Resume,
-    /// Any slot to be lent.
+    /// Any slot to be lent; a slot with a device, if the job asks for one.
     Offers,
+    /// A slot with a device: no fleet has one at all.
+    Device,
     /// A pause after repeated failures of its executors.
     Backoff {
         /// Until then.
@@ -423,6 +425,8 @@ pub enum ExitCause {
     NotStarted(String),
     /// It said nothing for seconds, and was killed.
     Silent,
+    /// The device of its slot is gone.
+    DeviceLost(String),
     /// Whatever later builds add.
     #[serde(untagged)]
     #[schemars(skip)]

@@ -5,8 +5,9 @@
 //! are read strictly by the gateway. Nothing here sends, receives or decides.
 //!
 //! Reading order: `job.rs`, `spec.rs`, `fleet.rs`, `dataset.rs`, `service.rs` (what there is), `problem.rs` (every refusal), `word.rs` (open lists of words),
-//! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI).
+//! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI), `asyncapi.rs` (streams).
 
+mod asyncapi;
 mod dataset;
 mod document;
 mod fleet;
@@ -22,12 +23,13 @@ mod service;
 mod spec;
 mod word;
 
+pub use asyncapi::asyncapi;
 pub use dataset::{ColumnNames, Dataset, DatasetFile, DatasetLinks, Datasets, ElementType, RegisterDataset, Sample};
 pub use document::openapi;
 pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, StallCause, StallRemedy, rfc3339};
 pub use fleet::{
     DeclareFleet, DemandState, DemandTaken, Fleet, Fleets, NameSlots, PublishDemand, RecallFleet, ServerSlots, Slot,
-    SlotState, Slots, SlotsOfServer,
+    SlotDevice, SlotState, Slots, SlotsOfServer,
 };
 pub use job::{
     Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage, JobPhase,

@@ -106,7 +106,7 @@ pub enum Model {
         #[schemars(range(min = 64, max = 67_108_864))]
         memory_limit_mib: Option<u32>,
     },
-    /// A whole program of the user's, run as a gang. `dataset` is `none` then, `batch_size` and `steps` are 1, and what else is about training has no
+    /// A whole program of the user's, run as a gang. It has no `dataset` then, `batch_size` and `steps` are 1, and what else is about training has no
     /// meaning.
     Command {
         /// The program and its arguments; no shell reads them.
@@ -134,6 +134,9 @@ pub enum Model {
         #[serde(default = "save_every_ms")]
         #[schemars(range(min = 1_000, max = 86_400_000))]
         save_every_ms: u64,
+        /// What the slots of its processes have to be: GPUs for `cuda`; otherwise any, and it sees no GPU.
+        #[serde(default)]
+        device: Device,
     },
     /// Whatever later builds add.
     #[serde(untagged)]
@@ -212,7 +215,7 @@ pub struct Requirements {
     pub full: bool,
 }
 
-/// What a model in PyTorch computes on.
+/// What a user's own code computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Device {
@@ -221,6 +224,15 @@ pub enum Device {
     Cpu,
     /// The GPU that is the slot's.
     Cuda,
+}
+
+impl From<TorchDevice> for Device {
+    fn from(device: TorchDevice) -> Self {
+        match device {
+            TorchDevice::Cpu => Self::Cpu,
+            TorchDevice::Cuda => Self::Cuda,
+        }
+    }
 }
 
 /// How many members a gang may have.
@@ -267,10 +279,6 @@ impl From<&schema::ModelSpec> for Model {
                     memory_limit_mib,
                     initial,
                 } = *torch;
-                let device = match device {
-                    TorchDevice::Cpu => Device::Cpu,
-                    TorchDevice::Cuda => Device::Cuda,
-                };
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
                 let requirements =
@@ -280,7 +288,7 @@ impl From<&schema::ModelSpec> for Model {
                     code: code.to_string(),
                     python,
                     threads,
-                    device,
+                    device: device.into(),
                     environment,
                     parameters,
                     requirements,
@@ -290,13 +298,15 @@ impl From<&schema::ModelSpec> for Model {
                 }
             }
             Spec::Command(program) => {
-                let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms } = *program;
+                let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms, device } =
+                    *program;
                 let elastic = match elastic {
                     gang::Elastic::Fixed => Elastic::Fixed,
                     gang::Elastic::Restart => Elastic::Restart,
                 };
                 let code = code.map(|code| code.to_string());
-                Self::Command { command, code, python, environment, elastic, grace_ms, save_every_ms }
+                let device = device.map(Device::from).unwrap_or_default();
+                Self::Command { command, code, python, environment, elastic, grace_ms, save_every_ms, device }
             }
         }
     }

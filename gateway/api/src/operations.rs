@@ -168,6 +168,16 @@ fn of_name(name: &'static str, about: &'static str) -> Parameter {
     query(name, json!({"type": "string", "pattern": NAME}), about)
 }
 
+/// The first of a stretch.
+fn from(name: &'static str, about: &'static str) -> Parameter {
+    query(name, json!({"type": "integer", "minimum": 0}), about)
+}
+
+/// The last of a stretch.
+fn to(name: &'static str, about: &'static str) -> Parameter {
+    from(name, about)
+}
+
 const NAME: &str = "^[a-z0-9][a-z0-9._-]{0,62}$";
 
 fn prefix() -> Parameter {
@@ -295,11 +305,22 @@ fn jobs() -> Vec<Operation> {
         name(paths::JOB_SUSPEND, "suspendJob", "Have a job write a checkpoint and give its slots back"),
         name(paths::JOB_RESUME, "resumeJob", "Let a suspended job run again"),
         operation("GET", paths::JOB_CHECKPOINTS, "listCheckpoints", "Checkpoints of a job that count, by step")
-            .with(&[wide_limit(), cursor()])
+            .with(&[
+                wide_limit(),
+                cursor(),
+                from("from_step", "Only those of this step and later ones."),
+                to("to_step", "Only those of this step and earlier ones."),
+                query("newest", json!({"type": "integer", "minimum": 1}), "Of those, only so many of the newest."),
+            ])
             .answering::<Checkpoints>(200, "A page of checkpoints.", &[])
             .failing(&[UnknownJob]),
         operation("GET", paths::JOB_LOGS, "listLogs", "Executors of which something is kept, and how much")
-            .with(&[wide_limit(), cursor()])
+            .with(&[
+                wide_limit(),
+                cursor(),
+                query("executor", json!({"type": "integer", "minimum": 0, "maximum": u32::MAX}), "Only that of the executor of this number."),
+                query("changed_since", json!({"type": "string", "format": "date-time"}), "Only those to which something was added at this time or later."),
+            ])
             .answering::<Logs>(200, "A page of logs.", &[])
             .failing(&[UnknownJob, StoreUnavailable]),
         operation("GET", paths::JOB_LOG, "readLog", "What one executor said, from a place on")
@@ -313,7 +334,7 @@ fn jobs() -> Vec<Operation> {
                     header("Range", json!({"type": "string"}), "A part of it: `bytes=FIRST-LAST`, `bytes=FIRST-` or `bytes=-COUNT`."),
                     header("If-Range", json!({"type": "string"}), "The `ETag` of the file of which a part is wanted; of another one the whole is answered."),
                 ])
-                .failing(&[UnknownJob, ModelNotReady, StoreUnavailable, RangeBeyond])
+                .failing(&[UnknownJob, ModelNotReady, ModelLost, StoreUnavailable, RangeBeyond])
                 .answering_empty(304, "It is the same.", &["ETag"]);
             let file = |status, about, headers| Answer { status, about, contents: vec![("application/octet-stream", of::<forms::Bytes>)], headers };
             model.answers.push(file(200, "One safetensors file; its `ETag` is the digest of the parameters.", &["ETag", "Accept-Ranges"]));
@@ -322,7 +343,7 @@ fn jobs() -> Vec<Operation> {
         },
         operation("GET", paths::JOB_MODEL_LINK, "linkModel", "Where the final model can be read from the object store itself")
             .answering::<LinkedFile>(200, "A link that is good for 15 minutes, for whoever has it.", &[])
-            .failing(&[UnknownJob, ModelNotReady, NoLinks, StoreUnavailable]),
+            .failing(&[UnknownJob, ModelNotReady, ModelLost, NoLinks, StoreUnavailable]),
         events(paths::JOB_EVENTS, "listJobEvents", "What happens to a job, as a stream or by pages").failing(&[UnknownJob]),
     ]
 }
@@ -351,7 +372,18 @@ fn initial() -> Operation {
 fn datasets() -> Vec<Operation> {
     vec![
         code(),
+        operation("GET", paths::CODE, "getCode", "Whether code was uploaded; it is then kept for a week more")
+            .answering::<Code>(200, "It was.", &[])
+            .failing(&[UnknownUpload, StoreUnavailable]),
         initial(),
+        operation(
+            "GET",
+            paths::INITIAL,
+            "getUploadedModel",
+            "Whether a file to begin with was uploaded; it is then kept for a week more",
+        )
+        .answering::<UploadedModel>(200, "It was.", &[])
+        .failing(&[UnknownUpload, StoreUnavailable]),
         operation("POST", paths::DATASETS, "registerDataset", "Register a dataset")
             .takes::<RegisterDataset>("RegisterDataset")
             .answering::<Dataset>(201, "A new dataset.", &["Location"])
@@ -372,7 +404,12 @@ fn datasets() -> Vec<Operation> {
             "linkDataset",
             "Where a dataset's files can be read from the object store itself",
         )
-        .with(&[wide_limit(), cursor()])
+        .with(&[
+            wide_limit(),
+            cursor(),
+            from("from_number", "Only the file of this number and those behind it."),
+            to("to_number", "Only the file of this number and those before it."),
+        ])
         .answering::<DatasetLinks>(200, "A page of files; each link is good for 15 minutes, for whoever has it.", &[])
         .failing(&[UnknownDataset, NoLinks, DatasetUnreadable, StoreUnavailable]),
         operation("DELETE", paths::DATASET, "removeDataset", "Forget a dataset; its files stay")

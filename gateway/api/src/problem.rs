@@ -133,12 +133,16 @@ kinds! {
     UnfitValue = 422, "unfit-value", "A value does not fit what it refers to";
     /// Nothing is kept of what this executor said.
     UnknownLog = 404, "unknown-log", "No such log";
+    /// Nothing of this content was uploaded.
+    UnknownUpload = 404, "unknown-upload", "No such upload";
     /// `If-Match` or `If-None-Match` of a change does not hold.
     PreconditionFailed = 412, "precondition-failed", "It is not as the request assumes";
     /// The file does not have these bytes.
     RangeBeyond = 416, "range-beyond", "The file ends before this range";
     /// The job has no model (yet).
     ModelNotReady = 409, "model-not-ready", "The job has no model to give";
+    /// The job's model was in the store, and is not any more.
+    ModelLost = 410, "model-lost", "The model's file is gone";
     /// The store cannot sign links.
     NoLinks = 409, "no-links", "The object store gives no links";
     /// Events before this cursor are gone.
@@ -159,7 +163,7 @@ kinds! {
     LogUnavailable = 503, "log-unavailable", "The log does not answer";
     /// The log did not say whether it kept the record.
     OutcomeUnknown = 503, "outcome-unknown", "It is not known whether this was recorded";
-    /// The object store does not answer or lost an object.
+    /// The object store does not answer.
     StoreUnavailable = 503, "store-unavailable", "The object store does not answer";
     /// A defect of ours.
     Incident = 500, "incident", "Something broke here";

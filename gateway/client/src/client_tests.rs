@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::canned;
+use gateway_api::ProblemKind;
 use tokio::net::TcpListener;
 
 #[tokio::test]
@@ -85,6 +86,25 @@ async fn a_proxy_whose_service_is_away_is_asked_again() {
         heads.try_recv().unwrap();
     }
     assert!(client.get::<Value>("/v1/jobs/job-a").await.is_ok());
+}
+
+/// Then it is uploaded, which that service takes.
+#[tokio::test]
+async fn a_service_that_does_not_say_what_was_uploaded_has_nothing() {
+    let refusal = |kind: ProblemKind| {
+        let document = serde_json::to_string(&kind.document("as it is", Vec::new())).unwrap();
+        canned::answer(&format!("{} Refused", kind.status()), &document)
+    };
+    let there = canned::answer("200 OK", r#"{"code": "c", "bytes": 7}"#);
+    let kinds = [ProblemKind::MethodNotAllowed, ProblemKind::UnknownPath, ProblemKind::UnknownUpload];
+    let answers = kinds.map(refusal).into_iter().chain([there, refusal(ProblemKind::NotReady)]).collect();
+    let (address, _heads) = canned::serve(answers, false).await;
+    let client = Client::new(&address).unwrap();
+    for kind in kinds {
+        assert_eq!(client.uploaded_code("c").await.unwrap(), None, "{kind:?}");
+    }
+    assert_eq!(client.uploaded_code("c").await.unwrap().unwrap().bytes, 7);
+    assert!(client.uploaded_model("m").await.unwrap_err().may_pass());
 }
 
 #[tokio::test]

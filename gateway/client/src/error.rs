@@ -1,9 +1,12 @@
 //! Every way a request can end other than well, and whether the same request may be sent again.
 
-use gateway_api::Problem;
+use gateway_api::{Problem, ProblemKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The statuses of what is not there, and of what nobody asks for in this way.
+const NOT_FOUND: u16 = 404;
+const METHOD_NOT_ALLOWED: u16 = 405;
 /// The status of an answer that may be another one later.
 const UNAVAILABLE: u16 = 503;
 /// What a proxy answers by itself while the service behind it is away, overloaded or too slow.
@@ -88,10 +91,17 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the service said that there is no such thing.
+    /// Whether the service said that there is no such thing; that there is no such path says nothing of things.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Refused(problem) if problem.status == 404)
+        matches!(self, Self::Refused(problem) if problem.status == NOT_FOUND) && !self.is_not_served()
+    }
+
+    /// Whether the service knows no such request at all: it is of another build.
+    #[must_use]
+    pub fn is_not_served(&self) -> bool {
+        let Self::Refused(problem) = self else { return false };
+        problem.status == METHOD_NOT_ALLOWED || problem.known_kind() == Some(ProblemKind::UnknownPath)
     }
 
     /// Whether the trouble may pass by itself (no connection, a proxy without its service, or a service that is not ready yet), so that a request that can be
@@ -174,6 +184,21 @@ mod tests {
     fn a_service_that_is_not_ready_may_be_asked_again() {
         let refused = |status| ClientError::Refused(Box::new(Problem { status, ..Problem::default() }));
         assert!(refused(503).may_pass() && !refused(409).may_pass() && !ClientError::Options("x".into()).may_pass());
-        assert!(refused(404).is_not_found());
+        assert!(refused(404).is_not_found() && !refused(404).is_not_served());
+    }
+
+    #[test]
+    fn a_path_that_is_not_served_is_no_thing_that_is_missing() {
+        let refused = |kind: ProblemKind| ClientError::Refused(Box::new(kind.document("", Vec::new())));
+        for (kind, found) in [
+            (ProblemKind::UnknownPath, (false, true)),
+            (ProblemKind::MethodNotAllowed, (false, true)),
+            (ProblemKind::UnknownUpload, (true, false)),
+            (ProblemKind::UnknownJob, (true, false)),
+            (ProblemKind::WrongPhase, (false, false)),
+        ] {
+            let failure = refused(kind);
+            assert_eq!((failure.is_not_found(), failure.is_not_served()), found, "{kind:?}");
+        }
     }
 }

@@ -15,6 +15,7 @@ mod follow;
 mod options;
 mod submit;
 
+pub use calls::{LogPart, Stretch, WantedLogs};
 pub use client::{Body, Client};
 pub use error::ClientError;
 pub use follow::{Event, Follower};

@@ -52,11 +52,11 @@ impl Client {
 
     /// The job, if its submit is decided about.
     async fn look<T: DeserializeOwned>(&self, id: &str, command: &str) -> Result<Option<T>, ClientError> {
-        let status: CommandStatus = self.get(&paths::with(paths::COMMAND, command)).await?;
+        let status: CommandStatus = self.get(&paths::command(command)).await?;
         match (status.status.known(), status.problem) {
             (Some(CommandState::Undecided), _) => Ok(None),
             (Some(CommandState::Refused), problem) => Err(ClientError::Refused(Box::new(problem.unwrap_or_default()))),
-            _ => self.get(&paths::with(paths::JOB, id)).await.map(Some),
+            _ => self.get(&paths::job(id)).await.map(Some),
         }
     }
 }

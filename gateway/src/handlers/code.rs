@@ -1,5 +1,6 @@
 //! Packed folders of users' code: taken in under the name of their content, before a job names them. Executors read them from the store.
 
+use super::uploads::{note_wanted, size, unavailable, wanted};
 use super::{Id, NoQuery, Shared};
 use crate::app::App;
 use crate::problem::{ApiError, Kind};
@@ -13,7 +14,8 @@ use events_schema::job::{JobSpec, ModelSpec};
 use gateway_api::{BINARY, Code};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use storage::code::{PACKED_BYTES_MAX, verify};
-use tokio::sync::SemaphorePermit;
+use storage::keys::Upload;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// `PUT /v1/code/{digest}`: 201 for new code, 200 for what was there.
 pub async fn upload(
@@ -23,7 +25,7 @@ pub async fn upload(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let _place = place(&app)?;
+    let _place = place(&app.code_uploads, app.limits.code_uploads_max)?;
     if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != BINARY) {
         return Err(ApiError::of_field(Kind::UnsupportedMediaType, "Content-Type", "another or none", BINARY));
     }
@@ -48,16 +50,18 @@ pub async fn upload(
         let detail = format!("the body is no gzipped tar of plain files ({error}); `ebb submit` makes one");
         return Err(ApiError::new(Kind::MalformedBody, detail));
     }
-    let key = StorePath::from(storage::keys::code(&digest));
-    let status = if exists(&app, &key).await? { StatusCode::OK } else { StatusCode::CREATED };
-    app.store.put(&key, body.into()).await.map_err(|error| unavailable("code cannot be kept", &error))?;
+    let upload = Upload::Code(digest);
+    let status = if size(&app, upload).await?.is_some() { StatusCode::OK } else { StatusCode::CREATED };
+    let cannot = |error| unavailable("code cannot be kept", &error);
+    // Before the object, so that none is there of which nobody knows.
+    note_wanted(&app, upload).await.map_err(cannot)?;
+    app.store.put(&StorePath::from(upload.object()), body.into()).await.map_err(cannot)?;
     Ok((status, Json(Code { code: digest.to_string(), bytes: bytes as u64 })).into_response())
 }
 
 /// A place for an upload: each holds memory.
-pub(super) fn place(app: &App) -> Result<SemaphorePermit<'_>, ApiError> {
-    app.code_uploads.try_acquire().map_err(|_| {
-        let most = app.limits.code_uploads_max;
+pub(super) fn place(places: &Semaphore, most: usize) -> Result<SemaphorePermit<'_>, ApiError> {
+    places.try_acquire().map_err(|_| {
         let detail = format!("{most} uploads are under way, the most there may be; try again in a moment");
         ApiError::new(Kind::Overloaded, detail)
     })
@@ -66,30 +70,14 @@ pub(super) fn place(app: &App) -> Result<SemaphorePermit<'_>, ApiError> {
 /// Refuses a job whose code was never uploaded: its executors could only fail.
 pub async fn ensure_uploaded(app: &App, spec: &JobSpec) -> Result<(), ApiError> {
     let code = match &spec.model {
-        ModelSpec::Torch(model) => Some(&model.code),
-        ModelSpec::Command(command) => command.code.as_ref(),
+        ModelSpec::Torch(model) => Some(model.code),
+        ModelSpec::Command(command) => command.code,
         ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } => None,
     };
     let Some(code) = code else { return Ok(()) };
-    if exists(app, &StorePath::from(storage::keys::code(code))).await? {
+    if wanted(app, Upload::Code(code)).await?.is_some() {
         return Ok(());
     }
     let expected = "the digest of code that was uploaded by PUT /v1/code/{digest}; `ebb submit` does that";
     Err(ApiError::of_field(Kind::UnknownReference, "model.code", &code.to_string(), expected))
-}
-
-pub(super) async fn exists(app: &App, key: &StorePath) -> Result<bool, ApiError> {
-    match app.store.head(key).await {
-        Ok(_) => Ok(true),
-        Err(object_store::Error::NotFound { .. }) => Ok(false),
-        Err(error) => Err(unavailable("whether it was uploaded cannot be seen", &error)),
-    }
-}
-
-pub(super) fn unavailable(what: &str, error: &object_store::Error) -> ApiError {
-    tracing::error!(%error, "{what}");
-    ApiError::new(
-        Kind::StoreUnavailable,
-        format!("{what} in the store at the moment; try again, and tell the operator if that does not help"),
-    )
 }

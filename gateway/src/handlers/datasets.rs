@@ -18,7 +18,7 @@ use events_schema::DatasetName;
 use events_schema::command::Command;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fields::nearest;
-use gateway_api::{Dataset, Datasets};
+use gateway_api::{Dataset, Datasets, paths};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use shell::Chain;
 use std::error::Error;
@@ -35,7 +35,7 @@ pub async fn register(State(app): Shared, _: NoQuery, body: Document) -> Result<
     let name = dataset.name.clone();
     let known_before = app.read().state().dataset(&name) == Some(&dataset);
     let status = if known_before { StatusCode::OK } else { StatusCode::CREATED };
-    let path = format!("/v1/datasets/{name}");
+    let path = paths::dataset(&name);
     let decision = submit::command(&app, Command::RegisterDataset { dataset }).await?;
     decided(decision, Target { kind: "dataset", name: name.as_str() }, &path.clone(), || {
         let dataset = app.read().state().dataset(&name).cloned().ok_or_else(|| not_found(&app, &name))?;
@@ -209,7 +209,7 @@ pub async fn remove(
         false => submit::command(&app, command).await?,
     };
     let target = Target { kind: "dataset", name: name.as_str() };
-    decided(decision, target, &format!("/v1/datasets/{name}"), || Ok(StatusCode::NO_CONTENT.into_response()))
+    decided(decision, target, &paths::dataset(&name), || Ok(StatusCode::NO_CONTENT.into_response()))
 }
 
 fn not_found(app: &App, name: &DatasetName) -> ApiError {

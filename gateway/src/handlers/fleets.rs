@@ -18,7 +18,7 @@ use events_schema::command::{Command, Demand};
 use events_schema::fields::nearest;
 use events_schema::{FleetId, JobId, ServerId, SlotId};
 use gateway_api as api;
-use gateway_api::{DemandState, SlotState};
+use gateway_api::{DemandState, SlotState, paths};
 
 /// `PUT /v1/fleets/{fleet}`.
 pub async fn put(
@@ -115,7 +115,7 @@ async fn ask(app: &App, fleet: &FleetId, headers: &HeaderMap, command: Command) 
         false => submit::command(app, command).await?,
     };
     let target = Target { kind: "fleet", name: fleet.as_str() };
-    decided(decision, target, &format!("/v1/fleets/{fleet}"), || answer(app, fleet))
+    decided(decision, target, &paths::fleet(fleet), || answer(app, fleet))
 }
 
 /// `POST /v1/fleets/{fleet}/demand`: 200 if it counts, 202 if nobody has decided yet; 409 if it comes too late.

@@ -10,7 +10,7 @@ use gateway_api::Health;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longest wait for the log in a readiness check: probes usually give up after a second.
+/// Longest wait for the log in a readiness check: probes of Kubernetes give up after a second unless told otherwise.
 const LOG_WAIT: Duration = Duration::from_millis(900);
 
 /// `GET /healthz`: alive.

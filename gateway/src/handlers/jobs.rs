@@ -12,7 +12,7 @@ use crate::convert::{self, Look};
 use crate::identity::IdempotencyKey;
 use crate::listing::Listing;
 use crate::problem::{ApiError, Kind, Target, refused, unknown};
-use crate::query::{Query, job_cursor, parse_job_cursor};
+use crate::query::{Query, job_cursor, number, parse_job_cursor};
 use crate::ranges::{self, Wanted};
 use crate::read_model::Model;
 use crate::rehearsal;
@@ -35,6 +35,7 @@ use gateway_api::{JobPhase, paths};
 use object_store::path::Path as StorePath;
 use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use shell::wall_clock;
+use storage::retry::StoreFault;
 
 /// Longest beginning of an id; no id is longer.
 const PREFIX_LEN_MAX: usize = 63;
@@ -172,7 +173,11 @@ pub async fn checkpoints(
     Id(job): Id<JobId>,
     RawQuery(raw): RawQuery,
 ) -> Result<Json<api::Checkpoints>, ApiError> {
-    let listing = Listing::parse(&Query::parse(raw.as_deref(), &["limit", "cursor"])?, "checkpoints")?;
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "from_step", "to_step", "newest"])?;
+    let listing = Listing::parse(&query, "checkpoints")?;
+    let steps = query.stretch("from_step", "to_step")?;
+    let newest =
+        query.get("newest", "how many of the newest: a whole number from 1", |text| number(text).filter(|n| *n > 0))?;
     ensure_known(&app, &job).await?;
     let model = app.read();
     // In the order of steps, and of those who wrote them at one step.
@@ -182,10 +187,12 @@ pub async fn checkpoints(
         .into_iter()
         .flat_map(|job| &job.checkpoints)
         .map(convert::checkpoint)
+        .filter(|shown| steps.contains(&shown.step))
         .map(keyed)
         .collect();
     all.sort_by_key(|(key, _)| *key);
-    let (page, next_cursor) = listing.page(all.into_iter());
+    let older = all.len().saturating_sub(newest.unwrap_or(usize::MAX));
+    let (page, next_cursor) = listing.page(all.into_iter().skip(older));
     Ok(Json(api::Checkpoints { checkpoints: page.into_iter().map(|(_, shown)| shown).collect(), next_cursor }))
 }
 
@@ -210,7 +217,7 @@ pub async fn model(
     // Not what the outcome says: whatever an earlier build took from a report, a job's model is in one place.
     let key = storage::keys::model(&job);
     let path = StorePath::from(key.as_str());
-    let unreadable = |error: object_store::Error| model_unreadable(&key, &error);
+    let unreadable = |error: object_store::Error| model_unreadable(&key, error);
     if method == Method::HEAD {
         // A range means something to GET alone (RFC 9110 §14.2).
         let size = app.store.head(&path).await.map_err(unreadable)?.size;
@@ -265,13 +272,21 @@ pub(super) async fn outcome(app: &App, job: &JobId) -> Result<api::Outcome, ApiE
     })
 }
 
-/// What is told of a model that should be in the store.
-pub(super) fn model_unreadable(key: &str, error: &object_store::Error) -> ApiError {
+/// What is told of a model that should be in the store: gone is gone, and a store that does not answer may be asked again.
+pub(super) fn model_unreadable(key: &str, error: object_store::Error) -> ApiError {
     tracing::error!(%error, key, "a finished job's model cannot be read");
-    ApiError::new(
-        Kind::StoreUnavailable,
-        "the model's file cannot be read from the store; try again, and tell the operator if that does not help",
-    )
+    match StoreFault::of(key, error) {
+        StoreFault::Missing { .. } => ApiError::new(
+            Kind::ModelLost,
+            format!(
+                "the job has finished, but its model's file `{key}` is not in the store any more; nothing here deletes it, so restore it from a backup, or train again"
+            ),
+        ),
+        _ => ApiError::new(
+            Kind::StoreUnavailable,
+            "the model's file cannot be read from the store; try again, and tell the operator if that does not help",
+        ),
+    }
 }
 
 fn model_expected(phase: &str) -> &'static str {
@@ -285,7 +300,7 @@ fn model_expected(phase: &str) -> &'static str {
 }
 
 fn path(job: &JobId) -> String {
-    paths::with(paths::JOB, job.as_str())
+    paths::job(job)
 }
 
 fn show(app: &App, id: &JobId) -> Result<api::Job, ApiError> {

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, header};
 use events_schema::{DatasetName, JobId};
-use gateway_api::{DatasetFile, DatasetLinks, LinkedFile};
+use gateway_api::{DatasetFile, DatasetLinks, LinkedFile, paths};
 use object_store::{ObjectStoreExt, path::Path as StorePath};
 use storage::dataset::{Location, Partition};
 use storage::links::Link;
@@ -28,10 +28,12 @@ pub async fn model(
     let key = storage::keys::model(&job);
     // A link to nothing would be found out far from here.
     let found = app.store.head(&StorePath::from(key.as_str())).await;
-    let bytes = found.map_err(|error| jobs::model_unreadable(&key, &error))?.size;
+    let bytes = found.map_err(|error| jobs::model_unreadable(&key, error))?.size;
     let link = sign(&app, &key, &format!("{job}.safetensors")).await?.ok_or_else(|| {
-        let detail =
-            format!("this service's store gives no links, only S3 does; fetch the file itself at /v1/jobs/{job}/model");
+        let detail = format!(
+            "this service's store gives no links, only S3 does; fetch the file itself at {}",
+            paths::job_model(&job)
+        );
         ApiError::new(Kind::NoLinks, detail)
     })?;
     let file = LinkedFile { url: link.url().to_owned(), expires_at: end_of(&link), bytes };
@@ -44,9 +46,12 @@ pub async fn dataset(
     Id(name): Id<DatasetName>,
     RawQuery(raw): RawQuery,
 ) -> Result<([(HeaderName, &'static str); 1], Json<DatasetLinks>), ApiError> {
-    let listing = Listing::<u32>::parse(&Query::parse(raw.as_deref(), &["limit", "cursor"])?, "links")?;
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "from_number", "to_number"])?;
+    let listing = Listing::<u32>::parse(&query, "links")?;
+    let numbers = query.stretch("from_number", "to_number")?;
     let metadata = datasets::metadata(&app, &name).await?;
-    let (page, next_cursor) = listing.page((0..).zip(&metadata.partitions));
+    let (page, next_cursor) =
+        listing.page((0..).zip(&metadata.partitions).filter(|(number, _)| numbers.contains(&u64::from(*number))));
     let mut files = Vec::with_capacity(page.len());
     for (number, partition) in page {
         files.push(file(&app, &name, number, partition).await?);

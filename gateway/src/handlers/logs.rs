@@ -10,9 +10,10 @@ use axum::Json;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use events_public::rfc3339;
-use events_schema::{ExecutorId, IdError, JobId};
+use events_schema::{ExecutorId, IdError, JobId, TimeMs};
 use gateway_api::{Log, Logs};
-use storage::logs::{LOG_CHUNK_BYTES, LogPiece, pieces_of_executor, pieces_of_job, read_piece};
+use std::time::UNIX_EPOCH;
+use storage::logs::{LOG_CHUNK_BYTES, LogPiece, LogPieces, pieces_of_executor, pieces_of_job, read_piece};
 use storage::retry::StoreFault;
 
 /// Pieces (256 KiB each) in one answer.
@@ -24,13 +25,32 @@ const NEXT: &str = gateway_api::headers::LOG_NEXT;
 
 /// `GET /v1/jobs/{id}/logs`.
 pub async fn list(State(app): Shared, Id(job): Id<JobId>, RawQuery(raw): RawQuery) -> Result<Json<Logs>, ApiError> {
-    let listing = Listing::<u32>::parse(&Query::parse(raw.as_deref(), &["limit", "cursor"])?, "logs")?;
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "executor", "changed_since"])?;
+    let listing = Listing::<u32>::parse(&query, "logs")?;
+    let executor = query.get("executor", "the number of an executor", number::<u32>)?;
+    let since = query.get("changed_since", "a time such as 2026-02-02T02:40:00Z", time)?;
     ensure_known(&app, &job).await?;
-    let found = pieces_of_job(&app.store, &job).await.map_err(|fault| store_away(&fault))?;
+    // Of one executor all is found, also where a job had more of them than are listed.
+    let found = match executor {
+        Some(number) => {
+            let pieces = pieces_of_executor(&app.store, &ExecutorId { job: job.clone(), number }).await;
+            pieces.map(|pieces| LogPieces { pieces, incomplete: false })
+        }
+        None => pieces_of_job(&app.store, &job).await,
+    };
+    let found = found.map_err(|fault| store_away(&fault))?;
     let of_one = found.pieces.chunk_by(|a, b| a.executor == b.executor);
-    let (page, next_cursor) = listing.page(of_one.filter_map(log).map(|log| (log.number, log)));
+    let is_wanted =
+        |pieces: &&[LogPiece]| pieces.last().is_some_and(|last| since.is_none_or(|since| last.written_at >= since));
+    let (page, next_cursor) = listing.page(of_one.filter(is_wanted).filter_map(log).map(|log| (log.number, log)));
     let logs = page.into_iter().map(|(_, log)| log).collect();
     Ok(Json(Logs { logs, next_cursor, incomplete: found.incomplete }))
+}
+
+/// A time as events say it.
+fn time(text: &str) -> Option<TimeMs> {
+    let since = humantime::parse_rfc3339(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok().map(TimeMs)
 }
 
 fn log(pieces: &[LogPiece]) -> Option<Log> {

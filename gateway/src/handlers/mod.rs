@@ -11,6 +11,7 @@ pub mod jobs;
 pub mod links;
 pub mod logs;
 pub mod server;
+pub mod uploads;
 
 use crate::app::App;
 use crate::conditions::has_already;
@@ -85,7 +86,7 @@ fn decided(
 fn undecided(id: &str, command: CommandId, path: &str) -> Response {
     /// Seconds after which looking again makes sense.
     const LOOK_AFTER_S: &str = "2";
-    let location = paths::with(paths::COMMAND, command.as_str());
+    let location = paths::command(&command);
     let body = Undecided {
         id: id.to_owned(),
         command: command.to_string(),

@@ -19,7 +19,14 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 /// Four slots of two fleets, one and a half of them lent.
 async fn two_fleets() -> Rig {
     let rig = Rig::with_datasets().await;
-    rig.report(Report::AgentJoined { slots: 12, class: Digest::of(b"c"), address: "http://127.0.0.1:1".into() }).await;
+    rig.report(Report::AgentJoined {
+        slots: 12,
+        class: Digest::of(b"c"),
+        address: "http://127.0.0.1:1".into(),
+        devices: Vec::new(),
+        quarantined: Default::default(),
+    })
+    .await;
     rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 12).await;
     for (fleet, slots) in [("chat", json!([0, 1, 10, 11])), ("search", json!([2, 3]))] {
         let body = json!({"servers": [{"server": "local", "slots": slots}]});

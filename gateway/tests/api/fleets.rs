@@ -15,7 +15,14 @@ fn states(fleet: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_fleet_is_declared_offers_by_demand_and_takes_back() {
     let rig = Rig::with_datasets().await;
-    rig.report(Report::AgentJoined { slots: 4, class: Digest::of(b"c"), address: "http://127.0.0.1:1".into() }).await;
+    rig.report(Report::AgentJoined {
+        slots: 4,
+        class: Digest::of(b"c"),
+        address: "http://127.0.0.1:1".into(),
+        devices: Vec::new(),
+        quarantined: Default::default(),
+    })
+    .await;
     let slots = rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 4).await;
     assert_eq!(
         slots["slots"][0],

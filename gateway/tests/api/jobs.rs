@@ -324,11 +324,29 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
     let cursor = first["next_cursor"].as_str().unwrap();
     let second = rig.get(&format!("/v1/jobs/job-done/checkpoints?limit=1&cursor={cursor}")).await.json;
     assert_eq!((&second["checkpoints"][0]["step"], &second["next_cursor"]), (&json!(11), &json!(null)));
+    let steps = async |query: &str| {
+        let shown = rig.get(&format!("/v1/jobs/job-done/checkpoints?{query}")).await.json;
+        shown["checkpoints"].as_array().unwrap().iter().map(|one| one["step"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    for (query, wanted) in [
+        ("from_step=11", [11].as_slice()),
+        ("to_step=10", &[10]),
+        ("from_step=10&to_step=11", &[10, 11]),
+        ("from_step=12", &[]),
+        ("newest=1", &[11]),
+        ("newest=1&to_step=10", &[10]),
+        ("newest=5&limit=1", &[10]),
+    ] {
+        assert_eq!(steps(query).await, wanted, "{query}");
+    }
+    let refused = rig.get("/v1/jobs/job-done/checkpoints?newest=0").await;
+    assert_eq!((refused.status.as_u16(), refused.slug()), (400, "invalid-query"));
 
     let missing = rig.get("/v1/jobs/job-done/model").await;
-    assert_eq!((missing.status.as_u16(), missing.slug()), (503, "store-unavailable"));
+    assert_eq!((missing.status.as_u16(), missing.slug()), (410, "model-lost"), "asking again does not help");
+    assert!(missing.text.contains("jobs/job-done/model.safetensors"), "{}", missing.text);
     let missing = rig.get("/v1/jobs/job-done/model/link").await;
-    assert_eq!((missing.status.as_u16(), missing.slug()), (503, "store-unavailable"), "a link to nothing");
+    assert_eq!((missing.status.as_u16(), missing.slug()), (410, "model-lost"), "a link to nothing");
     let model: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
     rig.store.put(&"jobs/job-done/model.safetensors".into(), model.clone().into()).await.unwrap();
     let file = rig.get("/v1/jobs/job-done/model").await;

@@ -14,3 +14,4 @@ mod limits;
 mod races;
 mod refusals;
 mod stale;
+mod uploads;

@@ -12,7 +12,14 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 /// The fleet `chat` with slots 0 and 1, of which it needs both, and its tag.
 async fn fleet() -> (Rig, String) {
     let rig = Rig::with_datasets().await;
-    rig.report(Report::AgentJoined { slots: 2, class: Digest::of(b"c"), address: "http://127.0.0.1:1".into() }).await;
+    rig.report(Report::AgentJoined {
+        slots: 2,
+        class: Digest::of(b"c"),
+        address: "http://127.0.0.1:1".into(),
+        devices: Vec::new(),
+        quarantined: Default::default(),
+    })
+    .await;
     rig.until("/v1/slots", |answer| answer["slots"].as_array().unwrap().len() == 2).await;
     let body = json!({"servers": [{"server": "local", "slots": [0, 1]}]});
     assert_eq!(rig.put("/v1/fleets/chat", &body).await.status, StatusCode::OK);

@@ -159,6 +159,14 @@ fn paths_queries_and_headers() -> Vec<Bad> {
         get("/v1/jobs?cursor=abc", query("cursor", "a `next_cursor` of an earlier page")),
         get("/v1/jobs?fase=queued", query("fase", "did you mean `phase`")),
         get("/v1/jobs?limit=1&limit=2", query("limit", "stands once")),
+        get(
+            &format!("/v1/jobs/{unknown}/checkpoints?from_step=2&to_step=1"),
+            query("from_step", "at most `to_step`, which is 1"),
+        ),
+        get(
+            "/v1/datasets/digits/links?from_number=8&to_number=7",
+            query("from_number", "at most `to_number`, which is 7"),
+        ),
         get("/v1/server?verbose=1", query("verbose", "no query parameters here")),
         get("/v1/events?from=yesterday", query("from", "0-0 for the beginning")),
         get("/v1/events?from=999999-0", query("from", "a cursor of this log")),

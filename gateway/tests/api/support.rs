@@ -103,7 +103,14 @@ impl Rig {
 
     /// With a controller and the dataset `digits` (1 × 8 × 8 in 10 classes) and `text` (65 tokens of 100).
     pub async fn with_datasets() -> Self {
-        let rig = Self::new().await;
+        Self::with_datasets_over(Arc::new(InMemory::new())).await
+    }
+
+    /// The same over a store of the test's own.
+    pub async fn with_datasets_over(store: Arc<dyn ObjectStore>) -> Self {
+        let log = Arc::new(MemoryLog::new());
+        let mut rig = Self::over(store, log.clone(), log, Limits::STANDARD, Arc::new(|_| None)).await;
+        rig.controller = Some(TestController::start(rig.log.clone()));
         for dataset in datasets() {
             rig.command(Command::RegisterDataset { dataset }).await;
         }
@@ -125,7 +132,16 @@ impl Rig {
     }
 
     async fn reading(seen: Arc<dyn EventLog>, log: Arc<MemoryLog>, limits: Limits, telemetry: TelemetrySource) -> Self {
-        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        Self::over(Arc::new(InMemory::new()), seen, log, limits, telemetry).await
+    }
+
+    async fn over(
+        store: Arc<dyn ObjectStore>,
+        seen: Arc<dyn EventLog>,
+        log: Arc<MemoryLog>,
+        limits: Limits,
+        telemetry: TelemetrySource,
+    ) -> Self {
         let gateway = gateway_on(seen, &store, limits, &telemetry).await;
         Self { log, store, gateway, client: reqwest::Client::new(), controller: None, limits, telemetry }
     }

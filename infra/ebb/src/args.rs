@@ -37,8 +37,8 @@ Short forms:
   ebb slot …   ebb slots, take-back           ebb event list  ebb events
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused by the service,
-130 interrupted. Of what was waited for (submit --wait, watch, wait): 5 failed, 6 cancelled,
-7 suspended, 8 the time was over. 9: a threshold of `ebb load` does not hold.";
+10 no such thing, 130 interrupted. Of what was waited for (submit --wait, watch, wait): 5 failed,
+6 cancelled, 7 suspended, 8 the time was over. 9: a threshold of `ebb load` does not hold.";
 
 /// Elastic training on slots that inference does not need right now.
 #[derive(Debug, Clone, Parser)]
@@ -150,7 +150,7 @@ pub enum Command {
     /// Play fleets and users against a running service, measure it and judge it
     #[command(after_help = crate::load::HELP)]
     Load(crate::load::LoadArgs),
-    /// Run all of Ebb on virtual time among faults
+    /// Run recorded jobs under policies, or all of Ebb among faults, on virtual time
     Simulate {
         /// What to run.
         #[command(subcommand)]

@@ -17,7 +17,7 @@ const STOLEN_WORTH_TELLING: f64 = 0.02;
 pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
     let effort = Effort { quick: args.quick };
     let only = args.only.as_deref();
-    let torch = (args.engine == BenchEngine::Torch).then_some(args.python.python.as_str());
+    let torch = (args.engine == BenchEngine::Torch).then_some(args.python.as_str());
     let options = BenchOptions { effort, torch, only, log: args.log.as_deref(), brokers: args.brokers.as_deref() };
     options.check()?;
     let folder = Scratch::fresh("ebb-bench")?;

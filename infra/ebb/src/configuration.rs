@@ -75,12 +75,12 @@ const KEYS: &[Key] = &[
     key("agent.server", &[("agent", "server")]),
     key("agent.host", &[("agent", "host")]),
     key("agent.listen", &[("agent", "listen")]),
-    key(
-        "agent.python",
-        &[("up", "python"), ("agent", "python"), ("bench", "python"), ("submit", "python"), ("job submit", "python")],
-    ),
+    key("agent.python", &[("up", "python"), ("agent", "python"), ("bench", "python")]),
     key("agent.secrets", &[("up", "secrets"), ("agent", "secrets")]),
     key("agent.cache_mib", &[("up", "cache_mib"), ("agent", "cache_mib")]),
+    key("agent.isolate", &[("up", "isolate"), ("agent", "isolate")]),
+    key("agent.readable", &[("up", "readable"), ("agent", "readable")]),
+    key("agent.devices", &[("up", "devices"), ("agent", "devices")]),
 ];
 
 /// Prefix of the variables.

@@ -7,6 +7,7 @@ use crate::output::{Output, json, line, names, table};
 use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
+use gateway_api::paths;
 use gateway_client::Client;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -25,13 +26,13 @@ type Store = Arc<dyn object_store::ObjectStore>;
 
 /// `ebb dataset list`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    print_datasets(output, &client.list("/v1/datasets", "datasets").await?);
+    print_datasets(output, &client.list(paths::DATASETS, "datasets").await?);
     Ok(())
 }
 
 /// `ebb dataset show NAME`.
 pub async fn show(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
-    let dataset: Value = client.get(&format!("/v1/datasets/{name}")).await?;
+    let dataset: Value = client.get(&paths::dataset(name)).await?;
     match output {
         Output::Json => json(&dataset),
         Output::Name | Output::Table => print_datasets(output, &[dataset]),
@@ -50,7 +51,7 @@ fn row(dataset: &Value) -> Vec<String> {
 
 /// `ebb dataset remove NAME`.
 pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
-    let answer = client.send(Method::DELETE, &format!("/v1/datasets/{name}"), None, &[]).await?;
+    let answer = client.send(Method::DELETE, &paths::dataset(name), None, &[]).await?;
     match output {
         Output::Json => json(&answer),
         Output::Name => line(name.as_str()),

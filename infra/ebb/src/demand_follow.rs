@@ -279,7 +279,7 @@ impl Following<'_> {
 }
 
 async fn fleet(client: &Client, name: &FleetId) -> Result<FleetView, Failure> {
-    let fleet: Fleet = client.get(&paths::with(paths::FLEET, name.as_str())).await?;
+    let fleet: Fleet = client.get(&paths::fleet(name)).await?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let borrowed = fleet.slots.iter().filter(|slot| slot.state == "borrowed").count();
     Ok(FleetView { slots: count(fleet.slots.len()), borrowed: count(borrowed), needed: fleet.needed })

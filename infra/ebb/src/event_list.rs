@@ -6,14 +6,15 @@ use crate::output::{Output, line, names};
 use crate::sentences::kind;
 use crate::{find, wire};
 use gateway_api::pages::BEGINNING;
+use gateway_api::paths;
 use gateway_client::{Client, Follower};
 use serde_json::Value;
 
 /// `ebb events [ID] [--follow] [--from CURSOR]`.
 pub async fn events(client: &Client, output: Output, args: &EventsArgs) -> Result<(), Failure> {
     let path = match &args.id {
-        Some(id) => format!("/v1/jobs/{}/events", find::job(client, id).await?),
-        None => "/v1/events".to_owned(),
+        Some(id) => paths::job_events(find::job(client, id).await?),
+        None => paths::EVENTS.to_owned(),
     };
     if args.follow {
         // Of one job the story so far belongs to it; of all there may be years.

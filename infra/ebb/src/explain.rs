@@ -9,6 +9,7 @@ use crate::output::{Output, json, line, listed};
 use crate::sentences::{kind, sentence};
 use crate::wire::{self, Job, words};
 use gateway_api::pages::BEGINNING;
+use gateway_api::paths;
 use gateway_client::Client;
 use serde_json::{Value, json};
 
@@ -46,8 +47,8 @@ const CAUSES: &[&str] = &["fleet.", "slot.", "agent.", "executor.gone", "generat
 /// `ebb explain JOB`.
 pub async fn explain(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
-    let record: Value = client.get(&format!("/v1/jobs/{id}")).await?;
-    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await?;
+    let record: Value = client.get(&paths::job(&id)).await?;
+    let events = client.all_events(&paths::job_events(&id)).await?;
     let decisions: Vec<&Value> = events.iter().filter(|event| DECISIONS.contains(&kind(event))).collect();
     let earlier = decisions.len().saturating_sub(DECISIONS_MAX);
     let mut batches = Batches::new(client);
@@ -97,7 +98,7 @@ impl<'a> Batches<'a> {
             Some(before) => format!("{before}-{}", u32::MAX),
             None => BEGINNING.to_owned(),
         };
-        let page: Value = self.client.get(&format!("/v1/events?limit={PAGE_LIMIT}&from={before}")).await?;
+        let page: Value = self.client.get(&format!("{}?limit={PAGE_LIMIT}&from={before}", paths::EVENTS)).await?;
         self.page = listed(&page["events"]).to_vec();
         let last = self.page.last().and_then(moment).unwrap_or(offset);
         // The last moment of a full page may go on beyond it; if it is the only one, what was read of it has to do.

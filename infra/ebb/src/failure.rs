@@ -29,6 +29,8 @@ pub mod exit_code {
     pub const TIMED_OUT: u8 = 8;
     /// A load ran, and a threshold of its scenario does not hold.
     pub const THRESHOLD: u8 = 9;
+    /// There is no such thing, as typed.
+    pub const NOT_FOUND: u8 = 10;
     /// Ctrl-C or its like; the shell's code for it.
     pub const INTERRUPTED: u8 = 130;
 }
@@ -140,6 +142,8 @@ impl Failure {
             Self::Service(ClientError::Unreachable { .. } | ClientError::Proxy { may_have_effect: false, .. }) => {
                 exit_code::UNREACHABLE
             }
+            Self::Service(failure) if failure.is_not_found() => exit_code::NOT_FOUND,
+            Self::NotFound { .. } => exit_code::NOT_FOUND,
             Self::Service(ClientError::Refused(_)) => exit_code::REFUSED,
             Self::Service(ClientError::Options(_)) => exit_code::USAGE,
             Self::NoModel { phase, .. } => match phase.as_str() {
@@ -151,9 +155,7 @@ impl Failure {
             Self::Usage(_) => exit_code::USAGE,
             Self::Thresholds { .. } => exit_code::THRESHOLD,
             Self::Interrupted => exit_code::INTERRUPTED,
-            Self::Service(_) | Self::Agent(_) | Self::NotFound { .. } | Self::Ambiguous { .. } | Self::Local { .. } => {
-                exit_code::FAILED
-            }
+            Self::Service(_) | Self::Agent(_) | Self::Ambiguous { .. } | Self::Local { .. } => exit_code::FAILED,
         }
     }
 
@@ -201,6 +203,9 @@ impl Failure {
     }
 }
 
+/// What to do where something else answers.
+const OTHER_BUILD: &str = "check that --url or EBB_URL points to an Ebb of this version";
+
 /// What its user can do about a service that did not do what it was asked.
 fn next_step_of(failure: &ClientError) -> Option<String> {
     let text = match failure {
@@ -215,7 +220,8 @@ fn next_step_of(failure: &ClientError) -> Option<String> {
                 "it will be decided once a controller runs; GET /v1/commands/{command} tells, do not send it again"
             ));
         }
-        ClientError::Answer { .. } => "check that --url or EBB_URL points to an Ebb of this version",
+        ClientError::Answer { .. } => OTHER_BUILD,
+        ClientError::Refused(_) if failure.is_not_served() => OTHER_BUILD,
         ClientError::Options(_) => "`ebb help COMMAND` shows how it is used",
         ClientError::File { .. } => "name a file that can be read",
         ClientError::Refused(_) | ClientError::SetUp(_) | ClientError::Sink(_) | ClientError::NoRandomness(_) => {
@@ -292,6 +298,16 @@ mod tests {
             [late.exit_code(), Failure::Usage(String::new()).exit_code(), Failure::plain("x").exit_code()],
             [8, 2, 1]
         );
+        let refused = |status| {
+            let problem = gateway_api::Problem { status, ..gateway_api::Problem::default() };
+            Failure::Service(ClientError::Refused(Box::new(problem))).exit_code()
+        };
+        let missing = Failure::NotFound { kind: "job", text: "x".into(), nearest: None };
+        assert_eq!([refused(409), refused(404), missing.exit_code()], [4, 10, 10]);
+        let no_path = gateway_api::ProblemKind::UnknownPath.document("there is no such path", Vec::new());
+        let no_path = Failure::Service(ClientError::Refused(Box::new(no_path)));
+        assert_eq!(no_path.exit_code(), 4, "it says nothing of jobs, fleets and datasets");
+        assert!(no_path.next_step().is_some_and(|next| next.contains("an Ebb of this version")));
     }
 
     #[test]

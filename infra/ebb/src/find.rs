@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::listed;
-use gateway_api::JobPhase;
+use gateway_api::{JobPhase, paths};
 use gateway_client::Client;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub async fn job(client: &Client, text: &str) -> Result<String, Failure> {
 
 /// The newest jobs' ids, at most a page of them.
 async fn first_ids(client: &Client, filter: &str) -> Result<Vec<String>, Failure> {
-    let page: Value = client.get(&format!("/v1/jobs?limit={CANDIDATES_MAX}{filter}")).await?;
+    let page: Value = client.get(&format!("{}?limit={CANDIDATES_MAX}{filter}", paths::JOBS)).await?;
     Ok(listed(&page["jobs"]).iter().filter_map(|j| j["id"].as_str()).map(str::to_owned).collect())
 }
 

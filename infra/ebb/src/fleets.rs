@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::{Output, json, line, listed, names, pairs, table};
 use crate::wire::{self, Fleet, Slot, words};
 use events_schema::FleetId;
+use gateway_api::paths;
 use gateway_client::{Body, Client};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ const CLASS_SHOWN: usize = 12;
 
 /// `ebb fleets`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer = json!({ "fleets": client.list("/v1/fleets", "fleets").await? });
+    let answer = json!({ "fleets": client.list(paths::FLEETS, "fleets").await? });
     match output {
         Output::Json => {
             json(&answer);
@@ -58,7 +59,7 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
 
 /// `ebb fleet show NAME`.
 pub async fn show(client: &Client, output: Output, name: &FleetId) -> Result<(), Failure> {
-    let fleet: Value = client.get(&format!("/v1/fleets/{name}")).await?;
+    let fleet: Value = client.get(&paths::fleet(name)).await?;
     print_fleet(output, &fleet)
 }
 
@@ -78,26 +79,32 @@ pub async fn put(client: &Client, output: Output, args: &FleetPutArgs) -> Result
         OffersName::Explicit => "explicit",
     };
     let body = json!({"servers": servers, "offers": offers, "reclaim_deadline_ms": args.reclaim_deadline_ms});
-    let fleet = client.send(Method::PUT, &format!("/v1/fleets/{}", args.name), Some(Body::json(&body)), &[]).await?;
+    let fleet = client.send(Method::PUT, &paths::fleet(&args.name), Some(Body::json(&body)), &[]).await?;
     print_fleet(output, &fleet)
 }
 
-/// `ebb offer` (`what` is `offers`) and `ebb reclaim` (`reclaims`).
-pub async fn loan(client: &Client, output: Output, args: &SlotsArgs, what: &str) -> Result<(), Failure> {
-    let fleet = client.post(&format!("/v1/fleets/{}/{what}", args.fleet), &json!({"slots": args.slots})).await?;
+/// `ebb offer`.
+pub async fn offer(client: &Client, output: Output, args: &SlotsArgs) -> Result<(), Failure> {
+    let fleet = client.post(&paths::fleet_offers(&args.fleet), &json!({"slots": args.slots})).await?;
+    print_fleet(output, &fleet)
+}
+
+/// `ebb reclaim`.
+pub async fn reclaim(client: &Client, output: Output, args: &SlotsArgs) -> Result<(), Failure> {
+    let fleet = client.post(&paths::fleet_reclaims(&args.fleet), &json!({"slots": args.slots})).await?;
     print_fleet(output, &fleet)
 }
 
 /// `ebb fleet recall`.
 pub async fn recall(client: &Client, output: Output, args: &RecallArgs) -> Result<(), Failure> {
     let body = args.slots.map_or_else(|| json!({}), |slots| json!({ "slots": slots }));
-    let fleet = client.post(&format!("/v1/fleets/{}/recall", args.fleet), &body).await?;
+    let fleet = client.post(&paths::fleet_recall(&args.fleet), &body).await?;
     print_fleet(output, &fleet)
 }
 
 /// `ebb fleet release`.
 pub async fn release(client: &Client, output: Output, fleet: &FleetId) -> Result<(), Failure> {
-    let fleet = client.send(Method::POST, &format!("/v1/fleets/{fleet}/release"), None, &[]).await?;
+    let fleet = client.send(Method::POST, &paths::fleet_release(fleet), None, &[]).await?;
     print_fleet(output, &fleet)
 }
 
@@ -111,7 +118,7 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
         (Some(needed), _) => json!({ "needed": needed }),
         (None, utilization) => json!({"utilization": utilization, "target": args.target}),
     };
-    let answer = client.post(&format!("/v1/fleets/{fleet}/demand"), &body).await?;
+    let answer = client.post(&paths::fleet_demand(fleet), &body).await?;
     match output {
         Output::Json => json(&answer),
         Output::Name => line(fleet.as_str()),
@@ -126,7 +133,7 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
 
 /// `ebb slots`.
 pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer = json!({ "slots": client.list("/v1/slots", "slots").await? });
+    let answer = json!({ "slots": client.list(paths::SLOTS, "slots").await? });
     match output {
         Output::Json => {
             json(&answer);
@@ -171,6 +178,13 @@ fn recalled(name: &str, held: u32, slots: usize) -> String {
     format!("keeps {held} of {slots} slots until `ebb fleet release {name}`")
 }
 
+/// Which device a slot is, and what is wrong with it.
+fn device(slot: &Slot) -> String {
+    let Some(device) = &slot.device else { return String::new() };
+    let wrong = slot.quarantined.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{} {} MiB {}{wrong}", device.name, device.memory_bytes >> 20, device.uuid)
+}
+
 fn slot_table(slots: &[Slot]) -> String {
     let rows: Vec<Vec<String>> = slots
         .iter()
@@ -182,8 +196,13 @@ fn slot_table(slots: &[Slot]) -> String {
                 s.state.to_string(),
                 s.executor.clone().or_else(|| s.job.clone()).unwrap_or_default(),
                 class,
+                device(s),
             ]
         })
         .collect();
-    table(&["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS"], &rows)
+    let devices = slots.iter().any(|slot| slot.device.is_some());
+    let columns = ["SLOT", "FLEET", "STATE", "EXECUTOR", "CLASS", "DEVICE"];
+    let count = if devices { columns.len() } else { columns.len() - 1 };
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().take(count).collect()).collect();
+    table(&columns[..count], &rows)
 }

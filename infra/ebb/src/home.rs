@@ -26,7 +26,8 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const FOLDERS: [&str; 4] = ["store", AGENT_FOLDER, SECRETS_FOLDER, "executors"];
 const FILES: [&str; 4] = ["log.redb", "lock", "agent.json", "service.stderr"];
 
-/// How long the lock of a process that is gone is waited for: many times what a child takes to start on a machine that is all busy.
+/// How long the lock of a process that is gone is waited for. A child of it holds that from its fork until it becomes its program, and waits for nothing but
+/// the processor there.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(5);
 /// From one look at it to the next.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -182,6 +183,9 @@ mod tests {
         left.lock().unwrap();
         let opened = std::thread::scope(|scope| {
             let opening = scope.spawn(|| Home::open(folder.path()).map(drop));
+            // Long enough for it to have tried: without another try it would have ended.
+            std::thread::sleep(10 * LOOK_EVERY);
+            assert!(!opening.is_finished(), "it did not wait");
             drop(left);
             opening.join().unwrap()
         });

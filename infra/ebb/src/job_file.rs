@@ -25,9 +25,7 @@ const SPEC_LEN_MAX: u64 = 4 << 20;
 const TORCH_FIELDS: &[&str] =
     &["entry", "python", "threads", "device", "environment", "parameters", "secrets", "memory_limit_mib"];
 /// What a job file says of its program, beside the engine, its command and its code.
-const COMMAND_FIELDS: &[&str] = &["python", "environment", "elastic", "grace_ms", "save_every_ms"];
-/// What the service wants of every job, and what a program has none of.
-const OF_NO_DATA: [(&str, &str); 3] = [("dataset", "\"none\""), ("batch_size", "1"), ("steps", "1")];
+const COMMAND_FIELDS: &[&str] = &["python", "environment", "elastic", "grace_ms", "save_every_ms", "device"];
 /// A file of requirements is read into the spec, which may be so long.
 const REQUIREMENTS_LEN_MAX: u64 = 1 << 20;
 
@@ -115,9 +113,6 @@ fn of_engine(mut document: Map<String, Value>, beside: &Path) -> Result<JobFile,
     let mut model = Map::from_iter([("kind".to_owned(), kind.into()), ("code".to_owned(), digest.clone().into())]);
     if kind == "command" {
         model.insert("command".to_owned(), words(document.remove("command"))?);
-        for (name, nothing) in OF_NO_DATA {
-            document.entry(name).or_insert_with(|| serde_json::from_str(nothing).unwrap_or_default());
-        }
     }
     for &field in fields {
         if let Some(value) = document.remove(field) {
@@ -151,8 +146,14 @@ fn of_requirements(value: Value, beside: &Path) -> Result<Value, Failure> {
     if let Some(Value::String(name)) = object.remove("file") {
         let path = beside.join(name);
         let mut text = String::new();
-        let read = File::open(&path).and_then(|file| file.take(REQUIREMENTS_LEN_MAX).read_to_string(&mut text));
+        let read = File::open(&path).and_then(|file| file.take(REQUIREMENTS_LEN_MAX + 1).read_to_string(&mut text));
         read.map_err(|e| Failure::local(format!("the requirements `{}` cannot be read", path.display()), e))?;
+        if text.len() as u64 > REQUIREMENTS_LEN_MAX {
+            let path = path.display();
+            return Err(Failure::Usage(format!(
+                "the requirements `{path}` have more than {REQUIREMENTS_LEN_MAX} bytes"
+            )));
+        }
         object.insert("lines".to_owned(), text.lines().collect());
     }
     Ok(Value::Object(object))
@@ -231,7 +232,7 @@ mod tests {
         let code = job.code.unwrap().digest;
         let body: Value = serde_json::from_slice(&job.body.bytes).unwrap();
         let model = serde_json::json!({"kind": "command", "code": code, "command": ["python", "train.py", "--name", "two words"], "grace_ms": 5000});
-        let spec = serde_json::json!({"name": "n", "workers": {"max": 2}, "dataset": "none", "batch_size": 1, "steps": 1, "model": model});
+        let spec = serde_json::json!({"name": "n", "workers": {"max": 2}, "model": model});
         assert_eq!(body, spec);
         events_schema::job::JobSpec::parse(&body).unwrap();
     }

@@ -1,20 +1,20 @@
 //! Commands about jobs: submit, list, show, cancel, suspend, resume, checkpoints, model. Watching is in `watch.rs`.
 
-use crate::args::SubmitArgs;
+use crate::args::{CheckpointsArgs, SubmitArgs};
 use crate::begin_with::InitialFile;
 use crate::failure::Failure;
 use crate::find;
 use crate::job_file::{self, JobFile, PackedCode};
 use crate::links::Source;
-use crate::output::{Output, StandardOutput, advise, json, line, listed, names, pairs, table};
+use crate::output::{Output, StandardOutput, advise, json, line, names, pairs, table};
 use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Sentence, Stall, Straggler, UnreadableCheckpoint,
     words,
 };
-use gateway_api::Model;
-use gateway_client::{Body, Client, ClientError, fresh_key};
+use gateway_api::{Model, paths};
+use gateway_client::{Body, Client, ClientError, Stretch, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -89,7 +89,7 @@ async fn ask(client: &Client, args: &SubmitArgs, file: JobFile) -> Result<Value,
     let body = upload_all(client, file).await?;
     let key = args.idempotency_key.as_deref();
     let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
-    Ok(client.send(Method::POST, "/v1/jobs?dry_run=true", Some(body), &headers).await?)
+    Ok(client.send(Method::POST, &format!("{}?dry_run=true", paths::JOBS), Some(body), &headers).await?)
 }
 
 /// Uploads what the spec names; the spec, which says where everything is.
@@ -99,31 +99,24 @@ async fn upload_all(client: &Client, mut file: JobFile) -> Result<Body, Failure>
     Ok(file.body)
 }
 
-/// Uploads packed code, if the service has not got it already.
+/// Uploads packed code, unless the service has it.
 async fn upload(client: &Client, code: Option<PackedCode>) -> Result<(), ClientError> {
     let Some(PackedCode { digest, bytes, folder }) = code else { return Ok(()) };
     let kib = bytes.len().div_ceil(1_024);
+    if client.uploaded_code(&digest).await?.is_some() {
+        advise(format!("code of `{}` is there already: {kib} KiB", folder.display()));
+        return Ok(());
+    }
     client.upload_code(&digest, bytes).await?;
     advise(format!("code of `{}` uploaded: {kib} KiB", folder.display()));
     Ok(())
 }
 
-/// Uploads what the model begins with, or finds the job that made it.
+/// Uploads what the model begins with, unless the service has it, or finds the job that made it.
 async fn begin(client: &Client, file: &mut JobFile) -> Result<(), Failure> {
     let Some(begin_with) = &file.begin_with else { return Ok(()) };
     if let Some(InitialFile { digest, bytes, path }) = begin_with.file() {
-        let cannot = |e| Failure::local(format!("`{}` cannot be read", path.display()), e);
-        let tensors = File::open(path).map_err(cannot)?;
-        let chunks = std::iter::from_fn(move || {
-            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-            match (&tensors).take(CHUNK_BYTES as u64).read_to_end(&mut chunk) {
-                Ok(0) => None,
-                Ok(_) => Some(Ok(chunk.into())),
-                Err(error) => Some(Err(error)),
-            }
-        });
-        client.upload_model(digest, *bytes, chunks).await?;
-        advise(format!("tensors of `{}` uploaded: {} MiB", path.display(), bytes.div_ceil(1 << 20)));
+        upload_model(client, digest, *bytes, path).await?;
     }
     let job = match begin_with.model() {
         Some(digest) => Some(job_of(client, digest).await?),
@@ -133,9 +126,30 @@ async fn begin(client: &Client, file: &mut JobFile) -> Result<(), Failure> {
     Ok(())
 }
 
+async fn upload_model(client: &Client, digest: &str, bytes: u64, path: &Path) -> Result<(), Failure> {
+    let mib = bytes.div_ceil(1 << 20);
+    if client.uploaded_model(digest).await?.is_some() {
+        advise(format!("tensors of `{}` are there already: {mib} MiB", path.display()));
+        return Ok(());
+    }
+    let cannot = |e| Failure::local(format!("`{}` cannot be read", path.display()), e);
+    let tensors = File::open(path).map_err(cannot)?;
+    let chunks = std::iter::from_fn(move || {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        match (&tensors).take(CHUNK_BYTES as u64).read_to_end(&mut chunk) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(chunk.into())),
+            Err(error) => Some(Err(error)),
+        }
+    });
+    client.upload_model(digest, bytes, chunks).await?;
+    advise(format!("tensors of `{}` uploaded: {mib} MiB", path.display()));
+    Ok(())
+}
+
 /// The job that ended with this model.
 async fn job_of(client: &Client, digest: &str) -> Result<String, Failure> {
-    let jobs = client.list("/v1/jobs?phase=finished", "jobs").await?;
+    let jobs = client.list(&format!("{}?phase=finished", paths::JOBS), "jobs").await?;
     let found = jobs.iter().find(|job| job["outcome"]["model_digest"] == digest);
     found.and_then(|job| job["id"].as_str().map(str::to_owned)).ok_or_else(|| {
         Failure::Usage(format!(
@@ -146,7 +160,7 @@ async fn job_of(client: &Client, digest: &str) -> Result<String, Failure> {
 
 /// `ebb jobs`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let jobs = client.list("/v1/jobs", "jobs").await?;
+    let jobs = client.list(paths::JOBS, "jobs").await?;
     match output {
         Output::Json => {
             json(&json!({ "jobs": jobs }));
@@ -194,7 +208,7 @@ fn row(job: &Job) -> Vec<String> {
 /// `ebb job ID`.
 pub async fn show(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
-    let job: Value = client.get(&format!("/v1/jobs/{id}")).await?;
+    let job: Value = client.get(&paths::job(&id)).await?;
     print_job(output, &job)
 }
 
@@ -202,9 +216,9 @@ pub async fn show(client: &Client, output: Output, id: &str) -> Result<(), Failu
 pub async fn change(client: &Client, output: Output, id: &str, change: Change) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
     let job = match change {
-        Change::Cancel => client.send(Method::DELETE, &format!("/v1/jobs/{id}"), None, &[]).await?,
-        Change::Suspend => client.post(&format!("/v1/jobs/{id}/suspend"), &json!({})).await?,
-        Change::Resume => client.post(&format!("/v1/jobs/{id}/resume"), &json!({})).await?,
+        Change::Cancel => client.send(Method::DELETE, &paths::job(&id), None, &[]).await?,
+        Change::Suspend => client.post(&paths::job_suspend(&id), &json!({})).await?,
+        Change::Resume => client.post(&paths::job_resume(&id), &json!({})).await?,
     };
     print_job(output, &job)
 }
@@ -309,17 +323,17 @@ fn next_step(job: &Job) -> String {
 }
 
 /// `ebb checkpoints ID`.
-pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
-    let id = find::job(client, id).await?;
-    let answer: Value = client.get(&format!("/v1/jobs/{id}/checkpoints")).await?;
-    let list = listed(&answer["checkpoints"]);
+pub async fn checkpoints(client: &Client, output: Output, args: &CheckpointsArgs) -> Result<(), Failure> {
+    let id = find::job(client, &args.id).await?;
+    let steps = Stretch { from: args.from_step, to: args.to_step };
+    let list = client.checkpoints(&id, steps, args.newest).await?;
     match output {
         Output::Json => {
-            json(&answer);
+            json(&json!({ "checkpoints": list }));
             return Ok(());
         }
         Output::Name => {
-            list.iter().for_each(|checkpoint| line(checkpoint["step"].to_string()));
+            list.iter().for_each(|checkpoint| line(checkpoint.step.to_string()));
             return Ok(());
         }
         Output::Table => {}
@@ -331,14 +345,8 @@ pub async fn checkpoints(client: &Client, output: Output, id: &str) -> Result<()
     let rows: Vec<Vec<String>> = list
         .iter()
         .map(|c| {
-            let digest: String = words(&c["replica_digest"]).chars().take(DIGEST_SHOWN).collect();
-            vec![
-                c["step"].to_string(),
-                c["generation"].to_string(),
-                c["bytes"].to_string(),
-                digest,
-                c["manifest_key"].as_str().unwrap_or_default().to_owned(),
-            ]
+            let digest: String = c.replica_digest.chars().take(DIGEST_SHOWN).collect();
+            vec![c.step.to_string(), c.generation.to_string(), c.bytes.to_string(), digest, c.manifest_key.clone()]
         })
         .collect();
     line(table(&["STEP", "GENERATION", "BYTES", "REPLICA", "MANIFEST"], &rows));

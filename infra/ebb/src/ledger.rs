@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
 use crate::sentences::{kind, time_ms};
 use events_schema::{FleetId, TimeMs};
-use gateway_api::rfc3339;
+use gateway_api::{paths, rfc3339};
 use gateway_client::Client;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -22,9 +22,9 @@ const ROWS_SHOWN: usize = 500;
 /// `ebb fleet ledger FLEET`.
 pub async fn ledger(client: &Client, output: Output, args: &LedgerArgs) -> Result<(), Failure> {
     // Also says whether there is such a fleet.
-    let _: Value = client.get(&format!("/v1/fleets/{}", args.fleet)).await?;
+    let _: Value = client.get(&paths::fleet(&args.fleet)).await?;
     let mut ledger = Ledger::new(args.fleet.clone());
-    client.each_event(&format!("/v1/events?type={TYPES}"), None, |event| ledger.take(event)).await?;
+    client.each_event(&format!("{}?type={TYPES}", paths::EVENTS), None, |event| ledger.take(event)).await?;
     let now_ms = shell::wall_clock().0;
     let since_ms = args.since.map(|since| since.ms(now_ms));
     let rows = ledger.rows(since_ms.unwrap_or(0));

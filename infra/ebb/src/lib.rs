@@ -30,6 +30,7 @@ pub mod output;
 pub mod roles;
 mod sentences;
 pub mod simulate;
+pub mod simulate_run;
 pub mod store;
 pub mod take_back;
 mod top;
@@ -119,8 +120,11 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
                 .map_err(|e| Failure::local("the executor ended before its job", e));
         }
         Command::BenchMember(args) => return bench::member(args).map(|()| ExitCode::SUCCESS),
-        Command::Simulate { command: simulate::SimulateCommand::Chaos(args) } => {
-            return simulate::chaos(args, cli.output);
+        Command::Simulate { command } => {
+            return match command {
+                simulate::SimulateCommand::Chaos(args) => simulate::chaos(args, cli.output),
+                simulate::SimulateCommand::Run(args) => simulate_run::simulate_run(args, cli.output),
+            };
         }
         Command::Completion { shell } => {
             // Not straight to standard output: the generator panics when nobody reads to the end.
@@ -230,7 +234,7 @@ async fn job(client: &Client, output: Output, args: &JobArgs) -> Result<(), Fail
         JobCommand::Cancel(job) => jobs::change(client, output, &job.id, Change::Cancel).await,
         JobCommand::Suspend(job) => jobs::change(client, output, &job.id, Change::Suspend).await,
         JobCommand::Resume(job) => jobs::change(client, output, &job.id, Change::Resume).await,
-        JobCommand::Checkpoints(job) => jobs::checkpoints(client, output, &job.id).await,
+        JobCommand::Checkpoints(args) => jobs::checkpoints(client, output, args).await,
     }
 }
 
@@ -240,7 +244,7 @@ async fn dataset(client: &Client, output: Output, command: &DatasetCommand) -> R
         DatasetCommand::Import(args) => datasets::import(client, output, args).await,
         DatasetCommand::List => datasets::list(client, output).await,
         DatasetCommand::Show { name } => datasets::show(client, output, name).await,
-        DatasetCommand::Links { name } => links::dataset_links(client, output, name).await,
+        DatasetCommand::Links(args) => links::dataset_links(client, output, args).await,
         DatasetCommand::Remove { name } => datasets::remove(client, output, name).await,
     }
 }
@@ -251,8 +255,8 @@ async fn fleet(client: &Client, output: Output, command: &FleetCommand) -> Resul
         FleetCommand::Put(args) => fleets::put(client, output, args).await,
         FleetCommand::Show { name } => fleets::show(client, output, name).await,
         FleetCommand::Demand(args) => fleets::demand(client, output, args).await,
-        FleetCommand::Offer(args) => fleets::loan(client, output, args, "offers").await,
-        FleetCommand::Reclaim(args) => fleets::loan(client, output, args, "reclaims").await,
+        FleetCommand::Offer(args) => fleets::offer(client, output, args).await,
+        FleetCommand::Reclaim(args) => fleets::reclaim(client, output, args).await,
         FleetCommand::Recall(args) => fleets::recall(client, output, args).await,
         FleetCommand::Ledger(args) => ledger::ledger(client, output, args).await,
         FleetCommand::Release { fleet } => fleets::release(client, output, fleet).await,

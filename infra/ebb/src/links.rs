@@ -1,13 +1,13 @@
 //! Large files straight from the object store: a link from the service, the bytes from the store. A link is a secret while it is good, so
 //! it is printed only where it was asked for and stands in no failure.
 
+use crate::args::DatasetLinksArgs;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, advise, json, line};
-use events_schema::DatasetName;
 use futures::StreamExt;
-use gateway_api::LinkedFile;
-use gateway_client::Client;
+use gateway_api::{LinkedFile, paths};
+use gateway_client::{Client, Stretch};
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
@@ -35,9 +35,9 @@ impl Source {
     /// The source of a job's model.
     pub async fn of_model(client: &Client, job: &str, direct: bool) -> Result<Self, Failure> {
         if !direct {
-            return Ok(Self::Service(format!("/v1/jobs/{job}/model")));
+            return Ok(Self::Service(paths::job_model(job)));
         }
-        let LinkedFile { url, bytes, .. } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
+        let LinkedFile { url, bytes, .. } = client.get(&paths::job_model_link(job)).await?;
         Ok(Self::Store(StoreFile { url, bytes }))
     }
 
@@ -86,7 +86,7 @@ impl StoreFile {
 /// `ebb model link ID`.
 pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let job = find::job(client, id).await?;
-    let LinkedFile { url, expires_at, bytes } = client.get(&format!("/v1/jobs/{job}/model/link")).await?;
+    let LinkedFile { url, expires_at, bytes } = client.get(&paths::job_model_link(&job)).await?;
     match output {
         Output::Json => json(&json!({"job": job, "url": url, "expires_at": expires_at, "bytes": bytes})),
         Output::Name => line(url),
@@ -99,8 +99,9 @@ pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(),
 }
 
 /// `ebb dataset links NAME`: a line for each file, its link or where its owner keeps it.
-pub async fn dataset_links(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
-    let files = client.dataset_links(name.as_str()).await?;
+pub async fn dataset_links(client: &Client, output: Output, args: &DatasetLinksArgs) -> Result<(), Failure> {
+    let numbers = Stretch { from: args.from_number, to: args.to_number };
+    let (name, files) = (&args.name, client.dataset_links(args.name.as_str(), numbers).await?);
     if output == Output::Json {
         json(&json!({"dataset": name, "files": files}));
         return Ok(());

@@ -7,7 +7,7 @@ use crate::roles::signals::Signals;
 use crate::sentences::time_ms;
 use clap::{Args, ValueHint};
 use futures::future::BoxFuture;
-use gateway_api::ProblemKind;
+use gateway_api::{ProblemKind, paths};
 use gateway_client::{Body, Client, ClientError, Follower};
 use loadtest::{CallError, Happened, Loaded, Request, Service};
 use reqwest::Method;
@@ -107,7 +107,7 @@ impl Service for OverHttp {
     }
 
     fn events(&self) -> BoxFuture<'static, Result<mpsc::Receiver<Happened>, CallError>> {
-        let mut follower = Follower::new(self.0.clone(), "/v1/events", None);
+        let mut follower = Follower::new(self.0.clone(), paths::EVENTS, None);
         Box::pin(async move {
             follower.open().await.map_err(|failure| of(&failure))?;
             let (sender, receiver) = mpsc::channel(EVENTS_AHEAD_MAX);
@@ -134,15 +134,15 @@ impl Service for OverHttp {
 async fn call(client: &Client, request: Request) -> Result<Value, ClientError> {
     match request {
         Request::Declare { fleet, body } => {
-            client.send(Method::PUT, &format!("/v1/fleets/{fleet}"), Some(Body::json(&body)), &[]).await
+            client.send(Method::PUT, &paths::fleet(fleet), Some(Body::json(&body)), &[]).await
         }
-        Request::Fleet { fleet } => client.get(&format!("/v1/fleets/{fleet}")).await,
+        Request::Fleet { fleet } => client.get(&paths::fleet(fleet)).await,
         Request::Signal { fleet, sequence, needed } => {
-            client.post(&format!("/v1/fleets/{fleet}/demand"), &json!({"sequence": sequence, "needed": needed})).await
+            client.post(&paths::fleet_demand(fleet), &json!({"sequence": sequence, "needed": needed})).await
         }
-        Request::Submit { spec } => client.post("/v1/jobs", &spec).await,
-        Request::Running => client.list("/v1/jobs?phase=running", "jobs").await.map(Value::Array),
-        Request::Cancel { job } => client.send(Method::DELETE, &format!("/v1/jobs/{job}"), None, &[]).await,
+        Request::Submit { spec } => client.post(paths::JOBS, &spec).await,
+        Request::Running => client.list(&format!("{}?phase=running", paths::JOBS), "jobs").await.map(Value::Array),
+        Request::Cancel { job } => client.send(Method::DELETE, &paths::job(job), None, &[]).await,
     }
 }
 

@@ -2,7 +2,7 @@
 //! controller and the gateway use. Writes one thing only: an operator's word that a record is passed over.
 
 use crate::failure::Failure;
-use crate::output::{Output, bytes, json as print_json, pairs};
+use crate::output::{Output, bytes, json as print_json, line, pairs};
 use clap::{Args, Subcommand, ValueHint};
 use controller_core::invariants;
 use controller_fold::{Contradiction, Fold, FoldError, Folded};
@@ -147,7 +147,7 @@ async fn skip(args: &SkipArgs, output: Output) -> Result<(), Failure> {
     };
     match output {
         Output::Json => print_json(&json!({"passed_over": word})),
-        Output::Table | Output::Name => bytes(pairs(&[("passed over", shown(&word))]).as_bytes()),
+        Output::Table | Output::Name => line(pairs(&[("passed over", shown(&word))])),
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ async fn verify(args: &LogArgs, output: Output) -> Result<(), Failure> {
         Output::Table | Output::Name => {
             let mut rows = rows(&document);
             rows.extend(summary.passed_over.iter().map(|word| ("passed over", shown(word))));
-            bytes(pairs(&rows).as_bytes());
+            line(pairs(&rows));
         }
     }
     match broken.len() {

@@ -7,8 +7,9 @@ use crate::args::LogsArgs;
 use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, advise, line};
-use gateway_api::Log;
-use gateway_client::Client;
+use events_schema::TimeMs;
+use gateway_api::{Log, rfc3339};
+use gateway_client::{Client, WantedLogs};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,17 +59,19 @@ impl Reading {
     }
 }
 
-/// `ebb logs JOB [-f] [--executor N]`.
+/// `ebb logs JOB [-f] [--executor N] [--since TIME]`.
 pub async fn logs(client: &Client, output: Output, args: &LogsArgs) -> Result<(), Failure> {
     let job = find::job(client, &args.id).await?;
+    let now_ms = shell::wall_clock().0;
+    let changed_since = args.since.map(|since| rfc3339(TimeMs(since.ms(now_ms))));
+    let wanted = WantedLogs { executor: args.executor, changed_since };
     let mut readings: BTreeMap<u32, Reading> = BTreeMap::new();
     let (mut failed_looks, mut last_looks, mut any) = (0, 0, false);
     loop {
         let look = async {
             // Before the logs: what is written after a job was over is not waited for twice.
             let over = client.job(&job).await?.is_over();
-            let mut logs = client.logs(&job).await?;
-            logs.retain(|log| args.executor.is_none_or(|only| only == log.number));
+            let logs = client.logs(&job, &wanted).await?;
             if output != Output::Name {
                 for log in &logs {
                     read_on(client, output, &job, log, readings.entry(log.number).or_default()).await?;

@@ -97,7 +97,39 @@ pub fn sentence(event: &Value) -> String {
         "slot.reclaimed" => format!("{} has to be free by {}: {}", word("slot"), word("deadline"), cause("cause")),
         "slot.returned" if data["took_ms"].is_null() => format!("{} is free", word("slot")),
         "slot.returned" => format!("{} is free, {} ms after it was asked back", word("slot"), word("took_ms")),
+        "slot.quarantined" => format!("{} is of no use: {}", word("slot"), word("reason")),
+        "slot.recovered" => format!("{} is of use again", word("slot")),
         "agent.joined" => format!("server {} is there with {} slots", word("server"), word("slots")),
+        "job.evaluated" => {
+            format!("was evaluated at step {}: loss {}", word("step"), plain(&data["evaluation"]["loss"]))
+        }
+        "executor.ready" => format!("{} is built and can join", word("executor")),
+        "executor.replica_held" => format!("{} holds the whole replica of step {}", word("executor"), word("step")),
+        "generation.proposed" => {
+            format!("membership {} is proposed, with {} members", word("generation"), count(&data["members"]))
+        }
+        "generation.active" => {
+            format!("membership {} is in force from step {} on", word("generation"), word("step"))
+        }
+        "generation.stepped" => format!("step {} of membership {} is its first", word("step"), word("generation")),
+        "generation.departed" => format!("{} left at step {}; the others go on", word("executor"), word("step")),
+        "generation.member_keeps_up" => format!("{} keeps up again", word("executor")),
+        "checkpoint.accepted" => format!("the checkpoint of step {} counts ({} bytes)", word("step"), word("bytes")),
+        "dataset.registered" => format!("dataset {} is there with {} rows", word("dataset"), word("rows")),
+        "dataset.removed" => format!("dataset {} is forgotten", word("dataset")),
+        "fleet.signals_refused" => {
+            format!("{} signals of fleet {} could not be used: {}", word("count"), word("fleet"), word("reason"))
+        }
+        "server.forgotten" => format!("server {} is forgotten: it was gone for long", word("server")),
+        "command.refused" => format!("what was asked about {} was refused: {}", word("subject"), word("reason")),
+        "input.refused" => {
+            format!("the record at {} of `{}` was passed over: {}", word("offset"), word("stream"), word("reason"))
+        }
+        "plan.failed" => format!("policy {} gave no plan: {}", word("policy"), word("reason")),
+        "policy.chosen" => format!("policy {} plans from now on", word("policy")),
+        "store.swept" => {
+            format!("{} objects that nothing counts were deleted, {} bytes", word("objects"), word("bytes"))
+        }
         "agent.gone" => format!("server {} is not heard of any more", word("server")),
         other => {
             let fields = data.as_object().into_iter().flatten();
@@ -105,6 +137,10 @@ pub fn sentence(event: &Value) -> String {
             format!("{other}  {}", told.join("  "))
         }
     }
+}
+
+fn count(items: &Value) -> usize {
+    items.as_array().map_or(0, Vec::len)
 }
 
 /// As it stands: names may hold what a word's `_` stands for.
@@ -138,6 +174,7 @@ fn planned(data: &Value) -> String {
         Some("slots") => format!("; waits for {} more that others have", missing.unwrap_or_default()),
         Some("job") => format!("; waits behind {}", plain(&waits["job"])),
         Some("resume") => "; waits for its user".to_owned(),
+        Some("device") => "; waits for a slot with a device, and no fleet has one".to_owned(),
         Some("offers") => "; waits for any slot to be lent".to_owned(),
         Some("backoff") => format!("; tried again after {}", plain(&waits["until"])),
         Some(other) => format!("; waits for {other}"),
@@ -176,6 +213,15 @@ mod tests {
     fn times_are_read_to_the_millisecond() {
         assert_eq!(time_ms(&json!("2026-02-02T02:40:00.123Z")), Some(1_770_000_000_123));
         assert_eq!((time_ms(&json!("soon")), time_ms(&Value::Null)), (None, None));
+    }
+
+    #[test]
+    fn every_type_of_today_has_a_sentence() {
+        // Progress is shown as bars, not as a sentence.
+        for kind in events_public::kinds().filter(|kind| *kind != events_public::JOB_PROGRESS) {
+            let said = sentence(&json!({"type": kind, "data": {}}));
+            assert!(!said.starts_with(super::kind(&json!({ "type": kind }))), "{kind}: {said}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! `ebb simulate chaos`: runs all of Ebb on virtual time among faults, one seed after the other, for as long as asked. What is simulated and
+//! `ebb simulate`: recorded jobs under policies (`simulate_run.rs`), and `ebb simulate chaos`: runs all of Ebb on virtual time among faults, one seed after the other, for as long as asked. What is simulated and
 //! what is checked is in `loadtest/world`; here is only the clock, and what is printed.
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, json as print_json, line};
+use crate::simulate_run::RunArgs;
 use clap::{Args, Subcommand};
 use loadtest_world::{Found, Tally};
 use serde_json::{Value, json};
@@ -15,6 +16,9 @@ pub enum SimulateCommand {
     /// One schedule of faults after the other, until one does what must not be
     #[command(after_help = CHAOS_HELP)]
     Chaos(ChaosArgs),
+    /// Recorded jobs on a cluster, under one policy after the other
+    #[command(after_help = crate::simulate_run::HELP)]
+    Run(Box<RunArgs>),
 }
 
 /// Arguments of `ebb simulate chaos`.

@@ -11,13 +11,14 @@ use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::initial::{InitialModel, InitialSource};
 use events_schema::job::{JobSpec, ModelSpec};
 use events_schema::torch::TorchSpec;
+use gateway_api::paths;
 use gateway_client::{Client, ClientError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use storage::code::unpack;
-use storage::dataset::DIGITS;
+use storage::dataset::{DIGITS, DIGITS_ROWS, digits_sample};
 use workers_executor::ProgramError;
 use workers_torch::{Cache, Initial, TorchJob, TorchStart};
 
@@ -91,7 +92,9 @@ pub async fn torch_job(client: &Client, args: &SubmitArgs, file: &JobFile) -> Re
     let folder = own_folder()?;
     let code = Packed::of(code)?;
     let tried = tokio::task::spawn_blocking(move || {
-        let host = TorchHost { folder, python: python.clone(), secrets: None, cache_mib: None, warm: None };
+        // Its user's own code, on a machine of theirs.
+        let files = None;
+        let host = TorchHost { folder, python: python.clone(), secrets: None, cache_mib: None, warm: None, files };
         let cache = Cache::open(Path::new(&host.folder), None)?;
         let unpack = |into: &Path| unpack(&code.bytes, code.digest, into).map_err(ProgramError::from);
         let code = cache.hold(&format!("code-{}", code.digest), unpack)?;
@@ -121,15 +124,13 @@ impl Packed {
 
 /// What a row of the dataset holds, and how many there are; or why nobody knows.
 async fn shape_of(client: &Client, name: &str) -> Result<Result<(SampleShape, u64), String>, Failure> {
-    match client.get::<Value>(&format!("/v1/datasets/{name}")).await {
+    match client.get::<Value>(&paths::dataset(name)).await {
         Ok(found) => match serde_json::from_value::<DatasetInfo>(found) {
             Ok(info) => Ok(Ok((info.sample, info.rows))),
             Err(_) => Ok(Err(format!("the service says of the dataset `{name}` what this program does not know"))),
         },
         // It ships with the product.
-        Err(ClientError::Unreachable { .. }) if name == DIGITS => {
-            Ok(Ok((SampleShape::Classified { shape: vec![1, 8, 8], classes: 10 }, 1_437)))
-        }
+        Err(ClientError::Unreachable { .. }) if name == DIGITS => Ok(Ok((digits_sample(), DIGITS_ROWS))),
         Err(ClientError::Unreachable { .. }) => Ok(Err(format!(
             "only the service knows what a row of the dataset `{name}` holds, and it cannot be reached"
         ))),

@@ -70,7 +70,8 @@ struct Running {
 
 impl Running {
     async fn start(args: &UpArgs, home: &Home) -> Result<Self, Failure> {
-        let slots = args.slots.unwrap_or_else(cores);
+        let devices = roles::agent::devices(&args.devices.devices).await?;
+        let slots = roles::agent::slots(args.slots, devices.as_ref())?.unwrap_or_else(cores);
         let shares = descriptors::share(descriptors::raise(), slots)?;
         let log_url = match &args.log {
             Some(text) => LogUrl::parse(text).map_err(|e| Failure::Usage(e.to_string()))?,
@@ -106,6 +107,8 @@ impl Running {
             host: Ipv4Addr::LOCALHOST.to_string(),
             store_url: store_url.clone(),
             python: args.python.clone(),
+            hidden: vec![home.folder().to_owned()],
+            devices,
         };
         let agent = roles::agent::start(parts).await?;
         let agent_token_file = roles::controller::agent_token_file(home);

@@ -10,7 +10,7 @@ use crate::output::{Output, line, names, terminal};
 use crate::wire::{
     self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Sentence, Stall, Straggler, UnreadableCheckpoint, words,
 };
-use gateway_api::JobPhase;
+use gateway_api::{JobPhase, paths};
 use gateway_client::Client;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -29,7 +29,7 @@ const LINE_EVERY_PERCENT: u64 = 5;
 pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<(), Failure> {
     let ids = match id {
         Some(id) => vec![find::job(client, id).await?],
-        None => find::unfinished(&client.list("/v1/jobs", "jobs").await?),
+        None => find::unfinished(&client.list(paths::JOBS, "jobs").await?),
     };
     let show = match output {
         Output::Table => Show::Progress,
@@ -146,7 +146,7 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
         loop {
             // Who came to what was wanted is not looked at again: it may have left it meanwhile.
             for view in views.iter_mut().filter(|view| !view.ended) {
-                match client.get::<Value>(&format!("/v1/jobs/{}", view.id)).await {
+                match client.get::<Value>(&paths::job(&view.id)).await {
                     Ok(record) => {
                         view.update(&record, &wire::read(&record)?, until);
                         view.record = record;

@@ -131,7 +131,13 @@ impl World {
             "name": "j", "model": {"kind": "cnn"}, "dataset": "digits", "workers": {"min": case.min, "max": case.slots},
             "batch_size": 8, "epochs": 1,
         }));
-        world.report(Report::AgentJoined { slots: case.slots, class: Digest::of(b"c"), address: String::new() });
+        world.report(Report::AgentJoined {
+            slots: case.slots,
+            class: Digest::of(b"c"),
+            address: String::new(),
+            devices: Vec::new(),
+            quarantined: Default::default(),
+        });
         world.command("1", Command::RegisterDataset { dataset: dataset() });
         world.command("2", Command::PutFleet { fleet, slots, offers: OfferMode::ByDemand, reclaim_deadline_ms: 2_000 });
         world.signal(0);

@@ -73,6 +73,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "shell",
         ],
     ),
+    ("workers-device", &[]),
     ("workers-agent-core", &["events-schema", "storage-keys"]),
     (
         "workers-agent",
@@ -81,6 +82,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "controller-link",
             "workers-agent-core",
             "workers-torch",
+            "workers-device",
             "http-listener",
             "shell",
             "storage",
@@ -110,9 +112,11 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-torch",
             "workers-agent",
             "workers-agent-client",
+            "workers-device",
             "ebb-telemetry",
             "loadtest",
             "loadtest-world",
+            "loadtest-simulate",
             "loadtest-harness",
             "loadtest-demo",
             "loadtest-bench",
@@ -148,6 +152,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "workers-agent-core",
         ],
     ),
+    ("loadtest-simulate", &["events-schema", "controller-core"]),
     ("workers-agent-client", &["workers-agent", "gateway-api", "gateway-client", "storage"]),
     ("http-listener", &[]),
     ("shell", &["events-schema"]),
@@ -172,6 +177,7 @@ const PURE: &[&str] = &[
     "workers-member",
     "workers-agent-core",
     "loadtest-world",
+    "loadtest-simulate",
 ];
 
 /// What a pure crate's tree may hold besides our pure crates: encodings, digests, text, and what macros need to build.
@@ -213,7 +219,8 @@ const PURE_ALLOWED: &[&str] = &[
     "zerocopy",
     "zerocopy-derive",
     "libm",
-    // JSON Schemas of public events
+    // JSON Schemas of public events, and ids in paths
+    "percent-encoding",
     "schemars",
     "schemars_derive",
     "serde_derive_internals",

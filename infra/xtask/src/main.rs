@@ -1,6 +1,6 @@
 //! Contributor commands. `cargo xtask check` keeps the rules that the compiler does not: who may depend on whom, what pure
-//! crates may pull in, how files begin and how long they grow, that a job can be followed from header to header, that the documents name files that exist, and that messages to
-//! people are sentences.
+//! crates may pull in, how files begin and how long they grow, that a job can be followed from header to header, that the documents name files that exist, that paths of the API stand in one place, and that
+//! messages to people are sentences.
 //!
 //! Next: `dependencies.rs` (the table), then `files.rs` and `messages.rs`.
 
@@ -9,12 +9,13 @@ mod files;
 mod manifests;
 mod messages;
 mod path;
+mod routes;
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, a job's path from header to header, paths named in documents, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
+const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, a job's path from header to header, paths named in documents, paths of the API, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +52,7 @@ fn check() -> Result<bool> {
     violations.extend(files::check(&root)?);
     violations.extend(path::check(&root)?);
     violations.extend(messages::check(&root)?);
+    violations.extend(routes::check(&root)?);
     for violation in &violations {
         eprintln!("{violation}");
     }

@@ -3,8 +3,7 @@
 
 use crate::Effort;
 use crate::row::{Row, Times};
-use gateway_api::Job;
-use gateway_api::PublishDemand;
+use gateway_api::{Job, PublishDemand, paths};
 use gateway_client::{Body, Client};
 use loadtest_harness::HarnessError;
 use loadtest_harness::LOCAL_FLEET;
@@ -155,7 +154,7 @@ impl Trials<'_> {
     }
 
     async fn agents_given_up(&self) -> Result<usize, HarnessError> {
-        let events = self.client.all_events("/v1/events").await?;
+        let events = self.client.all_events(paths::EVENTS).await?;
         Ok(events.iter().filter(|event| event["type"] == "dev.ebb.agent.gone.v1").count())
     }
 }

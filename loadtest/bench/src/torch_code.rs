@@ -110,6 +110,7 @@ impl TorchCode {
             secrets: None,
             cache_mib: None,
             warm: None,
+            files: None,
         };
         Ok((job, order, address, host))
     }

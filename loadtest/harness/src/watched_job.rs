@@ -2,7 +2,7 @@
 //! each has an end.
 
 use crate::HarnessError;
-use gateway_api::Job;
+use gateway_api::{Job, paths};
 use gateway_client::{Client, ClientError, Event, Follower};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl<'a> WatchedJob<'a> {
     /// Begins to watch; `on_look` is given each record that was read.
     pub fn follow(client: &Client, id: &str, on_look: impl FnMut(&Job) + 'a) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_QUEUE_LEN);
-        let mut reader = Follower::new(client.clone(), &format!("/v1/jobs/{id}/events"), None);
+        let mut reader = Follower::new(client.clone(), &paths::job_events(id), None);
         let follower = tokio::spawn(async move {
             loop {
                 let next = reader.next().await;
@@ -50,7 +50,7 @@ impl<'a> WatchedJob<'a> {
                 }
             }
         });
-        let path = format!("/v1/jobs/{id}");
+        let path = paths::job(id);
         Self {
             client: client.clone(),
             path,

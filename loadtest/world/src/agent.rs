@@ -73,6 +73,7 @@ impl World {
             server: server.clone(),
             slots: self.schedule.setup.slots,
             class: Digest([7; 32]),
+            devices: Vec::new(),
             address: format!("http://{server}:1"),
             lease_ms: self.schedule.setup.loan_lease_ms,
         };

@@ -98,6 +98,8 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::JobSuspended { .. } | Fact::JobResumed { .. } | Fact::JobCancelled { .. } | Fact::DatasetRegistered { .. }
         | Fact::DatasetRemoved { .. } | Fact::FleetDeclared { .. } | Fact::DemandAccepted { .. } | Fact::SignalsRefused { .. } | Fact::FleetRecalled { .. } | Fact::FleetReleased { .. } | Fact::SlotsOffered { .. }
         | Fact::SlotReclaimed { .. } | Fact::SlotReturned { .. }
+        // A device fails, or is as it was.
+        | Fact::SlotQuarantined { .. } | Fact::SlotRecovered { .. }
         // Somebody comes or goes, or something is tried.
         | Fact::JobFailed { .. } | Fact::PlanAdopted { .. } | Fact::ExecutorAssigned { .. } | Fact::ExecutorReady { .. }
         | Fact::ExecutorLeaving { .. } | Fact::ExecutorGone { .. } | Fact::GenerationProposed { .. } | Fact::GenerationActive { .. }

@@ -4,8 +4,9 @@
 //! | --- | --- | --- | --- |
 //! | `datasets/NAME/part-DIGEST.parquet` | import | never, named by its content | their owner; nothing here does |
 //! | `datasets/NAME/metadata-DIGEST.json` | import, registration; after the parts | never, named by its content | their owner; nothing here does |
-//! | `code/DIGEST.tar.gz` | the gateway, for whoever submits | never, named by its content | nobody |
-//! | `models/DIGEST.safetensors` | the gateway, for whoever submits a job that begins with it | never, named by its content | nobody |
+//! | `code/DIGEST.tar.gz` | the gateway, for whoever submits | never, named by its content | controller, a week after it was last noted, if no job names it |
+//! | `models/DIGEST.safetensors` | the gateway, for whoever submits a job that begins with it | never, named by its content | as `code/` |
+//! | `uploads/INSTALLATION/KIND-DIGEST` | the gateway, before it says that the object of those two that this notes is there; controller, of what jobs name | written anew, empty | controller, after that object |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/logs/eNUMBER/CHUNK.log` | the agent of executor NUMBER of the job | grows until it is full, the next chunk then begins | the agent, beyond its bound; controller, a week after the last change |
@@ -50,6 +51,58 @@ pub fn code(content: &Digest) -> String {
 #[must_use]
 pub fn initial(content: &Digest) -> String {
     format!("models/{content}.safetensors")
+}
+
+/// What is uploaded before a job names it, by its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Upload {
+    /// A packed folder of code.
+    Code(Digest),
+    /// Tensors that jobs begin with.
+    Tensors(Digest),
+}
+
+impl Upload {
+    /// Where it lies. Installations that share a store share it.
+    #[must_use]
+    pub fn object(&self) -> String {
+        match self {
+            Self::Code(content) => code(content),
+            Self::Tensors(content) => initial(content),
+        }
+    }
+
+    /// Where an installation notes that somebody of it has uploaded this or asked for it, and when: the age of the empty object.
+    #[must_use]
+    pub fn note(&self, installation: u64) -> String {
+        let folder = notes_of(installation);
+        match self {
+            Self::Code(content) => format!("{folder}/{CODE_NOTE}{content}"),
+            Self::Tensors(content) => format!("{folder}/{TENSORS_NOTE}{content}"),
+        }
+    }
+
+    /// What an installation's note is of; none if it is no note of it.
+    #[must_use]
+    pub fn of_note(key: &str, installation: u64) -> Option<Self> {
+        let name = key.strip_prefix(&notes_of(installation))?.strip_prefix('/')?;
+        let code = || name.strip_prefix(CODE_NOTE)?.parse().ok().map(Self::Code);
+        let tensors = || name.strip_prefix(TENSORS_NOTE)?.parse().ok().map(Self::Tensors);
+        code().or_else(tensors).filter(|upload| upload.note(installation) == key)
+    }
+}
+
+/// What names of notes begin with.
+const CODE_NOTE: &str = "code-";
+const TENSORS_NOTE: &str = "tensors-";
+
+/// Notes of all installations begin with this and a slash.
+pub const NOTES: &str = "uploads";
+
+/// All notes of an installation begin with this and a slash.
+#[must_use]
+pub fn notes_of(installation: u64) -> String {
+    format!("{NOTES}/{installation:016x}")
 }
 
 /// Most bytes of uploaded tensors: each executor that begins reads them. Larger ones are on the servers.
@@ -242,6 +295,19 @@ mod tests {
     }
 
     #[test]
+    fn a_note_of_an_upload_reads_back_for_its_installation_alone() {
+        let content = Digest::of(b"x");
+        for upload in [Upload::Code(content), Upload::Tensors(content)] {
+            let note = upload.note(7);
+            assert!(note.starts_with("uploads/0000000000000007/"), "{note}");
+            assert_eq!(Upload::of_note(&note, 7), Some(upload));
+            assert_eq!(Upload::of_note(&note, 8), None);
+            assert_eq!(Upload::of_note(&format!("{note}0"), 7), None);
+            assert_eq!(Upload::of_note(&upload.object(), 7), None);
+        }
+    }
+
+    #[test]
     fn no_key_is_a_folder_of_another() {
         let (dataset, content) = (DatasetName::parse("d").unwrap(), Digest::of(b"x"));
         let ours = name(Some(WriterToken([1; 16])));
@@ -253,6 +319,10 @@ mod tests {
             ours.shard(11),
             ours.manifest(),
             model(&ours.job),
+            code(&content),
+            initial(&content),
+            Upload::Code(content).note(7),
+            Upload::Tensors(content).note(7),
         ];
         for a in &keys {
             assert!(keys.iter().all(|b| !b.starts_with(&format!("{a}/"))), "{a}");

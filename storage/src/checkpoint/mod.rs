@@ -14,6 +14,7 @@ mod write;
 pub use manifest::{
     FORMAT_VERSION, Manifest, ManifestError, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
 };
+pub(crate) use model::MODEL_BYTES_MAX;
 pub use model::{read_model, write_model};
 pub use read::{RestoreError, read_manifest, read_range, read_replica};
 pub use write::{CheckpointWriteError, delete, write_manifest, write_shard};

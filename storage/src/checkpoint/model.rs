@@ -9,11 +9,11 @@ use object_store::ObjectStore;
 use std::sync::Arc;
 
 /// Most bytes of a model: 32-bit parameters of the largest one, and a header.
-const MODEL_BYTES_MAX: u64 = 4 * events_schema::job::PARAMETERS_MAX + (16 << 20);
+pub(crate) const MODEL_BYTES_MAX: u64 = 4 * events_schema::job::PARAMETERS_MAX + (16 << 20);
 
 /// Writes a finished model; durable when this returns. The same job always ends in the same bytes, so repeating is harmless.
-pub async fn write_model(store: &Arc<dyn ObjectStore>, job: &JobId, file: Vec<u8>) -> Result<(), StoreFault> {
-    let file = Bytes::from(file);
+pub async fn write_model(store: &Arc<dyn ObjectStore>, job: &JobId, file: impl Into<Bytes>) -> Result<(), StoreFault> {
+    let file = file.into();
     Object::of_key(store, &keys::model(job)).put(file.len() as u64, || std::iter::once(file.clone())).await
 }
 

@@ -18,7 +18,7 @@ mod source;
 mod table;
 
 pub use columns::ColumnError;
-pub use digits::{DIGITS, DIGITS_TEST, register_digits};
+pub use digits::{DIGITS, DIGITS_ROWS, DIGITS_TEST, digits_sample, register_digits};
 pub use import_csv::{CsvOptions, Header, LabelColumn, import_csv};
 pub use import_idx::{IdxOptions, import_idx};
 pub use import_text::{TextOptions, Vocabulary, import_text};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use storage::store::without_secrets;
-use workers_agent::{Access, SecretError, TAKE_BACK_DEADLINE_MS, TakeBackToken};
+use workers_agent::{Access, SecretError, TAKE_BACK_DEADLINE_MS, TakeBackToken, paths};
 
 /// Folder of the agent in the data directory of an `ebb up`.
 pub const AGENT_FOLDER: &str = "agent";
@@ -55,7 +55,7 @@ pub struct AgentClient {
 pub struct AgentSlot {
     /// `SERVER/INDEX`.
     pub slot: String,
-    /// `free`, `running`, `leaving` or `taken_back`.
+    /// `free`, `running`, `leaving`, `taken_back` or `quarantined`.
     pub state: String,
     /// The executor on it.
     pub executor: Option<String>,
@@ -103,7 +103,7 @@ impl AgentClient {
 
     /// What is on its slots.
     pub async fn slots(&self) -> Result<Vec<AgentSlot>, AgentClientError> {
-        let answer = self.answer(self.http.get(format!("{}/v1/slots", self.url)).timeout(ANSWER_SLACK)).await?;
+        let answer = self.answer(self.http.get(format!("{}{}", self.url, paths::SLOTS)).timeout(ANSWER_SLACK)).await?;
         self.read(&answer["slots"])
     }
 
@@ -117,7 +117,7 @@ impl AgentClient {
         let body = json!({"slots": slots, "deadline_ms": within.as_millis() as u64});
         let request = self
             .http
-            .post(format!("{}/v1/take-back", self.url))
+            .post(format!("{}{}", self.url, paths::TAKE_BACK))
             .header("content-type", "application/json")
             .body(body.to_string());
         let answer = self.answer(request.timeout(within + ANSWER_SLACK)).await?;

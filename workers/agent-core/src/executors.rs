@@ -1,8 +1,8 @@
 //! What executors say, when their silence ends them, and what their end leads to. Next file: `take_back.rs`.
 
 use crate::machine::{Agent, Phase};
-use crate::slot::{Claim, exit_cause};
-use crate::words::{ExecutorWord, KillCause, ProcessEnd};
+use crate::slot::{Claim, Quarantine, exit_cause};
+use crate::words::{ExecutorWord, KillCause, Note, Out, ProcessEnd};
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId};
@@ -16,12 +16,28 @@ pub const SILENT_LOOKS_MAX: u32 = 6;
 
 impl Agent {
     pub(crate) fn executor(&mut self, slot: u16, executor: &ExecutorId, word: ExecutorWord) {
+        if word == ExecutorWord::DeviceBack {
+            return self.device_back(slot, executor);
+        }
         let Some(occupant) = self.occupant(slot).filter(|occupant| occupant.executor == *executor) else { return };
         match word {
             ExecutorWord::Heard => occupant.heard = true,
             ExecutorWord::Said(frame) => self.said(slot, executor, frame),
             ExecutorWord::Garbage(_) | ExecutorWord::NotReading => self.kill(slot, KillCause::Protocol),
-            ExecutorWord::Ended(end) => self.ended(slot, end),
+            ExecutorWord::Reaped => occupant.reaped(),
+            ExecutorWord::DeviceGone(reason) => {
+                occupant.device_lost = Some(reason);
+                self.kill(slot, KillCause::Device);
+            }
+            ExecutorWord::Ended(end) => self.ended(slot, end, None),
+            ExecutorWord::EndedHolding { end, reason, lost } => {
+                if lost {
+                    occupant.device_lost.get_or_insert_with(|| reason.clone());
+                }
+                self.ended(slot, end, Some(reason));
+            }
+            // Said of one that has ended, above.
+            ExecutorWord::DeviceBack => {}
         }
     }
 
@@ -55,6 +71,9 @@ impl Agent {
         self.next_look = self.after(LOOK_INTERVAL_MS);
         for slot in 0..self.config.slots {
             let Some(occupant) = self.occupant(slot) else { continue };
+            if occupant.reaped {
+                continue;
+            }
             let heard = std::mem::take(&mut occupant.heard);
             occupant.silent_looks = if heard { Some(0) } else { occupant.silent_looks.map(|looks| looks + 1) };
             if occupant.silent_looks >= Some(SILENT_LOOKS_MAX) {
@@ -63,11 +82,17 @@ impl Agent {
         }
     }
 
-    fn ended(&mut self, slot: u16, end: ProcessEnd) {
+    /// Its processes are gone; what is wrong with the device of the slot, if anything is.
+    fn ended(&mut self, slot: u16, end: ProcessEnd, holding: Option<String>) {
         let index = usize::from(slot);
         let Some(occupant) = self.slots[index].occupant.take() else { return };
         let exit = exit_cause(end, occupant.ending, occupant.last_words);
         let killed = matches!(exit, ExitCause::Killed | ExitCause::Silent);
+        // What failed on a device that is gone failed of that; who left before left.
+        let exit = match occupant.device_lost {
+            Some(reason) if exit != ExitCause::Left => ExitCause::DeviceLost(reason),
+            _ => exit,
+        };
         self.ended.insert(occupant.executor.clone());
         if self.phase != Phase::Rejoining {
             // First whose the slot is, then that it is free: the other way round it could be used in between.
@@ -75,9 +100,34 @@ impl Agent {
                 self.report_taken_back(index, occupant.asked);
             }
             let slot = self.slots[index].id.clone();
-            self.report(Report::ExecutorGone { executor: occupant.executor, slot, exit });
+            if let Some(reason) = &holding {
+                self.report(Report::SlotQuarantined { slot: slot.clone(), reason: reason.clone() });
+            }
+            self.report(Report::ExecutorGone { executor: occupant.executor.clone(), slot, exit });
         }
-        self.freed(slot, killed);
+        match holding {
+            Some(reason) => {
+                self.outs
+                    .push(Out::Note(Note::Quarantined { slot: self.slots[index].id.clone(), reason: reason.clone() }));
+                self.slots[index].quarantine = Some(Quarantine { executor: occupant.executor, reason, killed });
+            }
+            None => self.freed(slot, killed),
+        }
+        self.start_missing();
+    }
+
+    /// The device that an executor left is as it was before it: now the slot is free.
+    fn device_back(&mut self, slot: u16, executor: &ExecutorId) {
+        let index = usize::from(slot);
+        let place = self.slots.get_mut(index);
+        let left = place.and_then(|place| place.quarantine.take_if(|left| left.executor == *executor));
+        let Some(left) = left else { return };
+        let id = self.slots[index].id.clone();
+        self.outs.push(Out::Note(Note::Recovered { slot: id.clone() }));
+        if self.phase != Phase::Rejoining {
+            self.report(Report::SlotRecovered { slot: id });
+        }
+        self.freed(slot, left.killed);
         self.start_missing();
     }
 }
@@ -90,6 +140,8 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::AgentGone
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }
+        | Report::SlotQuarantined { .. }
+        | Report::SlotRecovered { .. }
         | Report::JobStalled { .. }
         | Report::MemberStraggles { .. }
         | Report::MemberKeepsUp { .. }

@@ -6,6 +6,7 @@ use crate::slot::{Claim, Occupant, Slot, SlotView};
 use crate::take_back::{Keeping, Waiting};
 use crate::words::{Answer, In, KillCause, Moment, Note, Out};
 use events_schema::control::ToExecutor;
+use events_schema::device::SlotDevice;
 use events_schema::orders::ExecutorOrder;
 use events_schema::report::Report;
 use events_schema::{Digest, ExecutorId, Offset, ServerId, SlotId, Term};
@@ -26,6 +27,8 @@ pub struct Config {
     pub slots: u16,
     /// Numeric class of this server's executors.
     pub class: Digest,
+    /// The devices that its first slots are; the others have none.
+    pub devices: Vec<SlotDevice>,
     /// Where fleets reach it (`http://HOST:PORT`).
     pub address: String,
     /// Time without a word from any controller after which all slots go back.
@@ -87,6 +90,7 @@ impl Agent {
         let slot = |index| Slot {
             id: SlotId { server: config.server.clone(), index },
             occupant: None,
+            quarantine: None,
             claim: if taken_back.contains(&index) { Claim::TakenBack } else { Claim::Orders },
         };
         let slots = (0..config.slots).map(slot).collect();
@@ -172,7 +176,11 @@ impl Agent {
     /// Reports this process, then the slots that are their fleets' already.
     fn join(&mut self) {
         let Config { slots, class, .. } = self.config;
-        self.report(Report::AgentJoined { slots, class, address: self.config.address.clone() });
+        let (address, devices) = (self.config.address.clone(), self.config.devices.clone());
+        let wrong =
+            self.slots.iter().filter_map(|slot| Some((slot.id.index, slot.quarantine.as_ref()?.reason.clone())));
+        let quarantined = wrong.collect();
+        self.report(Report::AgentJoined { slots, class, address, devices, quarantined });
         for index in 0..self.slots.len() {
             if self.slots[index].claim.is_fleets() {
                 self.report_taken_back(index, None);

@@ -87,7 +87,7 @@ impl Agent {
         }
     }
 
-    /// Starts wanted executors whose slots are free. Those that ended are never started again: their numbers are used once, so orders that
+    /// Starts wanted executors whose slots are free, and as they should be. Those that ended are never started again: their numbers are used once, so orders that
     /// still list one only come from a state that has not heard of its end.
     pub(crate) fn start_missing(&mut self) {
         if self.phase != Phase::Serving {
@@ -114,6 +114,12 @@ impl Agent {
         // given up until it hears of its end.
         if leave_by.is_some() {
             return self.not_there(order, ExitCause::Killed);
+        }
+        // The controller does not know, or not any more: a slot that a fleet declares anew is made anew there.
+        if let Some(left) = place.quarantine.as_ref().filter(|_| place.claim == Claim::Orders) {
+            let (slot, reason) = (slot.clone(), left.reason.clone());
+            self.report(Report::SlotQuarantined { slot, reason: reason.clone() });
+            return self.not_there(order, ExitCause::DeviceLost(reason));
         }
         // Whoever is on the slot has to end first; then this is looked at again. Two for one slot: the first wins.
         if place.claim == Claim::Orders && place.occupant.is_none() {

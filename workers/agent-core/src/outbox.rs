@@ -114,6 +114,7 @@ mod tests {
             writer: WriterToken([1; 16]),
             replica_digest: Digest::of(b""),
             bytes: 1,
+            stands_still: None,
         }
     }
 

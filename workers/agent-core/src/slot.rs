@@ -15,9 +15,22 @@ const SIGKILL: i32 = 9;
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     pub id: SlotId,
-    /// The executor on it. The slot is free when there is none: its process is reaped and its group empty.
+    /// The executor on it. The slot is free when there is none: its process is reaped and its group empty, and its device is as it was.
     pub occupant: Option<Occupant>,
+    /// Who was on it last, while nothing runs on it and its device is not as it should be: then it is nobody's.
+    pub quarantine: Option<Quarantine>,
     pub claim: Claim,
+}
+
+/// A slot whose device is not as it should be, though nothing runs on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Quarantine {
+    /// Whose end left it so.
+    pub executor: ExecutorId,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Whether the executor had to be killed.
+    pub killed: bool,
 }
 
 /// Who may use a slot. One taken back directly comes into use again only when orders show that the controller knew of it.
@@ -63,6 +76,10 @@ pub(crate) struct Occupant {
     pub last_words: Option<String>,
     /// Looks since it last said anything; none before its first word, for which the controller has a deadline.
     pub silent_looks: Option<u32>,
+    /// Whether its processes are gone, and its end waits for the device of the slot: there is nobody to tell or to kill.
+    pub reaped: bool,
+    /// What is known of the loss of its slot's device.
+    pub device_lost: Option<String>,
 }
 
 /// When an executor is killed, in milliseconds of the clock that only goes forward. Each reason has its own; the earliest counts.
@@ -121,16 +138,26 @@ impl Occupant {
             heard: false,
             last_words: None,
             silent_looks: None,
+            reaped: false,
+            device_lost: None,
         }
     }
 
-    /// Whether it was told to stop, or killed.
+    /// Whether it was told to stop, or killed, or is gone already.
     pub fn is_ending(&self) -> bool {
-        self.ending != Ending::None
+        self.ending != Ending::None || self.reaped
     }
 
+    /// Its processes are gone.
+    pub fn reaped(&mut self) {
+        self.reaped = true;
+        self.deadlines = Deadlines::default();
+        self.silent_looks = None;
+    }
+
+    /// Whether nobody can do more to end it.
     pub fn is_killed(&self) -> bool {
-        matches!(self.ending, Ending::Killed(_))
+        matches!(self.ending, Ending::Killed(_)) || self.reaped
     }
 
     /// Whether it has to be told to stop; it is killed if it has not by then.
@@ -178,7 +205,7 @@ pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_words: Option<Str
         (ProcessEnd::Unknown, _) => ExitCause::Killed,
         (ProcessEnd::Signalled(signal), Ending::None | Ending::Stopped) => ExitCause::Signal(signal),
         (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Protocol)) => ExitCause::Status(EXIT_STATUS_PROTOCOL),
-        (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Deadline)) => ExitCause::Killed,
+        (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Deadline | KillCause::Device)) => ExitCause::Killed,
         (ProcessEnd::Signalled(SIGKILL), Ending::Killed(KillCause::Silent)) => ExitCause::Silent,
         // What hung may have been dying of something else, slowly.
         (ProcessEnd::Signalled(signal), Ending::Killed(KillCause::Silent)) => ExitCause::Signal(signal),
@@ -207,11 +234,14 @@ pub enum SlotState {
     Leaving,
     /// Its fleet took it back; orders do not use it.
     TakenBack,
+    /// Nothing runs on it, but its device is not as it should be; it is nobody's until it is.
+    Quarantined,
 }
 
 impl Slot {
     pub fn view(&self) -> SlotView<'_> {
         let state = match &self.occupant {
+            None if self.quarantine.is_some() => SlotState::Quarantined,
             None if self.claim.is_fleets() => SlotState::TakenBack,
             None => SlotState::Free,
             Some(occupant) if self.claim.is_fleets() || occupant.is_ending() => SlotState::Leaving,

@@ -78,7 +78,7 @@ impl Agent {
         }
     }
 
-    /// Makes a slot its fleet's; returns whether somebody has to leave it first.
+    /// Makes a slot its fleet's; returns whether somebody has to leave it first, or its device has to be as it was.
     fn claim_for_fleet(&mut self, slot: u16, within_ms: u64) -> bool {
         let index = usize::from(slot);
         let deadline = self.after(within_ms);
@@ -94,7 +94,7 @@ impl Agent {
             if !said_enough {
                 self.report_taken_back(index, Some(asked));
             }
-            return false;
+            return self.slots[index].quarantine.is_some();
         };
         let earlier = occupant.deadlines.take_back.is_none_or(|known| deadline < known);
         let told = earlier && !occupant.is_ending();

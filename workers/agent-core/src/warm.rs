@@ -85,7 +85,7 @@ pub enum WarmOut {
         /// What keeps it from a fork.
         why: Cold,
     },
-    /// End a process. Its children live on.
+    /// End a process, with what it has started and not given away. What it has forked for executors is in their groups, and lives on.
     End {
         /// The process's number.
         process: u64,

@@ -97,8 +97,23 @@ pub enum ExecutorWord {
     Garbage(String),
     /// It takes no words any more: what was to be told it found no room.
     NotReading,
-    /// It is reaped and nothing of its process group lives; or it could not be started.
+    /// The device of its slot is gone while it runs; what is known of that.
+    DeviceGone(String),
+    /// It is reaped and nothing of its process group lives; its end is told once it is known how the device of its slot is.
+    Reaped,
+    /// It is reaped and nothing of its process group lives, and the device of its slot is as it was; or it could not be started.
     Ended(ProcessEnd),
+    /// The same, but the device of its slot does not give the memory back, or is gone. [`ExecutorWord::DeviceBack`] comes when it is as it was.
+    EndedHolding {
+        /// How it ended.
+        end: ProcessEnd,
+        /// What is wrong with the device.
+        reason: String,
+        /// Whether the device is gone: then it was not the executor's fault, however it ended.
+        lost: bool,
+    },
+    /// The device that it left is as it was before it.
+    DeviceBack,
 }
 
 /// How a process ended, as its parent sees it.
@@ -189,6 +204,8 @@ pub enum KillCause {
     Protocol,
     /// It says nothing any more.
     Silent,
+    /// The device of its slot is gone.
+    Device,
 }
 
 /// What becomes of a request for slots.
@@ -200,7 +217,7 @@ pub enum Answer {
     NotKept,
     /// Too many requests wait. Nothing was done; ask again.
     Busy,
-    /// An executor was killed but has not ended: its slot is not free.
+    /// An executor was killed but has not ended, or the device of its slot is not as it was: the slot is not free.
     Stuck,
     /// The agent ended before.
     Ending,
@@ -238,6 +255,18 @@ pub enum Note {
     OutboxFull,
     /// The link is open and nothing comes.
     ControllerSilent,
+    /// The device of a slot is not as it should be.
+    Quarantined {
+        /// Which slot.
+        slot: SlotId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It is again.
+    Recovered {
+        /// Which slot.
+        slot: SlotId,
+    },
 }
 
 impl fmt::Display for Note {
@@ -255,6 +284,15 @@ impl fmt::Display for Note {
                 f.write_str("too many reports wait for a controller: ending all executors to join as a new process")
             }
             Note::ControllerSilent => f.write_str("the controller says nothing: opening another stream"),
+            Note::Quarantined { slot, reason } => {
+                write!(
+                    f,
+                    "the slot {slot} is in quarantine, and nothing is started on it until its device is as it was: {reason}"
+                )
+            }
+            Note::Recovered { slot } => {
+                write!(f, "the device of the slot {slot} is as it was: the slot is of use again")
+            }
         }
     }
 }

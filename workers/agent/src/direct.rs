@@ -7,6 +7,7 @@
 use crate::holder::Holder;
 use crate::host::HostEvent;
 use crate::host::TakeBack;
+use crate::paths;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -66,8 +67,8 @@ impl Direct {
     /// Serves until `shutdown`.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
         let guarded = Router::new()
-            .route("/v1/take-back", post(take_back))
-            .route("/v1/slots", get(slots))
+            .route(paths::TAKE_BACK, post(take_back))
+            .route(paths::SLOTS, get(slots))
             .layer(from_fn_with_state(self.clone(), guard));
         let router = guarded
             .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
@@ -139,7 +140,7 @@ impl From<FreedSlot> for SlotFreed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct SlotReport {
     slot: SlotId,
-    /// `free`, `running`, `leaving` or `taken_back`.
+    /// `free`, `running`, `leaving`, `taken_back` or `quarantined`.
     state: &'static str,
     executor: Option<String>,
     pid: Option<i32>,
@@ -157,6 +158,7 @@ impl SlotReport {
             SlotState::Running => "running",
             SlotState::Leaving => "leaving",
             SlotState::TakenBack => "taken_back",
+            SlotState::Quarantined => "quarantined",
         };
         Self { slot: view.slot.clone(), state, executor: view.executor.map(ToString::to_string), pid }
     }
@@ -199,10 +201,10 @@ async fn take_back(
     }
     let within = Duration::from_millis(deadline_ms);
     let caused = TraceContext::of_header(headers.get(TRACEPARENT).map(HeaderValue::as_bytes));
-    let hop = NewHop::new("POST /v1/take-back", HopKind::Server).after(caused).begin();
+    let hop = NewHop::new(format!("POST {}", paths::TAKE_BACK), HopKind::Server).after(caused).begin();
     if let Some(hop) = &hop {
         hop.set("http.request.method", "POST");
-        hop.set("http.route", "/v1/take-back");
+        hop.set("http.route", paths::TAKE_BACK);
     }
     let trace = hop.as_ref().and_then(Hop::context);
     let (reply, answer) = oneshot::channel();
@@ -247,7 +249,9 @@ enum Problem {
         "the slots go back, but that could not be written down, so a crash of this server would forget it: look at the agent's log, then ask again"
     )]
     NotKept,
-    #[error("an executor was killed but has not ended; its slot is not free: look at the agent's log")]
+    #[error(
+        "an executor was killed but has not ended, or the device of its slot does not give its memory back; the slot is not free: look at the agent's log"
+    )]
     Stuck,
 }
 

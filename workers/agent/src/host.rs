@@ -4,6 +4,7 @@
 //! It decides nothing and never waits for an executor, the controller, the disk or a caller. Next files: `process.rs` (executors),
 //! `uplink.rs` (the controller), `direct.rs` (fleets), `record.rs` (the disk).
 
+use crate::devices::{Devices, Seat};
 use crate::direct::SlotReport;
 use crate::meters::Meters;
 use crate::process::{self, Launch, Process};
@@ -26,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use workers_agent_core::{Agent, Answer, Config, ExecutorWord, In, KillCause, LinkWord, Moment, Out, ProcessEnd};
+use workers_agent_core::{Agent, Answer, Config, ExecutorWord, In, KillCause, LinkWord, Moment, Note, Out, ProcessEnd};
 
 /// Events taken before the clock is looked at again. What was said in time must not come after the silence it ended.
 const EVENTS_PER_LOOK_MAX: usize = 256;
@@ -119,6 +120,7 @@ impl Host {
             server: config.server.clone(),
             slots: config.slots,
             class: config.class,
+            devices: config.devices.as_ref().map(Devices::told).unwrap_or_default(),
             address,
             lease_ms: milliseconds(config.lease),
         };
@@ -191,7 +193,11 @@ impl Host {
         match event {
             HostEvent::Happened(happened) => {
                 match &happened {
-                    In::Executor { slot, executor, word: ExecutorWord::Ended(end) } => {
+                    In::Executor {
+                        slot,
+                        executor,
+                        word: ExecutorWord::Ended(end) | ExecutorWord::EndedHolding { end, .. },
+                    } => {
                         tracing::info!(%executor, ?end, "executor ended");
                         self.processes.remove(slot);
                         self.traces.ended(executor);
@@ -292,6 +298,7 @@ impl Host {
                 // A time that the clock cannot hold is never.
                 self.wake_at = self.begun.checked_add(Duration::from_millis(ms));
             }
+            Out::Note(note @ Note::Quarantined { .. }) => tracing::error!("{note}"),
             Out::Note(note) => tracing::warn!("{note}"),
             Out::Ended => self.ended = true,
         }
@@ -325,9 +332,10 @@ impl Host {
     /// What this server has for models in PyTorch.
     fn torch_host(&self) -> TorchHost {
         let folder = torch_folder(&self.config.data_dir).display().to_string();
-        let PythonConfig { program, secrets, cache_mib } = self.config.python.clone();
+        let PythonConfig { program, secrets, cache_mib, files } = self.config.python.clone();
         let secrets = secrets.map(|folder| folder.display().to_string());
-        TorchHost { folder, python: program, secrets, cache_mib: Some(cache_mib), warm: self.warm.address.clone() }
+        let (cache_mib, warm) = (Some(cache_mib), self.warm.address.clone());
+        TorchHost { folder, python: program, secrets, cache_mib, warm, files }
     }
 
     fn start(&mut self, slot: u16, executor: ExecutorId, order: JobOrder) {
@@ -341,6 +349,7 @@ impl Host {
             torch: Some(self.torch_host()),
         };
         let shipped = self.ship(&executor);
+        let device = self.config.devices.as_ref().and_then(|devices| devices.of(slot));
         let launch = Launch {
             command: &self.config.executor_command,
             trace: self.traces.tell(&executor),
@@ -349,6 +358,8 @@ impl Host {
             shipped,
             record: ExecutorRecord::path(&executors_folder(&self.config.data_dir), slot),
             forked_nonce: self.warm.nonce.clone(),
+            visible: self.config.devices.as_ref().map(|_| device.as_ref().map_or_else(String::new, Seat::visible)),
+            device,
         };
         match process::launch(launch, self.events_sender.clone(), &mut self.tasks) {
             Ok(process) => {
@@ -373,6 +384,7 @@ impl Host {
         match cause {
             KillCause::Deadline => tracing::info!(%executor, "killing an executor at its deadline"),
             KillCause::Protocol => tracing::error!(%executor, "killing an executor that breaks the protocol"),
+            KillCause::Device => tracing::error!(%executor, "killing an executor whose device is gone"),
             KillCause::Silent => tracing::warn!(%executor, "killing an executor that says nothing any more"),
         }
         self.traces.ends(executor);

@@ -11,6 +11,7 @@
 //! Next on a job's path: `workers/executor/src/lib.rs`.
 
 mod access;
+mod devices;
 mod direct;
 mod environment;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod holder;
 mod host;
 mod log_file;
 mod meters;
+pub mod paths;
 mod private;
 mod process;
 mod record;
@@ -31,11 +33,13 @@ mod warm;
 
 pub use access::{Access, AccessError};
 pub use controller_link::{AgentToken, SecretError};
+pub use devices::Devices;
 pub use direct::{CONNECTIONS_MAX, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
 pub use holder::{FleetToken, TakeBackToken};
 pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 
 use direct::Direct;
+use events_schema::control::FileAccess;
 use events_schema::{Digest, ServerId};
 use host::{Host, HostEvent};
 use record::TakenBack;
@@ -87,6 +91,8 @@ pub struct AgentConfig {
     pub store_url: String,
     /// For models in PyTorch.
     pub python: PythonConfig,
+    /// Devices that its first slots are; none where executors see what the agent sees.
+    pub devices: Option<Devices>,
     /// Numeric class of this server's executors.
     pub class: Digest,
     /// Time without a word from any controller after which all slots go back; [`LEASE`] outside tests.
@@ -102,6 +108,8 @@ pub struct PythonConfig {
     pub secrets: Option<PathBuf>,
     /// Most MiB of code and environments that are kept when no job uses them.
     pub cache_mib: u64,
+    /// Which files programs of jobs may reach; none: all that the agent's user may.
+    pub files: Option<FileAccess>,
 }
 
 /// Why an agent could not start. All of them: stop and tell the operator.

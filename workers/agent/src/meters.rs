@@ -25,7 +25,7 @@ impl Meters {
     pub fn new() -> Self {
         let killed = counter("ebb.agent.executors.killed", "Executors that this agent killed, by why");
         // What never happened is a zero: to Prometheus a series that begins with one has not grown.
-        ["deadline", "protocol", "silent"]
+        ["deadline", "protocol", "silent", "device"]
             .into_iter()
             .for_each(|cause| killed.add(0, &[KeyValue::new("cause", cause)]));
         let what = "Time that executors waited, by what they could not go on without; sampled twice a second";
@@ -76,6 +76,7 @@ impl Meters {
             KillCause::Deadline => "deadline",
             KillCause::Protocol => "protocol",
             KillCause::Silent => "silent",
+            KillCause::Device => "device",
         };
         self.killed.add(1, &[KeyValue::new("cause", cause)]);
     }
@@ -95,13 +96,15 @@ impl Meters {
 
     /// What the slots are used for now.
     pub fn slots<'a>(&self, slots: impl Iterator<Item = SlotView<'a>>) {
-        let mut counts = BTreeMap::from([("free", 0), ("running", 0), ("leaving", 0), ("taken_back", 0)]);
+        let mut counts =
+            BTreeMap::from([("free", 0), ("running", 0), ("leaving", 0), ("taken_back", 0), ("quarantined", 0)]);
         for slot in slots {
             let state = match slot.state {
                 SlotState::Free => "free",
                 SlotState::Running => "running",
                 SlotState::Leaving => "leaving",
                 SlotState::TakenBack => "taken_back",
+                SlotState::Quarantined => "quarantined",
             };
             *counts.entry(state).or_insert(0) += 1;
         }

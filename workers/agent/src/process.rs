@@ -2,6 +2,7 @@
 //! error kept in a bounded log, reaped. It decides nothing; every happening goes to `host.rs` as a [`HostEvent`]. Next file:
 //! `group.rs`.
 
+use crate::devices::{Seat, VISIBLE_DEVICES};
 use crate::environment;
 use crate::group::{Stat, clear_group, kill_group};
 use crate::host::HostEvent;
@@ -51,6 +52,10 @@ pub(crate) struct Launch<'a> {
     pub record: PathBuf,
     /// What marks processes that others of this agent's fork for it.
     pub forked_nonce: String,
+    /// The device that its slot is.
+    pub device: Option<Seat>,
+    /// Which devices it may see; none, those that the agent sees.
+    pub visible: Option<String>,
 }
 
 /// A started executor as its owner holds it.
@@ -62,6 +67,8 @@ pub(crate) struct Process {
     frames: mpsc::Sender<ToExecutor>,
     /// Set at every frame it sends. Beside the events, so that hearing it needs no room and no turn in their queue.
     heard: Arc<AtomicBool>,
+    /// Set when it is reaped and its group empty: its number may be another's from then on.
+    gone: Arc<AtomicBool>,
 }
 
 impl Process {
@@ -77,7 +84,9 @@ impl Process {
 
     /// Kills it with everything it started.
     pub fn kill(&self) {
-        kill_group(self.pid);
+        if !self.gone.load(Ordering::Acquire) {
+            kill_group(self.pid);
+        }
     }
 }
 
@@ -98,6 +107,7 @@ pub(crate) fn launch(
         .env_clear()
         .envs(environment::for_executors(std::env::vars_os()))
         .env(NONCE_VARIABLE, &nonce)
+        .envs(launch.visible.iter().map(|devices| (VISIBLE_DEVICES, devices)))
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -119,22 +129,40 @@ pub(crate) fn launch(
     let (frames, frames_waiting) = mpsc::channel(FRAMES_WAITING_MAX);
     let heard = Arc::new(AtomicBool::new(false));
     let hears = Arc::clone(&heard);
+    let gone = Arc::new(AtomicBool::new(false));
+    let (went, device) = (Arc::clone(&gone), launch.device);
     let executor = launch.start.executor.clone();
-    let who = Who { slot: launch.start.slot.index, executor: executor.clone() };
+    let who = Who { slot: launch.start.slot.index, executor: executor.clone(), events: events.clone() };
     let trace = launch.trace.map(ToExecutor::Trace);
     let first = trace.into_iter().chain([ToExecutor::Start(Box::new(launch.start))]).collect();
     let shipped = launch.shipped;
     supervisors.spawn(async move {
-        let listen = listen(stdout, who.clone(), events.clone(), &hears);
-        let status =
-            supervise(child, pid, feed(stdin, first, frames_waiting), listen, keep_log(stderr, log, shipped)).await;
+        // The device is looked at before the executor is told what to do, so before it can take any of it.
+        let mut stay = match device {
+            Some(seat) => Some(seat.begin().await),
+            None => None,
+        };
+        let listen = listen(stdout, who.clone(), events, &hears);
+        let lost = stay.as_ref().is_some_and(|stay| stay.lost.is_some());
+        let feed = feed(stdin, if lost { VecDeque::new() } else { first }, frames_waiting);
+        let supervised = supervise(child, pid, feed, listen, keep_log(stderr, log, shipped));
+        let status = match &mut stay {
+            Some(stay) => tokio::select! {
+                status = supervised => status,
+                never = stay.watch(pid, &who) => match never {},
+            },
+            None => supervised.await,
+        };
+        went.store(true, Ordering::Release);
         if let Err(error) = std::fs::remove_file(&launch.record) {
             tracing::error!(path = %launch.record.display(), %error, "cannot remove an executor record");
         }
-        // Nobody to tell means that the agent is ending and has given this executor up.
-        let _ = events.send(who.says(ExecutorWord::Ended(process_end(status)))).await;
+        match stay {
+            Some(stay) => stay.end(process_end(status), &who).await,
+            None => who.say(ExecutorWord::Ended(process_end(status))).await,
+        }
     });
-    Ok(Process { executor, pid, frames, heard })
+    Ok(Process { executor, pid, frames, heard, gone })
 }
 
 fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> {
@@ -144,14 +172,20 @@ fn write_record(launch: &Launch<'_>, pid: i32, nonce: String) -> io::Result<()> 
     ExecutorRecord { executor, pid, started_ticks, boot, nonce, forked_nonce }.write(&launch.record)
 }
 
-/// Which executor an event is about.
+/// Which executor an event is about, and who is told.
 #[derive(Clone)]
-struct Who {
+pub(crate) struct Who {
     slot: u16,
     executor: ExecutorId,
+    events: mpsc::Sender<HostEvent>,
 }
 
 impl Who {
+    /// Tells it. Nobody to tell means that the agent is ending and has given this executor up.
+    pub async fn say(&self, word: ExecutorWord) {
+        let _ = self.events.send(self.says(word)).await;
+    }
+
     fn says(&self, word: ExecutorWord) -> HostEvent {
         HostEvent::Happened(In::Executor { slot: self.slot, executor: self.executor.clone(), word })
     }

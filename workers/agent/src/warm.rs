@@ -4,6 +4,7 @@
 //! Whatever goes wrong here costs an executor the time of an import, and nothing else: no error leaves this file. Only executors that this
 //! agent runs now are answered: the kernel says who asks. The processes end with the agent, however it ends. Next file: `direct.rs`.
 
+use crate::group::{clear_group, kill_group};
 use crate::host::HostEvent;
 use crate::log_file::LogFile;
 use crate::process::{PIPES_TIMEOUT, keep_log};
@@ -75,7 +76,7 @@ struct Request {
     ask: Ask,
     group: i32,
     connection: UnixStream,
-    descriptors: [OwnedFd; DESCRIPTORS],
+    descriptors: Vec<OwnedFd>,
 }
 
 /// A process as this task holds it.
@@ -280,8 +281,9 @@ fn read(mut connection: UnixStream, group: i32) -> io::Result<Request> {
     connection.set_read_timeout(Some(WORD_TIMEOUT))?;
     connection.set_write_timeout(Some(WORD_TIMEOUT))?;
     let (kind, payload, descriptors) = frame::read(&mut connection)?;
-    let descriptors = descriptors.try_into().ok().filter(|_| kind == FORK);
-    let descriptors = descriptors.ok_or_else(|| io::Error::other("it is no request of this build"))?;
+    if kind != FORK || !DESCRIPTORS.contains(&descriptors.len()) {
+        return Err(io::Error::other("it is no request of this build"));
+    }
     Ok(Request { ask: Ask::parse(&payload)?, group, connection, descriptors })
 }
 
@@ -318,6 +320,7 @@ async fn supervise(
     log: impl Future<Output = ()>,
     end: CancellationToken,
 ) {
+    let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) else { return };
     let mut log = std::pin::pin!(log);
     let mut said_all = false;
     let mut forks = std::pin::pin!(fork_all(socket, requests));
@@ -325,21 +328,22 @@ async fn supervise(
         tokio::select! {
             status = child.wait() => break status,
             () = end.cancelled() => {
-                // One that has ended is not there to be killed.
-                let _ = child.start_kill();
+                kill_group(pid);
                 break child.wait().await;
             }
             () = &mut forks => {}
             () = &mut log, if !said_all => said_all = true,
         }
     };
+    // What it started and did not give away; an executor's Python is in that one's group.
+    clear_group(pid).await;
     match status {
         Ok(status) if !end.is_cancelled() => tracing::warn!(%status, "a process that has PyTorch imported ended"),
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "cannot learn how a process that has PyTorch imported ended"),
     }
     if !said_all && timeout(PIPES_TIMEOUT, log).await.is_err() {
-        tracing::debug!("a forked process still has the standard error of the one that forked it");
+        tracing::debug!(pid, "a process that left the group of the one that started it holds its standard error open");
     }
 }
 
@@ -348,8 +352,8 @@ async fn fork_all(socket: &UnixStream, mut requests: mpsc::Receiver<Request>) {
     while let Some(request) = requests.recv().await {
         let Ok(mut socket) = socket.try_clone() else { continue };
         let written = spawn_blocking(move || {
-            let [job, said, life] = &request.descriptors;
-            let descriptors = [job.as_fd(), said.as_fd(), life.as_fd(), request.connection.as_fd()];
+            let all = request.descriptors.iter().map(AsFd::as_fd).chain([request.connection.as_fd()]);
+            let descriptors: Vec<_> = all.collect();
             frame::write_with(&mut socket, FORK, &request.ask.for_server(request.group), &descriptors)
         });
         match written.await {

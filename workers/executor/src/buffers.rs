@@ -104,8 +104,13 @@ impl Drop for Buffer {
         let Some(home) = self.home.take() else { return };
         let memory = std::mem::replace(&mut self.memory, Memory::Own(Vec::new()));
         let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the other process maps as well would not be free memory if it were dropped here.
-        if home.mapped || free.len() < FREE_MAX {
+        let keep = match &memory {
+            // What the other process maps as well would not be free memory if it were dropped here.
+            Memory::Mapped(_) => true,
+            // Taken when there was none to share; kept, it would be taken again for ever.
+            Memory::Own(_) => !home.mapped && free.len() < FREE_MAX,
+        };
+        if keep {
             free.push(memory);
         }
     }
@@ -157,6 +162,13 @@ mod tests {
         assert_eq!((&*copy, copy.segment().is_some()), (&[1.0; 2][..], true));
         let (one, other) = (first.segment().unwrap().number(), copy.segment().unwrap().number());
         assert_ne!(one, other);
+    }
+
+    #[test]
+    fn what_could_not_be_shared_is_not_taken_again() {
+        let pool = Pool::mapped(2);
+        drop(Buffer { memory: Memory::Own(vec![0.0; 2]), home: Some(Arc::clone(&pool.0)) });
+        assert!(pool.take().segment().is_some());
     }
 
     #[test]

@@ -47,6 +47,7 @@ use inbox::Event;
 use keys::LinkKeys;
 use life::Life;
 use network::Network;
+use shell::Chain;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -99,20 +100,8 @@ impl ExecutorError {
             _ => None,
         };
         // What led to it says all of these itself.
-        program.map_or_else(|| with_causes(self), ProgramError::reason)
+        program.map_or_else(|| Chain(self).to_string(), ProgramError::reason)
     }
-}
-
-/// An error with all that led to it.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.

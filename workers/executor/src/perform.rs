@@ -1,6 +1,6 @@
 //! What the machine's outputs do: one arm per output. Whatever is computed, sent, read or written, happens here; nothing is decided.
 
-use crate::buffers::{Buffer, SharedElements};
+use crate::buffers::SharedElements;
 use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
 use crate::program::ProgramError;
@@ -12,7 +12,10 @@ use events_schema::fact::Entry;
 use events_schema::report::Report;
 use events_schema::{Generation, Rank, Step};
 use std::io::Write;
-use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Task, Unit};
+use std::ops::Range;
+use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Task, Unit};
+use workers_memory::Segment;
+use workers_torch::OnPart;
 
 impl<W: Write> Trainer<W> {
     /// Does one thing; gives what the machine is to hear of it at once.
@@ -84,23 +87,37 @@ impl<W: Write> Trainer<W> {
 
     fn compute(&mut self, unit: Unit) -> Result<Input, TrainError> {
         self.life.set(self.member.progress());
-        let view = self.replica.view();
-        let program = &mut self.program;
         let computed = match unit {
-            Unit::Evaluate { rank, part, .. } => program.evaluate_part(rank, part, view).map(Done::Evaluated),
-            Unit::Gradient { step, rank } => {
-                let waited = program.data_waited();
-                let gradient = |buffer: &mut Buffer| program.gradient(rank, step, view, buffer);
-                let sums = self.sums.compute(rank, gradient);
-                let data_wait = program.data_waited().saturating_sub(waited);
-                sums.map(|sums| Done::Gradient { weight: sums.weight, loss: sums.loss, data_wait })
+            Unit::Evaluate { rank, part, .. } => {
+                self.program.evaluate_part(rank, part, self.replica.view()).map(Done::Evaluated)
             }
+            Unit::Gradient { step, rank } => self.gradient(step, rank),
             Unit::Update { step, from } => self.update(step, from).map(|()| Done::Updated),
         };
         match computed {
             Ok(done) => Ok(In::Done(done)),
             Err(error) => self.failed(error),
         }
+    }
+
+    /// A rank's gradient. Stretches of it that are final are summed and sent while the rest is computed, where they can be.
+    fn gradient(&mut self, step: Step, rank: Rank) -> Result<Done, ProgramError> {
+        let Self { program, sums, member, network, replica, .. } = self;
+        let (waited, mut buffer) = (program.data_waited(), sums.room());
+        let wanted = member.uses_parts();
+        let mut on_part = |part: Range<usize>, leaf: &Segment| {
+            member.part(part).into_iter().try_for_each(|part| match part {
+                Part::Join(node, range) => sums.join_part(node, &range, leaf),
+                Part::Reduce(tag, step, action) => {
+                    sums.reduce_part(action, leaf, &mut |slice| network.send(slice, tag, step))
+                }
+            })
+        };
+        let on_part: Option<OnPart<'_>> = if wanted { Some(&mut on_part) } else { None };
+        let computed = program.gradient(rank, step, replica.view(), &mut buffer, on_part)?;
+        sums.computed(rank, buffer);
+        let data_wait = program.data_waited().saturating_sub(waited);
+        Ok(Done::Gradient { weight: computed.weight, loss: computed.loss, data_wait })
     }
 
     fn update(&mut self, step: Step, from: GradientFrom) -> Result<(), ProgramError> {

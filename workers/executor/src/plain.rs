@@ -69,7 +69,7 @@ pub fn train_plain_steps(
         program.prefetch(&ranks, step)?;
         let view = replica.view();
         let total = sum_step(workers, &ranks, &mut sums, |rank, buffer| {
-            program.gradient(rank, step, view, buffer).map(|s| (s.weight, s.loss))
+            program.gradient(rank, step, view, buffer, None).map(|s| (s.weight, s.loss))
         })?;
         let mut gradient = sums.take_total();
         program.workload.make_mean(&mut gradient, total.weight);
@@ -149,7 +149,9 @@ fn sum_step<E>(
             }
             None => {
                 let rank = work.next().unwrap_or(Rank(0));
-                let (weight, loss) = sums.compute(rank, |buffer| gradient(rank, buffer))?;
+                let mut buffer = sums.room();
+                let (weight, loss) = gradient(rank, &mut buffer)?;
+                sums.computed(rank, buffer);
                 work.computed(weight, loss);
             }
         }

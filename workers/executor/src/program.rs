@@ -13,6 +13,7 @@ use events_schema::torch::TorchSpec;
 use events_schema::{Digest, JobId, Rank, Step};
 use object_store::ObjectStore;
 use object_store::ObjectStoreExt;
+use shell::Chain;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use storage::order::steps_total;
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
-use workers_torch::{Cache, Held, Initial, Lengths, TorchError, TorchJob, TorchStart};
+use workers_torch::{Cache, Held, Initial, Lengths, OnPart, TorchError, TorchJob, TorchStart};
 
 /// Steps whose data is read ahead of the model.
 const STEPS_AHEAD: u64 = 4;
@@ -101,8 +102,10 @@ impl ProgramError {
     pub fn reason(&self) -> String {
         let text = match self {
             // It ended by itself, and says so.
-            Self::Torch(ended @ (TorchError::Ended(_) | TorchError::Memory(_))) => ended.to_string(),
-            _ => crate::with_causes(self),
+            Self::Torch(ended @ (TorchError::Ended(_) | TorchError::Memory(_) | TorchError::Device(_))) => {
+                ended.to_string()
+            }
+            _ => Chain(self).to_string(),
         };
         let advice = match self {
             Self::Data(_) => "; restore the object or register the dataset anew, then submit the job again",
@@ -239,17 +242,18 @@ impl Program {
         self.workload.lengths()
     }
 
-    /// The summed gradient of one rank's samples of a step, written into `gradient`.
+    /// The summed gradient of one rank's samples of a step, written into `gradient`. `on_part` may be told of stretches that are final before that.
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
         view: View<'_>,
         gradient: &mut Buffer,
+        on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         let samples = self.training.as_ref().map(|loader| loader.samples_blocking(rank, step)).transpose()?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
-        self.workload.gradient(view, samples.as_ref(), random_key, gradient)
+        self.workload.gradient(view, samples.as_ref(), random_key, gradient, on_part)
     }
 
     /// For how long samples to train on were waited for so far.

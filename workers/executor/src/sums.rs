@@ -8,10 +8,12 @@ use events_schema::Rank;
 use events_schema::tree::Node;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use workers_member::work::leaf;
 use workers_member::{Action, Kind, SumOp};
+use workers_memory::Segment;
 use workers_session::Peer;
 
 /// A stretch of a buffer on its way to a peer; shares the buffer.
@@ -35,6 +37,8 @@ pub struct Sums {
     pool: Pool,
     nodes: BTreeMap<Node, Arc<Buffer>>,
     total: Option<Buffer>,
+    /// Stretches of sums that are made already, in the buffer of the left half, while the right one is still computed.
+    joined: BTreeMap<Node, Vec<Range<usize>>>,
     /// Most sums of nodes held at once, for the memory budget.
     pub held_max: usize,
 }
@@ -43,7 +47,7 @@ impl Sums {
     /// No sums, of gradients in buffers of this pool.
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self { pool, nodes: BTreeMap::new(), total: None, held_max: 0 }
+        Self { pool, nodes: BTreeMap::new(), total: None, joined: BTreeMap::new(), held_max: 0 }
     }
 
     /// A step begins. Alone, the root's own sum becomes the whole one, without a buffer of its own.
@@ -53,12 +57,15 @@ impl Sums {
         self.total = (!alone).then(|| unfinished.unwrap_or_else(|| self.pool.take()));
     }
 
-    /// Computes a rank's gradient, with what overwrites its whole buffer.
-    pub fn compute<T, E>(&mut self, rank: Rank, gradient: impl FnOnce(&mut Buffer) -> Result<T, E>) -> Result<T, E> {
-        let mut buffer = self.pool.take();
-        let computed = gradient(&mut buffer)?;
-        self.set(leaf(rank), Arc::new(buffer));
-        Ok(computed)
+    /// A buffer for a rank's gradient, to be overwritten.
+    #[must_use]
+    pub fn room(&self) -> Buffer {
+        self.pool.take()
+    }
+
+    /// Takes a rank's gradient.
+    pub fn computed(&mut self, rank: Rank, gradient: Buffer) {
+        self.set(leaf(rank), Arc::new(gradient));
     }
 
     /// Takes the sum of a node.
@@ -70,18 +77,76 @@ impl Sums {
     /// Makes the sum of a node of its halves.
     pub fn join(&mut self, node: Node) {
         let Some((left, right)) = node.children() else { return };
+        let mut joined = self.joined.remove(&node).unwrap_or_default();
         if let (Some(left), Some(right)) = (self.nodes.remove(&left), self.nodes.remove(&right)) {
             // A buffer still being sent is copied rather than changed under the sender.
             let mut sum = Arc::unwrap_or_clone(left);
-            add(&mut sum, &right);
+            joined.sort_unstable_by_key(|part| part.start);
+            let mut done = 0;
+            for part in joined.into_iter().chain(std::iter::once(sum.len()..sum.len())) {
+                add(&mut sum[done..part.start], &right[done..part.start]);
+                done = part.end;
+            }
             drop(right);
             self.set(node, Arc::new(sum));
+        }
+    }
+
+    /// Makes a stretch of the sum of a node, of whose right half only stretches are there: of `leaf`, the gradient that is computed, or of sums that
+    /// were made of it.
+    pub fn join_part(&mut self, node: Node, part: &Range<usize>, leaf: &Segment) -> io::Result<()> {
+        let Some((left, right)) = node.children() else { return Ok(()) };
+        let Some(sum) = self.nodes.remove(&left) else { return Ok(()) };
+        let mut sum = Arc::unwrap_or_clone(sum);
+        let right = self.stretch(right, part, Some(leaf))?;
+        let made = right.map(|right| add(&mut sum[part.clone()], &right)).is_some();
+        if made {
+            self.joined.entry(node).or_default().push(part.clone());
+        }
+        self.nodes.insert(left, Arc::new(sum));
+        Ok(())
+    }
+
+    /// A stretch of the sum of a node: of a whole one, of one that is being made, or of the gradient that is computed. None if it is nowhere.
+    fn stretch(&self, node: Node, part: &Range<usize>, leaf: Option<&Segment>) -> io::Result<Option<Cow<'_, [f32]>>> {
+        if let Some(sum) = self.nodes.get(&node) {
+            return Ok(sum.get(part.clone()).map(Cow::Borrowed));
+        }
+        let Some(leaf) = leaf else { return Ok(None) };
+        match node.children() {
+            Some((left, _)) => Ok(self.nodes.get(&left).and_then(|sum| sum.get(part.clone())).map(Cow::Borrowed)),
+            None => {
+                let mut elements = vec![0.0; part.len()];
+                leaf.read_at(part.start, &mut elements)?;
+                Ok(Some(Cow::Owned(elements)))
+            }
         }
     }
 
     /// Drops the sum of a node.
     pub fn release(&mut self, node: Node) {
         self.nodes.remove(&node);
+    }
+
+    /// Performs a part of the reduction while a gradient is computed, of which the machine asks for what is final only. What is sent is a copy, since the
+    /// rest of its buffer is still changed.
+    pub fn reduce_part(
+        &mut self,
+        action: Action<Vec<f32>>,
+        leaf: &Segment,
+        send: &mut impl FnMut(OutgoingSlice),
+    ) -> io::Result<()> {
+        match action {
+            Action::Send { to, node, range } => {
+                if let Some(part) = self.stretch(node, &range, Some(leaf))? {
+                    let (len, data) = (part.len(), Arc::new(part.into_owned()) as SharedElements);
+                    send(OutgoingSlice { to, kind: Kind::Partial(node), offset: range.start, data, range: 0..len });
+                }
+            }
+            Action::Sum { range, operations, to } => self.sum(range, operations, to, Some(leaf), send)?,
+            Action::Place { .. } | Action::Whole(_) => self.reduce(action, send),
+        }
+        Ok(())
     }
 
     /// Performs a part of the reduction; gives what to send.
@@ -94,20 +159,31 @@ impl Sums {
                     send(OutgoingSlice { to, kind, offset: range.start, data, range });
                 }
             }
-            Action::Sum { range, operations, to } => {
-                let Some(sum) = self.add_up(operations, &range) else { return };
-                self.place(range.start, &sum);
-                let (len, data) = (sum.len(), Arc::new(sum) as SharedElements);
-                for to in to {
-                    let (offset, data) = (range.start, Arc::clone(&data));
-                    send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..len, data });
-                }
-            }
+            // Of whole sums nothing is read from anywhere, so nothing can fail.
+            Action::Sum { range, operations, to } => drop(self.sum(range, operations, to, None, send)),
             Action::Place { offset, payload } => self.place(offset, &payload),
             Action::Whole(node) => {
                 self.total = self.nodes.remove(&node).map(Arc::unwrap_or_clone);
             }
         }
+    }
+
+    fn sum(
+        &mut self,
+        range: Range<usize>,
+        operations: Vec<SumOp<Vec<f32>>>,
+        to: Vec<Peer>,
+        leaf: Option<&Segment>,
+        send: &mut impl FnMut(OutgoingSlice),
+    ) -> io::Result<()> {
+        let Some(sum) = self.add_up(operations, &range, leaf)? else { return Ok(()) };
+        self.place(range.start, &sum);
+        let (len, data) = (sum.len(), Arc::new(sum) as SharedElements);
+        for to in to {
+            let (offset, data) = (range.start, Arc::clone(&data));
+            send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..len, data });
+        }
+        Ok(())
     }
 
     fn place(&mut self, offset: usize, elements: &[f32]) {
@@ -118,21 +194,29 @@ impl Sums {
     }
 
     /// Adds the operations up in their order. None when a sum is missing, which the machine excludes.
-    fn add_up(&self, operations: Vec<SumOp<Vec<f32>>>, range: &Range<usize>) -> Option<Vec<f32>> {
+    fn add_up(
+        &self,
+        operations: Vec<SumOp<Vec<f32>>>,
+        range: &Range<usize>,
+        leaf: Option<&Segment>,
+    ) -> io::Result<Option<Vec<f32>>> {
         let mut stack: Vec<Cow<'_, [f32]>> = Vec::new();
         for operation in operations {
             match operation {
-                SumOp::Own(node) => stack.push(Cow::Borrowed(self.nodes.get(&node)?.get(range.clone())?)),
+                SumOp::Own(node) => match self.stretch(node, range, leaf)? {
+                    Some(own) => stack.push(own),
+                    None => return Ok(None),
+                },
                 SumOp::Foreign(_, elements) => stack.push(Cow::Owned(elements)),
                 SumOp::Add => {
-                    let (right, left) = (stack.pop()?, stack.pop()?);
+                    let (Some(right), Some(left)) = (stack.pop(), stack.pop()) else { return Ok(None) };
                     let mut sum = left.into_owned();
                     add(&mut sum, &right);
                     stack.push(Cow::Owned(sum));
                 }
             }
         }
-        stack.pop().map(Cow::into_owned)
+        Ok(stack.pop().map(Cow::into_owned))
     }
 
     /// The whole sum.
@@ -150,7 +234,6 @@ pub fn add(left: &mut [f32], right: &[f32]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::convert::Infallible;
 
     fn node(first: u16, count: u16) -> Node {
         Node { first, count }
@@ -163,11 +246,9 @@ mod tests {
     fn filled(ranks: &[u16]) -> Sums {
         let mut sums = Sums::new(Pool::own(2));
         for &rank in ranks {
-            let fill = |buffer: &mut Buffer| {
-                buffer.fill(value(rank));
-                Ok::<(), Infallible>(())
-            };
-            sums.compute(Rank(rank), fill).unwrap();
+            let mut buffer = sums.room();
+            buffer.fill(value(rank));
+            sums.computed(Rank(rank), buffer);
         }
         sums
     }
@@ -187,6 +268,46 @@ mod tests {
         sums.reduce(Action::Send { to: Peer(4), node: node(0, 1), range: 1..2 }, &mut |slice| sent.push(slice));
         sums.join(node(0, 2));
         assert_eq!((sent[0].data[1], sent[0].offset, sent[0].kind), (value(0), 1, Kind::Partial(node(0, 1))));
+    }
+
+    /// Ranks 0 to 3 here, of which 3 is computed, and a rank of another member after them.
+    #[test]
+    fn stretches_give_the_sums_of_the_whole() {
+        const LEN: usize = 8;
+        let element = |rank: u16, at: usize| (at + 1) as f32 * value(rank);
+        let gradient = |rank: u16| (0..LEN).map(|at| element(rank, at)).collect::<Vec<f32>>();
+        let mut sums = Sums::new(Pool::own(LEN));
+        sums.begin(false);
+        for rank in [0, 1, 2] {
+            sums.set(leaf(Rank(rank)), Arc::new(gradient(rank).into()));
+        }
+        sums.join(node(0, 2));
+        let mut segment = Segment::new(LEN).unwrap();
+        let mut sent: Vec<(usize, Vec<f32>)> = Vec::new();
+        // What backward finishes last comes last; the beginning is never announced.
+        for part in [5..8, 2..5] {
+            segment[part.clone()].copy_from_slice(&gradient(3)[part.clone()]);
+            for joined in [node(2, 2), node(0, 4)] {
+                sums.join_part(joined, &part, &segment).unwrap();
+            }
+            let send = &mut |slice: OutgoingSlice| sent.push((slice.offset, slice.data[slice.range].to_vec()));
+            sums.reduce_part(Action::Send { to: Peer(1), node: node(0, 4), range: part }, &segment, send).unwrap();
+        }
+        let operations =
+            vec![SumOp::Own(node(0, 4)), SumOp::Foreign(node(4, 1), gradient(4)[4..8].to_vec()), SumOp::Add];
+        let action = Action::Sum { range: 4..8, operations, to: vec![Peer(1)] };
+        sums.reduce_part(action, &segment, &mut |slice| sent.push((slice.offset, slice.data[slice.range].to_vec())))
+            .unwrap();
+        segment.copy_from_slice(&gradient(3));
+        sums.computed(Rank(3), segment.to_vec().into());
+        sums.join(node(2, 2));
+        sums.join(node(0, 4));
+        let four = |at| (element(0, at) + element(1, at)) + (element(2, at) + element(3, at));
+        let of = |range: Range<usize>| range.map(four).collect::<Vec<f32>>();
+        let whole: Vec<f32> = (4..8).map(|at| four(at) + element(4, at)).collect();
+        assert_eq!(sent, [(5, of(5..8)), (2, of(2..5)), (4, whole.clone())]);
+        assert_eq!(**sums.nodes[&node(0, 4)], of(0..8));
+        assert!(sums.take_total()[4..] == whole && sums.joined.is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use events_schema::{Digest, Rank, Step};
 use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, OwnRows, StartTimes, TorchError, TorchEvaluation, TorchJob};
+use workers_torch::{Lengths, OnPart, OwnRows, StartTimes, TorchError, TorchEvaluation, TorchJob};
 
 /// Which contents a replica has: equal for equal contents, within one executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -91,13 +91,14 @@ impl Torch {
         key: RandomKey,
         samples: Option<&Samples>,
         gradient: &mut Buffer,
+        on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         let sums = match gradient.segment_mut() {
-            Some(segment) => self.job.gradient(key.rank, key.step, samples, segment)?,
+            Some(segment) => self.job.gradient(key.rank, key.step, samples, segment, on_part)?,
             None => {
                 let mut shared = self.shared()?;
                 let segment = shared.segment_mut().ok_or_else(no_memory)?;
-                let sums = self.job.gradient(key.rank, key.step, samples, segment)?;
+                let sums = self.job.gradient(key.rank, key.step, samples, segment, on_part)?;
                 gradient.copy_from_slice(segment);
                 sums
             }
@@ -287,13 +288,15 @@ impl Workload {
         }
     }
 
-    /// The summed gradient of some samples, written into all of `gradient`; without samples, of the rows that the job's code brings.
+    /// The summed gradient of some samples, written into all of `gradient`; without samples, of the rows that the job's code brings. An engine
+    /// of this process tells `on_part` of nothing: it sums over the samples, so everything is final at the end.
     pub fn gradient(
         &mut self,
         view: View<'_>,
         samples: Option<&Samples>,
         key: RandomKey,
         gradient: &mut Buffer,
+        on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         match self {
             Self::Native { engine, update } => {
@@ -302,7 +305,7 @@ impl Workload {
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
-                torch.gradient(key, samples, gradient)
+                torch.gradient(key, samples, gradient, on_part)
             }
         }
     }

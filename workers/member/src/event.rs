@@ -292,6 +292,16 @@ impl Task {
     }
 }
 
+/// What to do with a stretch of a gradient that is final while the rest is still computed, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part<P> {
+    /// The same as [`Out::Join`], which comes later for what is left: these elements of a node's sum are those of its two halves, left plus right. Of the
+    /// gradient that is computed only elements that were said to be final are asked for.
+    Join(Node, Range<usize>),
+    /// The same as [`Out::Reduce`]; of sums that are not whole yet only stretches are asked for that are.
+    Reduce(Tag, Step, Action<P>),
+}
+
 /// What to do, in order.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs, reason = "a field without a comment is what its name and type say")]

@@ -6,13 +6,14 @@
 //! over hashes and virtual bytes. The membership protocol inside it is `workers/session`.
 //!
 //! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`] and [`reduce`] (which
-//! sums, in which order, and who gets them), `replica.rs` (which version is here, and its arrival), `early.rs` (what came too
+//! sums, in which order, and who gets them), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
 //! soon), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
 //! say), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
 //!
 //! Three rules for whoever drives it:
 //! 1. Outputs are performed in their order, before the next input. None of them waits for anything but [`event::Out::Compute`].
-//! 2. A unit is computed at once, and its [`event::In::Done`] is the next input.
+//! 2. A unit is computed at once, and its [`event::In::Done`] is the next input. Before that, stretches of a gradient that are final may be told to
+//!    [`Member::part`], which says what is done with them at once.
 //! 3. [`event::In::Free`] is said when nothing else waits, again and again until it is answered by nothing.
 
 pub mod event;
@@ -21,6 +22,7 @@ pub mod reduce;
 pub mod work;
 
 mod admit;
+mod coverage;
 mod early;
 mod links;
 mod meter;
@@ -31,8 +33,8 @@ mod step;
 mod suspicion;
 
 pub use event::{
-    Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Saved, StateTransfer, Task,
-    Unit, Written,
+    Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Part, Saved, StateTransfer,
+    Task, Unit, Written,
 };
 pub use member::Member;
 pub use reduce::{Action, Reduction, SumOp, Unfit, chunk};

@@ -9,6 +9,7 @@
 //!
 //! Next on a job's path: `workers/executor/src/sums.rs`.
 
+use crate::coverage::Coverage;
 use events_schema::Step;
 use events_schema::tree::Node;
 use std::collections::BTreeMap;
@@ -92,8 +93,9 @@ struct Other {
     nodes: Vec<Node>,
     /// Pieces of its sums still to come.
     pieces_missing: usize,
-    /// Its chunk of the whole sum, as far as that is still to come; it comes in order.
+    /// Its chunk of the whole sum, and what has come of that.
     chunk: Range<usize>,
+    reduced: Coverage,
 }
 
 /// One step's reduction on one member.
@@ -102,15 +104,16 @@ pub struct Reduction<P> {
     tag: Tag,
     step: Step,
     root: Node,
-    /// The nodes whose sums this member brings, and whether they are there.
-    own: BTreeMap<Node, bool>,
+    /// The nodes whose sums this member brings, and what is there of them.
+    own: BTreeMap<Node, Coverage>,
     others: Vec<Other>,
     /// Every other member's chunk.
     chunks: Vec<(Peer, Range<usize>)>,
     chunk: Range<usize>,
     piece_elements: usize,
     pieces: Vec<Piece<P>>,
-    /// Elements of the whole sum still to come, own chunk included.
+    /// Elements of the whole sum, and those still to come, own chunk included.
+    len: usize,
     missing: usize,
 }
 
@@ -133,19 +136,26 @@ impl<P> Reduction<P> {
             .map(|(index, seat)| {
                 let nodes = root.cover(&seat.ranks);
                 let chunk = self::chunk(gradient_len, index, count);
-                Other { peer: seat.peer, pieces_missing: nodes.len() * pieces, nodes, chunk }
+                Other {
+                    peer: seat.peer,
+                    pieces_missing: nodes.len() * pieces,
+                    nodes,
+                    chunk,
+                    reduced: Coverage::default(),
+                }
             })
             .collect();
         Self {
             tag: membership.tag,
             step,
             root,
-            own: root.cover(membership.ranks(me)).into_iter().map(|node| (node, false)).collect(),
+            own: root.cover(membership.ranks(me)).into_iter().map(|node| (node, Coverage::default())).collect(),
             chunks: others.iter().map(|other| (other.peer, other.chunk.clone())).collect(),
             others,
             piece_elements,
             pieces: (0..pieces).map(|_| Piece { parts: BTreeMap::new(), summed: false }).collect(),
             chunk,
+            len: gradient_len,
             missing: gradient_len,
         }
     }
@@ -158,15 +168,27 @@ impl<P> Reduction<P> {
 
     /// One of this member's own sums is there.
     pub fn on_own(&mut self, node: Node, actions: &mut Vec<Action<P>>) {
-        let Some(there) = self.own.get_mut(&node) else { return };
-        *there = true;
+        let Some(there) = self.own.get(&node) else { return };
         if self.others.is_empty() {
             self.missing = 0;
             return actions.push(Action::Whole(node));
         }
-        let chunks = self.chunks.iter().filter(|(_, range)| !range.is_empty());
-        actions.extend(chunks.map(|(to, range)| Action::Send { to: *to, node, range: range.clone() }));
-        (0..self.pieces.len()).for_each(|index| self.sum_piece(index, actions));
+        there.gaps(self.len).into_iter().for_each(|gap| self.on_own_part(node, gap, actions));
+    }
+
+    /// A stretch of one of this member's own sums is there, before the rest of it.
+    pub fn on_own_part(&mut self, node: Node, part: Range<usize>, actions: &mut Vec<Action<P>>) {
+        let Some(there) = self.own.get_mut(&node) else { return };
+        if self.others.is_empty() || part.end > self.len || !there.take(part.clone()) {
+            return;
+        }
+        for (to, chunk) in &self.chunks {
+            let pieces = pieces_at(chunk, &part, self.piece_elements).filter(|piece| there.holds(piece));
+            actions.extend(joined(pieces).map(|range| Action::Send { to: *to, node, range }));
+        }
+        let starts = pieces_at(&self.chunk, &part, self.piece_elements).map(|piece| piece.start - self.chunk.start);
+        let indices: Vec<usize> = starts.map(|start| start / self.piece_elements).collect();
+        indices.into_iter().for_each(|index| self.sum_piece(index, actions));
     }
 
     /// Whether a stretch of a peer's sum of `node` has a place in this membership's steps: gives which piece it is.
@@ -219,12 +241,12 @@ impl<P> Reduction<P> {
         if offset < other.chunk.start as u64 || elements == 0 || end.is_none() {
             return Err(unfit);
         }
-        // What came before it went with a link that was lost, so this sum will not be whole: a round makes it good.
-        if offset > other.chunk.start as u64 {
-            return Ok(());
+        // What went with a link that was lost never comes, so that sum will not be whole: a round makes it good.
+        let start = offset as usize;
+        if !other.reduced.take(start..start + elements) {
+            return Err(unfit);
         }
-        actions.push(Action::Place { offset: other.chunk.start, payload });
-        other.chunk.start += elements;
+        actions.push(Action::Place { offset: start, payload });
         self.missing -= elements;
         Ok(())
     }
@@ -237,7 +259,7 @@ impl<P> Reduction<P> {
 
     /// Members that still owe something.
     pub fn owing(&self) -> impl Iterator<Item = Peer> + '_ {
-        let owes = |other: &&Other| other.pieces_missing > 0 || !other.chunk.is_empty();
+        let owes = |other: &&Other| other.pieces_missing > 0 || !other.reduced.holds(&other.chunk);
         self.others.iter().filter(owes).map(|other| other.peer)
     }
 
@@ -246,11 +268,11 @@ impl<P> Reduction<P> {
         start..(start + self.piece_elements).min(self.chunk.end)
     }
 
-    /// Sums a piece of this member's chunk if every node's part of it is here. Pieces become whole in order, because links keep it.
+    /// Sums a piece of this member's chunk if every node's part of it is here.
     fn sum_piece(&mut self, index: usize, actions: &mut Vec<Action<P>>) {
         let (range, foreign) = (self.piece(index), self.others.iter().map(|other| other.nodes.len()).sum::<usize>());
         let piece = &mut self.pieces[index];
-        if piece.summed || piece.parts.len() < foreign || self.own.values().any(|there| !there) {
+        if piece.summed || piece.parts.len() < foreign || self.own.values().any(|there| !there.holds(&range)) {
             return;
         }
         piece.summed = true;
@@ -261,10 +283,32 @@ impl<P> Reduction<P> {
     }
 }
 
+/// The pieces of a chunk that a stretch is a part of, or of which it is.
+fn pieces_at(chunk: &Range<usize>, part: &Range<usize>, piece_elements: usize) -> impl Iterator<Item = Range<usize>> {
+    let (start, end) = (part.start.max(chunk.start), part.end.min(chunk.end));
+    let first = chunk.start + start.saturating_sub(chunk.start) / piece_elements * piece_elements;
+    let chunk_end = chunk.end;
+    // Of a stretch that is elsewhere there are none.
+    let past = if start < end { end } else { first };
+    (first..past).step_by(piece_elements).map(move |at| at..(at + piece_elements).min(chunk_end))
+}
+
+/// Neighbours made one; what comes in is in order.
+fn joined(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = Range<usize>> {
+    let mut ranges = ranges.peekable();
+    std::iter::from_fn(move || {
+        let mut range = ranges.next()?;
+        while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+            range.end = next.end;
+        }
+        Some(range)
+    })
+}
+
 /// The additions of the tree below `node`, in postfix order. Every node of the cover is there, so the tree ends at them.
 fn add_in_order<P>(
     node: Node,
-    own: &BTreeMap<Node, bool>,
+    own: &BTreeMap<Node, Coverage>,
     parts: &mut BTreeMap<Node, P>,
     operations: &mut Vec<SumOp<P>>,
 ) {
@@ -328,12 +372,20 @@ mod tests {
 
     /// Runs one reduction with messages delivered in an order drawn from `seed`, links keeping theirs. Gives all sums and the
     /// elements each member sent.
-    fn run(workers: u16, members: u16, len: usize, mut seed: u64) -> (Vec<Vec<String>>, Vec<usize>) {
+    /// What is whole of own sums is said whole, or in parts cut anywhere, from the end.
+    fn run(workers: u16, members: u16, len: usize, cut: usize, mut seed: u64) -> (Vec<Vec<String>>, Vec<usize>) {
         let membership = membership(workers, members);
         let mut reductions: Vec<Reduction<Vec<String>>> =
             membership.peers().map(|p| Reduction::new(&membership, p, workers, Step(5), len, PIECE)).collect();
-        let mut own: Vec<VecDeque<Node>> =
-            membership.seats.iter().map(|s| Node::root(workers).cover(&s.ranks).into()).collect();
+        let parts = |node: Node| {
+            let part = move |start: usize| (node, Some(start..(start + cut).min(len)));
+            (0..len).step_by(cut).rev().skip(1).map(part).chain([(node, None)])
+        };
+        let mut own: Vec<VecDeque<(Node, Option<Range<usize>>)>> = membership
+            .seats
+            .iter()
+            .map(|s| Node::root(workers).cover(&s.ranks).into_iter().flat_map(parts).collect())
+            .collect();
         let mut sums = vec![vec![String::new(); len]; usize::from(members)];
         let mut sent = vec![0; usize::from(members)];
         let mut wires: BTreeMap<(u32, u32), VecDeque<Message>> = BTreeMap::new();
@@ -348,7 +400,10 @@ mod tests {
             let (from, to) = choices[(seed >> 33) as usize % choices.len()];
             let (at, mut actions) = (to.unwrap_or(from) as usize, Vec::new());
             match to {
-                None => reductions[at].on_own(own[at].pop_front().unwrap(), &mut actions),
+                None => match own[at].pop_front().unwrap() {
+                    (node, None) => reductions[at].on_own(node, &mut actions),
+                    (node, Some(part)) => reductions[at].on_own_part(node, part, &mut actions),
+                },
                 Some(to) => {
                     let (kind, offset, elements) = wires.get_mut(&(from, to)).unwrap().pop_front().unwrap();
                     let (offset, count) = (offset as u64, elements.len());
@@ -393,9 +448,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sum_is_added_in_the_order_of_the_tree(workers in 1u16..=17, share in 0u16..17, len in 1usize..40, seed: u64) {
+        fn every_sum_is_added_in_the_order_of_the_tree(workers in 1u16..=17, share in 0u16..17, len in 1usize..40, cut in 1usize..40, seed: u64) {
             let members = 1 + share % workers;
-            let (sums, sent) = run(workers, members, len, seed);
+            let (sums, sent) = run(workers, members, len, cut, seed);
             let alone = vec![written(Node::root(workers)); len];
             for sum in &sums {
                 prop_assert_eq!(sum, &alone);
@@ -426,9 +481,11 @@ mod tests {
         assert!(r.on_reduced(Peer(1), 0, 5, (), out).is_err(), "not its chunk");
         assert!(r.on_reduced(Peer(1), 5, 6, (), out).is_err(), "too long");
         out.clear();
-        assert!(r.on_reduced(Peer(1), 7, 3, (), out).is_ok() && out.is_empty(), "its beginning was lost with a link");
+        assert!(r.on_reduced(Peer(1), 7, 3, (), out).is_ok() && out.len() == 1, "in any order");
         assert!(r.on_reduced(Peer(1), u64::MAX, 5, (), out).is_err(), "nowhere");
-        assert!(r.on_reduced(Peer(1), 5, 5, (), out).is_ok() && out.len() == 1);
+        assert!(r.on_reduced(Peer(1), 5, 5, (), out).is_err(), "a part of it twice");
+        assert_eq!(r.owing().count(), 1);
+        assert!(r.on_reduced(Peer(1), 5, 2, (), out).is_ok() && out.len() == 2);
         assert!(r.on_reduced(Peer(1), 10, 1, (), out).is_err(), "twice");
         assert!(r.on_reduced(Peer(9), 5, 5, (), out).is_err(), "a stranger");
         assert_eq!(r.owing().count(), 0);

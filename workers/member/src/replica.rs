@@ -1,47 +1,11 @@
 //! Which version of the replica is here, and what of an awaited one has arrived. Only what is known about them, not the elements.
 
+use crate::coverage::Coverage;
 use crate::event::{Config, Need};
 use crate::reduce::chunk;
 use events_schema::Step;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use workers_session::Tag;
-
-/// A vector of which stretches arrive in any order, each element once.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Coverage {
-    /// Start and end of what is there; neighbours are joined.
-    stretches: BTreeMap<usize, usize>,
-    /// Elements there.
-    elements: usize,
-}
-
-impl Coverage {
-    /// Takes a stretch; `false` when a part of it is there already.
-    pub fn take(&mut self, range: Range<usize>) -> bool {
-        let before = self.stretches.range(..=range.start).next_back().map(|(&start, &end)| start..end);
-        let after = self.stretches.range(range.start..).next().map(|(&start, &end)| start..end);
-        let overlaps = |other: &Range<usize>| other.start < range.end && range.start < other.end;
-        if range.is_empty() || before.iter().chain(&after).any(overlaps) {
-            return false;
-        }
-        self.elements += range.len();
-        let joined_before = before.filter(|b| b.end == range.start);
-        let joined_after = after.filter(|a| a.start == range.end);
-        let start = joined_before.map_or(range.start, |b| b.start);
-        let end = joined_after.map_or(range.end, |a| {
-            self.stretches.remove(&a.start);
-            a.end
-        });
-        self.stretches.insert(start, end);
-        true
-    }
-
-    /// Whether all of the first `len` elements are there.
-    pub fn covers(&self, len: usize) -> bool {
-        len == 0 || self.stretches.get(&0).is_some_and(|&end| end >= len)
-    }
-}
 
 /// What is on its way from peers.
 #[derive(Debug, Clone)]
@@ -90,7 +54,7 @@ impl Replica {
     /// Whether what computing needs is here, at `step`. It arrives before the rest, so that a newcomer can begin.
     pub fn can_compute(&self, step: Step) -> bool {
         match &self.supply {
-            Some(s) => s.need == Need::Replica && s.step == step && s.coverage.covers(self.compute_len),
+            Some(s) => s.need == Need::Replica && s.step == step && s.coverage.holds(&(0..self.compute_len)),
             None => self.step == Some(step),
         }
     }
@@ -132,7 +96,7 @@ impl Replica {
 
     /// Takes out what was awaited, once all of it is there.
     pub fn take_whole(&mut self) -> Option<(Need, Step)> {
-        let whole = self.supply.as_ref().is_some_and(|s| s.coverage.covers(s.len));
+        let whole = self.supply.as_ref().is_some_and(|s| s.coverage.holds(&(0..s.len)));
         let supply = if whole { self.supply.take()? } else { return None };
         if supply.need == Need::Replica {
             self.step = Some(supply.step);
@@ -158,7 +122,6 @@ mod tests {
     use super::*;
     use crate::member::tests::config;
     use events_schema::Generation;
-    use proptest::prelude::*;
 
     const TAG: Tag = Tag { generation: Generation(2), revision: 0 };
 
@@ -215,22 +178,5 @@ mod tests {
         }
         assert!(newcomer.fill(11, 10).is_ok() && newcomer.take_whole().is_none());
         assert!(newcomer.fill(0, 5).is_ok() && newcomer.take_whole().is_some());
-    }
-
-    proptest! {
-        #[test]
-        fn a_vector_is_covered_when_every_element_came_once(stretches in proptest::collection::vec((0usize..40, 0usize..12), 0..30)) {
-            let (mut coverage, mut there) = (Coverage::default(), [false; 64]);
-            for (start, len) in stretches {
-                let free = len > 0 && !there[start..start + len].contains(&true);
-                prop_assert_eq!(coverage.take(start..start + len), free);
-                if free {
-                    there[start..start + len].fill(true);
-                }
-                prop_assert_eq!(coverage.elements, there.iter().filter(|t| **t).count());
-                let covered = there.iter().take_while(|t| **t).count();
-                prop_assert!(coverage.covers(covered) && !coverage.covers(covered + 1));
-            }
-        }
     }
 }

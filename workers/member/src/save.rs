@@ -114,7 +114,17 @@ impl<P> Member<P> {
         // Counted by the controller only if it comes from the generation in force, which may have changed since the shards were copied.
         let (job, generation, written_in) = (self.config.job.clone(), self.generation(), checkpoint.tag.generation);
         let step = checkpoint.step;
-        self.report(Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes });
+        let stands_still = None;
+        self.report(Report::CheckpointSaved {
+            job,
+            generation,
+            step,
+            written_in,
+            writer,
+            replica_digest,
+            bytes,
+            stands_still,
+        });
         self.inputs.push_back(Input::Saved(checkpoint));
         if step.0 == self.config.steps_total && self.still == Some(step) {
             self.saving.saved = true;

@@ -1,9 +1,10 @@
 //! One step on one executor: evaluate where due, compute the hosted ranks' gradients, reduce with the others, update.
 //!
 //! Computing is cut into units, so that everything else is looked at between them. Reduction goes on while computing: a tree node's
-//! sum is sent as soon as it is whole.
+//! sum is sent as soon as it is whole, and a stretch of it as soon as that is, where the one who computes says so.
 
-use crate::event::{Bulk, Cause, Done, GradientFrom, Kind, Need, Out, Unit};
+use crate::coverage::Coverage;
+use crate::event::{Bulk, Cause, Done, GradientFrom, Kind, Need, Out, Part, Unit};
 use crate::member::Member;
 use crate::meter::FirstStep;
 use crate::reduce::Reduction;
@@ -12,6 +13,7 @@ use events_schema::report::Report;
 use events_schema::tree::Node;
 use events_schema::{Rank, Step};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use workers_session::{Input, NodeSums, Peer, RankMetrics};
 
 /// Everything of the step in flight.
@@ -19,6 +21,8 @@ use workers_session::{Input, NodeSums, Peer, RankMetrics};
 pub(crate) struct Flow<P> {
     pub evaluating: Option<Evaluating>,
     pub work: Option<Work>,
+    /// What is final of the gradient that is computed.
+    parts: Coverage,
     /// This member's whole sums, as far as they are computed.
     sums: Vec<NodeSums>,
     pub reduction: Option<Reduction<P>>,
@@ -41,7 +45,16 @@ pub(crate) struct Evaluating {
 impl<P> Default for Flow<P> {
     fn default() -> Self {
         let (sums, kept) = (Vec::new(), BTreeMap::new());
-        Self { evaluating: None, work: None, sums, reduction: None, totals: None, kept, kept_step: Step(0) }
+        Self {
+            evaluating: None,
+            work: None,
+            parts: Coverage::default(),
+            sums,
+            reduction: None,
+            totals: None,
+            kept,
+            kept_step: Step(0),
+        }
     }
 }
 
@@ -115,7 +128,34 @@ impl<P> Member<P> {
 
     fn compute(&mut self, unit: Unit) {
         (self.unit, self.unit_begun) = (Some(unit), self.now);
+        self.flow.parts = Coverage::default();
         self.out.push(Out::Compute(unit));
+    }
+
+    /// Whether [`Member::part`] of the gradient that is computed would let something be sent. Joins alone are not worth it: measured, they took longer in parts.
+    #[must_use]
+    pub fn uses_parts(&self) -> bool {
+        let (_, whole) = self.flow.work.as_ref().map(Work::ahead).unwrap_or_default();
+        let others = self.membership.as_ref().is_some_and(|m| m.seats.len() > 1);
+        whole.is_some() && others
+    }
+
+    /// A stretch of the gradient that is computed is final; to be said between [`Out::Compute`] and its end, once of each element, and for those only
+    /// of which it is so. What follows has the bits of the whole, because each element is added by itself, and counts as much as that: if the gradient fails
+    /// after all, this member never says that it has computed, and without that nobody uses any sum of the step.
+    pub fn part(&mut self, part: Range<usize>) -> Vec<Part<P>> {
+        let (Some(Unit::Gradient { .. }), Some(work)) = (self.unit, &self.flow.work) else { return Vec::new() };
+        if part.end > self.config.gradient_len || !self.flow.parts.take(part.clone()) {
+            return Vec::new();
+        }
+        let (joins, whole) = work.ahead();
+        let mut parts: Vec<Part<P>> = joins.into_iter().map(|node| Part::Join(node, part.clone())).collect();
+        if let (Some(node), Some(reduction)) = (whole, &mut self.flow.reduction) {
+            let (mut actions, (tag, step)) = (Vec::new(), reduction.at());
+            reduction.on_own_part(node, part, &mut actions);
+            parts.extend(actions.into_iter().map(|action| Part::Reduce(tag, step, action)));
+        }
+        parts
     }
 
     pub(crate) fn on_done(&mut self, done: Done) {

@@ -90,6 +90,25 @@ impl Work {
         if let Some(Operation::Compute(rank)) = self.operations.last() { Some(*rank) } else { None }
     }
 
+    /// What follows from the gradient of [`Work::next`] alone, for each of its elements: the sums that are made with it, and the last of these if it is
+    /// a node that this member brings to the reduction.
+    #[must_use]
+    pub fn ahead(&self) -> (Vec<Node>, Option<Node>) {
+        let (mut joins, mut operations) = (Vec::new(), self.operations.iter().rev());
+        let Some(Operation::Compute(rank)) = operations.next() else { return (joins, None) };
+        for operation in operations {
+            match operation {
+                Operation::Join(node) => joins.push(*node),
+                Operation::Finish => {
+                    let top = joins.last().copied().unwrap_or(leaf(*rank));
+                    return (joins, Some(top));
+                }
+                Operation::Take(_) | Operation::Compute(_) => break,
+            }
+        }
+        (joins, None)
+    }
+
     /// The gradient of [`Work::next`] is computed.
     pub fn computed(&mut self, weight: f64, loss: f64) {
         if let Some(rank) = self.next() {
@@ -176,6 +195,25 @@ mod tests {
         assert_eq!(unused, vec![stray.node]);
         let (computed, _, whole, _) = run(&mut again);
         assert_eq!((computed, whole[0].weight), (vec![7], 8.0));
+    }
+
+    #[test]
+    fn what_follows_from_a_gradient_alone_is_known_before_it_is_whole() {
+        let node = |first, count| Node { first, count };
+        let (mut work, _) = Work::new(6, &[0, 1, 2, 3, 5].map(Rank), BTreeMap::new());
+        let mut ahead = Vec::new();
+        loop {
+            while work.follow().is_some() {}
+            if work.is_finished() {
+                break;
+            }
+            ahead.push(work.ahead());
+            work.computed(1.0, 1.0);
+        }
+        let root = (vec![node(2, 2), node(0, 4)], Some(node(0, 4)));
+        let expected = [(vec![], None), (vec![node(0, 2)], None), (vec![], None), root, (vec![], Some(node(5, 1)))];
+        assert_eq!(ahead, expected);
+        assert_eq!(work.ahead(), (vec![], None));
     }
 
     #[test]

@@ -103,6 +103,12 @@ fn four_members_finish_undisturbed() {
     assert_eq!(world.lost, []);
     let evaluated = |s: &world::Shell| s.evaluated.iter().copied().collect::<Vec<_>>() == [4, 8, 10].map(Step);
     assert!(world.shells.values().all(evaluated));
+    assert!(
+        world.parts_sent > 0 && world.parts_summed > 0,
+        "nothing overlaps: {} {}",
+        world.parts_sent,
+        world.parts_summed
+    );
 }
 
 #[test]

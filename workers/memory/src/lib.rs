@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of an element.
@@ -48,6 +49,12 @@ impl Segment {
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Copies elements from `start` on, which may be done while the other process writes others: it goes through the file, so there is no
+    /// reference to anything. As many as there are; none beyond the end.
+    pub fn read_at(&self, start: usize, elements: &mut [f32]) -> io::Result<()> {
+        self.file.read_exact_at(bytemuck::cast_slice_mut(elements), (start * ELEMENT_BYTES) as u64)
     }
 }
 
@@ -91,7 +98,6 @@ fn anonymous_file(_: u64) -> io::Result<OwnedFd> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::fs::FileExt;
 
     #[test]
     fn what_one_side_writes_the_other_reads() {
@@ -104,6 +110,10 @@ mod tests {
         assert_eq!(f32::from_le_bytes(read), 2.5);
         theirs.write_all_at(&(-1f32).to_le_bytes(), 0).unwrap();
         assert_eq!(segment[0], -1.0);
+        let mut some = [0.0; 2];
+        segment.read_at(3, &mut some).unwrap();
+        assert_eq!(some, [2.5, 0.0]);
+        assert!(segment.read_at(4, &mut some).is_err(), "beyond its end");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What executors of one server share on its disk: unpacked code and built environments, each made once for its name, kept as long as
-//! somebody uses it, and afterwards until room is needed.
+//! somebody uses it, and afterwards until all of them together need more than their bound.
 //!
 //! An entry is a folder `NAME` and a file `NAME.lock` beside it. Whoever uses the folder holds a shared lock on the file, whoever makes or removes
 //! it an exclusive one; locks end with their process, however that ends. The file holds the folder's size once it is whole, so what a killed
@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Kept when an earlier agent says no bound: some environments with a PyTorch of their own.
+/// Bound when an earlier agent says none: some environments with a PyTorch of their own.
 const CACHE_MIB_DEFAULT: u64 = 50 << 10;
 const LOCK: &str = "lock";
 
@@ -41,7 +41,7 @@ impl Held {
 }
 
 impl Cache {
-    /// Below `folder`. What nobody uses may take so many MiB.
+    /// Below `folder`. All of it may take so many MiB, what is in use included; but only what nobody uses is ever removed for that.
     pub fn open(folder: &Path, mib_max: Option<u64>) -> io::Result<Self> {
         // Programs that run in it may go elsewhere.
         let folder = std::path::absolute(folder)?.join("cache");

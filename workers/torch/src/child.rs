@@ -4,9 +4,11 @@
 
 use crate::ending::{End, explained};
 use crate::frame;
+use crate::isolation::Isolation;
 use crate::job::{TorchError, unexpected};
-use crate::memory::{MemoryWatch, kernel_kills};
+use crate::memory::{MemoryBound, kernel_kills};
 use crate::output::Output;
+use crate::own_folder::OwnFolder;
 use crate::variables;
 use crate::warm::{Ask, AskError, Forked, ServerKey};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -28,6 +30,12 @@ pub(crate) struct Launch {
     pub python: String,
     /// Everything that it finds in its environment, the descriptors that it is given apart.
     pub variables: BTreeMap<String, OsString>,
+    /// What is this process's alone of that: it comes as late as a fork.
+    pub own_variables: BTreeMap<String, OsString>,
+    /// Where it works and may write.
+    pub own: Option<OwnFolder>,
+    /// Which files it can reach.
+    pub isolation: Option<Isolation>,
     /// Where the agent gives away processes that have imported torch.
     pub warm: Option<String>,
     /// Most memory of it and what it starts.
@@ -41,7 +49,7 @@ pub(crate) struct Python {
     socket: UnixStream,
     output: Output,
     /// Present as long as it runs, if it has a limit.
-    memory: Option<MemoryWatch>,
+    memory: Option<MemoryBound>,
     limit_mib: Option<u32>,
     /// How often the kernel had killed for want of memory when it began.
     kernel_kills: u64,
@@ -95,12 +103,17 @@ impl Python {
 
     fn fork(launch: &Launch, name: &str) -> Result<Result<(Self, u32), AskError>, TorchError> {
         let Ends { socket, life, theirs, ends_with_us, said, output } = Ends::new()?;
-        let Some((before, after)) = variables::split(launch.variables.clone()) else {
+        let texts = variables::split(launch.variables.clone()).zip(variables::texts(launch.own_variables.clone()));
+        let Some(((before, mut after), own)) = texts else {
             return Ok(Err(AskError::NoText));
         };
-        let ask = Ask { server: ServerKey::new(launch.python.clone(), before), environment: after };
+        after.extend(own);
+        let folder = launch.own.as_ref().map(|own| own.home().display().to_string());
+        let ask = Ask { server: ServerKey::new(launch.python.clone(), before), environment: after, folder };
         // If it comes too late, it finds the pipe closed and ends.
-        let forked = Forked::ask(name, &ask, [theirs.as_fd(), said.as_fd(), ends_with_us.as_fd()]);
+        let mut descriptors = vec![theirs.as_fd(), said.as_fd(), ends_with_us.as_fd()];
+        descriptors.extend(launch.isolation.as_ref().map(AsFd::as_fd));
+        let forked = Forked::ask(name, &ask, &descriptors);
         drop(said);
         match forked {
             Ok(forked) => {
@@ -122,12 +135,16 @@ impl Python {
             .args(["-m", "ebb.worker"])
             .env_clear()
             .envs(&launch.variables)
+            .envs(&launch.own_variables)
             .env(SOCKET_VARIABLE, theirs.as_raw_fd().to_string())
             .env(LIFE_VARIABLE, ends_with_us.as_raw_fd().to_string())
             .stdin(Stdio::null())
             .stdout(said.try_clone()?)
             .stderr(said);
-        let spawned = command.spawn();
+        if let Some(own) = &launch.own {
+            command.current_dir(own.home());
+        }
+        let spawned = Isolation::spawn(launch.isolation.as_ref(), &mut command);
         // Its ends of the pipe, or nobody would see that the child has closed its own.
         drop(command);
         let child = spawned.map_err(|source| TorchError::Start { python: launch.python.clone(), source })?;
@@ -147,8 +164,8 @@ impl Python {
         let output = Output::follow(output)?;
         let mut python =
             Self { process, socket, output, memory: None, limit_mib, kernel_kills: kernel_kills(), _life: life };
-        // Dropped where it cannot be watched, it is killed.
-        python.memory = limit_mib.map(|mib| MemoryWatch::start(pid, mib)).transpose()?;
+        // Dropped where its memory cannot be bounded, it is killed.
+        python.memory = limit_mib.map(|mib| MemoryBound::start(pid, mib)).transpose()?;
         Ok(python)
     }
 
@@ -165,7 +182,7 @@ impl Python {
 
     /// Asks one thing, and gives descriptors with it.
     pub fn say(&mut self, kind: u8, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), TorchError> {
-        frame::write_with(&mut self.socket, kind, payload, descriptors).map_err(|_| self.ended())
+        frame::write_with(&mut self.socket, kind, payload, descriptors).map_err(|error| self.failed(error))
     }
 
     /// Hears the answer to the oldest question that has none.
@@ -173,17 +190,35 @@ impl Python {
         match frame::read(&mut self.socket) {
             Ok((answer, payload, descriptors)) if answer == kind.to_ascii_lowercase() => Ok((payload, descriptors)),
             Ok((answer, payload, _)) => Err(unexpected(answer, &payload)),
-            Err(_) => Err(self.ended()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// What it means that nothing can be said to it or heard from it.
+    fn failed(&mut self, error: io::Error) -> TorchError {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => self.ended(),
+            io::ErrorKind::InvalidData => TorchError::Protocol(error.to_string()),
+            _ => TorchError::Io(error),
+        }
+    }
+
+    /// Hears what is said of this kind before the answer to the oldest question, or that answer; gives which.
+    pub fn hear_before(&mut self, before: u8, kind: u8) -> Result<(bool, Vec<u8>), TorchError> {
+        match frame::read(&mut self.socket) {
+            Ok((said, payload, _)) if said == before => Ok((true, payload)),
+            Ok((said, payload, _)) if said == kind.to_ascii_lowercase() => Ok((false, payload)),
+            Ok((said, payload, _)) => Err(unexpected(said, &payload)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
     /// The socket is closed, so it ends or has ended: why.
     fn ended(&mut self) -> TorchError {
         let end = self.end();
-        let over_mib = self.memory.take().and_then(|watch| watch.exceeded_mib());
+        let exceeded = self.memory.take().zip(self.limit_mib).and_then(|(bound, mib)| bound.exceeded(mib));
         let kernel_killed = end == End::killed() && kernel_kills() > self.kernel_kills;
-        let limit = over_mib.zip(self.limit_mib);
-        TorchError::Ended(explained(&end, limit, kernel_killed, &self.output.last_lines()))
+        TorchError::Ended(explained(&end, exceeded, kernel_killed, &self.output.last_lines()))
     }
 
     /// Kills it; how it ended, when it has.
@@ -206,5 +241,40 @@ impl Drop for Python {
     fn drop(&mut self) {
         // It may be deep in user code; nothing that it could still do counts.
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+    use std::net::Shutdown;
+    use std::time::Duration;
+
+    /// A process that says what the test says for it.
+    fn python() -> (Python, UnixStream) {
+        let Ends { socket, life, theirs, said, output, .. } = Ends::new().unwrap();
+        let child = Command::new("sleep").arg("600").stdin(Stdio::null()).stdout(said).spawn().unwrap();
+        let output = Output::follow(output).unwrap();
+        let (process, limit_mib, kernel_kills) = (Process::Started(child), None, kernel_kills());
+        (Python { process, socket, output, memory: None, limit_mib, kernel_kills, _life: life }, theirs)
+    }
+
+    #[test]
+    fn only_a_closed_socket_means_that_it_ended() {
+        let (mut garbled, mut theirs) = python();
+        theirs.write_all(&[0; 8]).unwrap();
+        let heard = garbled.hear(b'B').unwrap_err();
+        assert!(matches!(&heard, TorchError::Protocol(what) if what.contains("0 bytes")), "{heard}");
+        let (mut silent, _theirs) = python();
+        silent.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let heard = silent.hear(b'B').unwrap_err();
+        assert!(matches!(heard, TorchError::Io(_)), "{heard}");
+        let (mut gone, theirs) = python();
+        // Closed for every process: one that another test is just starting holds a copy until it runs its program.
+        theirs.shutdown(Shutdown::Both).unwrap();
+        let said = gone.say(b'B', b"", &[]).unwrap_err();
+        assert!(matches!(&said, TorchError::Ended(why) if why.contains("SIGKILL")), "{said}");
     }
 }

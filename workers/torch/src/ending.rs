@@ -1,5 +1,6 @@
 //! Why the process of the user's Python ended, as a sentence for people.
 
+use crate::memory::Exceeded;
 use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -46,29 +47,38 @@ impl End {
     }
 }
 
+/// What a signal that ended a process says of it: "was …, signal 9".
+#[must_use]
+pub fn by_signal(signal: i32) -> String {
+    let how = match signal {
+        SIGSEGV => "crashed with a segmentation fault (SIGSEGV) in compiled code of a library or an extension",
+        SIGABRT => "was aborted (SIGABRT) by compiled code of a library or an extension",
+        SIGBUS => "crashed with a bus error (SIGBUS): a file or memory that it had mapped is gone, or /dev/shm is full",
+        SIGFPE => "crashed with an arithmetic fault (SIGFPE) in compiled code",
+        SIGILL => "used an instruction that this processor does not have (SIGILL)",
+        SIGKILL => "was killed (SIGKILL) by somebody else on the machine",
+        SIGTERM => "was told to end (SIGTERM) by somebody else on the machine",
+        _ => "was ended by a signal",
+    };
+    format!("{how}, signal {signal}")
+}
+
 /// The end of the Python process as its user can understand it.
-pub(crate) fn explained(end: &End, over: Option<(u64, u32)>, kernel_killed: bool, last_lines: &str) -> String {
+pub(crate) fn explained(end: &End, exceeded: Option<Exceeded>, kernel_killed: bool, last_lines: &str) -> String {
     let mut text = match end {
-        _ if let Some((used, limit)) = over => format!(
-            "the Python process took {used} MiB of memory, more than its memory_limit_mib of {limit}, and was killed; raise the limit, or make batch_size or the model smaller"
-        ),
+        _ if let Some(Exceeded { used_mib, limit_mib }) = exceeded => {
+            let took = used_mib.map_or("needed more memory".to_owned(), |used_mib| {
+                format!("took {used_mib} MiB of memory, more")
+            });
+            format!(
+                "the Python process {took} than its memory_limit_mib of {limit_mib}, and was killed; raise the limit, or make batch_size or the model smaller"
+            )
+        }
         _ if kernel_killed => "the kernel killed the Python process because memory ran out (out of memory); make batch_size or the model smaller, or run fewer slots on a machine".to_owned(),
         End::Exited(code) => format!(
             "the Python process ended itself with exit status {code}; something in the job's code or its libraries called exit"
         ),
-        End::Signalled(signal) => {
-            let how = match *signal {
-                SIGSEGV => "crashed with a segmentation fault (SIGSEGV) in compiled code of a library or an extension",
-                SIGABRT => "was aborted (SIGABRT) by compiled code of a library or an extension",
-                SIGBUS => "crashed with a bus error (SIGBUS): a file or memory that it had mapped is gone, or /dev/shm is full",
-                SIGFPE => "crashed with an arithmetic fault (SIGFPE) in compiled code",
-                SIGILL => "used an instruction that this processor does not have (SIGILL)",
-                SIGKILL => "was killed (SIGKILL) by somebody else on the machine",
-                SIGTERM => "was told to end (SIGTERM) by somebody else on the machine",
-                _ => "was ended by a signal",
-            };
-            format!("the Python process {how}, signal {signal}")
-        }
+        End::Signalled(signal) => format!("the Python process {}", by_signal(*signal)),
         End::Unknown(how) => format!("the Python process ended ({how})"),
     };
     if !last_lines.is_empty() {
@@ -86,11 +96,13 @@ mod tests {
     fn each_end_is_a_sentence_that_says_what_happened() {
         let exited = |code: i32| End::of(ExitStatus::from_raw(code << 8));
         let signalled = |signal: i32| End::of(ExitStatus::from_raw(signal));
+        let exceeded = |used_mib| Some(Exceeded { used_mib, limit_mib: 512 });
         for (status, over, kernel, said) in [
             (exited(3), None, false, "ended itself with exit status 3"),
             (signalled(11), None, false, "segmentation fault"),
             (signalled(9), None, true, "memory ran out"),
-            (signalled(9), Some((900, 512)), true, "took 900 MiB of memory, more than its memory_limit_mib of 512"),
+            (signalled(9), exceeded(Some(900)), true, "took 900 MiB of memory, more than its memory_limit_mib of 512"),
+            (signalled(9), exceeded(None), true, "needed more memory than its memory_limit_mib of 512"),
             (signalled(9), None, false, "killed (SIGKILL) by somebody else"),
             (signalled(31), None, false, "signal 31"),
         ] {

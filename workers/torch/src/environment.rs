@@ -6,7 +6,8 @@
 
 use crate::cache::{Cache, Held};
 use crate::job::TorchError;
-use crate::output::Output;
+use crate::output::{Output, told};
+use crate::spawn::spawn;
 use crate::variables;
 use events_schema::Digest;
 use events_schema::torch::Requirements;
@@ -45,7 +46,14 @@ pub(crate) struct Environment {
     /// The program.
     pub python: String,
     /// Keeps it where it is.
-    _held: Option<Held>,
+    held: Option<Held>,
+}
+
+impl Environment {
+    /// The folder that was built for it, if one was.
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.held.as_ref().map(|held| held.path().to_owned())
+    }
 }
 
 /// What a Python has.
@@ -100,7 +108,7 @@ pub(crate) fn prepare(
     cache: &Cache,
     package: &Path,
 ) -> Result<Environment, TorchError> {
-    let Some(requirements) = requirements else { return Ok(Environment { python: python.to_owned(), _held: None }) };
+    let Some(requirements) = requirements else { return Ok(Environment { python: python.to_owned(), held: None }) };
     let base: Base = ask(Path::new(python), package, &json!({"ask": "base", "lines": requirements.lines()}))?;
     if !requirements.is_full() {
         if let Some(conflict) = &base.conflict {
@@ -110,13 +118,13 @@ pub(crate) fn prepare(
         }
         if base.needed.is_empty() {
             tracing::info!(python, "it has all that the requirements ask for");
-            return Ok(Environment { python: python.to_owned(), _held: None });
+            return Ok(Environment { python: python.to_owned(), held: None });
         }
     }
     let installer = installer(&base)?;
     let held =
         cache.hold(&name(&base, requirements), |folder| build(folder, &base, requirements, &installer, package))?;
-    Ok(Environment { python: program_of(held.path()).display().to_string(), _held: Some(held) })
+    Ok(Environment { python: program_of(held.path()).display().to_string(), held: Some(held) })
 }
 
 /// Whatever decides what is in it.
@@ -284,7 +292,7 @@ fn run(name: &str, mut command: Command) -> Result<(), TorchError> {
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let program = command.get_program().display().to_string();
-    let spawned = command.spawn();
+    let spawned = spawn(&mut command);
     drop(command);
     let mut child = spawned.map_err(|source| TorchError::Start { python: program, source })?;
     let output = Output::follow(reader)?;
@@ -306,7 +314,7 @@ fn ask<T: for<'a> Deserialize<'a>>(python: &Path, package: &Path, question: &Val
     command.args(["-m", "ebb.environment"]).env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let not_started = |source| TorchError::Start { python: python.display().to_string(), source };
-    let mut child = command.spawn().map_err(not_started)?;
+    let mut child = spawn(&mut command).map_err(not_started)?;
     if let Some(mut input) = child.stdin.take() {
         // One that does not read says why when it has ended.
         let _ = input.write_all(question.to_string().as_bytes());
@@ -314,6 +322,25 @@ fn ask<T: for<'a> Deserialize<'a>>(python: &Path, package: &Path, question: &Val
     let output = child.wait_with_output()?;
     serde_json::from_slice(&output.stdout).map_err(|error| TorchError::Environment {
         what: format!("`{}` does not say what it has ({}: {error})", python.display(), output.status),
-        last_lines: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+        last_lines: told(&String::from_utf8_lossy(&output.stderr)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn however_much_a_python_says_that_does_not_answer_its_end_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        // Written by another process: one that this process writes could not be run while a test beside forks.
+        let write = "printf '#!/bin/sh\nyes noise | head -n 600000 >&2\necho the end >&2\nexit 3\n' > $0; chmod 700 $0";
+        assert!(Command::new("sh").args(["-c", write]).arg(&python).status().unwrap().success());
+        let error = ask::<Base>(&python, folder.path(), &json!({})).unwrap_err();
+        let TorchError::Environment { what, last_lines } = error else { panic!("{error}") };
+        assert!(what.contains("exit status: 3"), "{what}");
+        assert!(last_lines.len() < 2_000 && last_lines.ends_with("the end"), "{} bytes", last_lines.len());
+    }
 }

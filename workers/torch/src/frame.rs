@@ -1,4 +1,5 @@
-//! What is said between an executor and its Python child: a length, a kind, a payload; each request has one answer. The same is written in
+//! What is said between an executor and its Python child: a length, a kind, a payload; each request has one answer, and that for a gradient
+//! may say before its answer which stretches of it are final. The same is written in
 //! `python/ebb/worker.py`. Both sides are of one program, so there are no versions. Fork-servers (`warm.rs`) are spoken to in the same frames.
 
 use rustix::net::{
@@ -13,7 +14,7 @@ use std::os::unix::net::UnixStream;
 /// Longest frame: the names of all parameters of a large model fit in it.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Descriptors that one frame brings at most: those of a request to fork.
-const DESCRIPTORS_MAX: usize = 4;
+const DESCRIPTORS_MAX: usize = 5;
 
 /// Says one thing.
 pub fn write(socket: &mut UnixStream, kind: u8, payload: &[u8]) -> io::Result<()> {

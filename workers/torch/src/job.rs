@@ -3,13 +3,15 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
 //! gone (`child.rs`).
 
-use crate::cache::{Cache, Held};
+use crate::cache::Held;
 use crate::checked::Checked;
 use crate::child::{Launch, Python};
-use crate::environment::{self, Environment};
+use crate::environment::Environment;
+use crate::isolation::IsolationError;
 use crate::layout::{Built, Lengths, OwnRows, StartTimes};
-use crate::secrets::{self, SecretError};
-use crate::{package, variables};
+use crate::own_folder::OwnFolder;
+use crate::secrets::SecretError;
+use crate::spawn::never_starts;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
@@ -20,6 +22,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -47,6 +50,9 @@ pub enum TorchError {
     /// Stop this executor: there is not enough memory here.
     #[error("there is not enough memory: {0}")]
     Memory(String),
+    /// Stop this executor: the device failed, or its driver did; on another it may go well.
+    #[error("{0}")]
+    Device(String),
     /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
     #[error("{0}")]
     Ended(String),
@@ -61,7 +67,7 @@ pub enum TorchError {
     /// Refuse: its operator has to act.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// Refuse: Python cannot be started. Another server may have it, but that would be chance, and its user wants to know.
+    /// Refuse if [`never_starts`]: another server may have it, but that would be chance, and its user wants to know. Else stop this executor.
     #[error("`{python}` cannot be started; say with `python:` or on the server with --python which one has PyTorch")]
     Start {
         /// The program.
@@ -73,6 +79,9 @@ pub enum TorchError {
     /// Stop this executor: the folder of unpacked things, or memory shared with the child.
     #[error("what the Python process needs cannot be prepared")]
     Io(#[from] io::Error),
+    /// See there.
+    #[error("the files of the server cannot be kept from the job's code")]
+    Isolation(#[from] IsolationError),
     /// Stop this executor: it said what its reader does not know.
     #[error("the Python process cannot be understood: {0}")]
     Protocol(String),
@@ -87,10 +96,10 @@ impl TorchError {
             Self::Refused(_)
                 | Self::Code { .. }
                 | Self::NotFinite(_)
-                | Self::Start { .. }
                 | Self::Environment { .. }
                 | Self::Secret(_)
-        )
+                | Self::Isolation(IsolationError::Planted(_))
+        ) || matches!(self, Self::Start { source, .. } if never_starts(source))
     }
 }
 
@@ -137,6 +146,8 @@ pub struct TorchJob {
     start: TorchStart,
     python: Python,
     _environment: Environment,
+    /// Where the process works; goes after it.
+    _own: Option<OwnFolder>,
     replica: File,
     batch: File,
     /// Numbers of the segments that the child has mapped.
@@ -154,6 +165,9 @@ pub struct TorchJob {
     /// Whether the child's replica is still the one it began with.
     initial: bool,
 }
+
+/// Who is told that a stretch of a gradient is final while the rest is computed. Of the segment it may read only that.
+pub type OnPart<'a> = &'a mut dyn FnMut(Range<usize>, &Segment) -> io::Result<()>;
 
 /// Sums over some samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -175,6 +189,12 @@ pub struct TorchEvaluation {
     pub named: BTreeMap<String, f64>,
 }
 
+/// Nothing can be asked. What is computed after an update that failed means nothing, but the answer comes all the same.
+struct Unasked {
+    failed: TorchError,
+    answered: bool,
+}
+
 #[derive(Deserialize)]
 struct Failure {
     kind: String,
@@ -191,12 +211,13 @@ impl TorchJob {
         let checked = Checked::of(Path::new(&start.host.folder), &start.program(&launch));
         let known = checked.class();
         let (mut python, mut built, mut descriptors) = begin(&start, &launch, known.is_none())?;
+        // As text: of what was known there is nothing else.
         let class = built.class.to_string();
-        if known.is_some_and(|known| known != class) {
+        if known.as_deref().is_some_and(|known| known != class) {
             // Something under it is another now, so what was found then says nothing.
             (python, built, descriptors) = begin(&start, &launch, true)?;
         }
-        checked.note(&built.class.to_string())?;
+        checked.note(known.as_deref(), &built.class.to_string());
         let lengths =
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
         let [replica, batch]: [_; 2] =
@@ -209,6 +230,7 @@ impl TorchJob {
             start,
             python,
             _environment: environment,
+            _own: launch.own,
             replica,
             batch,
             mapped: BTreeSet::new(),
@@ -302,21 +324,51 @@ impl TorchJob {
     }
 
     /// The summed gradient of one rank's samples of a step, with what travels in its sum; without samples, of the code's own rows. Overwrites
-    /// all of `gradient`, which is as long as [`Lengths::gradient`].
+    /// all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
+    /// are few, or lie on a device first, and of none twice.
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
         samples: Option<&Samples>,
         gradient: &mut Segment,
+        on_part: Option<OnPart<'_>>,
     ) -> Result<TorchSums, TorchError> {
         let place = self.place(gradient)?;
         let rows = self.write_samples(samples)?;
-        let payload =
+        let mut payload =
             [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes(), &place.to_le_bytes()].concat();
-        let answer = self.ask(b'G', &payload)?;
+        payload.push(u8::from(on_part.is_some()));
+        let answer = match on_part {
+            None => self.ask(b'G', &payload)?,
+            Some(on_part) => {
+                if let Err(Unasked { failed, answered }) = self.say_and_settle(b'G', &payload) {
+                    if answered {
+                        let _ = self.parts_and_answer(gradient, &mut |_, _| Ok(()));
+                    }
+                    return Err(failed);
+                }
+                self.parts_and_answer(gradient, on_part)?
+            }
+        };
         let data_wait = Duration::from_micros(float(&answer, 16)?.to_bits());
         Ok(TorchSums { weight: float(&answer, 0)?, loss: float(&answer, 8)?, data_wait })
+    }
+
+    /// Tells of the stretches that are final before the whole is; then the answer.
+    fn parts_and_answer(&mut self, gradient: &Segment, on_part: OnPart<'_>) -> Result<Vec<u8>, TorchError> {
+        loop {
+            let asked = Instant::now();
+            let heard = self.python.hear_before(b'r', b'G');
+            self.waited += asked.elapsed();
+            let (before, payload) = heard?;
+            if !before {
+                return Ok(payload);
+            }
+            for part in ranges(&payload, self.lengths.mean)? {
+                on_part(part, gradient)?;
+            }
+        }
     }
 
     /// Begins to apply the mean gradient of a step, as it is after clipping; `factor` is the schedule's on the learning rate. The child goes on
@@ -405,20 +457,27 @@ impl TorchJob {
 
     /// Asks while the child may still be updating, so that it goes on at once; then hears both answers.
     fn exchange(&mut self, kind: u8, payload: &[u8]) -> Result<(Vec<u8>, Vec<OwnedFd>), TorchError> {
-        let (said, updated) = (self.python.say(kind, payload, &[]), self.settle());
-        match (said, updated) {
-            (Ok(()), Ok(())) => self.answer(kind),
-            // Nobody answers any more.
-            (Err(ended), Ok(()) | Err(TorchError::Ended(_))) | (Ok(()), Err(ended @ TorchError::Ended(_))) => {
-                Err(ended)
-            }
-            (said, Err(failed)) => {
-                // What was computed after an update that failed means nothing, but it is said.
-                if said.is_ok() {
+        match self.say_and_settle(kind, payload) {
+            Ok(()) => self.answer(kind),
+            Err(Unasked { failed, answered }) => {
+                if answered {
                     let _ = self.answer(kind);
                 }
                 Err(failed)
             }
+        }
+    }
+
+    /// Asks while the child may still be updating, and hears how that went.
+    fn say_and_settle(&mut self, kind: u8, payload: &[u8]) -> Result<(), Unasked> {
+        let (said, updated) = (self.python.say(kind, payload, &[]), self.settle());
+        match (said, updated) {
+            (Ok(()), Ok(())) => Ok(()),
+            // Nobody answers any more.
+            (Err(ended), Ok(()) | Err(TorchError::Ended(_))) | (Ok(()), Err(ended @ TorchError::Ended(_))) => {
+                Err(Unasked { failed: ended, answered: false })
+            }
+            (said, Err(failed)) => Err(Unasked { failed, answered: said.is_ok() }),
         }
     }
 
@@ -456,28 +515,6 @@ impl TorchStart {
     fn program(&self, launch: &Launch) -> String {
         let package = launch.variables.get("PYTHONPATH");
         format!("{:?} {package:?} {}", launch.python, self.build(true))
-    }
-
-    /// What has to be there before a process is started.
-    fn prepare(&self) -> Result<(Launch, Environment), TorchError> {
-        let folder = Path::new(&self.host.folder);
-        std::fs::create_dir_all(folder)?;
-        let package = package::lay_out(folder)?;
-        let secrets = secrets::read(self.host.secrets.as_deref(), &self.model.secrets)?;
-        let cache = Cache::open(folder, self.host.cache_mib)?;
-        let python = self.model.python.as_ref().unwrap_or(&self.host.python);
-        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
-        // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
-        let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
-        let mut variables = variables::all(self, &package);
-        variables.extend(secrets.into_iter().map(|(name, value)| (name, value.into())));
-        let launch = Launch {
-            python: environment.python.clone(),
-            variables,
-            warm: self.host.warm.clone().filter(|_| late),
-            memory_limit_mib: self.model.memory_limit_mib,
-        };
-        Ok((launch, environment))
     }
 
     fn build(&self, check: bool) -> Value {
@@ -519,6 +556,7 @@ pub(crate) fn unexpected(kind: u8, payload: &[u8]) -> TorchError {
         "user" => TorchError::Code { what, traceback },
         "nonfinite" => TorchError::NotFinite(what),
         "memory" => TorchError::Memory(what),
+        "device" => TorchError::Device(what),
         _ => TorchError::Protocol(what),
     }
 }
@@ -527,7 +565,35 @@ fn parse<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, TorchError> {
     serde_json::from_slice(payload).map_err(|error| TorchError::Protocol(error.to_string()))
 }
 
+/// Stretches of a vector of so many elements: the beginning and the end of each.
+fn ranges(payload: &[u8], elements: usize) -> Result<Vec<Range<usize>>, TorchError> {
+    let wrong = || TorchError::Protocol(format!("stretches of a gradient that are none of its {elements} elements"));
+    let (stretches, []) = payload.as_chunks::<16>() else { return Err(wrong()) };
+    let number = |bytes: &[u8]| bytes.try_into().ok().and_then(|bytes| usize::try_from(u64::from_le_bytes(bytes)).ok());
+    let stretch = |bytes: &[u8; 16]| Some(number(&bytes[..8])?..number(&bytes[8..])?);
+    let ranges =
+        stretches.iter().map(|bytes| stretch(bytes).filter(|range| range.start < range.end && range.end <= elements));
+    ranges.collect::<Option<_>>().ok_or_else(wrong)
+}
+
 fn float(payload: &[u8], at: usize) -> Result<f64, TorchError> {
     let bytes = payload.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
     bytes.map(f64::from_le_bytes).ok_or_else(|| TorchError::Protocol("an answer that is too short".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn only_what_will_not_start_later_either_breaks_a_job() {
+        let start = |error: Errno| TorchError::Start { python: "python3".to_owned(), source: error.into() };
+        for lasting in [Errno::NOENT, Errno::ACCESS, Errno::NOTDIR, Errno::INVAL, Errno::NOEXEC] {
+            assert!(start(lasting).is_broken(), "{lasting}");
+        }
+        for passing in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::TXTBSY] {
+            assert!(!start(passing).is_broken(), "{passing}");
+        }
+    }
 }

@@ -4,13 +4,14 @@
 //! Their code comes as one object (`storage/src/code.rs`). `package.rs`: the Python package `ebb`,
 //! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes; [`warm`]: forked from a process that has imported
 //! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment, `secrets.rs` what of that is its operator's.
-//! `environment.rs`: what a job's requirements are built to. `cache.rs`: what executors of a server share on its disk; `checked.rs`: which programs it has checked. `output.rs`, `memory.rs` and
-//! `ending.rs`: what the process says and takes, and why it ended.
+//! `prepare.rs`: what is there before; `environment.rs`: what a job's requirements are built to. `cache.rs`: what executors of a server share on its disk; `checked.rs`: which programs it has checked. `output.rs`, `memory.rs` and
+//! `ending.rs`: what the process says and takes, and why it ended. [`isolation`]: which files it can reach; `own_folder.rs`: where it may write.
 //!
 //! Gradients lie in segments that this side makes and both map (`workers/memory`): the child computes them there, and updates by a mean that
 //! was summed there. Replica and samples lie in memory that the child made and gave a descriptor of (`memfd`); this side reads and writes it as a
-//! file, which is a copy, and none of a step but that of the samples. Only one side works at a time, but for one case: the child applies
-//! an update while this side goes on, and leaves the mean alone until the next answer.
+//! file, which is a copy, and none of a step but that of the samples. Only one side works at a time, but for two cases: the child applies
+//! an update while this side goes on, and leaves the mean alone until the next answer; and it tells of stretches of a gradient that are final while it
+//! computes others, which this side then reads through the segment's file.
 //!
 //! Next on a job's path: `job.rs`, then the Python side, `python/ebb/worker.py`.
 
@@ -20,17 +21,28 @@ mod child;
 mod ending;
 mod environment;
 pub mod frame;
+pub mod isolation;
 mod job;
 mod layout;
 mod memory;
+mod memory_group;
 mod output;
+mod own_folder;
 mod package;
+mod prepare;
 mod secrets;
+mod spawn;
 mod variables;
 pub mod warm;
 
 pub use cache::{Cache, Held};
-pub use job::{Initial, TorchError, TorchEvaluation, TorchJob, TorchStart};
+pub use ending::by_signal;
+pub use isolation::{Isolation, IsolationError, Reach};
+pub use job::{Initial, OnPart, TorchError, TorchEvaluation, TorchJob, TorchStart};
 pub use layout::{Lengths, OwnRows, StartTimes};
+pub use memory::kernel_kills;
+pub use output::Output;
+pub use own_folder::OwnFolder;
 pub use secrets::SecretError;
+pub use spawn::{never_starts, spawn};
 pub use variables::given as given_variables;

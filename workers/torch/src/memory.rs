@@ -1,6 +1,8 @@
-//! A bound on the memory of a process and of what it starts. Looked at several times a second and kept by a kill: it works without any right on
-//! the machine, and what is allocated faster than that goes beyond it for a moment. Says also whether the kernel has killed for want of memory.
+//! A bound on the memory of a process and of what it starts. The kernel keeps it where it can (`memory_group.rs`). Elsewhere it is looked at
+//! several times a second and kept by a kill: that works without any right on the machine, and what is allocated faster goes beyond it for a
+//! moment. Says also whether the kernel has killed for want of memory.
 
+use crate::memory_group::MemoryGroup;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::io;
@@ -14,6 +16,46 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Processes that are looked at: a job's Python and the readers of its data.
 const PROCESSES_MAX: usize = 1_024;
 
+/// Who keeps a process within its memory.
+#[derive(Debug)]
+pub(crate) enum MemoryBound {
+    /// The kernel.
+    Group(MemoryGroup),
+    /// A thread that looks.
+    Watch(MemoryWatch),
+}
+
+/// That a process was killed because it took or needed more memory than it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exceeded {
+    /// What it took, unless the kernel did not let it.
+    pub used_mib: Option<u64>,
+    /// What it has.
+    pub limit_mib: u32,
+}
+
+impl MemoryBound {
+    /// Has the process end when it and what it started take more than so many MiB.
+    pub fn start(pid: u32, limit_mib: u32) -> io::Result<Self> {
+        match MemoryGroup::around(pid, limit_mib) {
+            Ok(Some(group)) => return Ok(Self::Group(group)),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no control group bounds a Python process's memory, which is looked at instead");
+            }
+        }
+        MemoryWatch::start(pid, limit_mib).map(Self::Watch)
+    }
+
+    /// Whether it was killed for that.
+    pub fn exceeded(&self, limit_mib: u32) -> Option<Exceeded> {
+        match self {
+            Self::Group(group) => group.was_exceeded().then_some(Exceeded { used_mib: None, limit_mib }),
+            Self::Watch(watch) => watch.exceeded_mib().map(|used_mib| Exceeded { used_mib: Some(used_mib), limit_mib }),
+        }
+    }
+}
+
 /// The one who looks.
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
@@ -24,7 +66,7 @@ pub(crate) struct MemoryWatch {
 
 impl MemoryWatch {
     /// Kills the process when it and what it started take more than so many MiB.
-    pub fn start(pid: u32, limit_mib: u32) -> io::Result<Self> {
+    fn start(pid: u32, limit_mib: u32) -> io::Result<Self> {
         let root = Pid::from_raw(i32::try_from(pid).unwrap_or(0)).ok_or(io::ErrorKind::NotFound)?;
         // Another process of the same number is not it.
         let process = pidfd_open(root, PidfdFlags::empty())?;
@@ -48,7 +90,7 @@ impl MemoryWatch {
     }
 
     /// How many MiB it took when it was killed for that.
-    pub fn exceeded_mib(&self) -> Option<u64> {
+    fn exceeded_mib(&self) -> Option<u64> {
         self.over.get().copied()
     }
 }
@@ -94,7 +136,8 @@ fn field(file: &str, name: &str) -> Option<u64> {
 }
 
 /// How often the kernel has killed a process of this machine because memory ran out, in a group with a limit or as a whole.
-pub(crate) fn kernel_kills() -> u64 {
+#[must_use]
+pub fn kernel_kills() -> u64 {
     let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
@@ -103,17 +146,21 @@ pub(crate) fn kernel_kills() -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
+    use rustix::process::kill_process_group;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::{Command, Stdio};
 
     #[test]
     fn a_descendant_that_takes_too_much_ends_the_process() {
         // Its child holds 256 MiB that nobody takes.
         let take = "dd if=/dev/zero bs=256M count=1 status=none | sleep 60; true";
-        let mut child = Command::new("sh").args(["-c", take]).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("sh").args(["-c", take]).stdin(Stdio::null()).process_group(0).spawn().unwrap();
         let watch = MemoryWatch::start(child.id(), 64).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         assert!(watch.exceeded_mib().unwrap() > 64);
+        // What it started is in its group still, which therefore is nobody else's.
+        let group = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process_group(group, Signal::KILL).unwrap();
     }
 
     #[test]

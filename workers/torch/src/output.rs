@@ -22,7 +22,7 @@ const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Somebody's output.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub struct Output {
     end: Arc<Mutex<VecDeque<u8>>>,
     closed: Receiver<()>,
 }
@@ -36,8 +36,16 @@ impl Output {
         std::thread::Builder::new().name("ebb-output".to_owned()).spawn(move || {
             let _open = open;
             let mut buffer = [0; 8_192];
-            while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-                let said = &buffer[..count];
+            loop {
+                let said = match pipe.read(&mut buffer) {
+                    Ok(0) => return,
+                    Ok(count) => &buffer[..count],
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => {
+                        tracing::warn!(%error, "what a program says cannot be read");
+                        return;
+                    }
+                };
                 // With nobody to read it the agent is gone, and soon this process.
                 let _ = io::stderr().write_all(said);
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,6 +58,7 @@ impl Output {
     }
 
     /// The last lines of a program that has ended; of one that crashed those after it said so.
+    #[must_use]
     pub fn last_lines(&self) -> String {
         match self.closed.recv_timeout(REST_TIMEOUT) {
             Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
@@ -59,7 +68,8 @@ impl Output {
     }
 }
 
-fn told(text: &str) -> String {
+/// The end of a text as it is told: bounded, whatever was said.
+pub(crate) fn told(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let short = |line: &&str| line.chars().take(LINE_CHARS_TOLD).collect::<String>();
     if let Some(at) = lines.iter().rposition(|line| line.starts_with(CRASH)) {

@@ -24,7 +24,7 @@ pub enum SecretError {
     )]
     Missing { name: String, variable: String },
     /// It cannot be read, or is no text.
-    #[error("the secret `{name}`, wanted as {variable}, cannot be read on this server: {source}")]
+    #[error("the secret `{name}`, wanted as {variable}, cannot be read on this server")]
     Unreadable {
         name: String,
         variable: String,

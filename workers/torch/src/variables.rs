@@ -2,6 +2,7 @@
 //! A process that was forked after that is given only the others (`warm.rs`), so what is not known to be harmless is named here. Reads
 //! this process's own environment and nothing else.
 
+use crate::isolation;
 use crate::job::TorchStart;
 use events_schema::torch::TorchDevice;
 use std::collections::BTreeMap;
@@ -68,16 +69,29 @@ pub(crate) fn all(start: &TorchStart, package: &Path) -> BTreeMap<String, OsStri
     all.extend(fixed.map(|(name, value)| (name.to_owned(), value.into())));
     all.extend(start.model.environment.iter().map(|(name, value)| (name.clone(), value.into())));
     all.insert("PYTHONPATH".to_owned(), package.into());
-    if start.model.device == TorchDevice::Cpu {
-        all.insert(VISIBLE_DEVICES.to_owned(), OsString::new());
+    if start.host.files.is_some()
+        && let Some(base) = isolation::user_packages()
+    {
+        all.entry("PYTHONUSERBASE".to_owned()).or_insert_with(|| base.into());
     }
+    // Which GPU it is, is for the slot to say, and not for the job.
+    let visible = std::env::var_os(VISIBLE_DEVICES);
+    match (start.model.device, visible) {
+        (TorchDevice::Cpu, _) => all.insert(VISIBLE_DEVICES.to_owned(), OsString::new()),
+        (TorchDevice::Cuda, Some(visible)) => all.insert(VISIBLE_DEVICES.to_owned(), visible),
+        (TorchDevice::Cuda, None) => all.remove(VISIBLE_DEVICES),
+    };
     all
 }
 
 /// Which of them have to be there before Python starts, and which come as late as a fork. None if one is no text, which no request can carry.
 pub(crate) fn split(all: BTreeMap<String, OsString>) -> Option<(BTreeMap<String, String>, BTreeMap<String, String>)> {
-    let texts: Option<Vec<_>> = all.into_iter().map(|(name, value)| Some((name, value.into_string().ok()?))).collect();
-    Some(texts?.into_iter().partition(|(name, _)| is_read_at_import(name)))
+    Some(texts(all)?.into_iter().partition(|(name, _)| is_read_at_import(name)))
+}
+
+/// Values as a request can carry them; none if one cannot.
+pub(crate) fn texts(all: BTreeMap<String, OsString>) -> Option<BTreeMap<String, String>> {
+    all.into_iter().map(|(name, value)| Some((name, value.into_string().ok()?))).collect()
 }
 
 pub(crate) fn is_read_at_import(name: &str) -> bool {

@@ -8,10 +8,12 @@
 use crate::frame;
 use events_schema::Digest;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Signal, Uid, geteuid, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -30,8 +32,9 @@ pub const LIFE: u8 = b'L';
 pub const WARM: u8 = b'w';
 /// Agent to executor, or server to agent: no, because of this.
 pub const REFUSED: u8 = b'!';
-/// What an executor sends along: the child's end of their socket, where it may print, and the pipe that ends with the executor.
-pub const DESCRIPTORS: usize = 3;
+/// What an executor sends along: the child's end of their socket, where it may print, and the pipe that ends with the executor. Then the rules
+/// that the child takes on for its files, where it has any.
+pub const DESCRIPTORS: RangeInclusive<usize> = 3..=4;
 
 /// Longest wait for a child. An agent gives up on a server before, and says so by closing; this is for an agent that says nothing.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -82,6 +85,8 @@ pub struct Ask {
     pub server: ServerKey,
     /// What the child finds in its environment beside the server's.
     pub environment: BTreeMap<String, String>,
+    /// Where the child works, if not where the server does.
+    pub folder: Option<String>,
 }
 
 impl Ask {
@@ -92,7 +97,9 @@ impl Ask {
 
     /// What the server is told, for an executor that leads this group.
     pub fn for_server(&self, group: i32) -> Vec<u8> {
-        serde_json::json!({ "group": group, "environment": self.environment }).to_string().into_bytes()
+        serde_json::json!({ "group": group, "environment": self.environment, "folder": self.folder })
+            .to_string()
+            .into_bytes()
     }
 }
 
@@ -108,6 +115,9 @@ pub(crate) enum AskError {
     /// A variable that is no text.
     #[error("a variable of the environment is no text")]
     NoText,
+    /// Who listens under that name is not this user's agent, and what is asked for holds secrets.
+    #[error("a process of another user (uid {0}) listens where this server's agent should")]
+    Stranger(u32),
 }
 
 /// A child of a warm process, which that process reaps; this one sees its end.
@@ -120,11 +130,11 @@ pub(crate) struct Forked {
 
 impl Forked {
     /// Asks the agent that listens under this name.
-    pub fn ask(name: &str, ask: &Ask, descriptors: [BorrowedFd<'_>; DESCRIPTORS]) -> Result<Self, AskError> {
-        let mut server = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    pub fn ask(name: &str, ask: &Ask, descriptors: &[BorrowedFd<'_>]) -> Result<Self, AskError> {
+        let mut server = connect(name, geteuid())?;
         server.set_write_timeout(Some(WORD_TIMEOUT))?;
         server.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        frame::write_with(&mut server, FORK, &serde_json::to_vec(ask).map_err(io::Error::other)?, &descriptors)?;
+        frame::write_with(&mut server, FORK, &serde_json::to_vec(ask).map_err(io::Error::other)?, descriptors)?;
         let (kind, payload, descriptors) = frame::read(&mut server)?;
         let text = String::from_utf8_lossy(&payload);
         match (kind, text.parse(), descriptors.into_iter().next()) {
@@ -156,5 +166,30 @@ impl Forked {
             // The process that forked it is gone, and with it who could know.
             _ => "nobody is left to say how".to_owned(),
         }
+    }
+}
+
+/// A name of such a socket is anybody's to take once the agent is gone; the kernel says whose it is.
+fn connect(name: &str, owner: Uid) -> Result<UnixStream, AskError> {
+    let server = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let listens = socket_peercred(&server).map_err(io::Error::from)?.uid;
+    if listens == owner { Ok(server) } else { Err(AskError::Stranger(listens.as_raw())) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn nothing_is_said_to_a_listener_of_another_user() {
+        let name = format!("ebb-warm-test-{}", std::process::id());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let (own, other) = (geteuid(), Uid::from_raw(geteuid().as_raw() + 1));
+        connect(&name, own).unwrap();
+        assert!(matches!(connect(&name, other), Err(AskError::Stranger(uid)) if uid == own.as_raw()));
+        drop(listener);
+        assert!(matches!(connect(&name, own), Err(AskError::Io(_))));
     }
 }

@@ -412,7 +412,8 @@ impl World {
     pub fn agent(&mut self, controller: usize, name: &str, incarnation: u64, slots: u16) -> LinkId {
         let link = self.hello(controller, name, incarnation);
         let (class, address) = (Digest::of(b"class"), "http://127.0.0.1:1".to_owned());
-        self.report(controller, link, 1, Report::AgentJoined { slots, class, address });
+        let (devices, quarantined) = Default::default();
+        self.report(controller, link, 1, Report::AgentJoined { slots, class, address, devices, quarantined });
         self.pass(100);
         link
     }
@@ -428,4 +429,10 @@ impl World {
     pub fn report(&mut self, controller: usize, link: LinkId, number: u64, report: Report) {
         self.say(controller, link, AgentMessage::Report { number, at: TimeMs(1), report, trace: None });
     }
+}
+
+/// A new process of an agent with one slot.
+pub fn joined() -> Report {
+    let (class, address) = (Digest::of(b"class"), "http://127.0.0.1:1".to_owned());
+    Report::AgentJoined { slots: 1, class, address, devices: Vec::new(), quarantined: [].into() }
 }

@@ -2,6 +2,7 @@
 
 use crate::state::{Fleet, Server, Slot, SlotState, State};
 use events_schema::command::{OfferMode, Recall};
+use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
 use events_schema::{Digest, FleetId, ServerId, SlotId, TimeMs};
 
@@ -33,7 +34,8 @@ pub(super) fn declared(
     }
     let (sequence, needed, recalled) =
         old.map_or((None, 0, None), |fleet| (fleet.sequence, fleet.needed, fleet.recalled));
-    let lent = slots.iter().filter(|slot| state.slots.get(slot).is_some_and(Slot::is_lent)).count();
+    let count = |which: fn(&Slot) -> bool| slots.iter().filter(|id| state.slots.get(id).is_some_and(which)).count();
+    let (lent, withheld) = (count(Slot::is_lent), count(Slot::is_withheld));
     let fleet = Fleet {
         slots: slots.to_vec(),
         offers,
@@ -43,6 +45,7 @@ pub(super) fn declared(
         redeclared: true,
         lent,
         recalled,
+        withheld,
     };
     state.fleets.insert(id.clone(), fleet);
 }
@@ -64,13 +67,12 @@ pub(super) fn recalled(state: &mut State, id: &FleetId, slots: Option<Recall>) {
 
 pub(super) fn offered(state: &mut State, at: TimeMs, slots: &[SlotId]) {
     for slot in slots {
-        if let Some(slot) = state.slots.get_mut(slot).filter(|slot| slot.state == SlotState::Unoffered) {
-            slot.state = SlotState::Offered;
-            slot.since = at;
-            if let Some(fleet) = slot.fleet.as_ref().and_then(|fleet| state.fleets.get_mut(fleet)) {
-                fleet.lent += 1;
+        change(state, slot, |slot| {
+            if slot.state == SlotState::Unoffered {
+                slot.state = SlotState::Offered;
+                slot.since = at;
             }
-        }
+        });
     }
 }
 
@@ -81,25 +83,37 @@ pub(super) fn borrowed(state: &mut State, slot: &SlotId) {
 }
 
 pub(super) fn reclaimed(state: &mut State, at: TimeMs, slot: &SlotId, deadline: TimeMs, cause: ReclaimCause) {
-    let Some(slot) = state.slots.get_mut(slot) else { return };
-    let was_lent = slot.is_lent();
-    slot.state = SlotState::Reclaimed { deadline, cause };
-    slot.reclaimed_at = Some(slot.reclaimed_at.map_or(at, |known| known.min(at)));
-    if let Some(fleet) = slot.fleet.as_ref().filter(|_| was_lent).and_then(|fleet| state.fleets.get_mut(fleet)) {
-        fleet.lent = fleet.lent.saturating_sub(1);
-    }
+    change(state, slot, |slot| {
+        slot.state = SlotState::Reclaimed { deadline, cause };
+        slot.reclaimed_at = Some(slot.reclaimed_at.map_or(at, |known| known.min(at)));
+    });
 }
 
 pub(super) fn returned(state: &mut State, at: TimeMs, id: &SlotId) {
-    let Some(slot) = state.slots.get_mut(id) else { return };
-    if slot.fleet.is_none() {
+    if state.slots.get(id).is_some_and(|slot| slot.fleet.is_none()) {
         state.slots.remove(id);
         return;
     }
-    slot.state = SlotState::Unoffered;
-    slot.since = at;
-    slot.job = None;
-    slot.reclaimed_at = None;
+    change(state, id, |slot| {
+        slot.state = SlotState::Unoffered;
+        slot.since = at;
+        slot.job = None;
+        slot.reclaimed_at = None;
+    });
+}
+
+/// Changes a slot, and with it what its fleet counts of its slots.
+fn change(state: &mut State, id: &SlotId, to: impl FnOnce(&mut Slot)) {
+    let Some(slot) = state.slots.get_mut(id) else { return };
+    let (was_lent, was_withheld) = (slot.is_lent(), slot.is_withheld());
+    to(slot);
+    let Some(fleet) = slot.fleet.as_ref().and_then(|fleet| state.fleets.get_mut(fleet)) else { return };
+    fleet.lent = recount(fleet.lent, was_lent, slot.is_lent());
+    fleet.withheld = recount(fleet.withheld, was_withheld, slot.is_withheld());
+}
+
+fn recount(count: usize, was: bool, is: bool) -> usize {
+    (count + usize::from(is)).saturating_sub(usize::from(was))
 }
 
 pub(super) fn agent_joined(
@@ -109,12 +123,30 @@ pub(super) fn agent_joined(
     slots: u16,
     class: Digest,
     address: &str,
+    devices: &[SlotDevice],
 ) {
+    let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
+    if known.is_none() {
+        // A new process says itself what is wrong with the devices of its slots.
+        let quarantined = state.slots_of(id).filter(|(_, slot)| slot.quarantined.is_some());
+        let quarantined: Vec<SlotId> = quarantined.map(|(slot, _)| slot.clone()).collect();
+        quarantined.iter().for_each(|slot| recovered(state, slot));
+    }
     let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
     let reports_through = known.map_or(0, |server| server.reports_through);
     let address = address.to_owned();
-    let server = Server { incarnation, reports_through, slots, class, address, connected: true, gone_at: None };
+    let devices = devices.to_vec();
+    let server =
+        Server { incarnation, reports_through, slots, class, address, connected: true, gone_at: None, devices };
     state.servers.insert(id.clone(), server);
+}
+
+pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {
+    change(state, slot, |slot| slot.quarantined = Some(reason.to_owned()));
+}
+
+pub(super) fn recovered(state: &mut State, slot: &SlotId) {
+    change(state, slot, |slot| slot.quarantined = None);
 }
 
 pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {

@@ -87,8 +87,10 @@ impl State {
                 fleets::reclaimed(self, asked_at.unwrap_or(at), slot, *deadline, *cause);
             }
             Fact::SlotReturned { slot, .. } => fleets::returned(self, at, slot),
-            Fact::AgentJoined { server, incarnation, slots, class, address } => {
-                fleets::agent_joined(self, server, *incarnation, *slots, *class, address);
+            Fact::SlotQuarantined { slot, reason, .. } => fleets::quarantined(self, slot, reason),
+            Fact::SlotRecovered { slot, .. } => fleets::recovered(self, slot),
+            Fact::AgentJoined { server, incarnation, slots, class, address, devices } => {
+                fleets::agent_joined(self, server, *incarnation, *slots, *class, address, devices);
             }
             Fact::AgentGone { server } => fleets::agent_gone(self, at, server),
             Fact::ReportsTaken { server, incarnation, through } => {

@@ -38,6 +38,9 @@ pub(super) fn gone(
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
         // Not said by the builds whose facts come here.
         ExitCause::Failed { said, .. } => Some((Fault::Program, said.clone())),
+        ExitCause::DeviceLost(what) => {
+            Some((Fault::Infrastructure, format!("the device of its slot was lost: {what}")))
+        }
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
     };

@@ -6,7 +6,9 @@
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
 use super::{Draft, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
-use crate::state::{Job, SlotState};
+use crate::limits::REASON_CHARS_MAX;
+use crate::state::{Job, Slot, SlotState};
+use events_schema::device::SlotDevice;
 use events_schema::fact::{Fact, GrowthFailure, LossNotice, PlanCause};
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{Digest, ExecutorId, ServerId, SlotId, TimeMs};
@@ -22,7 +24,13 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         return;
     }
     match &record.report {
-        Report::AgentJoined { slots, class, address } => joined(draft, record, *slots, *class, address),
+        Report::AgentJoined { slots, class, address, devices, quarantined } => {
+            joined(draft, record, *slots, *class, address, devices);
+            quarantined.iter().for_each(|(index, reason)| {
+                quarantine(draft, &SlotId { server: record.server.clone(), index: *index }, reason);
+            });
+            return_free(draft, &record.server);
+        }
         Report::ObjectsSwept { objects, bytes } if record.number == 0 => {
             draft.emit(Fact::ObjectsSwept { objects: *objects, bytes: *bytes });
         }
@@ -34,7 +42,12 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
             let asked_at = asked_ms.map(|ago_ms| draft.at.minus_ms(ago_ms));
             slot_taken_back(draft, slot, asked_at, *within_ms);
         }
-        Report::SlotTakenBack { .. } | Report::ObjectsSwept { .. } => {}
+        Report::SlotQuarantined { slot, reason } if slot.server == record.server => quarantine(draft, slot, reason),
+        Report::SlotRecovered { slot } if slot.server == record.server => recovered(draft, slot),
+        Report::SlotTakenBack { .. }
+        | Report::SlotQuarantined { .. }
+        | Report::SlotRecovered { .. }
+        | Report::ObjectsSwept { .. } => {}
         Report::GenerationActive { .. }
         | Report::MemberDeparted { .. }
         | Report::CheckpointWritten { .. }
@@ -64,23 +77,30 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
 }
 
 /// An agent process is there: a new one (whatever ran under an earlier one is gone), or the same one back after a silence.
-fn joined(draft: &mut Draft<'_>, record: &ReportRecord, slots: u16, class: Digest, address: &str) {
+fn joined(
+    draft: &mut Draft<'_>,
+    record: &ReportRecord,
+    slots: u16,
+    class: Digest,
+    address: &str,
+    devices: &[SlotDevice],
+) {
     let before = draft.state.server(&record.server).cloned();
     let same = before.as_ref().is_some_and(|server| server.incarnation == record.incarnation);
     if !same {
         lose_executors(draft, &record.server, &LossNotice::Agent);
     }
     let (server, incarnation, address) = (record.server.clone(), record.incarnation, address.to_owned());
-    draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address });
-    let other_class = before.is_some_and(|server| server.class != class);
+    draft.emit(Fact::AgentJoined { server, incarnation, slots, class, address, devices: devices.to_vec() });
+    let other_kind =
+        |id: &SlotId| before.as_ref().is_some_and(|before| Some(before.kind(id.index)) != draft.state.kind(id));
     let unfit: Vec<SlotId> = draft
         .state
         .slots_of(&record.server)
-        .filter(|(id, slot)| slot.job.is_some() && (id.index >= slots || other_class))
+        .filter(|(id, slot)| slot.job.is_some() && (id.index >= slots || other_kind(id)))
         .map(|(id, _)| id.clone())
         .collect();
     reclaim::withdraw(draft, &unfit, PlanCause::Lost);
-    return_free(draft, &record.server);
 }
 
 /// A server's agent did not come back within its lease. Jobs go on without its executors, but they may well be running: slots
@@ -122,6 +142,29 @@ fn return_free(draft: &mut Draft<'_>, server: &ServerId) {
     slots.iter().for_each(|slot| hand_back(draft, slot));
 }
 
+/// The device of a slot is not as it should be: whoever has the slot goes on without it, as soon as the end of its executor there is said.
+fn quarantine(draft: &mut Draft<'_>, slot: &SlotId, reason: &str) {
+    let Some(known) = draft.state.slot(slot) else { return };
+    let (fleet, reason) = (known.fleet.clone(), reason.chars().take(REASON_CHARS_MAX).collect());
+    let is_empty = known.executor.is_none();
+    draft.emit(Fact::SlotQuarantined { slot: slot.clone(), fleet: fleet.clone(), reason });
+    if is_empty {
+        reclaim::withdraw(draft, std::slice::from_ref(slot), PlanCause::Lost);
+    }
+    // One that was on its way to a fleet in need does not come: another has to.
+    if let Some(fleet) = fleet {
+        reclaim::surplus(draft, &fleet);
+    }
+}
+
+/// It is again; a slot that was to go back to its fleet can now.
+fn recovered(draft: &mut Draft<'_>, slot: &SlotId) {
+    let Some(known) = draft.state.slot(slot).filter(|known| known.quarantined.is_some()) else { return };
+    let fleet = known.fleet.clone();
+    draft.emit(Fact::SlotRecovered { slot: slot.clone(), fleet });
+    hand_back(draft, slot);
+}
+
 fn is_on(draft: &Draft<'_>, executor: &ExecutorId, server: &ServerId) -> bool {
     draft.state.executor(executor).is_some_and(|executor| executor.slot.server == *server)
 }
@@ -145,6 +188,9 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
         _ => members::lost(draft, executor, LossNotice::Exit(exit.clone())),
     }
     draft.emit(failures::gone(draft, executor.clone(), slot.clone(), exit.clone()));
+    if draft.state.slot(&slot).is_some_and(Slot::is_quarantined) {
+        reclaim::withdraw(draft, std::slice::from_ref(&slot), PlanCause::Lost);
+    }
     hand_back(draft, &slot);
 }
 

@@ -18,14 +18,14 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
     let server = &record.server;
     match &record.report {
         // Nobody writes for a generation that is still to come.
-        Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes }
+        Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes, stands_still }
             if written_in <= generation =>
         {
             let (writer, step, replica_digest, bytes) = (Some(*writer), *step, *replica_digest, *bytes);
             let name = CheckpointName { job: job.clone(), generation: *written_in, step, writer };
             let manifest_key = name.manifest();
             let checkpoint = CheckpointInfo { step, generation: *written_in, manifest_key, replica_digest, bytes };
-            saved(draft, server, job, *generation, checkpoint);
+            saved(draft, server, job, *generation, checkpoint, *stands_still);
         }
         Report::CheckpointDamaged { job, generation, step, object, reason }
             if is_loading(draft, server, job, *generation, *step) =>
@@ -42,11 +42,21 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
 }
 
 /// Accepts a checkpoint of the generation in force and retires those beyond the number to keep; any other of its job is garbage.
-fn saved(draft: &mut Draft<'_>, server: &ServerId, id: &JobId, generation: Generation, checkpoint: CheckpointInfo) {
+///
+/// A gang says itself whether it stands still, unless its executor is of an earlier build. What it saved while its program ran is not what that leaves when it is asked to end, and once its program
+/// has ended it is over, also if the reason for that is over.
+fn saved(
+    draft: &mut Draft<'_>,
+    server: &ServerId,
+    id: &JobId,
+    generation: Generation,
+    checkpoint: CheckpointInfo,
+    stands_still: Option<bool>,
+) {
     // Whoever has no executor of the job wrote nothing of it.
     let Some(job) = hosted(draft, server, id) else { return };
     let counts = in_force(draft, server, id, generation);
-    let parking = draft.state.is_parking(id);
+    let parking = job.spec.gang().and(stands_still).unwrap_or_else(|| draft.state.is_parking(id));
     let known = job.checkpoints.iter().any(|known| known.manifest_key == checkpoint.manifest_key);
     let newest = job.last_checkpoint().map(|last| last.step);
     // A job that stands still may do so at a step that has its checkpoint already.

@@ -68,7 +68,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, name: &DatasetName) -> Result<(), Re
     }
     let reads = |spec: &JobSpec| {
         let held_out = spec.evaluation.as_ref().and_then(|evaluation| evaluation.dataset.as_ref());
-        (spec.dataset.as_ref() == Some(name) && spec.gang().is_none()) || held_out == Some(name)
+        spec.dataset.as_ref() == Some(name) || held_out == Some(name)
     };
     let unfinished = draft.state.live.iter().find(|(_, job)| reads(&job.spec)).map(|(id, _)| id);
     // Orders for an executor carry its dataset until it is gone, also when its job has ended.

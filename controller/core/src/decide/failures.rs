@@ -41,6 +41,7 @@ fn bounded(exit: ExitCause) -> ExitCause {
         ExitCause::Failed { status, said } => {
             ExitCause::Failed { status, said: said.chars().take(REASON_CHARS_MAX).collect() }
         }
+        ExitCause::DeviceLost(what) => ExitCause::DeviceLost(what.chars().take(REASON_CHARS_MAX).collect()),
         other => other,
     }
 }
@@ -61,6 +62,9 @@ fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
         }
         ExitCause::Signal(signal) => Some((Fault::Program, format!("it was ended by signal {signal}"))),
         ExitCause::Failed { said, .. } => Some((Fault::Program, said.clone())),
+        ExitCause::DeviceLost(what) => {
+            Some((Fault::Infrastructure, format!("the device of its slot was lost: {what}")))
+        }
         ExitCause::Silent => Some((Fault::Infrastructure, "it hung and was killed".to_owned())),
         ExitCause::NotStarted(reason) => Some((Fault::Infrastructure, format!("it could not be started: {reason}"))),
     }

@@ -88,6 +88,8 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::ExecutorReady { .. }
         | Report::ExecutorGone { .. }
         | Report::SlotTakenBack { .. }
+        | Report::SlotQuarantined { .. }
+        | Report::SlotRecovered { .. }
         | Report::CheckpointWritten { .. }
         | Report::ObjectsSwept { .. } => {}
     }

@@ -242,6 +242,8 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::SlotBorrowed { .. }
         | Fact::SlotReclaimed { .. }
         | Fact::SlotReturned { .. }
+        | Fact::SlotQuarantined { .. }
+        | Fact::SlotRecovered { .. }
         | Fact::AgentJoined { .. }
         | Fact::AgentGone { .. }
         | Fact::ReportsTaken { .. }

@@ -7,7 +7,7 @@ use super::Draft;
 use crate::explain::waits_placed;
 use crate::limits::EXCHANGE_SETTLE_MS;
 use crate::policy::{ClassView, JobView, Policy, Share, View, Wait, service_order};
-use crate::state::{Job, JobPhase, Server, Slot, SlotState, State};
+use crate::state::{Job, JobPhase, Server, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::{Digest, JobId, ServerId, SlotId, TimeMs};
 use std::cmp::Reverse;
@@ -31,11 +31,13 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) {
             shrink(draft, &problem, index, plan.shares[index]);
         }
     }
-    let mut idle = Idle::of(&draft.state);
+    // Looked up only if anybody grows: most plans change nothing.
+    let mut idle = None;
     for &index in &order {
         let (share, held) = (plan.shares[index], problem.view.jobs[index].held);
         if share.slots > held {
-            grow(draft, &problem, index, share, &mut idle);
+            let idle = idle.get_or_insert_with(|| Idle::of(&draft.state));
+            grow(draft, &problem, index, share, idle);
         }
     }
 }
@@ -45,32 +47,59 @@ pub(crate) struct Problem<'a> {
     pub view: View,
     /// The view's jobs, as they were when it was taken, in the order of their arrival.
     pub jobs: Vec<(&'a JobId, &'a Job)>,
-    classes: Vec<Digest>,
-    nothing_lent: bool,
+    kinds: Vec<SlotKind>,
+    /// Of jobs that need a device, and of others.
+    lent: Lent,
 }
 
 impl<'a> Problem<'a> {
     pub fn of(state: &'a State, at: TimeMs) -> Self {
-        let classes: BTreeSet<Digest> = state
-            .servers()
-            .map(|(_, server)| server.class)
-            .chain(state.live.iter().filter_map(|(_, job)| job.class))
-            .collect();
-        let classes: BTreeMap<Digest, usize> = classes.into_iter().zip(0..).collect();
-        let mut view = View { classes: vec![ClassView::default(); classes.len()], jobs: Vec::new() };
-        for_each_slot(state, |_, slot, server, present| {
-            let class = &mut view.classes[classes[&server.class]];
-            class.declared += u32::from(slot.fleet.is_some());
-            class.capacity += u32::from(present && slot.is_lent() && !is_stuck(state, slot));
+        // A job of a class that no server has any more is bound to it all the same.
+        let of_jobs = state.live.iter().filter_map(|(_, job)| job.class);
+        let of_jobs = of_jobs.map(|class| SlotKind { class, device: false });
+        let mut kinds: BTreeMap<SlotKind, usize> = of_jobs.map(|kind| (kind, 0)).collect();
+        // Slots of one server are mostly of one kind, so the one before says what a search would.
+        let mut last = None;
+        for_each_slot(state, |id, _, server, _| {
+            let alike = (std::ptr::from_ref(server), server.device(id.index).is_some());
+            if last != Some(alike) {
+                kinds.insert(server.kind(id.index), 0);
+                last = Some(alike);
+            }
         });
-        let nothing_lent = view.classes.iter().all(|class| class.capacity == 0);
+        kinds.values_mut().zip(0..).for_each(|(index, at)| *index = at);
+        let numbers: BTreeSet<Digest> = kinds.keys().map(|kind| kind.class).collect();
+        let numbers: BTreeMap<Digest, usize> = numbers.into_iter().zip(0..).collect();
+        let class =
+            |kind: &SlotKind| ClassView { numeric: numbers[&kind.class], device: kind.device, ..ClassView::default() };
+        let mut view = View { classes: kinds.keys().map(class).collect(), jobs: Vec::new() };
+        // What is there will not go; seldom any, so it is not looked for slot by slot.
+        let stuck: BTreeSet<&SlotId> =
+            state.executors().filter(|(_, executor)| executor.stuck).map(|(_, executor)| &executor.slot).collect();
+        let mut last = None;
+        for_each_slot(state, |id, slot, server, present| {
+            let alike = (std::ptr::from_ref(server), server.device(id.index).is_some());
+            let index = match last {
+                Some((known, index)) if known == alike => index,
+                _ => kinds[&server.kind(id.index)],
+            };
+            last = Some((alike, index));
+            let class = &mut view.classes[index];
+            class.declared += u32::from(slot.fleet.is_some());
+            let usable = present && slot.is_lent() && !slot.is_quarantined() && !stuck.contains(id);
+            class.capacity += u32::from(usable);
+        });
+        let lent = Lent::of(&view.classes);
         let mut jobs = Vec::new();
         for (id, job) in state.live_jobs() {
-            let class_of = |slot: &SlotId| state.server(&slot.server).map(|server| classes[&server.class]);
-            let class = job.class.map(|class| classes[&class]).or_else(|| job.slots().first().and_then(class_of));
+            let class_of = |slot: &SlotId| state.kind(slot).and_then(|kind| kinds.get(&kind).copied());
+            // Slots of a server that is forgotten are of the class that the job is bound to.
+            let of_job = || job.class.and_then(|class| kinds.get(&SlotKind { class, device: false }).copied());
+            let class = job.slots().first().and_then(|slot| class_of(slot).or_else(of_job));
             let held = job.slots().len() as u16;
             if is_planned(state, id, job) {
-                view.jobs.push(job_view(job, at, held, class));
+                let numeric = job.class.map(|class| numbers[&class]);
+                view.jobs.push(job_view(job, at, held, class, numeric));
                 jobs.push((id, job));
             } else if let Some(class) = class {
                 // Slots of a job that is leaving them are its own until it has.
@@ -78,21 +107,36 @@ impl<'a> Problem<'a> {
                 class.capacity = class.capacity.saturating_sub(u32::from(held));
             }
         }
-        Self { view, jobs, classes: classes.into_keys().collect(), nothing_lent }
+        Self { view, jobs, kinds: kinds.into_keys().collect(), lent }
     }
 }
 
-/// Whether what is on the slot will not go.
-fn is_stuck(state: &State, slot: &Slot) -> bool {
-    slot.executor.as_ref().and_then(|number| state.executor(number)).is_some_and(|executor| executor.stuck)
+/// What there is at all.
+struct Lent {
+    anything: bool,
+    a_device: bool,
+    /// Whether any fleet declares one, lent or not.
+    device_declared: bool,
 }
 
-fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>) -> JobView {
+impl Lent {
+    fn of(classes: &[ClassView]) -> Self {
+        let devices = || classes.iter().filter(|class| class.device);
+        Self {
+            anything: classes.iter().any(|class| class.capacity > 0),
+            a_device: devices().any(|class| class.capacity > 0),
+            device_declared: devices().any(|class| class.declared > 0),
+        }
+    }
+}
+
+fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Option<usize>) -> JobView {
     let workers = job.spec.workers;
     let settled = job.scaling.as_ref().is_none_or(|scaling| at.since_ms(scaling.at) >= EXCHANGE_SETTLE_MS);
     let waits_for_generation = job.placement().is_some_and(|placement| placement.proposed.is_some());
     let settled = settled && !waits_for_generation;
-    JobView { min: workers.min, max: workers.max, held, priority: job.spec.priority, class, settled }
+    let (priority, device) = (job.spec.priority, job.spec.needs_device());
+    JobView { min: workers.min, max: workers.max, held, priority, class, numeric, device, settled }
 }
 
 /// Whether the policy has a say in a job: it waits, or runs and is not on its way out.
@@ -120,9 +164,9 @@ fn for_each_slot<'a>(state: &'a State, mut visit: impl FnMut(&'a SlotId, &'a Slo
     }
 }
 
-/// Slots that may be used and that nobody uses, by class and server.
+/// Slots that may be used and that nobody uses, by kind and server.
 pub(super) struct Idle {
-    classes: BTreeMap<Digest, IdleClass>,
+    classes: BTreeMap<SlotKind, IdleClass>,
 }
 
 #[derive(Default)]
@@ -133,10 +177,10 @@ struct IdleClass {
 
 impl Idle {
     pub fn of(state: &State) -> Self {
-        let mut classes: BTreeMap<Digest, IdleClass> = BTreeMap::new();
+        let mut classes: BTreeMap<SlotKind, IdleClass> = BTreeMap::new();
         for_each_slot(state, |id, slot, server, present| {
             if present && slot.is_idle() {
-                let class = classes.entry(server.class).or_default();
+                let class = classes.entry(server.kind(id.index)).or_default();
                 class.count += 1;
                 class.servers.entry(id.server.clone()).or_default().insert(id.clone());
             }
@@ -144,12 +188,12 @@ impl Idle {
         Self { classes }
     }
 
-    pub fn count(&self, class: &Digest) -> usize {
+    pub fn count(&self, class: &SlotKind) -> usize {
         self.classes.get(class).map_or(0, |class| class.count)
     }
 
     /// Takes up to `count` slots: first on servers the job is on, then on the first that has them all, then in order.
-    pub fn take(&mut self, class: &Digest, count: usize, beside: &BTreeSet<SlotId>) -> Vec<SlotId> {
+    pub fn take(&mut self, class: &SlotKind, count: usize, beside: &BTreeSet<SlotId>) -> Vec<SlotId> {
         let mut taken = Vec::new();
         let Some(class) = self.classes.get_mut(class) else { return taken };
         let near: BTreeSet<&ServerId> = beside.iter().map(|slot| &slot.server).collect();
@@ -206,7 +250,7 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
 /// Gives a job more slots, as far as they are free by now.
 fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle) {
     let (id, job) = problem.jobs[index];
-    let class = &problem.classes[share.class];
+    let class = &problem.kinds[share.class];
     let min = usize::from(job.spec.workers.min);
     let before = job.slots().len();
     let wanted = usize::from(share.slots) - before;
@@ -227,8 +271,10 @@ pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Shar
     if slots > 0 {
         return waits_placed(at, problem.jobs[index].1, slots);
     }
+    let (lent, device) = (&problem.lent, problem.view.jobs[index].device);
     match share.waits {
-        _ if problem.nothing_lent => Some(WaitCause::Offers),
+        _ if device && !lent.device_declared => Some(WaitCause::Device),
+        _ if !lent.anything || device && !lent.a_device => Some(WaitCause::Offers),
         Some(Wait::Behind(ahead)) => Some(WaitCause::Job(problem.jobs[ahead].0.clone())),
         Some(Wait::Slots(missing)) => Some(WaitCause::Slots { missing }),
         // Its share is there but not free yet.

@@ -1,13 +1,14 @@
 //! Slots go back: at once, whatever the cadence of plans. The path that must be fast.
 //!
 //! Which ones, when the fleet names none: idle ones first (offered, then borrowed), then those an executor is leaving anyway,
-//! then from jobs above their minimum where the loss is least, then from jobs at their minimum, the least important first.
+//! then from jobs above their minimum where the loss is least, then from jobs at their minimum, the least important first; last,
+//! idle ones that would not come free.
 //! A job that cannot keep its minimum gives back everything: it writes a checkpoint within the deadline if it can, and waits.
 
 use super::{Draft, fleets::hand_back, plan};
 use crate::limits::RECLAIM_DEADLINE_MS_MAX;
 use crate::policy::gain::loss_of_one_micro;
-use crate::state::{JobPhase, SlotState, State};
+use crate::state::{JobPhase, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
 use events_schema::{FleetId, JobId, SlotId, TimeMs};
 use std::cmp::Reverse;
@@ -137,9 +138,14 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
         let mut next: BTreeSet<SlotId> = job.slots().difference(&lost).cloned().collect();
         if next.len() < min && !suspending {
             let missing = min - next.len();
-            let class =
-                next.iter().chain(&lost).find_map(|slot| draft.state.server(&slot.server)).map(|server| server.class);
-            let class = job.class.or(class);
+            let kind = next.iter().chain(&lost).find_map(|slot| draft.state.kind(slot));
+            let bound = job.class.map(|class| SlotKind { class, device: job.spec.needs_device() });
+            // A slot that is lost because it is no device any more says nothing of what the job needs.
+            let of = |kind: SlotKind| SlotKind {
+                class: job.class.unwrap_or(kind.class),
+                device: kind.device || job.spec.needs_device(),
+            };
+            let class = kind.map(of).or(bound);
             let idle = idle.get_or_insert_with(|| plan::Idle::of(&draft.state));
             let found = class.map_or(0, |class| idle.count(&class));
             match class.filter(|_| found >= missing) {
@@ -166,30 +172,28 @@ struct Holder {
     arrival: u64,
 }
 
-/// `count` of a fleet's lent slots, those that are missed least first.
+/// `count` of a fleet's lent slots, those that are missed least first. A slot of an absent server, or one in quarantine, does not
+/// come free: it goes only when all that can be used are not enough.
 fn choose(state: &State, fleet: &[SlotId], count: usize) -> Vec<SlotId> {
-    let (mut free, mut holders) = (Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
+    let (mut idle, mut unusable, mut holders) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
     for id in fleet {
         let Some(slot) = state.slot(id).filter(|slot| slot.is_lent()) else { continue };
         match &slot.job {
             Some(job) => holders.entry(job).or_default().push(id.clone()),
-            // A slot of an absent server is of no use to its fleet either: those go last among the idle.
-            None => free.push((
-                slot.executor.is_some(),
-                !state.is_present(id),
-                slot.state == SlotState::Borrowed,
-                id.clone(),
-            )),
+            None if slot.quarantined.is_some() || !state.is_present(id) => unusable.push(id.clone()),
+            None => idle.push((slot.executor.is_some(), slot.state == SlotState::Borrowed, id.clone())),
         }
     }
-    free.sort();
-    let mut chosen: Vec<SlotId> = free.into_iter().take(count).map(|(.., id)| id).collect();
+    idle.sort();
+    let mut chosen: Vec<SlotId> = idle.into_iter().take(count).map(|(.., id)| id).collect();
     if chosen.len() < count {
         let mut holders: Vec<Holder> =
             holders.into_iter().filter_map(|(job, slots)| holder(state, job, slots)).collect();
         shrink(&mut holders, count, &mut chosen);
         evict(&mut holders, count, &mut chosen);
     }
+    let missing = count - chosen.len();
+    chosen.extend(unusable.into_iter().take(missing));
     chosen
 }
 

@@ -282,11 +282,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn job(min: u16, max: u16, held: u16) -> JobView {
-        JobView { min, max, held, priority: 0, class: (held > 0).then_some(0), settled: true }
+        let class = (held > 0).then_some(0);
+        JobView { min, max, held, priority: 0, class, numeric: None, device: false, settled: true }
     }
 
     fn view(capacity: u32, jobs: &[JobView]) -> View {
-        View { classes: vec![ClassView { capacity, declared: capacity }], jobs: jobs.to_vec() }
+        View { classes: vec![ClassView { capacity, declared: capacity, ..ClassView::default() }], jobs: jobs.to_vec() }
     }
 
     fn slots(view: &View) -> Vec<u16> {
@@ -357,13 +358,31 @@ mod tests {
         assert_eq!(waits, [None, Some(Wait::Slots(3)), Some(Wait::Slots(2)), Some(Wait::Behind(2))]);
     }
 
+    /// Two plain slots and two devices of one numeric class.
+    fn mixed(jobs: &[JobView]) -> Vec<(usize, u16)> {
+        let class = |device| ClassView { capacity: 2, declared: 2, numeric: 0, device };
+        let view = View { classes: vec![class(false), class(true)], jobs: jobs.to_vec() };
+        Ebb.plan(&view).shares.iter().map(|share| (share.class, share.slots)).collect()
+    }
+
+    #[test]
+    fn who_needs_devices_gets_devices_and_others_leave_them_as_long_as_they_can() {
+        let cuda = JobView { device: true, ..job(1, 2, 0) };
+        assert_eq!(mixed(&[job(1, 2, 0), cuda]), [(0, 2), (1, 2)]);
+        assert_eq!(mixed(&[cuda, job(1, 2, 0)]), [(1, 2), (0, 2)]);
+        assert_eq!(mixed(&[cuda, cuda, cuda]), [(1, 1), (1, 1), (0, 0)], "plain slots are of no use to the third");
+        assert_eq!(mixed(&[job(2, 2, 0), job(2, 2, 0)]), [(0, 2), (1, 2)], "who needs none can use one");
+        let there = JobView { class: Some(1), numeric: Some(0), ..job(1, 2, 2) };
+        assert_eq!(mixed(&[there, cuda]), [(1, 1), (1, 1)], "and gives way down to its minimum");
+    }
+
     fn any_job() -> impl Strategy<Value = JobView> {
         (1u16..5, 0u16..12, 0u16..9, -1i32..2, proptest::option::of(0usize..2), any::<bool>()).prop_map(
             |(min, more, held, priority, class, settled)| {
                 let max = min + more;
                 let held = if held < min { 0 } else { held.min(max) };
                 let class = if held > 0 { Some(class.unwrap_or(0)) } else { class };
-                JobView { min, max, held, priority, class, settled }
+                JobView { min, max, held, priority, class, numeric: class, device: false, settled }
             },
         )
     }
@@ -377,7 +396,10 @@ mod tests {
                 let classes = more
                     .iter()
                     .enumerate()
-                    .map(|(c, &(free, away))| ClassView { capacity: held(c) + free, declared: held(c) + free + away })
+                    .map(|(numeric, &(free, away))| {
+                        let capacity = held(numeric) + free;
+                        ClassView { capacity, declared: capacity + away, numeric, device: false }
+                    })
                     .collect();
                 View { classes, jobs }
             },
@@ -393,7 +415,7 @@ mod tests {
                 let mut used = [0u32; 2];
                 for (job, share) in view.jobs.iter().zip(&plan.shares) {
                     prop_assert!(share.slots == 0 || (job.min..=job.max).contains(&share.slots), "{name}: {share:?} for {job:?}");
-                    prop_assert!(share.slots == 0 || job.class.is_none_or(|class| class == share.class));
+                    prop_assert!(share.slots == 0 || job.numeric.is_none_or(|class| class == share.class));
                     prop_assert_eq!(share.slots == 0, share.waits.is_some());
                     used[share.class] += u32::from(share.slots);
                 }
@@ -404,6 +426,7 @@ mod tests {
                 for (job, share) in again.jobs.iter_mut().zip(&plan.shares) {
                     job.held = share.slots;
                     job.class = if share.slots > 0 { Some(share.class) } else { job.class };
+                    job.numeric = job.class;
                 }
                 let sizes = |plan: &Plan| plan.shares.iter().map(|s| s.slots).collect::<Vec<_>>();
                 prop_assert_eq!(sizes(&policy.plan(&again)), sizes(&plan), "{} is not stable", name);

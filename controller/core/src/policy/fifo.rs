@@ -47,11 +47,21 @@ mod tests {
     use super::*;
 
     fn job(max: u16, held: u16, priority: i32) -> JobView {
-        JobView { min: 1, max, held, priority, class: (held > 0).then_some(0), settled: true }
+        JobView {
+            min: 1,
+            max,
+            held,
+            priority,
+            class: (held > 0).then_some(0),
+            numeric: None,
+            device: false,
+            settled: true,
+        }
     }
 
     fn plan(capacity: u32, declared: u32, jobs: &[JobView]) -> Vec<u16> {
-        let view = View { classes: vec![ClassView { capacity, declared }], jobs: jobs.to_vec() };
+        let view =
+            View { classes: vec![ClassView { capacity, declared, ..ClassView::default() }], jobs: jobs.to_vec() };
         Fifo.plan(&view).shares.iter().map(|share| share.slots).collect()
     }
 
@@ -74,7 +84,7 @@ mod tests {
     #[test]
     fn who_waits_is_told_for_what() {
         let view = View {
-            classes: vec![ClassView { capacity: 3, declared: 8 }],
+            classes: vec![ClassView { capacity: 3, declared: 8, ..ClassView::default() }],
             jobs: vec![job(4, 0, 0), job(1, 0, 0), job(1, 0, 0)],
         };
         let waits: Vec<_> = Fifo.plan(&view).shares.iter().map(|share| share.waits).collect();

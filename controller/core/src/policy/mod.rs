@@ -1,6 +1,6 @@
 //! Who gets how many slots: `view → plan`, pure, without clock and without ids.
 //!
-//! The problem is reduced to small numbers here (jobs in order of arrival, capacity per numeric class) and translated back at
+//! The problem is reduced to small numbers here (jobs in order of arrival, capacity per kind of slot) and translated back at
 //! the door (`decide/plan.rs`): which slots, which facts. The live controller and the simulator call the same code.
 //! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
 //! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
@@ -41,19 +41,23 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
 /// What is to be shared out, and among whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// Numeric classes of executors; a job runs within one.
+    /// Kinds of slots; those of a job are of one kind at a time.
     pub classes: Vec<ClassView>,
     /// Jobs that run or wait, in the order of their arrival.
     pub jobs: Vec<JobView>,
 }
 
-/// The slots of one numeric class.
+/// Slots of one kind: of one numeric class, and all of them devices or none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClassView {
     /// Slots that may be used by the view's jobs, including those they hold.
     pub capacity: u32,
     /// Slots that fleets declare, lent or not: what could ever be had.
     pub declared: u32,
+    /// Its numeric class: a job that has run goes on within it.
+    pub numeric: usize,
+    /// Whether its slots are devices.
+    pub device: bool,
 }
 
 /// A job, as a policy sees it.
@@ -67,10 +71,26 @@ pub struct JobView {
     pub held: u16,
     /// Higher goes first.
     pub priority: i32,
-    /// The class it is bound to; `None` before it ran.
+    /// The class of the slots that it holds.
     pub class: Option<usize>,
+    /// The numeric class it is bound to; `None` before it ran.
+    pub numeric: Option<usize>,
+    /// Whether it runs on devices only.
+    pub device: bool,
     /// Whether its size was left alone long enough to be exchanged against another's.
     pub settled: bool,
+}
+
+impl View {
+    /// Whether a job may have slots of a class: those it has now, or before it has any, whatever has what it needs.
+    #[must_use]
+    pub fn suits(&self, job: usize, class: usize) -> bool {
+        let (job, of) = (&self.jobs[job], &self.classes[class]);
+        match job.class.filter(|_| job.held > 0) {
+            Some(held) => held == class,
+            None => job.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !job.device),
+        }
+    }
 }
 
 /// A share for every job of the view, in the view's order.
@@ -130,11 +150,11 @@ impl<'a> Gangs<'a> {
 
     /// Starts a waiting job on `slots` of the class with most room, or says why not.
     pub fn start(&mut self, job: usize, slots: u16) -> Share {
-        let bound = self.view.jobs[job].class;
-        let candidates = || (0..self.pool.len()).filter(|&class| bound.is_none_or(|bound| bound == class));
+        let view = self.view;
+        let candidates = || (0..view.classes.len()).filter(|&class| view.suits(job, class));
         let open = candidates().filter(|&class| self.blocked[class].is_none() && self.pool[class] >= u32::from(slots));
-        // The first of equals, so that the choice is stable.
-        let best = open.max_by_key(|&class| (self.pool[class], std::cmp::Reverse(class)));
+        // Devices are left to who needs them, where there is room beside them. The first of equals, so that the choice is stable.
+        let best = open.max_by_key(|&class| (!view.classes[class].device, self.pool[class], std::cmp::Reverse(class)));
         if let Some(class) = best {
             self.pool[class] -= u32::from(slots);
             return Share { class, slots, waits: None };

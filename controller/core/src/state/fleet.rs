@@ -8,6 +8,7 @@
 //! A slot in no fleet is never used; a returned one not until it is offered again.
 
 use events_schema::command::{OfferMode, Recall};
+use events_schema::device::SlotDevice;
 use events_schema::fact::ReclaimCause;
 use events_schema::{Digest, ExecutorId, FleetId, JobId, SlotId, TimeMs};
 use minicbor::{Decode, Encode};
@@ -39,6 +40,14 @@ pub struct Fleet {
     /// How many of its slots stay with it until it is released, if it is recalled.
     #[n(7)]
     pub recalled: Option<Recall>,
+    /// How many of its slots it neither lends nor has: they went back, and are in quarantine. Counted like `lent`.
+    #[n(8)]
+    #[cbor(skip_if = "is_zero")]
+    pub withheld: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Fleet {
@@ -51,10 +60,11 @@ impl Fleet {
         }
     }
 
-    /// The same of slots that it names: one that offers by demand and has not said anything yet lends what it names.
+    /// The same of slots that it names: one that offers by demand and has not said anything yet lends what it names. What it needs has to be
+    /// among those that it can use.
     #[must_use]
     pub fn lendable_by_name(&self) -> usize {
-        self.slots.len().saturating_sub(self.needs().max(self.held()))
+        self.slots.len().saturating_sub(self.needs().max(self.held()) + self.withheld)
     }
 
     /// Slots that it needs itself; none before it said so.
@@ -94,6 +104,33 @@ pub struct Server {
     /// Since when it is not.
     #[n(6)]
     pub gone_at: Option<TimeMs>,
+    /// The devices that its first slots are; the others have none.
+    #[n(7)]
+    #[cbor(skip_if = "Vec::is_empty")]
+    pub devices: Vec<SlotDevice>,
+}
+
+/// What a job can find on a slot. A job's slots are of one kind; which jobs can use which kinds is for the planner to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotKind {
+    /// Numeric class of the executors there.
+    pub class: Digest,
+    /// Whether the slot is a device.
+    pub device: bool,
+}
+
+impl Server {
+    /// The device that a slot of it is.
+    #[must_use]
+    pub fn device(&self, index: u16) -> Option<&SlotDevice> {
+        self.devices.get(usize::from(index))
+    }
+
+    /// What a job can find on a slot of it.
+    #[must_use]
+    pub fn kind(&self, index: u16) -> SlotKind {
+        SlotKind { class: self.class, device: self.device(index).is_some() }
+    }
 }
 
 /// One slot of a fleet.
@@ -117,6 +154,9 @@ pub struct Slot {
     /// When it was first asked back, while it is on its way.
     #[n(5)]
     pub reclaimed_at: Option<TimeMs>,
+    /// What is wrong with its device, while it is of no use to anybody.
+    #[n(6)]
+    pub quarantined: Option<String>,
 }
 
 /// Where a slot stands between its fleet and us.
@@ -160,7 +200,15 @@ impl Slot {
     /// A slot its fleet keeps for itself.
     #[must_use]
     pub fn unoffered(fleet: FleetId, since: TimeMs) -> Self {
-        Self { fleet: Some(fleet), state: SlotState::Unoffered, since, job: None, executor: None, reclaimed_at: None }
+        Self {
+            fleet: Some(fleet),
+            state: SlotState::Unoffered,
+            since,
+            job: None,
+            executor: None,
+            reclaimed_at: None,
+            quarantined: None,
+        }
     }
 
     /// Whether we may use it.
@@ -169,9 +217,21 @@ impl Slot {
         matches!(self.state, SlotState::Offered | SlotState::Borrowed)
     }
 
+    /// Whether its fleet has no use of it, though it is not lent.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        self.quarantined.is_some() && !self.is_lent()
+    }
+
+    /// Whether nothing is on it any more and its device is not as it should be.
+    #[must_use]
+    pub fn is_quarantined(&self) -> bool {
+        self.quarantined.is_some() && self.executor.is_none()
+    }
+
     /// Whether we may use it and nobody does.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.is_lent() && self.job.is_none() && self.executor.is_none()
+        self.is_lent() && self.job.is_none() && self.executor.is_none() && self.quarantined.is_none()
     }
 }

@@ -9,7 +9,7 @@ pub mod job;
 pub mod memory;
 pub mod troubles;
 
-pub use fleet::{Fleet, Server, Slot, SlotState};
+pub use fleet::{Fleet, Server, Slot, SlotKind, SlotState};
 pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling};
 pub use memory::CommandMemory;
 
@@ -296,6 +296,12 @@ impl State {
         self.servers.get(server).map(|s| (s.incarnation, s.reports_through))
     }
 
+    /// What a job can find on a slot, if its server is known.
+    #[must_use]
+    pub fn kind(&self, slot: &SlotId) -> Option<SlotKind> {
+        self.servers.get(&slot.server).map(|server| server.kind(slot.index))
+    }
+
     /// Whether the slot's agent is there and holds such a slot.
     #[must_use]
     pub fn is_present(&self, slot: &SlotId) -> bool {
@@ -303,7 +309,7 @@ impl State {
     }
 
     /// How a slot is shown: its state, or `unknown` when it is to be free and only an agent that cannot be reached could say whether it
-    /// is; `undeclared` when no fleet has it.
+    /// is; `quarantined` when its device is not as it should be; `undeclared` when no fleet has it.
     #[must_use]
     pub fn slot_shown(&self, id: &SlotId) -> &'static str {
         match self.slots.get(id) {
@@ -313,6 +319,7 @@ impl State {
             {
                 "unknown"
             }
+            Some(Slot { quarantined: Some(_), .. }) => "quarantined",
             Some(slot) => slot.state.name(),
         }
     }

@@ -27,6 +27,7 @@ fn saved(job: &JobId, generation: u64, written_in: u64, step: u64) -> Report {
         writer,
         replica_digest,
         bytes: 1,
+        stands_still: None,
     }
 }
 

@@ -9,8 +9,8 @@ use events_schema::command::Command;
 use events_schema::control::STOPPED_STATUS;
 use events_schema::fact::{Entry, Fact};
 use events_schema::job::JobSpec;
-use events_schema::report::ExitCause;
-use events_schema::{ExecutorId, FleetId, JobId, ServerId};
+use events_schema::report::{ExitCause, Report};
+use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, Step, WriterToken};
 use serde_json::json;
 
 fn program(workers: serde_json::Value, elastic: &str) -> JobSpec {
@@ -170,6 +170,56 @@ fn an_elastic_gang_is_restarted_at_any_size_within_its_bounds() {
     assert_eq!(entries(&world), ["fresh", "checkpoint", "checkpoint"]);
     assert!(world.run_to_end(10));
     calm(&world);
+}
+
+/// An elastic gang of two that is to be four, and has not stopped for that yet.
+fn growing() -> (World, JobId) {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let id = world.submit(program(json!({"min": 1, "max": 4}), "restart"));
+    world.run();
+    world.demand("local", 0);
+    assert!(world.state.is_parking(&id));
+    (world, id)
+}
+
+/// Found by review: the members of a gang whose program has ended stood still for ever where its plan was the old one again by then.
+#[test]
+fn a_gang_that_stopped_for_a_change_that_is_undone_starts_again() {
+    let (mut world, id) = growing();
+    world.deliver_orders(&ServerId::parse("local").unwrap());
+    assert!(world.train(&id), "its program is ended and saved; nobody has heard of it");
+    let kept = job(&world, &id).active().unwrap().members.clone();
+    let kept: Vec<_> = kept.iter().map(|member| world.state.executor(member).unwrap().slot.clone()).collect();
+    let added = job(&world, &id).slots().iter().filter(|slot| !kept.contains(slot)).cloned().collect();
+    world.command(Command::ReclaimSlots { fleet: FleetId::parse("local").unwrap(), slots: added });
+    assert!(!world.state.is_parking(&id), "its plan is the old one");
+    world.run();
+    assert_eq!((phase(&world, &id), entries(&world)), ("running", vec!["fresh", "checkpoint"]));
+    assert_eq!((members(&world, &id).len(), job(&world, &id).faults.restarts), (2, 0));
+    calm(&world);
+}
+
+/// Found by review: a save that was under way when the gang was to stop had everybody leave before the program could write what it has.
+#[test]
+fn what_a_gang_saved_while_it_ran_does_not_end_it() {
+    let (mut world, id) = growing();
+    let local = ServerId::parse("local").unwrap();
+    let incarnation = world.state.server(&local).unwrap().incarnation;
+    let generation = job(&world, &id).active().unwrap().proposal.generation;
+    let saved = Report::CheckpointSaved {
+        job: id.clone(),
+        generation,
+        step: Step(1),
+        written_in: generation,
+        writer: WriterToken([9; 16]),
+        replica_digest: Digest::of(b"meanwhile"),
+        bytes: 1,
+        stands_still: Some(false),
+    };
+    let facts = world.foreign_report(local, incarnation, saved);
+    assert!(facts.iter().any(|fact| matches!(fact, Fact::CheckpointAccepted { .. })), "{facts:?}");
+    assert!(!facts.iter().any(|fact| matches!(fact, Fact::ExecutorLeaving { .. })), "{facts:?}");
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn breaks(world: &World, job: &JobId) -> Vec<Break> {
         slots: 2,
         class: Digest::of(b"other"),
         address: String::new(),
+        devices: Vec::new(),
     };
     let (number, executor) = world.state.executors().next().unwrap();
     let taken = Fact::ExecutorAssigned { executor: number.clone(), slot: slot("b", 1) };

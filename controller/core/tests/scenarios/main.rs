@@ -1,9 +1,10 @@
 //! Short named stories about the core alone: what it decides when a job meets tides, losses and its user. What executors and agents do is
 //! scripted (`world/`); that the real ones do it, among faults, is for `loadtest/world`.
-//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `stuck.rs`, `members.rs`, `checkpoints.rs`, `fleets.rs`, `gangs.rs`, `versions.rs`, `invariants.rs`.
+//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `stuck.rs`, `members.rs`, `checkpoints.rs`, `fleets.rs`, `gangs.rs`, `uploads.rs`, `versions.rs`, `invariants.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoints;
+mod devices;
 mod fleets;
 mod gangs;
 mod invariants;
@@ -12,5 +13,6 @@ mod members;
 mod stalls;
 mod stories;
 mod stuck;
+mod uploads;
 mod versions;
 mod world;

@@ -5,14 +5,15 @@ use crate::world::{dataset, slot};
 use controller_core::limits::{READY_DEADLINE_MS, STUCK_MS};
 use controller_core::{Input, State, decide, invariants, orders, policy_by_name};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::device::SlotDevice;
 use events_schema::fact::{Entry, Fact};
 use events_schema::report::{ExitCause, Report, ReportRecord};
 use events_schema::{Cell, CommandId, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs};
 use serde_json::json;
 
-struct Brain {
-    state: State,
-    at: TimeMs,
+pub struct Brain {
+    pub state: State,
+    pub at: TimeMs,
     reports: u64,
     commands: u64,
 }
@@ -20,8 +21,23 @@ struct Brain {
 impl Brain {
     /// One server with so many slots, all lent.
     fn new(slots: u16) -> Self {
+        Self::with_devices(slots, 0)
+    }
+
+    /// The same; so many of the slots are devices.
+    pub fn with_devices(slots: u16, count: u16) -> Self {
+        let uuid = |index| format!("GPU-00000000-0000-0000-0000-{index:012}");
+        let (name, driver, memory_bytes) = ("H100".to_owned(), "580.01".to_owned(), 80 << 30);
+        let device = |index| SlotDevice { uuid: uuid(index), name: name.clone(), memory_bytes, driver: driver.clone() };
+        let devices = (0..count).map(device).collect();
         let mut brain = Self { state: State::new(Cell(0)), at: TimeMs(1_000), reports: 0, commands: 0 };
-        brain.report(Report::AgentJoined { slots, class: Digest([1; 32]), address: String::new() });
+        brain.report(Report::AgentJoined {
+            slots,
+            class: Digest([1; 32]),
+            address: String::new(),
+            devices,
+            quarantined: Default::default(),
+        });
         brain.command(Command::RegisterDataset { dataset: dataset("digits") });
         let (fleet, slots) = (FleetId::parse("local").unwrap(), (0..slots).map(|index| slot("local", index)).collect());
         let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, 2_000);
@@ -36,7 +52,7 @@ impl Brain {
         brain
     }
 
-    fn tell(&mut self, input: &Input) -> Vec<Fact> {
+    pub fn tell(&mut self, input: &Input) -> Vec<Fact> {
         let facts = decide(&self.state, self.at, input, &*policy_by_name("ebb").unwrap());
         let before = self.state.clone();
         facts.iter().for_each(|fact| self.state.apply(self.at, fact));
@@ -45,13 +61,17 @@ impl Brain {
         facts
     }
 
-    fn report(&mut self, report: Report) -> Vec<Fact> {
+    pub fn report(&mut self, report: Report) -> Vec<Fact> {
         self.reports += 1;
+        self.report_of(7, self.reports, report)
+    }
+
+    pub fn report_of(&mut self, incarnation: u64, number: u64, report: Report) -> Vec<Fact> {
         let server = ServerId::parse("local").unwrap();
         self.tell(&Input::Report(ReportRecord {
             server,
-            incarnation: 7,
-            number: self.reports,
+            incarnation,
+            number,
             at: self.at,
             report,
             trace: None,
@@ -59,7 +79,7 @@ impl Brain {
         }))
     }
 
-    fn command(&mut self, command: Command) -> Vec<Fact> {
+    pub fn command(&mut self, command: Command) -> Vec<Fact> {
         self.commands += 1;
         let (id, tenant) =
             (CommandId::parse(&format!("c{}", self.commands)).unwrap(), TenantId::parse("local").unwrap());
@@ -80,22 +100,22 @@ impl Brain {
         job
     }
 
-    fn pass(&mut self, ms: u64) -> Vec<Fact> {
+    pub fn pass(&mut self, ms: u64) -> Vec<Fact> {
         self.at = self.at.plus_ms(ms);
         self.tell(&Input::Tick)
     }
 
-    fn phase(&self, job: &JobId) -> &'static str {
+    pub fn phase(&self, job: &JobId) -> &'static str {
         self.state.job(job).unwrap().phase.name()
     }
 
     /// Executors of a job that are to stay, with their slots.
-    fn staying(&self, job: &JobId) -> Vec<(ExecutorId, SlotId)> {
+    pub fn staying(&self, job: &JobId) -> Vec<(ExecutorId, SlotId)> {
         let staying = self.state.executors_of(job).filter(|(_, executor)| executor.leaving.is_none());
         staying.map(|(number, executor)| (number.clone(), executor.slot.clone())).collect()
     }
 
-    fn gone(&mut self, (executor, slot): (ExecutorId, SlotId)) -> Vec<Fact> {
+    pub fn gone(&mut self, (executor, slot): (ExecutorId, SlotId)) -> Vec<Fact> {
         self.report(Report::ExecutorGone { executor, slot, exit: ExitCause::Killed })
     }
 

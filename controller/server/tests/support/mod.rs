@@ -190,8 +190,13 @@ impl Agent {
     }
 
     pub async fn join(&self, slots: u16) {
-        let report =
-            Report::AgentJoined { slots, class: Digest::of(b"class"), address: "http://127.0.0.1:1".to_owned() };
+        let report = Report::AgentJoined {
+            slots,
+            class: Digest::of(b"class"),
+            address: "http://127.0.0.1:1".to_owned(),
+            devices: Vec::new(),
+            quarantined: Default::default(),
+        };
         self.report(1, report).await;
     }
 

@@ -43,7 +43,7 @@ class Job(ebb.Job):
         images, labels = enlarged(batch)
         y, x = torch.randint(0, 9, (2,)).tolist()  # a crop for the batch and a flip for each image, drawn from (seed, rank, step)
         images = F.pad(images, (4, 4, 4, 4))[:, :, y : y + 32, x : x + 32]
-        images = torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, images.flip(3), images)
+        images = torch.where(torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5, images.flip(3), images)
         return F.cross_entropy(model(images), labels, reduction="sum"), len(labels)
 
     def optimizer(self, model):

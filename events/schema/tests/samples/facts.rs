@@ -84,12 +84,15 @@ pub fn facts() -> Vec<Fact> {
             asked_at: None,
         },
         SlotReturned { slot: slot(2), fleet: None, took_ms: None },
+        SlotQuarantined { slot: slot(2), fleet: None, reason: "9 MiB".to_owned() },
+        SlotRecovered { slot: slot(2), fleet: None },
         AgentJoined {
             server: server(),
             incarnation: u64::MAX,
             slots: 8,
             class: Digest([0x66; 32]),
             address: "http://10.0.0.1:7002".to_owned(),
+            devices: Vec::new(),
         },
         AgentGone { server: server() },
         ReportsTaken { server: server(), incarnation: 12, through: 99 },
@@ -158,6 +161,8 @@ pub fn fuller_facts() -> Vec<Fact> {
             asked_at: None,
         },
         SlotReturned { slot: slot(2), fleet: Some(fleet()), took_ms: Some(28) },
+        SlotQuarantined { slot: slot(2), fleet: Some(fleet()), reason: "9 MiB".to_owned() },
+        SlotRecovered { slot: slot(2), fleet: Some(fleet()) },
     ]
 }
 

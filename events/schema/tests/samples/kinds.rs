@@ -26,7 +26,7 @@ kinds! {
         PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, FleetRecalled, FleetReleased, SlotsOffered, SlotBorrowed, SlotReclaimed,
-        SlotReturned, AgentJoined, AgentGone, ReportsTaken, InputRefused,
+        SlotReturned, SlotQuarantined, SlotRecovered, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
         MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused,
@@ -39,7 +39,7 @@ kinds! {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
-        MemberStraggles, MemberKeepsUp,
+        MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }
@@ -50,7 +50,7 @@ kinds! {
     RECALLS = recall_kind of Recall { Slots, All }
     REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit, Changed }
     PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing }
-    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff }
+    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff, Device }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
     RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }
@@ -62,7 +62,7 @@ kinds! {
     LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
-    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed }
+    EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed, DeviceLost }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
     MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch, Command }
     LENGTHS = length_kind of Length { Epochs, Steps }
@@ -145,6 +145,8 @@ pub fn names_wanted() -> Vec<String> {
         "ExecutorStart with torch",
         "ExecutorStart with secrets",
         "ModelSpec with an environment",
+        "Report of an agent with devices",
+        "Fact of an agent with devices",
     ];
     let variants =
         enums.iter().flat_map(|(name, variants)| variants.iter().map(move |variant| format!("{name}::{variant}")));

@@ -12,9 +12,10 @@ mod traces;
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, Expected, OfferMode, Recall};
 use events_schema::control::{
-    ExecutorHop, ExecutorStart, FromExecutor, Gradients, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
+    ExecutorHop, ExecutorStart, FileAccess, FromExecutor, Gradients, Phase, Progress, ToExecutor, TorchHost, WaitsFor,
 };
 use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::device::SlotDevice;
 use events_schema::fact::*;
 use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
@@ -204,7 +205,13 @@ fn commands() -> Vec<Command> {
 fn reports() -> Vec<Report> {
     use Report::*;
     vec![
-        AgentJoined { slots: 4, class: Digest([0x66; 32]), address: "http://127.0.0.1:7002".to_owned() },
+        AgentJoined {
+            slots: 4,
+            class: Digest([0x66; 32]),
+            address: "http://127.0.0.1:7002".to_owned(),
+            devices: Vec::new(),
+            quarantined: [].into(),
+        },
         AgentGone,
         ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
         ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::NotStarted("no such file".to_owned()) },
@@ -267,11 +274,14 @@ fn reports() -> Vec<Report> {
             writer: WriterToken([0x77; 16]),
             replica_digest: Digest([0x33; 32]),
             bytes: 4_096,
+            stands_still: None,
         },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         ObjectsSwept { objects: 3, bytes: 4_096 },
         MemberStraggles { executor: executor(), unit_us: 90_000, peers_unit_us: 30_000 },
         MemberKeepsUp { executor: executor() },
+        SlotQuarantined { slot: slot(2), reason: "9 MiB".to_owned() },
+        SlotRecovered { slot: slot(2) },
     ]
 }
 
@@ -336,6 +346,11 @@ fn orders_with_link_keys() -> Orders {
     orders
 }
 
+fn devices() -> Vec<SlotDevice> {
+    let uuid = "GPU-00000000-0000-0000-0000-000000000001".to_owned();
+    vec![SlotDevice { uuid, name: "H100".to_owned(), memory_bytes: 80 << 30, driver: "580.01".to_owned() }]
+}
+
 fn torch_model() -> ModelSpec {
     let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "python": "/opt/torch/bin/python", "threads": 2,
         "device": "cuda", "environment": {"TOKENIZERS_PARALLELISM": "false"}, "parameters": {"depth": 3, "rate": 0.5}});
@@ -356,6 +371,20 @@ fn measured() -> Metrics {
     Metrics { named: Some(named.into()), ..metrics() }
 }
 
+/// What a gang's program left when it was asked to end.
+fn saved_at_the_end() -> Report {
+    Report::CheckpointSaved {
+        job: job(),
+        generation: Generation(5),
+        step: Step(100),
+        written_in: Generation(5),
+        writer: WriterToken([0x77; 16]),
+        replica_digest: Digest([0x33; 32]),
+        bytes: 4_096,
+        stands_still: Some(true),
+    }
+}
+
 fn torch_model_with_environment() -> ModelSpec {
     let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "secrets": {"HF_TOKEN": "hf"},
         "requirements": {"lines": ["einops==0.8.1", "timm>=1"], "full": true}, "memory_limit_mib": 4_096});
@@ -368,6 +397,11 @@ fn command_model() -> ModelSpec {
         "environment": {"GLOO_SOCKET_IFNAME": "lo"}, "elastic": "restart", "grace_ms": 5_000, "save_every_ms": 10_000});
     let spec = serde_json::json!({"name": "n", "model": model, "workers": {"min": 2, "max": 4}});
     JobSpec::parse(&spec).unwrap().model.clone()
+}
+
+fn command_model_on_devices() -> ModelSpec {
+    let model = serde_json::json!({"kind": "command", "command": ["train"], "device": "cuda"});
+    JobSpec::parse(&serde_json::json!({"name": "n", "model": model})).unwrap().model.clone()
 }
 
 fn controller_messages() -> Vec<ControllerMessage> {
@@ -430,7 +464,7 @@ pub fn all() -> Vec<Sample> {
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }, Refusal::Changed
         ];
         "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing];
-        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }];
+        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];
@@ -447,7 +481,7 @@ pub fn all() -> Vec<Sample> {
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent,
-            ExitCause::Failed { status: 1, said: text() }];
+            ExitCause::Failed { status: 1, said: text() }, ExitCause::DeviceLost(text())];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
@@ -528,17 +562,34 @@ pub fn all() -> Vec<Sample> {
         secrets: None,
         cache_mib: None,
         warm: None,
+        files: None,
     };
     samples.push(sample("ExecutorStart with torch", &ExecutorStart { torch: Some(torch.clone()), ..start() }));
     let warm = Some(TorchHost { warm: Some("ebb-warm-0123456789abcdef".to_owned()), ..torch.clone() });
     samples.push(sample("ExecutorStart with a warm torch", &ExecutorStart { torch: warm, ..start() }));
-    let secrets = TorchHost { secrets: Some("/etc/ebb/secrets".to_owned()), cache_mib: Some(51_200), ..torch };
+    let secrets = TorchHost { secrets: Some("/etc/ebb/secrets".to_owned()), cache_mib: Some(51_200), ..torch.clone() };
     samples.push(sample("ExecutorStart with secrets", &ExecutorStart { torch: Some(secrets), ..start() }));
+    samples.push(sample("Report of a gang that stands still", &saved_at_the_end()));
+    let files = FileAccess { required: true, readable: vec!["/data".to_owned()], hidden: vec!["/etc/ebb".to_owned()] };
+    let isolated = TorchHost { files: Some(files), ..torch };
+    samples.push(sample("ExecutorStart with isolated files", &ExecutorStart { torch: Some(isolated), ..start() }));
+    samples.push(sample("ModelSpec of a program on devices", &command_model_on_devices()));
     samples.push(sample("ModelSpec with an environment", &torch_model_with_environment()));
     samples.push(sample("JobSpec of own rows", &job_of_own_rows()));
     let without = JobOrder { spec: Box::new(job_of_own_rows()), dataset: None, evaluation: None, ..order() };
     samples.push(sample("JobOrder of own rows", &without));
     samples.push(sample("Metrics by name", &measured()));
+    let (class, address) = (Digest([0x66; 32]), "http://127.0.0.1:7002".to_owned());
+    let joined = Report::AgentJoined {
+        slots: 4,
+        class,
+        address: address.clone(),
+        devices: devices(),
+        quarantined: [(0, text())].into(),
+    };
+    samples.push(sample("Report of an agent with devices", &joined));
+    let joined = Fact::AgentJoined { server: server(), incarnation: 12, slots: 4, class, address, devices: devices() };
+    samples.push(sample("Fact of an agent with devices", &joined));
     samples.extend(traces::all(record, signal, report));
     samples
 }

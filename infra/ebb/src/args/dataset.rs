@@ -25,10 +25,7 @@ pub enum DatasetCommand {
     },
     /// Links to its files in the service's store, so that they can be read there without credentials for 15 minutes
     #[command(after_help = "Example: ebb dataset links digits | while read -r url; do curl -fsSOJ \"$url\"; done")]
-    Links {
-        /// Its name.
-        name: DatasetName,
-    },
+    Links(DatasetLinksArgs),
     /// Forget a dataset that no unfinished job reads; its files stay
     Remove {
         /// Its name.
@@ -76,6 +73,19 @@ pub enum ImportFormat {
     Idx,
     /// Plain text, one token per character or byte.
     Text,
+}
+
+/// Arguments of `ebb dataset links`.
+#[derive(Debug, Clone, Args)]
+pub struct DatasetLinksArgs {
+    /// Its name.
+    pub name: DatasetName,
+    /// Only the file of this number and those behind it.
+    #[arg(long, value_name = "NUMBER")]
+    pub from_number: Option<u64>,
+    /// Only the file of this number and those before it.
+    #[arg(long, value_name = "NUMBER")]
+    pub to_number: Option<u64>,
 }
 
 /// Arguments of `ebb dataset import`.

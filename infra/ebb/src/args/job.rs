@@ -1,6 +1,6 @@
 //! `ebb job …` and `ebb model …`.
 
-use super::duration;
+use super::{Since, duration};
 use crate::output::Output;
 use clap::{Args, Subcommand, ValueHint};
 use gateway_api::JobPhase;
@@ -43,7 +43,7 @@ pub enum JobCommand {
     /// Let a suspended job run again
     Resume(JobArg),
     /// List a job's checkpoints
-    Checkpoints(JobArg),
+    Checkpoints(CheckpointsArgs),
 }
 
 /// Arguments of `ebb job submit`.
@@ -97,6 +97,25 @@ pub struct LogsArgs {
     /// Only of this executor: its number within the job.
     #[arg(long, value_name = "NUMBER")]
     pub executor: Option<u32>,
+    /// Only of executors that said something since then: RFC 3339, or so long ago (`1h`).
+    #[arg(long, value_name = "TIME|DURATION")]
+    pub since: Option<Since>,
+}
+
+/// Arguments of `ebb job checkpoints`.
+#[derive(Debug, Clone, Args)]
+pub struct CheckpointsArgs {
+    /// Id of the job, or its first characters.
+    pub id: String,
+    /// Only those of this step and later ones.
+    #[arg(long, value_name = "STEP")]
+    pub from_step: Option<u64>,
+    /// Only those of this step and earlier ones.
+    #[arg(long, value_name = "STEP")]
+    pub to_step: Option<u64>,
+    /// Of those, only so many of the newest.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub newest: Option<u64>,
 }
 
 /// Arguments of `ebb job wait`.

@@ -8,6 +8,7 @@ use events_schema::ServerId;
 use gateway::HostName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use workers_device::Wanted;
 
 /// Arguments of `ebb up`.
 #[derive(Debug, Clone, Args)]
@@ -35,6 +36,9 @@ pub struct UpArgs {
     /// For models in PyTorch.
     #[command(flatten)]
     pub python: PythonArgs,
+    /// Which GPUs are its slots.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
@@ -122,6 +126,9 @@ pub struct AgentArgs {
     /// For models in PyTorch.
     #[command(flatten)]
     pub python: PythonArgs,
+    /// Which GPUs are its slots.
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Until when.
     #[command(flatten)]
     pub run: RunArgs,
@@ -130,7 +137,9 @@ pub struct AgentArgs {
 /// What runs the models that users wrote in PyTorch.
 #[derive(Debug, Clone, Args)]
 pub struct PythonArgs {
-    /// The Python of jobs whose model is in PyTorch and that name none, with torch installed; needed by such jobs only.
+    /// Python with torch, of jobs that name none.
+    ///
+    /// Needed by jobs whose model is in PyTorch only.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
     pub python: String,
     /// Folder of secrets that jobs may name: a file each, of that name, with mode 600 [default: none].
@@ -139,6 +148,34 @@ pub struct PythonArgs {
     /// Most MiB of jobs' code and environments that are kept on this machine when no job uses them.
     #[arg(long, value_name = "MIB", default_value_t = 51_200, hide_short_help = true)]
     pub cache_mib: u64,
+    /// Whether programs of jobs reach only files that they need; `auto`: where the kernel has Landlock.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Isolate::Auto, hide_short_help = true)]
+    pub isolate: Isolate,
+    /// Folder or file of this machine that all jobs may read, beside their own and the system's; once per place.
+    #[arg(long, value_name = "PATH", default_value = "/data", value_hint = ValueHint::AnyPath, hide_short_help = true)]
+    pub readable: Vec<PathBuf>,
+}
+
+/// Whether jobs are kept from files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Isolate {
+    /// They reach what the agent's user does.
+    Off,
+    /// They reach what they need, where the kernel has Landlock.
+    Auto,
+    /// The same, and nothing is started where it has not.
+    Require,
+}
+
+/// Which GPUs are slots.
+#[derive(Debug, Clone, Args)]
+pub struct DeviceArgs {
+    /// GPUs that are slots; `auto` is all of them.
+    ///
+    /// The first slots are these, in this order: UUIDs or numbers as `nvidia-smi -L` shows them, `auto` for all, or `none`. One named twice is two
+    /// slots.
+    #[arg(long, value_name = "GPUS", default_value = "none")]
+    pub devices: Wanted,
 }
 
 /// Where the HTTP API listens, and for whom.

@@ -1,7 +1,8 @@
 //! Short forms: commands that were there before the nouns, and the ones typed most. Each is another name of a command in full and has no code of its own.
 
 use super::{
-    Command, DemandArgs, EventCommand, EventsArgs, FleetCommand, JobArg, JobArgs, JobCommand, LogsArgs, SlotCommand,
+    CheckpointsArgs, Command, DemandArgs, EventCommand, EventsArgs, FleetCommand, JobArg, JobArgs, JobCommand,
+    LogsArgs, SlotCommand,
 };
 use super::{SlotsArgs, SubmitArgs, TakeBackArgs, WaitArgs, WatchArgs};
 use clap::Subcommand;
@@ -38,7 +39,7 @@ pub enum Short {
     Logs(LogsArgs),
     /// List a job's checkpoints (`ebb job checkpoints`)
     #[command(hide = true)]
-    Checkpoints(JobArg),
+    Checkpoints(CheckpointsArgs),
     /// List fleets (`ebb fleet list`)
     #[command(hide = true)]
     Fleets,

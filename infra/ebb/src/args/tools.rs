@@ -1,7 +1,6 @@
 //! Arguments of the commands that show and measure: `top`, `demo`, `bench`.
 
 use super::duration;
-use super::service::PythonArgs;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,9 +47,9 @@ pub struct BenchArgs {
     /// Whose models are trained.
     #[arg(long, value_enum, default_value_t = BenchEngine::Native)]
     pub engine: BenchEngine,
-    /// For `--engine torch`.
-    #[command(flatten)]
-    pub python: PythonArgs,
+    /// A Python with torch, for `--engine torch`.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3", value_hint = ValueHint::ExecutablePath)]
+    pub python: String,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,

@@ -1,20 +1,25 @@
 //! The role that has the slots of a server: starts and ends executors, which are this program again. `ebb agent` runs it alone, for
 //! another machine than the controller's.
 
-use crate::args::{AgentArgs, PythonArgs};
+use crate::args::{AgentArgs, Isolate, PythonArgs};
 use crate::failure::Failure;
 use crate::home::keep_private;
 use crate::output::{Output, mention};
 use crate::roles::ending::run_until_stopped;
 use crate::roles::{descriptors, open};
 use events_schema::ServerId;
+use events_schema::control::FileAccess;
 use serde_json::json;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use storage::store::without_secrets;
 use url::Url;
-use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, LEASE, PythonConfig};
+use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, Devices, LEASE, PythonConfig};
+use workers_device::{ChooseError, Driver, Nvml, Wanted, choose};
+use workers_torch::isolation::is_offered;
 
 /// What differs between the agent of `ebb up` and one alone.
 pub struct AgentParts {
@@ -36,6 +41,51 @@ pub struct AgentParts {
     pub store_url: String,
     /// For models in PyTorch.
     pub python: PythonArgs,
+    /// What no job may read, wherever it lies, beside that folder and the secrets.
+    pub hidden: Vec<PathBuf>,
+    /// GPUs that are its slots.
+    pub devices: Option<Devices>,
+}
+
+/// What CUDA's memory goes through. The driver's own helper makes it when the first CUDA program of a machine starts, with rights that programs of
+/// jobs do not have where files are kept from them.
+const UNIFIED_MEMORY_DEVICE: &str = "/dev/nvidia-uvm";
+
+/// The GPUs that are to be slots.
+pub async fn devices(wanted: &Wanted) -> Result<Option<Devices>, Failure> {
+    if *wanted == Wanted::None {
+        return Ok(None);
+    }
+    let wanted = wanted.clone();
+    let asked = tokio::task::spawn_blocking(move || -> Result<Devices, ChooseError> {
+        let driver = Nvml::load(None).map_err(ChooseError::from)?;
+        if !Path::new(UNIFIED_MEMORY_DEVICE).exists() {
+            // As CUDA does at its first use. Where the helper is not there or may not, it is told below.
+            drop(Command::new("nvidia-modprobe").args(["-u", "-c=0"]).stdin(Stdio::null()).status());
+        }
+        let chosen = choose(&wanted, &driver)?;
+        let version = driver.version().map_err(ChooseError::from)?;
+        for (slot, device) in chosen.iter().enumerate() {
+            let (mib, used_mib) = (device.total_bytes >> 20, device.used_bytes >> 20);
+            tracing::info!(slot, device = %device.uuid, name = device.name, mib, used_mib, driver = version, "a GPU is a slot");
+        }
+        Ok(Devices::new(Arc::new(driver), chosen))
+    });
+    let found = asked.await.map_err(|e| Failure::local("the NVIDIA driver could not be asked", e))?;
+    let advice = "`nvidia-smi -L` shows the GPUs of this machine; --devices none makes slots without";
+    found.map(Some).map_err(|e| Failure::local("--devices names no GPUs", e).advise(advice))
+}
+
+/// How many slots there are: as many as GPUs, or more, of which the first are the GPUs.
+pub fn slots(told: Option<u16>, devices: Option<&Devices>) -> Result<Option<u16>, Failure> {
+    let Some(count) = devices.map(Devices::count) else { return Ok(told) };
+    let count = u16::try_from(count).map_err(|e| Failure::local("there are too many GPUs", e))?;
+    match told {
+        Some(told) if told < count => Err(Failure::Usage(format!(
+            "--slots is {told}, and --devices names {count} slots; name fewer devices, or let there be {count} slots or more"
+        ))),
+        told => Ok(Some(told.unwrap_or(count))),
+    }
 }
 
 /// Starts an agent whose executors are this program.
@@ -45,6 +95,13 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
     let class = tokio::task::spawn_blocking(workers_engine::known_answer)
         .await
         .map_err(|e| Failure::local("the known-answer test of the engine failed", e))?;
+    let hidden = parts.hidden.into_iter().chain([parts.data_dir.clone()]).collect();
+    let python = of_python(parts.python, hidden)?;
+    if parts.devices.is_some() && python.files.is_some() && is_offered() && !Path::new(UNIFIED_MEMORY_DEVICE).exists() {
+        tracing::warn!(
+            "{UNIFIED_MEMORY_DEVICE} is not there, and programs of jobs may not make it: CUDA fails in them until `nvidia-modprobe -u -c=0` was run once"
+        );
+    }
     let config = AgentConfig {
         server: parts.server,
         slots: parts.slots,
@@ -55,7 +112,8 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         executor_command: executor_command(program),
         executor_host: parts.host,
         store_url: parts.store_url,
-        python: of_python(parts.python)?,
+        python,
+        devices: parts.devices,
         class,
         lease: LEASE,
     };
@@ -63,12 +121,36 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
 }
 
 /// A folder of secrets that is not there is refused now, not when the first job wants one. Executors may be started elsewhere, so its path is whole.
-fn of_python(PythonArgs { python, secrets, cache_mib }: PythonArgs) -> Result<PythonConfig, Failure> {
+fn of_python(args: PythonArgs, hidden: Vec<PathBuf>) -> Result<PythonConfig, Failure> {
+    let files = files(&args, hidden)?;
+    let PythonArgs { python, secrets, cache_mib, .. } = args;
     let whole = |folder: PathBuf| {
         std::fs::canonicalize(&folder)
             .map_err(|e| Failure::local(format!("the folder of secrets `{}` cannot be read", folder.display()), e))
     };
-    Ok(PythonConfig { program: python, secrets: secrets.map(whole).transpose()?, cache_mib })
+    Ok(PythonConfig { program: python, secrets: secrets.map(whole).transpose()?, cache_mib, files })
+}
+
+/// Which files jobs may reach. Said once, where that is more than their operator may think.
+fn files(args: &PythonArgs, hidden: Vec<PathBuf>) -> Result<Option<FileAccess>, Failure> {
+    let required = args.isolate == Isolate::Require;
+    if args.isolate == Isolate::Off {
+        tracing::warn!("programs of jobs can read and write every file that this user can: --isolate off");
+        return Ok(None);
+    }
+    if !is_offered() {
+        if required {
+            return Err(Failure::plain("this kernel has no Landlock (Linux 5.13, and `landlock` in the kernel's `lsm=`), so jobs cannot be kept from files of this machine")
+                .advise("say --isolate auto to run them all the same, and let only people submit whom you would give a shell"));
+        }
+        tracing::warn!(
+            "this kernel has no Landlock, so programs of jobs can read and write every file that this user can; --isolate require refuses to start instead"
+        );
+    }
+    let shown = |paths: Vec<PathBuf>| {
+        paths.iter().filter_map(|path| std::path::absolute(path).ok()).map(|path| path.display().to_string()).collect()
+    };
+    Ok(Some(FileAccess { required, readable: shown(args.readable.clone()), hidden: shown(hidden) }))
 }
 
 /// The command first: it is what says that no configuration is read, which an executor would find in whoever's home it runs.
@@ -86,9 +168,10 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
             .advise("choose another with --data DIR")
     })?;
     open::store(&args.store).await?;
+    let devices = devices(&args.devices.devices).await?;
     let parts = AgentParts {
         server: args.server.clone(),
-        slots: args.slots,
+        slots: slots(Some(args.slots), devices.as_ref())?.unwrap_or(args.slots),
         controller_url: args.controller.clone(),
         token: controller_token(&args.token_file)?,
         data_dir: args.data.clone(),
@@ -96,6 +179,8 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         host: args.host.clone(),
         store_url: args.store.clone(),
         python: args.python.clone(),
+        hidden: vec![args.token_file.clone()],
+        devices,
     };
     let agent = start(parts).await?;
     let address = format!("http://{}", agent.address());

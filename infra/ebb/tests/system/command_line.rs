@@ -60,15 +60,37 @@ async fn refusals_name_the_field_and_have_their_own_exit_code() {
     for part in ["batchsize", "batch_size", "workers.max"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let output = system.ebb(&["job", "nothing"]).await;
-    assert_eq!(output.status.code(), Some(1));
+    for missing in [
+        ["job", "nothing"].as_slice(),
+        &["fleet", "show", "nobody"],
+        &["dataset", "show", "nothing"],
+        &["wait", "nothing"],
+    ] {
+        let output = system.ebb(missing).await;
+        assert_eq!(output.status.code(), Some(10), "{missing:?}");
+    }
     let output = system.ebb(&["demand", "locl", "--needed", "1"]).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(4) && said.contains("local"), "the nearest fleet is named: {said}");
+    assert!(output.status.code() == Some(10) && said.contains("local"), "the nearest fleet is named: {said}");
     let output = Command::new(EBB).args(["jobs", "--url", "http://127.0.0.1:1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     let output = Command::new(EBB).args(["jobs", "--no-such-option"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_uploaded_is_not_sent_again() {
+    let system = System::start(1).await;
+    // A folder of its own: beside it, the service's files change.
+    std::fs::create_dir(system.path("gang")).unwrap();
+    std::fs::write(system.path("gang/train.py"), "print('tide')").unwrap();
+    let job = "name: gang\nengine: command\ncode: ./\ncommand: python3 train.py\nworkers: {max: 1}\n";
+    std::fs::write(system.path("gang/job.yaml"), job).unwrap();
+    for said_of_it in ["uploaded", "is there already"] {
+        let output = system.ebb(&["submit", "gang/job.yaml", "--dry-run"]).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains(said_of_it), "{said_of_it}: {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

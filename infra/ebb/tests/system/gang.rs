@@ -30,7 +30,7 @@ async fn submit_file(system: &System, file: &Path) -> String {
 }
 
 /// Submits a program that a shell reads.
-async fn submit_script(system: &System, name: &str, script: &str, more: &str) -> String {
+pub async fn submit_script(system: &System, name: &str, script: &str, more: &str) -> String {
     let folder = system.path(name);
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("run.sh"), script).unwrap();
@@ -41,10 +41,15 @@ async fn submit_script(system: &System, name: &str, script: &str, more: &str) ->
 
 /// Waits until a job's logs hold a line.
 async fn until_said(system: &System, id: &str, line: &str) {
+    until_said_by(system, id, line, 1).await;
+}
+
+/// It was said by so many processes, or so often.
+async fn until_said_by(system: &System, id: &str, line: &str, times: usize) {
     let said = async {
         loop {
             let logs = system.ebb(&["logs", id]).await;
-            if String::from_utf8_lossy(&logs.stdout).contains(line) {
+            if String::from_utf8_lossy(&logs.stdout).matches(line).count() >= times {
                 return;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -76,13 +81,15 @@ async fn result(system: &System, id: &str) -> Vec<(String, String)> {
     files.into_iter().map(read).collect()
 }
 
-/// Whether two runs left equal tensors. (The bytes of files that PyTorch writes also say which texts in memory were one.)
-async fn left_the_same(system: &System, one: &str, other: &str) -> bool {
+/// Two runs left equal tensors. (The bytes of files that PyTorch writes also say which texts in memory were one.)
+async fn assert_left_the_same(system: &System, one: &str, other: &str) {
     let compare = "import sys, torch\n\
         a, b = (torch.load(path) for path in sys.argv[1:])\n\
-        assert a['step'] == b['step'] and all(torch.equal(a['model'][k], b['model'][k]) for k in a['model'])\n\
+        assert a['step'] == b['step'], (a['step'], b['step'])\n\
+        for k in a['model']: assert torch.equal(a['model'][k], b['model'][k]), (k, a['model'][k], b['model'][k])\n\
         a, b = a['optimizer']['state'], b['optimizer']['state']\n\
-        assert all(torch.equal(a[i][k], b[i][k]) for i in a for k in a[i])";
+        for i in a:\n    \
+            for k in a[i]: assert torch.equal(a[i][k], b[i][k]), (i, k)";
     let mut command = tokio::process::Command::new(python());
     command.args(["-c", compare]);
     for id in [one, other] {
@@ -91,7 +98,10 @@ async fn left_the_same(system: &System, one: &str, other: &str) -> bool {
         storage::folder::unpack(&std::fs::read(archive).unwrap(), &folder).unwrap();
         command.arg(folder.join("last.pt"));
     }
-    command.output().await.unwrap().status.success()
+    let output = command.output().await.unwrap();
+    let logs = system.ebb(&["logs", other]).await.stdout;
+    let (said, logs) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&logs));
+    assert!(output.status.success(), "{said}\n{logs}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,13 +121,13 @@ async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     let moved = |slots: &[String]| slots.len() == 2 && !slots.contains(&taken);
     until(&client, &id, "another place", |j| j.is_over() || (j.phase == "running" && moved(&j.slots))).await;
     // A spike: too few are left.
-    until_said(&system, &id, "step 1000:").await;
+    until_said_by(&system, &id, "| rank 0 of 2 begins at step", 2).await;
     need(&system, 3).await;
     until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
     assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
     need(&system, 0).await;
     finished(&client, &id).await;
-    assert!(left_the_same(&system, &undisturbed, &id).await, "the model and optimizer of the undisturbed run");
+    assert_left_the_same(&system, &undisturbed, &id).await;
     let logs = String::from_utf8_lossy(&system.ebb(&["logs", &id]).await.stdout).into_owned();
     assert_eq!(logs.matches("| rank 0 of 2 begins at step ").count(), 3, "{logs}");
     assert_eq!(logs.matches("| rank 0 of 2 begins at step 0\n").count(), 1, "{logs}");

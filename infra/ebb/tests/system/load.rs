@@ -56,6 +56,22 @@ async fn a_scenario_is_run_measured_judged_and_drawn() {
     assert_eq!(holds, [false, true]);
 }
 
+/// The first round of the shipped scenario: long enough for a burst to take slots from its long job, as every later one does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shipped_scenario_shows_slots_that_come_back_from_a_job() {
+    let system = System::start(4).await;
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/load");
+    let scenario = std::fs::read_to_string(format!("{shipped}/two-fleets.yaml")).unwrap();
+    assert!(scenario.contains("duration: 60s"));
+    std::fs::write(system.path("first-round.yaml"), scenario.replace("duration: 60s", "duration: 11s")).unwrap();
+    std::fs::copy(format!("{shipped}/servegen-day.csv"), system.path("servegen-day.csv")).unwrap();
+    let output = system.ebb(&["load", "first-round.yaml", "-o", "json"]).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let returns = report["latencies"].as_array().unwrap().iter().find(|latency| latency["name"] == "slot_return_ms");
+    assert!(returns.unwrap()["count"].as_u64().unwrap() >= 1, "{said}{report:#}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_that_makes_no_sense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! `ebb store …` as an operator runs it, against both S3 servers, and a model that goes from the bucket to its reader by a link.
 
 use crate::support::{EBB, System, finished, model_job, submit, text};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Output;
 use tokio::process::Command;
@@ -94,20 +94,77 @@ async fn what_is_wrong_ends_with_advice_and_without_secrets() {
     assert!(uploads.status.success() && found["uploads"].as_array().unwrap().is_empty(), "{}", said(&uploads));
 }
 
+/// A service whose store is a place of its own in the bucket of the tests.
+struct OnS3 {
+    system: System,
+    prefix: String,
+    _folder: tempfile::TempDir,
+}
+
+impl OnS3 {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("ebb-on-s3");
+        let exports: String =
+            environment("EBB_TEST_S3").iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+        let prefix = folder.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned();
+        let store = format!("s3://{}/{prefix}", get("EBB_TEST_S3_BUCKET"));
+        let script = format!("#!/bin/sh\n{exports}export AWS_ALLOW_HTTP=true\nexec '{EBB}' \"$@\" --store '{store}'\n");
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(&program).unwrap();
+        std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
+        drop(file);
+        let system = System::start_program(program, 1, None).await;
+        Self { system, prefix, _folder: folder }
+    }
+}
+
+/// What is in the bucket is read by its owner with a client in another language, by the keys that the API shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_client_in_python_reads_models_and_checkpoints_by_key_and_by_link() {
+    let python = std::env::var("EBB_TEST_PYTHON").expect("EBB_TEST_PYTHON is not set: it names a python3 with the packages boto3 and safetensors; `infra/run test tests` sets one up");
+    let OnS3 { system, prefix, _folder } = OnS3::start().await;
+    let client = system.client();
+    let mut document = model_job("mlp");
+    document["steps"] = 130.into();
+    let id = submit(&client, &document, "read").await;
+    finished(&client, &id).await;
+    let shown = system.ebb_json(&["job", "show", &id]).await;
+    let kept = system.ebb_json(&["job", "checkpoints", &id]).await;
+    let link = system.ebb_json(&["model", "link", &id]).await;
+    let newest = kept["checkpoints"].as_array().unwrap().last().unwrap();
+    let only = system.ebb_json(&["job", "checkpoints", &id, "--newest", "1"]).await;
+    assert_eq!(only["checkpoints"], json!([newest]));
+    let (through, fetched) = (system.path("through.safetensors"), system.path("fetched.safetensors"));
+    system.ebb_json(&["model", "get", &id, "-o", &text(&through)]).await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/system/bucket_reader.py");
+    let (model_key, manifest_key) =
+        (shown["outcome"]["model_key"].as_str().unwrap(), newest["manifest_key"].as_str().unwrap());
+    let bucket = get("EBB_TEST_S3_BUCKET");
+    let arguments = [script, &bucket, &prefix, model_key, manifest_key, link["url"].as_str().unwrap(), &text(&fetched)];
+    let mut command = Command::new(python);
+    // What boto3 calls the setting that services call AWS_ENDPOINT, as the document for operators says.
+    command
+        .args(arguments)
+        .envs(environment("EBB_TEST_S3"))
+        .env("AWS_ENDPOINT_URL", get("EBB_TEST_S3"))
+        .env_remove("AWS_PROFILE");
+    let output = command.kill_on_drop(true).output().await.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(std::fs::read(&through).unwrap(), std::fs::read(&fetched).unwrap());
+    for held in ["part", "by_link", "by_own_link", "whole_shards"] {
+        assert_eq!(read[held], true, "{held}: {read}");
+    }
+    assert!(!read["tensors"].as_array().unwrap().is_empty(), "{read}");
+    assert_eq!(read["elements"], read["replica_len"], "{read}");
+    let listed: Vec<&str> = read["listed"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!((listed[0], listed.len() as u64), ("manifest.json", 1 + read["shards"].as_u64().unwrap()), "{read}");
+}
+
 /// The service holds the credentials; the reader has none and gets the same bytes from the bucket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_read_from_the_bucket_by_a_link() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("ebb-on-s3");
-    let exports: String =
-        environment("EBB_TEST_S3").iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
-    let prefix = folder.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.');
-    let store = format!("s3://{}/{prefix}", get("EBB_TEST_S3_BUCKET"));
-    let script = format!("#!/bin/sh\n{exports}export AWS_ALLOW_HTTP=true\nexec '{EBB}' \"$@\" --store '{store}'\n");
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(&program).unwrap();
-    std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
-    drop(file);
-    let system = System::start_program(program, 1, None).await;
+    let OnS3 { system, .. } = OnS3::start().await;
     let client = system.client();
     let mut document = model_job("mlp");
     document["steps"] = 20.into();
@@ -128,6 +185,8 @@ async fn a_model_is_read_from_the_bucket_by_a_link() {
     let files = linked["files"].as_array().unwrap();
     let shown = system.ebb_json(&["dataset", "show", "digits"]).await;
     assert_eq!(files.iter().map(|file| file["rows"].as_u64().unwrap()).sum::<u64>(), shown["rows"].as_u64().unwrap());
+    let beyond = system.ebb_json(&["dataset", "links", "digits", "--from-number", "1", "--to-number", "7"]).await;
+    assert_eq!(beyond["files"].as_array().unwrap().len(), files.len().saturating_sub(1), "{beyond}");
     for file in files {
         let answer = reqwest::get(file["url"].as_str().unwrap()).await.unwrap();
         let name = answer.headers()["content-disposition"].to_str().unwrap().to_owned();

@@ -259,6 +259,7 @@ pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) ->
         cache_mib: None,
         // The digest of a Python that was started from the beginning is what one that was forked has to give.
         warm: None,
+        files: None,
     });
     let run = tokio::task::spawn_blocking(move || {
         workers_executor::plain::train_plain(&job, &order, &store_url, torch.as_ref()).unwrap()

@@ -231,7 +231,7 @@ async fn a_process_that_ends_is_explained() {
             &["ended itself with exit status 3", "about to go"][..],
         ),
         ("crashes", "import ctypes; ctypes.string_at(0)", &["segmentation fault", "Fatal Python error", "train.py"]),
-        ("grows", "x = [bytearray(1 << 20) for _ in range(4000)]", &["more than its memory_limit_mib of 1500"]),
+        ("grows", "x = [bytearray(1 << 20) for _ in range(4000)]", &["than its memory_limit_mib of 1500"]),
     ] {
         let code = plain_code()
             .replace("images, labels = batch", &format!("images, labels = batch\n        if self.step == 2: {what}"));

@@ -143,14 +143,13 @@ async fn a_killed_agent_leaves_no_python_also_where_the_code_hangs() {
     let system = service().await;
     let (client, data) = (system.client(), system.path("data"));
     // It holds Python's lock for as long as it is in there, so nothing that is written in Python could end it.
-    let hung = system.path("hung");
-    let hang = format!(
-        "images, labels = batch\n        if self.step == 3:\n            import ctypes; open('{}', 'w').close(); ctypes.PyDLL(None).sleep(100_000)",
-        hung.display()
-    );
-    let code = TRAIN.replace("images, labels = batch", &hang);
+    let hang = "images, labels = batch\n        if self.step == 3:\n            import ctypes, os; open(os.environ['HOME'] + '/hung', 'w').close(); ctypes.PyDLL(None).sleep(100_000)";
+    let code = TRAIN.replace("images, labels = batch", hang);
+    let homes = data.join("agent/torch/scratch");
+    let hung =
+        || std::fs::read_dir(&homes).is_ok_and(|all| all.flatten().any(|home| home.path().join("home/hung").exists()));
     submit(&client, &document(&system, &code, 50).await, "hangs").await;
-    let now = until_pythons(&data, "a child that hangs", |_| hung.exists()).await;
+    let now = until_pythons(&data, "a child that hangs", |_| hung()).await;
     assert!(now.iter().any(Python::is_server) && now.iter().any(Python::is_forked), "{now:?}");
     let dead = system.kill().await;
     until_pythons(&data, "all of them to end", <[Python]>::is_empty).await;

@@ -330,6 +330,100 @@ fn the_last_reports_go_up_before_the_end() {
     assert_eq!(play.orders(&[wanted]), []);
 }
 
+/// Its processes are gone, but the memory that they took of the slot's device does not come back.
+fn holding(end: ProcessEnd, lost: bool) -> ExecutorWord {
+    ExecutorWord::EndedHolding { end, reason: "device GPU-1: 9 MiB of it are still taken".to_owned(), lost }
+}
+
+#[test]
+fn a_slot_whose_device_does_not_come_back_is_nobodys_until_it_does() {
+    let mut play = Play::joined(1);
+    let (first, next) = (order("job-a/e0", "local/0"), order("job-b/e0", "local/0"));
+    play.orders(std::slice::from_ref(&first));
+    play.take_back(1, &[0], 1_000);
+    let outs = play.executor(&first, holding(ProcessEnd::Exited(0), false));
+    let said: Vec<String> =
+        outs.iter().filter_map(|out| if let Out::Note(note) = out { Some(note.to_string()) } else { None }).collect();
+    assert!(said.len() == 1 && said[0].contains("local/0") && said[0].contains("GPU-1"), "{outs:?}");
+    assert_eq!(play.states(), [SlotState::Quarantined]);
+    assert_eq!(gone(&outs), [ExitCause::Left], "its job waits for nothing");
+    assert_eq!(answers(&play.passes(1_000 + REAP_TIMEOUT_MS)), [(1, Answer::Stuck)], "its fleet cannot have it");
+    play.take_back(2, &[0], 1_000);
+    assert_eq!(started(&play.orders(std::slice::from_ref(&next))), [""; 0]);
+    let outs = play.executor(&first, ExecutorWord::DeviceBack);
+    assert!(reports(&outs).iter().any(|(_, report)| matches!(report, Report::SlotRecovered { .. })), "{outs:?}");
+    assert_eq!(play.states(), [SlotState::TakenBack]);
+}
+
+/// Found by review: a slot that a fleet declared anew was planned, and its job waited for an executor that was never started.
+#[test]
+fn who_is_ordered_to_a_slot_in_quarantine_is_said_not_to_be_there() {
+    let mut play = Play::joined(1);
+    let (first, next) = (order("job-a/e0", "local/0"), order("job-b/e0", "local/0"));
+    play.orders(std::slice::from_ref(&first));
+    play.executor(&first, holding(ProcessEnd::Exited(0), false));
+    let outs = play.orders(std::slice::from_ref(&next));
+    assert_eq!(started(&outs), [""; 0]);
+    assert!(matches!(gone(&outs).as_slice(), [ExitCause::DeviceLost(why)] if why.contains("GPU-1")), "{outs:?}");
+    assert!(reports(&outs).iter().any(|(_, report)| matches!(report, Report::SlotQuarantined { .. })), "{outs:?}");
+    assert_eq!(gone(&play.orders(std::slice::from_ref(&next))), [], "it is said once");
+}
+
+/// Found in a whole system: who was gone already was told of orders, read none, and was killed for that.
+#[test]
+fn nobody_is_told_or_killed_while_only_the_device_is_waited_for() {
+    let mut play = Play::joined(1);
+    let first = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&first));
+    play.executor(&first, ExecutorWord::Heard);
+    play.orders(&[leaving(first.clone(), 9, 1_000)]);
+    play.executor(&first, ExecutorWord::Reaped);
+    let mut changed = leaving(first.clone(), 10, 500);
+    changed.job.park = true;
+    assert_eq!(told(&play.orders(std::slice::from_ref(&changed))), []);
+    play.take_back(1, &[0], 1_000);
+    for _ in 0..SILENT_LOOKS_MAX + 1 {
+        let outs = play.passes(LOOK_INTERVAL_MS);
+        assert_eq!((killed(&outs), told(&outs)), (Vec::new(), Vec::new()));
+    }
+    let outs = play.executor(&first, ExecutorWord::Ended(ProcessEnd::Signalled(9)));
+    assert_eq!(gone(&outs), [ExitCause::Signal(9)], "as it ended");
+    assert!(is_freed(&outs, 1));
+}
+
+#[test]
+fn a_device_that_falls_off_ends_its_executor_and_is_why() {
+    let mut play = Play::joined(2);
+    let both = [order("job-a/e0", "local/0"), order("job-a/e1", "local/1")];
+    play.orders(&both);
+    assert_eq!(killed(&play.executor(&both[0], ExecutorWord::DeviceGone("it is gone".to_owned()))), [0]);
+    let outs = play.executor(&both[0], holding(ProcessEnd::Signalled(9), true));
+    assert_eq!(gone(&outs), [ExitCause::DeviceLost("it is gone".to_owned())]);
+    // One that failed of it first failed of it too.
+    let outs = play.executor(&both[1], holding(ProcessEnd::Exited(1), true));
+    assert!(matches!(gone(&outs).as_slice(), [ExitCause::DeviceLost(why)] if why.contains("GPU-1")), "{outs:?}");
+    assert_eq!(play.states(), [SlotState::Quarantined; 2]);
+}
+
+#[test]
+fn a_device_that_does_not_come_back_keeps_no_agent_from_ending_and_is_said_anew() {
+    let mut play = Play::joined(1);
+    let first = order("job-a/e0", "local/0");
+    play.orders(std::slice::from_ref(&first));
+    play.executor(&first, holding(ProcessEnd::Exited(0), false));
+    let outs = play.link(LinkWord::Down(LinkEnd::GivenUp));
+    assert!(!outs.contains(&Out::Ended));
+    assert_eq!(play.states(), [SlotState::Quarantined]);
+    play.now += 2_000;
+    let said = reports(&play.connect());
+    assert!(
+        matches!(said.as_slice(), [(1, Report::AgentJoined { quarantined, .. })] if quarantined[&0].contains("GPU-1")),
+        "it joins as a new process, and says it anew: {said:?}"
+    );
+    play.happens(In::Shutdown);
+    assert!(play.taken(1).contains(&Out::Ended));
+}
+
 #[test]
 fn a_clock_that_goes_back_moves_nothing() {
     let mut play = Play::joined(1);

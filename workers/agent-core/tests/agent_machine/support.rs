@@ -18,6 +18,7 @@ pub fn config(slots: u16) -> Config {
         server: ServerId::parse("local").unwrap(),
         slots,
         class: Digest::of(b"class"),
+        devices: Vec::new(),
         address: "http://127.0.0.1:1".to_owned(),
         lease_ms: LEASE_MS,
     }

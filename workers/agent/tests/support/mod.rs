@@ -121,7 +121,8 @@ pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> Agen
         executor_command: executor_command(behaviour),
         executor_host: "127.0.0.1".to_owned(),
         store_url: "memory:///".to_owned(),
-        python: PythonConfig { program: "python3".to_owned(), secrets: None, cache_mib: 1_024 },
+        python: PythonConfig { program: "python3".to_owned(), secrets: None, cache_mib: 1_024, files: None },
+        devices: None,
         class: Digest::of(b"class"),
         lease: LEASE,
     }

@@ -3,6 +3,7 @@
 
 use crate::gang::machine::Purpose;
 use crate::tokens::WriterTokens;
+use bytes::Bytes;
 use events_schema::{Digest, Generation, JobId, Step, WriterToken};
 use object_store::ObjectStore;
 use shell::Chain;
@@ -97,6 +98,7 @@ impl Keeper {
             },
             Purpose::Stopped | Purpose::Failed | Purpose::Last => pack(&self.folder)?,
         };
+        let packed = Bytes::from(packed);
         let content = Digest::of(&packed);
         let words = to_words(&packed);
         let digest = replica_digest(&words);

@@ -172,6 +172,8 @@ impl Machine {
     #[must_use]
     pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
+            // Told to stand still with the word to begin: it is asked to end as soon as it runs.
+            State::Running { .. } if self.must_stop() => Some(Duration::ZERO),
             State::Running { save_at, saving: false } if self.leads() => Some(*save_at),
             State::Stopping { kill_at, killed: false } => Some(*kill_at),
             State::Failing { until, .. } => Some(*until),
@@ -308,7 +310,10 @@ impl Machine {
                 self.save(Purpose::Last, outs);
             }
             State::EndedWell if stop => self.stopped(outs),
-            State::Still if self.leave_by.is_some() => outs.push(Out::Exit { status: STOPPED_STATUS, why: None }),
+            // Where the gang is to go on after all, it goes on without this one, whose program has ended; the leader has said so with its folder.
+            State::Still if self.leave_by.is_some() || !stop && !leads => {
+                outs.push(Out::Exit { status: STOPPED_STATUS, why: None });
+            }
             State::Running { .. }
             | State::Stopping { .. }
             | State::Failing { .. }
@@ -461,6 +466,29 @@ mod tests {
         let cannot = leader.handle(5 * EVERY, In::NotSaved(Purpose::Stopped, "no disk".to_owned()));
         assert_eq!(cannot, [Out::Exit { status: FAILED_STATUS, why: Some("no disk".to_owned()) }]);
         assert_eq!(running(1, 2).wake_at(), None);
+    }
+
+    #[test]
+    fn who_is_to_stand_still_when_it_begins_is_stopped_at_once() {
+        let mut machine = Machine::new(Config { me: 1, grace: GRACE, save_every: EVERY });
+        let begun = machine.handle(at(0), told(proposal(1, 2), true, &[]));
+        assert_eq!(begun, [Out::Begin(Box::new(proposal(1, 2)))]);
+        // Restoring its folder may have taken long: the grace counts from when the program runs.
+        assert_eq!(machine.wake_at(), Some(Duration::ZERO));
+        assert_eq!(machine.handle(at(50), In::Wake), [Out::Terminate]);
+        assert_eq!(machine.wake_at(), Some(at(50) + GRACE));
+    }
+
+    #[test]
+    fn whose_program_was_stopped_leaves_where_the_gang_is_to_go_on() {
+        let mut other = running(1, 2);
+        other.handle(at(1), told(proposal(1, 2), true, &[]));
+        assert_eq!(other.handle(at(2), In::Ended(End::Well)), []);
+        assert_eq!(other.handle(at(3), told(proposal(1, 2), false, &[])), exit(STOPPED_STATUS));
+        let mut slow = running(1, 2);
+        slow.handle(at(1), told(proposal(1, 2), true, &[]));
+        assert_eq!(slow.handle(at(2), told(proposal(1, 2), false, &[])), [], "it is stopping already");
+        assert_eq!(slow.handle(at(3), badly()), exit(STOPPED_STATUS));
     }
 
     #[test]

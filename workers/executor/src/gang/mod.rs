@@ -31,10 +31,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::time::{Duration, Instant};
 use storage::code::unpack;
 use storage::keys::CheckpointName;
+use workers_torch::{Isolation, IsolationError, Reach, isolation, never_starts};
 
 /// Happenings that wait: orders come a few times a minute, and the program ends once.
 pub const HAPPENINGS_MAX: usize = 64;
 
+/// Where Python looks for packages that the agent's user installed for themselves, whatever the home of its program is.
+const USER_PACKAGES: &str = "PYTHONUSERBASE";
 /// Time that a program has to end when its job is over: half of what an agent gives its executor.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
@@ -61,6 +64,12 @@ pub enum GangError {
     /// A folder, a port, a thread.
     #[error("the operating system refuses")]
     System(#[from] std::io::Error),
+    /// The machine has no room for another process.
+    #[error("the program cannot be started on this server now")]
+    Start(#[source] std::io::Error),
+    /// The kernel.
+    #[error("the files of the server cannot be kept from the program")]
+    Isolation(#[source] IsolationError),
     /// Every sender of happenings is gone.
     #[error("nothing is left to listen to")]
     SendersGone,
@@ -90,7 +99,7 @@ enum Task {
 struct Gang<W: Write> {
     executor: ExecutorId,
     spec: CommandSpec,
-    python: String,
+    host: TorchHost,
     agent: Agent<W>,
     life: Arc<Life>,
     inbox: SyncSender<Happening>,
@@ -124,7 +133,7 @@ pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Resul
         }
         other => other?,
     };
-    let Prepared { spec, python, keeper, place, folder } = prepared;
+    let Prepared { spec, host, keeper, place, folder } = prepared;
     let port = Port::hold(&setup.listen_host)?;
     let saving = start_saving(keeper.clone(), setup.inbox.clone())?;
     let config = Config {
@@ -137,7 +146,7 @@ pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Resul
     let mut gang = Gang {
         executor,
         spec,
-        python,
+        host,
         agent,
         life,
         inbox: setup.inbox,
@@ -157,7 +166,7 @@ pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Resul
 
 struct Prepared {
     spec: CommandSpec,
-    python: String,
+    host: TorchHost,
     keeper: Keeper,
     place: Place,
     folder: PathBuf,
@@ -199,7 +208,7 @@ fn prepare(
         folder: place.checkpoint(),
         patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
     };
-    Ok(Prepared { spec, python: host.python.clone(), keeper, place, folder })
+    Ok(Prepared { spec, host: host.clone(), keeper, place, folder })
 }
 
 /// A thread that saves, one after the other, so that the program is looked after meanwhile.
@@ -352,13 +361,23 @@ impl<W: Write> Gang<W> {
         drop(self.saving.send(Task::Began(kept)));
         let me = self.executor.number;
         let told =
-            place::variables(&self.executor.job, me, proposal, &self.spec, &self.python, &self.place.checkpoint());
-        let Some(told) = told else { return Ok(Some(1)) };
+            place::variables(&self.executor.job, me, proposal, &self.spec, &self.host.python, &self.place.checkpoint());
+        let Some(mut told) = told else { return Ok(Some(1)) };
+        if self.host.files.is_some() {
+            told.extend(isolation::variables(self.place.own(), &self.spec.environment));
+            if let Some(base) =
+                isolation::user_packages().filter(|_| !self.spec.environment.contains_key(USER_PACKAGES))
+            {
+                told.insert(USER_PACKAGES.to_owned(), base.into());
+            }
+        }
+        let isolation = Isolation::of(&self.host, self.reach()).map_err(GangError::Isolation)?;
         self.starts += 1;
         let (inbox, start) = (self.inbox.clone(), self.starts);
         let ended = move |end| drop(inbox.send(Happening::Ended(start, end)));
-        match Program::start(&self.spec.command, &self.folder, &told, ended) {
+        match Program::start(&self.spec.command, &self.folder, &told, isolation.as_ref(), ended) {
             Ok(program) => self.program = Some(program),
+            Err(error) if !never_starts(&error) => return Err(GangError::Start(error)),
             Err(error) => {
                 let program = self.spec.command.first().map_or("", String::as_str);
                 return self.broken(format!(
@@ -369,6 +388,16 @@ impl<W: Write> Gang<W> {
         tracing::info!(generation = %proposal.generation, rank = ?told.get("RANK"), of = ?told.get("WORLD_SIZE"), "the program runs");
         self.began(proposal, step, since)?;
         Ok(None)
+    }
+
+    /// Files that the program may reach. Its checkpoint folder is there by now.
+    fn reach(&self) -> Reach {
+        Reach {
+            pythons: vec![self.spec.python.clone().unwrap_or_else(|| self.host.python.clone())],
+            writable: vec![self.folder.clone(), self.place.checkpoint(), self.place.home()],
+            program: self.spec.command.first().map(PathBuf::from),
+            ..Reach::default()
+        }
     }
 
     /// Every member says so, because one may have ended before another has begun; the first word counts.
@@ -417,7 +446,17 @@ impl<W: Write> Gang<W> {
         let is_news = outcome.is_new || purpose == Purpose::Stopped;
         if let Some(Kept { step, written_in, writer: Some(writer), digest, bytes }) = outcome.kept.filter(|_| is_news) {
             let (job, replica_digest) = (job.clone(), digest);
-            self.report(Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes })?;
+            let stands_still = Some(purpose == Purpose::Stopped);
+            self.report(Report::CheckpointSaved {
+                job,
+                generation,
+                step,
+                written_in,
+                writer,
+                replica_digest,
+                bytes,
+                stands_still,
+            })?;
         }
         if let Some(model_digest) = outcome.model {
             let model_key = storage::keys::model(&job);

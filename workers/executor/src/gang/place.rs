@@ -6,75 +6,54 @@ use events_schema::{ExecutorId, JobId};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use workers_torch::OwnFolder;
 
 /// Where a program keeps what it goes on from.
 const CHECKPOINT_VARIABLE: &str = "EBB_CHECKPOINT_DIR";
-const LOCK: &str = "lock";
+/// Which devices a program sees.
+const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// A folder of this executor's own. It goes with the process, or with the next one that looks.
+/// Folders of this executor's own. They go with the process, or with the next one that looks.
 #[derive(Debug)]
-pub struct Place {
-    folder: PathBuf,
-    /// Held for as long as this process lives: what nobody holds is left over.
-    _lock: File,
-}
+pub struct Place(OwnFolder);
 
 impl Place {
     /// Makes one among those of other executors of this server, and removes what killed ones left.
     pub fn make(all: &Path, executor: &ExecutorId) -> io::Result<Self> {
-        fs::create_dir_all(all)?;
-        sweep(all)?;
-        let folder = all.join(format!("{}-e{}", executor.job, executor.number));
-        fs::create_dir_all(folder.join("work"))?;
-        // It has its name only once it is held: another executor may be sweeping.
-        let unnamed = folder.join("unnamed");
-        let lock = File::create(&unnamed)?;
-        lock.lock()?;
-        fs::rename(unnamed, folder.join(LOCK))?;
-        Ok(Self { folder, _lock: lock })
+        let all = std::path::absolute(all)?;
+        let place = Self(OwnFolder::make(&all, &format!("{}-e{}", executor.job, executor.number))?);
+        fs::create_dir(place.work())?;
+        Ok(place)
     }
 
     /// The program's own checkpoint folder.
     pub fn checkpoint(&self) -> PathBuf {
-        self.folder.join("checkpoint")
+        self.0.path().join("checkpoint")
     }
 
     /// Where a program without code runs.
     pub fn work(&self) -> PathBuf {
-        self.folder.join("work")
+        self.0.path().join("work")
+    }
+
+    /// What it is told is its home, where files are kept from it.
+    pub fn home(&self) -> PathBuf {
+        self.0.home()
+    }
+
+    /// All of it, as its program is told of it.
+    pub fn own(&self) -> &OwnFolder {
+        &self.0
     }
 
     /// Where code is unpacked.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.0.path()
     }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "cannot remove the folder of a program; the next one on this server will");
-        }
-    }
-}
-
-fn sweep(all: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(all)? {
-        let folder = entry?.path();
-        // One without a lock is being made this moment, or being removed.
-        let Ok(lock) = File::open(folder.join(LOCK)) else { continue };
-        match lock.try_lock() {
-            // It costs room only.
-            Ok(()) => drop(fs::remove_dir_all(&folder)),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// A port that nobody else is given. Nothing listens on it, so that the program can: who binds it with `SO_REUSEADDR`, as PyTorch's store does, may.
@@ -136,6 +115,13 @@ pub fn variables(
         ("TORCHELASTIC_RUN_ID", job.to_string()),
     ];
     variables.extend(own.map(|(name, value)| (name.to_owned(), value.into())));
+    // Where the slot says which devices it sees, that stands in this process's own, and holds.
+    if std::env::var_os(VISIBLE_DEVICES).is_some() {
+        variables.remove(VISIBLE_DEVICES);
+        if spec.device.is_none() {
+            variables.insert(VISIBLE_DEVICES.to_owned(), OsString::new());
+        }
+    }
     variables.insert(CHECKPOINT_VARIABLE.to_owned(), checkpoint.into());
     // Lines are to be in the log when they are said, not when a buffer is full.
     variables.entry("PYTHONUNBUFFERED".to_owned()).or_insert_with(|| "1".into());
@@ -200,18 +186,5 @@ mod tests {
         TcpListener::bind(port.address()).unwrap();
         let other = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         other.bind(&port.address().into()).unwrap_err();
-    }
-
-    #[test]
-    fn what_a_killed_executor_left_is_removed_by_the_next_one() {
-        let all = tempfile::tempdir().unwrap();
-        let executor = |number| ExecutorId { job: JobId::parse("job-a").unwrap(), number };
-        let lives = Place::make(all.path(), &executor(1)).unwrap();
-        fs::create_dir(all.path().join("job-a-e0")).unwrap();
-        File::create(all.path().join("job-a-e0").join(LOCK)).unwrap();
-        let next = Place::make(all.path(), &executor(2)).unwrap();
-        assert!(lives.work().is_dir() && next.work().is_dir() && !all.path().join("job-a-e0").exists());
-        drop(lives);
-        assert!(!all.path().join("job-a-e1").exists());
     }
 }

@@ -4,6 +4,7 @@
 //! Asserts what must hold after every event; what a test is about stands in `generations.rs`.
 
 mod numbers;
+mod reduction;
 
 use events_schema::control::WaitsFor;
 use events_schema::fact::{Entry, Member as Seated, Proposal};
@@ -12,14 +13,16 @@ use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
 use numbers::{Element, PARAMETERS, REPLICA, Random, Reference, add, gradient, initial, update};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 use workers_member::{
-    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, LinkId, Member, Need, Out, Saved, SumOp, Task, Unit,
-    Written,
+    Bulk, Config, Done, Exit, GradientFrom, In, Kind, LinkId, Member, Need, Out, Saved, Task, Unit, Written,
 };
 use workers_session::{Membership, Peer, RankMetrics, ShardWritten, Tag};
 
 const PIECE: usize = 4;
+/// Of a gradient, that is final at once: neither of a piece's length nor aligned with any.
+const PART: usize = 3;
 /// Size of any control message, as the machine is told.
 const MESSAGE_BYTES: usize = 200;
 
@@ -41,6 +44,10 @@ pub struct Shell {
     inbox: VecDeque<In<Vec<Element>>>,
     /// A unit that is being computed: nothing else is handled.
     unit: Option<Done>,
+    /// The gradient of it, and where the stretches begin that are final, the next one last.
+    computing: Option<(Node, Vec<Element>, Vec<usize>)>,
+    /// What there is of sums that are not whole.
+    begun: BTreeMap<Node, Vec<Option<Element>>>,
     idle: bool,
     wake: Option<Duration>,
     /// Links in use.
@@ -54,6 +61,21 @@ impl Shell {
         match &self.supply {
             Some((_, supply)) => supply[..PARAMETERS].iter().map(|e| e.unwrap()).collect(),
             None => self.replica[..PARAMETERS].to_vec(),
+        }
+    }
+
+    /// A stretch of a sum, that may not be whole.
+    fn stretch(&self, node: Node, range: Range<usize>) -> Vec<Element> {
+        match self.sums.get(&node) {
+            Some(sum) => sum[range].to_vec(),
+            None => self.begun[&node][range].iter().map(|e| e.expect("only what is final is asked for")).collect(),
+        }
+    }
+
+    fn begin(&mut self, node: Node, start: usize, elements: &[Element]) {
+        let begun = self.begun.entry(node).or_insert_with(|| vec![None; PARAMETERS]);
+        for (place, element) in begun[start..].iter_mut().zip(elements) {
+            assert!(place.replace(*element).is_none(), "a stretch is final once");
         }
     }
 }
@@ -75,6 +97,9 @@ pub struct World {
     spawned: u32,
     pub newest: Step,
     pub lost: Vec<(Peer, Peer, Generation)>,
+    /// Stretches of sums sent, and added up, while a gradient was computed.
+    pub parts_sent: usize,
+    pub parts_summed: usize,
     pub completed: Option<Step>,
     pub dissolved: bool,
     /// One in so many needed writes fails; 0 for none.
@@ -99,6 +124,8 @@ impl World {
             spawned: 0,
             newest: Step(0),
             lost: Vec::new(),
+            parts_sent: 0,
+            parts_summed: 0,
             completed: None,
             dissolved: false,
             store_fails: 0,
@@ -134,6 +161,8 @@ impl World {
             supply: None,
             inbox: VecDeque::new(),
             unit: None,
+            computing: None,
+            begun: BTreeMap::new(),
             idle: false,
             wake: None,
             links: BTreeMap::new(),
@@ -207,20 +236,13 @@ impl World {
         }
     }
 
-    fn post_bulk(&mut self, from: Peer, to: Peer, bulk: Bulk, elements: &[Element]) {
-        for (index, piece) in elements.chunks(PIECE).enumerate() {
-            let offset = bulk.offset + (index * PIECE) as u64;
-            let bulk = Bulk { offset, elements: piece.len(), ..bulk };
-            self.post(from, to, Packet::Bulk(bulk, piece.to_vec()));
-        }
-    }
-
     /// One random event; `false` when nothing can happen before time goes on.
     pub fn turn(&mut self) -> bool {
         #[derive(Clone, Copy)]
         enum Choice {
             Inbox(Peer),
             Unit(Peer),
+            Part(Peer),
             Free(Peer),
             Wire(Peer, Peer, u64),
             Dial(usize),
@@ -228,6 +250,9 @@ impl World {
         let mut choices = Vec::new();
         for (&peer, shell) in &self.shells {
             match &shell.unit {
+                Some(_) if shell.computing.as_ref().is_some_and(|(.., parts)| !parts.is_empty()) => {
+                    choices.push(Choice::Part(peer));
+                }
                 Some(_) => choices.push(Choice::Unit(peer)),
                 None if !shell.inbox.is_empty() => choices.push(Choice::Inbox(peer)),
                 None if !shell.idle => choices.push(Choice::Free(peer)),
@@ -250,9 +275,15 @@ impl World {
                 self.feed(peer, input);
             }
             Choice::Unit(peer) => {
-                let done = self.shells.get_mut(&peer).unwrap().unit.take().unwrap();
+                let shell = self.shells.get_mut(&peer).unwrap();
+                let done = shell.unit.take().unwrap();
+                shell.begun.clear();
+                if let Some((leaf, gradient, _)) = shell.computing.take() {
+                    assert!(shell.sums.insert(leaf, gradient).is_none(), "a gradient that was there is computed again");
+                }
                 self.feed(peer, In::Done(done));
             }
+            Choice::Part(peer) => self.part(peer),
             Choice::Free(peer) => self.feed(peer, In::Free),
             Choice::Wire(from, to, number) => self.deliver(from, to, number),
             Choice::Dial(index) => self.dial(index),
@@ -395,47 +426,6 @@ impl World {
         assert_eq!(*known, membership, "two memberships of one tag");
     }
 
-    fn reduce(&mut self, me: Peer, tag: Tag, step: Step, action: Action<Vec<Element>>) {
-        let shell = self.shells.get_mut(&me).unwrap();
-        let bulk = |kind, offset: usize| Bulk { kind, tag, step, offset: offset as u64, elements: 0 };
-        match action {
-            Action::Send { to, node, range } => {
-                let elements = shell.sums[&node][range.clone()].to_vec();
-                self.post_bulk(me, to, bulk(Kind::Partial(node), range.start), &elements);
-            }
-            Action::Sum { range, operations, to } => {
-                let mut stack: Vec<Vec<Element>> = Vec::new();
-                for operation in operations {
-                    match operation {
-                        SumOp::Own(node) => stack.push(shell.sums[&node][range.clone()].to_vec()),
-                        SumOp::Foreign(_, payload) => stack.push(payload),
-                        SumOp::Add => {
-                            let (right, left) = (stack.pop().unwrap(), stack.pop().unwrap());
-                            stack.push(add(&left, &right));
-                        }
-                    }
-                }
-                let sum = stack.pop().unwrap();
-                assert!(stack.is_empty());
-                assert!(sum == self.reference.sums[step.0 as usize][range.clone()], "another order of additions");
-                for (place, element) in shell.total[range.clone()].iter_mut().zip(&sum) {
-                    assert!(place.replace(*element).is_none());
-                }
-                for to in to {
-                    self.post_bulk(me, to, bulk(Kind::Reduced, range.start), &sum);
-                }
-            }
-            Action::Place { offset, payload } => {
-                for (place, element) in shell.total[offset..].iter_mut().zip(payload) {
-                    assert!(place.replace(element).is_none());
-                }
-            }
-            Action::Whole(node) => {
-                shell.total = shell.sums.remove(&node).unwrap().into_iter().map(Some).collect();
-            }
-        }
-    }
-
     fn compute(&mut self, me: Peer, unit: Unit) -> Done {
         let shell = self.shells.get_mut(&me).unwrap();
         match unit {
@@ -450,7 +440,10 @@ impl World {
                 assert!(parameters == self.reference.replicas[step.0 as usize][..PARAMETERS]);
                 let gradient = gradient(step, rank, &parameters);
                 let leaf = Node { first: rank.0, count: 1 };
-                assert!(shell.sums.insert(leaf, gradient).is_none(), "a gradient that was there is computed again");
+                // Some are said to be final from the end on, as backward finishes them; what is left over is so with the whole.
+                let parts =
+                    (0..PARAMETERS).step_by(PART).skip(self.random.below(2 + PARAMETERS.div_ceil(PART))).collect();
+                shell.computing = Some((leaf, gradient, parts));
                 Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }
             }
             Unit::Update { step, from } => {

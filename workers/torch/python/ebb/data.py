@@ -87,7 +87,7 @@ class SharedBatches:
 
 class OwnBatches:
     """A user's map-style dataset: each sample's fetch is seeded by (epoch, row), the collator by (step, rank). `purpose` tells the
-    chance of held-out rows from that of others."""
+    chance of held-out rows from that of others; they are read when they are asked for, since nobody says which come next."""
 
     def __init__(self, job: Any, dataset: Any, sampler: Sampler, seed: int, purpose: str = "") -> None:
         self.job, self.dataset, self.sampler, self.seed, self.purpose = job, dataset, sampler, seed, purpose
@@ -95,7 +95,11 @@ class OwnBatches:
         options = _options(job.loader)
         if job.device != "cuda":
             options.pop("pin_memory", None)  # there is nothing to copy to
-        self.ahead = ReadAhead(self.fetch, options) if options.get("num_workers") else None
+        self.ahead = ReadAhead(self.fetch, options) if options.get("num_workers") and not purpose else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a loader's process that is not forked: it fetches, and has no loader of its own."""
+        return {**self.__dict__, "ahead": None}
 
     def expect(self, ranks: list[int], step: int) -> None:
         """These ranks are asked for next, from this step on."""

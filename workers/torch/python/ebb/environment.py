@@ -23,7 +23,7 @@ def main() -> None:
 
 def base(lines: list[str]) -> dict[str, Any]:
     """What the Python that an environment is built on has, and which lines it meets already."""
-    installed = {canonical(found.name): found.version for found in metadata.distributions() if found.name}
+    installed = found_here()
     Requirement = parser()
     needed, conflict = [], None
     for line in lines:
@@ -42,6 +42,16 @@ def base(lines: list[str]) -> dict[str, Any]:
         "conflict": conflict,
         "pip": importlib.util.find_spec("pip") is not None,
     }
+
+
+def found_here() -> dict[str, str]:
+    """The packages on this Python's path and their versions. Of several by one name the first counts, since that is what an import finds; the
+    remains of one that was removed have no name."""
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        if distribution.name and distribution.version:
+            found.setdefault(canonical(distribution.name), distribution.version)
+    return found
 
 
 def site_folders() -> list[str]:
@@ -67,10 +77,7 @@ def missing(folder: str) -> list[dict[str, str]]:
     Requirement = parser()
     if Requirement is None:
         return []
-    found = {}
-    for distribution in metadata.distributions():
-        found.setdefault(canonical(distribution.name), distribution.version)
-    lacks = []
+    found, lacks = found_here(), []
     for distribution in metadata.distributions(path=[folder]):
         for text in distribution.requires or []:
             requirement = Requirement(text)

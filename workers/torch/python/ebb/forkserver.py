@@ -12,6 +12,7 @@ touched: a child finds what it would have found after an import of its own.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import gc
 import json
@@ -20,13 +21,17 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from typing import Any
 
 from ebb.worker import Channel, die_with, serve, warm
 
 CONTROL = 0
-#: Descriptors of a request: socket, output, life, connection.
-DESCRIPTORS = 4
+#: Descriptors of a request: socket, output, life, the rules for the child's files if it has any, connection.
+DESCRIPTORS = 5
+PR_SET_NO_NEW_PRIVS = 38
+#: The same number on every machine.
+LANDLOCK_RESTRICT_SELF = 446
 
 
 class Unfit(Exception):
@@ -66,18 +71,22 @@ class Request:
     output: int
     life: int
     connection: int
+    rules: int | None = None
+    folder: str | None = None
 
     @classmethod
     def parse(cls, payload: bytes, descriptors: list[int]) -> Request:
         """Of a frame."""
         message: dict[str, Any] = json.loads(payload)
-        job_socket, output, life, connection = descriptors
-        return cls(message["group"], message["environment"], job_socket, output, life, connection)
+        job_socket, output, life, *rules, connection = descriptors
+        given = (message["group"], message["environment"], job_socket, output, life, connection)
+        return cls(*given, rules[0] if rules else None, message.get("folder"))
 
     def close(self) -> None:
         """What the server has no more use for, once the child has it."""
-        for descriptor in (self.socket, self.output, self.life):
-            os.close(descriptor)
+        for descriptor in (self.socket, self.output, self.life, self.rules):
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 def forks(agent: Channel, before: dict[str, int]) -> Request:
@@ -150,7 +159,21 @@ def become(request: Request) -> socket.socket:
     os.close(nothing)
     os.close(request.output)
     os.environ.update(request.environment, EBB_TORCH_FD=str(request.socket), EBB_TORCH_LIFE=str(request.life))
+    if request.folder is not None:
+        os.chdir(request.folder)
+        tempfile.tempdir = None  # where it is, may have been asked before
+    if request.rules is not None:
+        restrict(request.rules)
     return socket.socket(fileno=request.socket)
+
+
+def restrict(rules: int) -> None:
+    """Takes on rules for files, for this process and all that it starts. Without them nothing of a job's may run."""
+    kernel = ctypes.CDLL(None, use_errno=True)
+    if kernel.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or kernel.syscall(LANDLOCK_RESTRICT_SELF, rules, 0):
+        print(f"the rules for its files are refused: {os.strerror(ctypes.get_errno())}", file=sys.stderr, flush=True)
+        os._exit(1)
+    os.close(rules)
 
 
 def rehearse() -> None:
@@ -174,8 +197,9 @@ def check(before: dict[str, int]) -> None:
 
 
 def stamps() -> dict[str, int]:
-    """When the folders that modules come from were changed last."""
-    return {folder: os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)}
+    """When the folders that modules come from were changed last. The one that the agent was started in, which `-m` puts first, is no place of
+    packages: people make files there."""
+    return {folder: os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder) and not os.path.samefile(folder, os.curdir)}
 
 
 def private_bytes() -> int:

@@ -24,6 +24,8 @@ WHOLE = ("model.safetensors", "adapter_model.safetensors")
 NAMES_SHOWN = 4
 SERVICE = "http://127.0.0.1:7878"
 BLOCK_BYTES = 1 << 20
+#: Longest silence of the service.
+TIMEOUT_S = 60
 
 
 def load(source: str, model: Any = None, strict: bool = True) -> Any:
@@ -48,7 +50,27 @@ def read(source: str) -> dict[str, torch.Tensor]:
         return tensors.read(source)
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
         _fetch(source, file)
+        if not source.startswith("job-") and (found := tensors.digest_of(file.name)) != source:
+            raise Refused(f"what the service gave as the model {source} has the digest {found}; the model there is damaged, or was not sent whole")
         return tensors.read(file.name)
+
+
+def named(value: Any, beside: str) -> tuple[str, bool]:
+    """What a job file's `from:` names, as `load` takes it, and whether all of it has to fit. Files are taken from where the job file is."""
+    expected = "a file, a folder, a job's id, a model's digest, or an object such as {file: ./model.safetensors, strict: false}, {job: ID} or {path: …}"
+    if isinstance(value, str):
+        path = os.path.join(beside, value)
+        if os.path.exists(path) or not _is_job(value):
+            return path, True
+        return value, True
+    given = dict(value) if isinstance(value, dict) else {}
+    strict = given.pop("strict", True)
+    if not isinstance(strict, bool):
+        raise Refused(f"`from.strict` is {strict!r}; it must be true or false")
+    kind, source = next(iter(given.items()), (None, None))
+    if len(given) != 1 or kind not in ("file", "path", "job", "digest") or not isinstance(source, str):
+        raise Refused(f"`from` is {value!r}; it must be {expected}")
+    return (os.path.join(beside, source) if kind == "file" else source), strict
 
 
 def _files(folder: str) -> list[str]:
@@ -82,7 +104,7 @@ def _fetch(source: str, file: Any) -> None:
     service = os.environ.get("EBB_URL", SERVICE).rstrip("/")
     try:
         job = source if source.startswith("job-") else _job_of(service, source)
-        with urllib.request.urlopen(f"{service}/v1/jobs/{job}/model") as answer:
+        with urllib.request.urlopen(f"{service}/v1/jobs/{job}/model", timeout=TIMEOUT_S) as answer:
             while block := answer.read(BLOCK_BYTES):
                 file.write(block)
         file.flush()
@@ -101,7 +123,7 @@ def _fetch(source: str, file: Any) -> None:
 def _job_of(service: str, digest: str) -> str:
     cursor = ""
     while True:
-        with urllib.request.urlopen(f"{service}/v1/jobs?phase=finished{cursor}") as answer:
+        with urllib.request.urlopen(f"{service}/v1/jobs?phase=finished{cursor}", timeout=TIMEOUT_S) as answer:
             page = json.load(answer)
         for job in page["jobs"]:
             if (job.get("outcome") or {}).get("model_digest") == digest:
@@ -113,7 +135,8 @@ def _job_of(service: str, digest: str) -> str:
 
 def load_into(model: Any, given: dict[str, torch.Tensor], source: str, strict: bool) -> str:
     """Loads by name; without `strict`, what does not fit is left out, and said."""
-    own = model.state_dict()
+    # What `get_extra_state()` gives need be no tensor; it stays as model() made it.
+    own = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     found, used = {}, set()
     for name, tensor in own.items():
         match = next((alias for alias in _aliases(model, name) if alias in given), None)

@@ -121,7 +121,12 @@ class LightningJob(Job):
         loader = module.val_dataloader()
         if not isinstance(loader, torch.utils.data.DataLoader):
             raise Refused(f"val_dataloader() returned a {type(loader).__name__}; Ebb takes the dataset of one torch DataLoader")
-        self._collate_rows = self._collate_rows or loader.collate_fn
+        if self._collate_rows is not None and loader.collate_fn != self._collate_rows:
+            raise Refused(
+                f"val_dataloader() makes batches by the collate_fn {_name(loader.collate_fn)} and train_dataloader() by "
+                f"{_name(self._collate_rows)}; Ebb makes both by one, so give both loaders the same function"
+            )
+        self._collate_rows = loader.collate_fn
         return loader.dataset
 
     def collate(self, rows: Any) -> Any:
@@ -213,6 +218,10 @@ class LightningJob(Job):
     def _log_dict(self, values: Any, *_args: Any, **_named: Any) -> None:
         for name, value in values.items():
             self._log(name, value)
+
+
+def _name(function: Any) -> str:
+    return f"`{getattr(function, '__qualname__', type(function).__name__)}`"
 
 
 def _rows(batch: Any) -> int:

@@ -5,11 +5,11 @@ Where another batch is asked for, reading begins anew there. What a batch holds 
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable, Iterator
 
 import torch
 
+from ebb import numerics
 from ebb.refuse import NonFinite, OutOfMemory, Refused, UserError, describe
 
 Key = tuple[int, int]
@@ -116,9 +116,4 @@ def _start(_worker: int) -> None:
     from ebb.worker import die_with_parent
 
     die_with_parent()
-    socket = os.environ.get("EBB_TORCH_FD")
-    if socket is not None:  # only the worker itself may keep the conversation open
-        try:
-            os.close(int(socket))
-        except OSError:
-            pass
+    numerics.configure(1, "cpu")  # one that was not forked knows nothing of its parent's settings

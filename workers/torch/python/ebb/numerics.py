@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from typing import Any
+
+from ebb.refuse import Refused
 
 # Must be in the environment before torch is imported.
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -35,6 +38,11 @@ def configure(threads: int, device: str) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
     if device == "cuda":
+        if torch.version.cuda is None:
+            raise Refused(
+                f"`device: cuda` needs a PyTorch that is built with CUDA, and {sys.executable} has torch {torch.__version__}; "
+                "name another Python (`python:`), or leave out `device:`"
+            )
         torch.cuda.init()
 
 

@@ -8,13 +8,12 @@ gradient. On a CPU the model's parameters are views of the segment; on a device 
 from __future__ import annotations
 
 import math
-import os
 import struct
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
-from ebb import attributes, guard, numerics, python_state, seeds
+from ebb import attributes, guard, numerics, parts, python_state, seeds
 from ebb.build import Parts, Settings, build
 from ebb.data import OwnBatches, SharedBatches, Stopwatch, moved
 from ebb.job import Job
@@ -22,7 +21,7 @@ from ebb.layout import Layout, Slot, gradient_slots
 from ebb.optimizer_state import OptimizerState
 from ebb.refuse import NonFinite, Refused, user_code
 from ebb.segment import WORD_BYTES, Segment, apart
-from ebb.several import SeveralSchedulers, each, name_of, schedulers_of
+from ebb.several import Several, SeveralSchedulers, each, name_of, schedulers_of
 
 
 class Program:
@@ -126,21 +125,20 @@ class Program:
         self.gradient_flat = torch.zeros(self.gradient_elements, device=self.device) if self.apart else None
         self.places: dict[int, Place] = {}
         self.add_place(0, None)
-        self._use(0)
         self.snapshot()
 
     def add_place(self, number: int, descriptor: int | None) -> None:
         """Maps memory for gradients: of the executor's, by its number, or this process's own, which is given up once there is one of theirs."""
         size = (self.gradient_elements + self.extra_elements) * WORD_BYTES
         place = Place(self, Segment("gradient", size, descriptor))
+        place.segment.close_descriptor()
         if self.cuda:
             place.segment.pin()
-        elif descriptor is not None:
-            self.places.pop(0, None)
+        own = self.places.pop(0, None)
         self.places[number] = place
-        if descriptor is not None:
-            os.close(descriptor)
-            self._use(number)
+        self._use(number)
+        if own is not None and self.cuda:
+            own.segment.unpin()
 
     def _use(self, number: int) -> None:
         """From now on gradients are there."""
@@ -173,6 +171,7 @@ class Program:
     def _watch(self) -> None:
         """Hooks that take each gradient as backward finishes it, and what to compare afterwards."""
         self.counts = [0] * len(self.trainable)
+        self.announced = parts.Parts(self.gradient_slots, self.gradient_elements)
         self.expected_counts: list[int] | None = None
         self.modes = [(module, module.training) for module in self.model.modules()]
         for index, (_, parameter) in enumerate(self.trainable):
@@ -188,7 +187,7 @@ class Program:
         self.addresses = [(p, view.data_ptr(), name) for (name, p), view in zip(self.trainable + self.frozen, self.views)]
 
     def _taker(self, index: int) -> Any:
-        counts = self.counts
+        counts, parts = self.counts, self.announced
 
         def take(parameter: torch.Tensor) -> None:
             gradient = parameter.grad
@@ -204,6 +203,9 @@ class Program:
             else:
                 view.add_(gradient.detach())
             counts[index] += 1
+            # Where a parameter's gradient is finished several times, the self-check has counted how often; any other count fails the step.
+            if parts.say is not None and self.expected_counts is not None and counts[index] == self.expected_counts[index]:
+                parts.final(index)
 
         return take
 
@@ -214,13 +216,20 @@ class Program:
         if isinstance(self.data, OwnBatches):
             self.data.expect(ranks, step)
 
-    def gradient(self, rank: int, step: int, rows: int = 0, place: int = 0) -> tuple[float, float, int]:
-        """The gradient of this rank's rows of this step into the memory of this number: (weight, loss, microseconds waited for data)."""
+    def gradient(
+        self, rank: int, step: int, rows: int = 0, place: int = 0, say: Callable[[bytes], None] | None = None
+    ) -> tuple[float, float, int]:
+        """The gradient of this rank's rows of this step into the memory of this number: (weight, loss, microseconds waited for data). Who is
+        to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first."""
         self._use(place)
         watch = Stopwatch()
         batch, rows = self.data.batch(rank, step, rows)
         waited_us = 0 if self.data.steps_per_epoch is None else watch.elapsed_us()
-        weight, loss = self.compute(rank, step, batch, rows)
+        self.announced.begin(None if self.apart else say)
+        try:
+            weight, loss = self.compute(rank, step, batch, rows)
+        finally:
+            self.announced.end()
         return weight, loss, waited_us
 
     def compute(self, rank: int, step: int, batch: Any, rows: int, allow_nonfinite: bool = False) -> tuple[float, float]:
@@ -340,7 +349,7 @@ class Program:
         with user_code(f"the step of the optimizer {name_of(self.optimizer)}"):
             self.optimizer.step()
         if self.gradient_flat._version != unchanged:
-            raise Refused(f"the optimizer {type(self.optimizer).__name__} changed a gradient in place; write it as a class of your own")
+            raise Refused(f"the optimizer {name_of(self.optimizer)} changed a gradient in place; write it as a class of your own")
         for _, parameter in self.trainable:
             parameter.grad = None
         self.optimizer_state.settle()
@@ -516,10 +525,13 @@ class Place:
         self.views = [slot.view(raw) for slot in program.gradient_slots]
 
 
-def _keeps_gradients(optimizer: torch.optim.Optimizer) -> bool:
+def _keeps_gradients(optimizer: torch.optim.Optimizer | Several) -> bool:
     """Whether a step leaves gradients as they are. PyTorch's own do; others are given copies, because the executor may still need the mean."""
-    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", None) or getattr(optimizer, "_optimizer_step_post_hooks", None)
-    return type(optimizer).__module__.startswith("torch.optim.") and not hooks
+    return all(type(one).__module__.startswith("torch.optim.") and not _hooks(one) for one in each(optimizer))
+
+
+def _hooks(optimizer: torch.optim.Optimizer) -> Any:
+    return getattr(optimizer, "_optimizer_step_pre_hooks", None) or getattr(optimizer, "_optimizer_step_post_hooks", None)
 
 
 _KEEP = "Ebb keeps parameters where they are: no .to(), .double(), load_state_dict(assign=True) or new Parameter after model()"

@@ -24,6 +24,10 @@ class OutOfMemory(Exception):
     """The machine or the device has no memory left for the user's program."""
 
 
+class DeviceFailed(Exception):
+    """The device or its driver failed; another device may do it."""
+
+
 class UserError(Exception):
     """An exception of the user's code, with the last lines of its traceback."""
 
@@ -48,12 +52,25 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
 
 
+# What CUDA says where hardware, driver or another process is at fault, and no kernel of the user's.
+DEVICE_FAILED = re.compile(
+    r"CUDA (driver )?error.*(uncorrectable (NVLink |ECC )?error|hardware stack error|unknown error|device(\(s\))? (is|is/are) busy or unavailable"
+    r"|no CUDA-capable device|invalid device ordinal|GPU is lost|driver shutting down|unspecified launch failure|external device)|No CUDA GPUs are available",
+    re.DOTALL,
+)
+
+
+def is_device_failed(error: BaseException) -> bool:
+    """Whether an exception says that the device is gone or broken, which is no fault of the program."""
+    return isinstance(error, RuntimeError) and DEVICE_FAILED.search(str(error)) is not None
+
+
 @contextlib.contextmanager
 def user_code(where: str) -> Iterator[None]:
     """Around every call of user code: says what failed there and whose it is. `where` completes "… failed in"."""
     try:
         yield
-    except (Refused, NonFinite, OutOfMemory, UserError, KeyboardInterrupt):
+    except (Refused, NonFinite, OutOfMemory, DeviceFailed, UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # also SystemExit: a script that calls sys.exit() must not end the worker
         raise _translated(error, where) from error
@@ -77,6 +94,8 @@ def _translated(error: BaseException, where: str) -> Exception:
         return OutOfMemory(f"a process that reads rows for {where} died, probably for want of memory: {first_line(text)}")
     if is_out_of_memory(error):
         return OutOfMemory(f"out of memory in {where}: {first_line(text)}")
+    if is_device_failed(error):
+        return DeviceFailed(f"the device failed in {where}: {first_line(text)}")
     return UserError(f"{type(error).__name__} in {where}: {first_line(text)}", last_lines(error))
 
 
@@ -95,4 +114,6 @@ def describe(error: BaseException) -> dict[str, Any]:
         return {"kind": "user", "what": str(error), "traceback": error.lines}
     if isinstance(error, OutOfMemory) or is_out_of_memory(error):
         return {"kind": "memory", "what": first_line(str(error)) or "out of memory"}
+    if isinstance(error, DeviceFailed) or is_device_failed(error):
+        return {"kind": "device", "what": first_line(str(error))}
     return {"kind": "internal", "what": f"{type(error).__name__}: {first_line(str(error))}", "traceback": last_lines(error)}

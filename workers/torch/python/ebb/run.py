@@ -15,6 +15,7 @@ from typing import Any
 from ebb import numerics
 
 REPORT_SECONDS = 5.0
+DEVICES = ("cpu", "cuda")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, help="rows of a logical worker and step (32)")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--threads", type=int, help="threads of a logical worker (1)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", choices=DEVICES, help="(cpu)")
     parser.add_argument(
         "--from", dest="initial", help="what to begin with: a safetensors file, a Hugging Face folder, a job of Ebb or its model's digest"
     )
@@ -54,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _settings(options: argparse.Namespace) -> Any:
+    from ebb import initial
     from ebb.build import Settings
+    from ebb.refuse import Refused
 
     spec: dict[str, Any] = {}
     if options.spec:
@@ -70,6 +73,12 @@ def _settings(options: argparse.Namespace) -> Any:
     def chosen(option: Any, name: str, default: int) -> int:
         return int(option if option is not None else spec.get(name) if spec.get(name) is not None else default)
 
+    device = options.device or spec.get("device") or "cpu"
+    if device not in DEVICES:
+        raise Refused(f"the spec's `device` is {device!r}; it must be {' or '.join(DEVICES)}")
+    source, strict = options.initial, True
+    if source is None and spec.get("from") is not None:
+        source, strict = initial.named(spec["from"], os.path.dirname(os.path.abspath(options.spec)))
     return Settings(
         entry=options.entry,
         code=os.path.abspath(options.code),
@@ -78,10 +87,10 @@ def _settings(options: argparse.Namespace) -> Any:
         workers=int(options.workers or most or 1),
         batch_size=chosen(options.batch_size, "batch_size", 32),
         threads=chosen(options.threads, "threads", 1),
-        device=options.device,
+        device=device,
         parameters=spec.get("parameters") or {},
-        initial=options.initial,
-        initial_strict=not options.no_strict,
+        initial=source,
+        initial_strict=strict and not options.no_strict,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from typing import Callable
 
 import torch
@@ -22,7 +23,9 @@ class Segment:
             os.posix_fallocate(self.fd, 0, size)  # pages are touched now: a first touch later costs 4 ms a megabyte
         else:
             self.fd = theirs
-        self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        # A mapping needs no descriptor; Python's has one all the same where it cannot be told otherwise.
+        untracked = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0), **untracked)
         self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
         self.size = size
 
@@ -32,6 +35,18 @@ class Segment:
             torch.cuda.cudart().cudaHostRegister(self.bytes.data_ptr(), self.size, 0)
         except Exception:  # noqa: BLE001 - an optimization, and every CUDA version says no in its own way
             pass
+
+    def unpin(self) -> None:
+        """Before memory that the device may copy from and to is given up."""
+        try:
+            torch.cuda.cudart().cudaHostUnregister(self.bytes.data_ptr())
+        except Exception:  # noqa: BLE001 - it was never pinned
+            pass
+
+    def close_descriptor(self) -> None:
+        """For memory that is given to nobody else: the mapping alone keeps it from now on."""
+        os.close(self.fd)
+        self.fd = -1
 
 
 def apart(like: torch.Tensor) -> tuple[torch.Tensor, Callable[[int, int], torch.Tensor]]:

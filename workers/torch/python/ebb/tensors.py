@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 from typing import Any, BinaryIO
 
@@ -75,13 +76,32 @@ def read(path: str) -> dict[str, torch.Tensor]:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         tensors = {}
         for name, entry in entries.items():
-            begin, end = entry["data_offsets"]
-            if entry["dtype"] not in TYPES or start + end > len(data):
-                raise Refused(f"{path}: `{name}` has type {entry['dtype']} or an end that this file does not have")
+            dtype, shape, begin, end = _checked_entry(entry, len(data) - start, f"{path}: `{name}`")
             raw = bytearray(data[start + begin : start + end])
             tensor = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
-            tensors[name] = tensor.view(TYPES[entry["dtype"]]).reshape(entry["shape"])
+            tensors[name] = tensor.view(dtype).reshape(shape)
         return tensors
+
+
+def _checked_entry(entry: Any, length: int, where: str) -> tuple[torch.dtype, list[int], int, int]:
+    """A tensor's type, shape, begin and end: files come from elsewhere, and over networks."""
+    entry = entry if isinstance(entry, dict) else {}
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in TYPES:
+        raise Refused(f"{where} has the type {dtype}, which cannot be read; known are {', '.join(TYPES)}")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        raise Refused(f"{where} has the shape {shape} and the place {offsets}, which are no sizes; the file is damaged")
+    begin, end = offsets
+    bytes_needed = math.prod(shape) * TYPES[dtype].itemsize
+    if end - begin != bytes_needed:
+        raise Refused(f"{where} needs {bytes_needed} bytes as {dtype} of shape {shape}, and has those from {begin} to {end}; the file is damaged")
+    if end > length:
+        raise Refused(f"{where} ends after {end} bytes of tensors, and the file has {length}; it is damaged, or was not copied whole")
+    return TYPES[dtype], shape, begin, end
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
 def digest_of(path: str) -> str:
@@ -100,7 +120,9 @@ def _read_header(file: BinaryIO, path: str) -> tuple[dict[str, Any], int]:
         raise Refused(f"{path} is no safetensors file: its header would be {length} bytes long")
     try:
         entries = json.loads(file.read(length))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"{path} is no safetensors file: {error}") from error
+    if not isinstance(entries, dict):
+        raise Refused(f"{path} is no safetensors file: its header is a {type(entries).__name__}")
     entries.pop("__metadata__", None)
     return entries, 8 + length

@@ -1,4 +1,5 @@
-"""`python -m ebb.worker`: the executor's Python child. One request, one reply, over the socket in EBB_TORCH_FD; knows no network.
+"""`python -m ebb.worker`: the executor's Python child. One request, one reply, over the socket in EBB_TORCH_FD; knows no network. Before the reply
+to a request for a gradient there may be frames of kind `r`: stretches of it that are final, each by its first element and the one after its last.
 
 A frame is: u32 length of what follows, u8 kind, payload; integers little-endian. The user's prints go to stdout and stderr,
 which are never used here. Where the executor goes away, so does this process: EBB_TORCH_LIFE is a pipe whose other end only the
@@ -18,7 +19,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 from ebb import numerics
 from ebb.refuse import Refused, describe
@@ -39,7 +40,10 @@ class Channel:
 
     def receive_with(self, count: int) -> tuple[bytes, bytes, list[int]]:
         """The same, and up to so many descriptors that came with it."""
-        head, descriptors, _, _ = socket.recv_fds(self.connection, 4, count)
+        try:
+            head, descriptors, _, _ = socket.recv_fds(self.connection, 4, count)
+        except ConnectionError:  # gone, with something unread
+            os._exit(0)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         if not head:
@@ -65,10 +69,10 @@ class Channel:
             self.connection.sendall(memoryview(frame)[sent:])
 
     def _exactly(self, count: int) -> bytes:
-        received = self.connection.recv(count, socket.MSG_WAITALL) if count else b""
+        received = b""
         while len(received) < count:
             try:
-                more = self.connection.recv(count - len(received))
+                more = self.connection.recv(count - len(received), socket.MSG_WAITALL)
             except ConnectionError:
                 more = b""
             if not more:
@@ -118,10 +122,14 @@ def die_with_parent() -> None:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answers requests one after the other."""
+    """Answers requests one after the other, for as long as there is who asks."""
+    # Only this process may keep the conversation open: none that the user's code forks or starts, such as a loader's.
+    connection.set_inheritable(False)
+    os.register_at_fork(after_in_child=connection.close)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
-    channel, server = Channel(connection), Server()
+    channel = Channel(connection)
+    server = Server(lambda stretches: channel.send(b"r", stretches))
     while True:
         kind, payload, server.received = channel.receive_with(1)
         if kind == b"X":
@@ -130,9 +138,11 @@ def serve(connection: socket.socket) -> None:
         try:
             reply, descriptors = server.answer(kind, payload)
         except BaseException as error:  # whatever it is, the executor must hear of it
-            channel.send(b"!", json.dumps(describe(error)).encode())
-            continue
-        channel.send(kind.lower(), reply, descriptors)
+            kind, reply, descriptors = b"!", json.dumps(describe(error)).encode(), []
+        try:
+            channel.send(kind.lower(), reply, descriptors)
+        except ConnectionError:  # nobody waits for it any more
+            os._exit(0)
         for descriptor in server.spent:
             os.close(descriptor)
         server.spent.clear()
@@ -141,8 +151,9 @@ def serve(connection: socket.socket) -> None:
 class Server:
     """A program and what may be asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, say_part: Callable[[bytes], None] | None = None) -> None:
         self.program: Any = None
+        self.say_part = say_part
         self.spent: list[int] = []
         self.received: list[int] = []
 
@@ -153,7 +164,8 @@ class Server:
         if self.program is None:
             raise RuntimeError(f"{kind!r} before a program was built")
         if kind == b"G":
-            weight, loss, waited_us = self.program.gradient(*struct.unpack("<HQIQ", payload))
+            rank, step, rows, place, wanted = struct.unpack("<HQIQ?", payload)
+            weight, loss, waited_us = self.program.gradient(rank, step, rows, place, self.say_part if wanted else None)
             return struct.pack("<ddQ", weight, loss, waited_us), []
         if kind == b"N":
             (step,), ranks = struct.unpack_from("<Q", payload), payload[8:]

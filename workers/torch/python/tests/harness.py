@@ -75,15 +75,21 @@ class Worker:
         theirs.close()
         os.close(passed)
 
-    def ask(self, kind: bytes, payload: bytes = b"", descriptors: list[int] | None = None) -> tuple[bytes, list[int]]:
-        """A request and its reply."""
+    def ask(
+        self, kind: bytes, payload: bytes = b"", descriptors: list[int] | None = None, before: Any = None
+    ) -> tuple[bytes, list[int]]:
+        """A request and its reply; frames of stretches that come `before` that go there."""
         frame = struct.pack("<I", len(payload) + 1) + kind + payload
         self.socket.sendall(frame[socket.send_fds(self.socket, [frame], descriptors) :] if descriptors else frame)
-        head, rights, _, _ = self.socket.recvmsg(4, socket.CMSG_SPACE(3 * 4))
-        if not head:
-            raise EOFError("the worker is gone")
-        head += self._exactly(4 - len(head))
-        body = self._exactly(struct.unpack("<I", head)[0])
+        while True:
+            head, rights, _, _ = self.socket.recvmsg(4, socket.CMSG_SPACE(3 * 4))
+            if not head:
+                raise EOFError("the worker is gone")
+            head += self._exactly(4 - len(head))
+            body = self._exactly(struct.unpack("<I", head)[0])
+            if before is None or body[:1] != b"r":
+                break
+            before(body[1:])
         received = array.array("i")
         for level, type_, data in rights:
             assert (level, type_) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
@@ -125,8 +131,23 @@ class Worker:
 
     def compute(self, rank: int, step: int, rows: int = 0) -> tuple[torch.Tensor, float, float]:
         """A rank's gradient with what travels along, its weight and its loss."""
-        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQIQ", rank, step, rows, 1))[0])
+        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQIQ?", rank, step, rows, 1, False))[0])
         return self.gradient_view().clone(), weight, loss
+
+    def compute_in_parts(self, rank: int, step: int) -> tuple[torch.Tensor, float, float, list[list[tuple[int, int]]]]:
+        """The same, with the stretches of each message that came before. Asserts that what was final then is what it is at the end."""
+        said, copies = [], []
+
+        def heard(stretches: bytes) -> None:
+            said.append(list(struct.iter_unpack("<QQ", stretches)))
+            copies.extend((start, self.gradient_view()[start:end].clone()) for start, end in said[-1])
+
+        payload = struct.pack("<HQIQ?", rank, step, 0, 1, True)
+        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", payload, before=heard)[0])
+        gradient = self.gradient_view().clone()
+        for start, copy in copies:
+            assert torch.equal(copy, gradient[start : start + copy.numel()]), "it changed after it was said to be final"
+        return gradient, weight, loss, said
 
     def gradient_view(self) -> torch.Tensor:
         return self.gradient.view(torch.float32)[: self.info["gradient_elements"] + self.info["extra_elements"]]

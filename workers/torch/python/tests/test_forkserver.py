@@ -14,6 +14,7 @@ import unittest
 
 from harness import PACKAGE, Failed, Worker
 
+from ebb.forkserver import stamps
 from ebb.worker import Channel
 
 #: Longest wait for one thing: an import of torch on a busy machine.
@@ -28,8 +29,15 @@ from torch import nn
 class Job(ebb.Job):
     def model(self):
         described = {int(name): os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+        apart, told = os.pipe()
+        if os.fork() == 0:  # as a loader's process of the code's own
+            sockets = sum(os.readlink(f"/proc/self/fd/{n}").startswith("socket:") for n in described if os.path.exists(f"/proc/self/fd/{n}"))
+            os.write(told, str(sockets).encode())
+            os._exit(0)
+        os.wait()
         json.dump({
-            "group": os.getpgrp(), "environment": dict(os.environ), "hash": hash("text"), "modules": "look" in sys.modules,
+            "forked": int(os.read(apart, 9)),
+            "group": os.getpgrp(), "environment": dict(os.environ), "hash": hash("text"),
             "sockets": sum(target.startswith("socket:") for target in described.values()),
             "handles": sum("pidfd" in target for target in described.values()), "standard": [described[n] for n in range(3)],
         }, open(os.environ["LOOK_INTO"], "w"))
@@ -133,6 +141,7 @@ class ForkServer(unittest.TestCase):
             fresh, forked = found
             self.assertEqual(fresh["hash"], forked["hash"])
             self.assertEqual(into, forked["environment"]["LOOK_INTO"])
+            self.assertEqual((0, 0), (fresh["forked"], forked["forked"]), "what the code forks keeps the conversation open")
             self.assertEqual((1, 0, "/dev/null"), (forked["sockets"], forked["handles"], forked["standard"][0]), "nothing of its server or its siblings")
             worker.output.seek(0)
             self.assertIn(b"the code prints", worker.output.read())
@@ -167,6 +176,17 @@ class ForkServer(unittest.TestCase):
 
 
 class Unfit(unittest.TestCase):
+    def test_files_made_where_the_agent_was_started_are_no_packages(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as packages:
+            self.addCleanup(os.chdir, os.getcwd())
+            os.chdir(folder)
+            path, sys.path = sys.path, [folder, packages]
+            try:
+                before = stamps()
+            finally:
+                sys.path = path
+            self.assertEqual([packages], list(before))
+
     def test_a_python_without_torch_says_so(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "torch.py"), "w") as file:

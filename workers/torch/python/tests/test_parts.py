@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import http.server
+import io
 import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import harness
 import torch
 
 import ebb
-from ebb import libm, python_state, run, sampler, schedule, seeds, tensors, tree
+from ebb import environment, initial, libm, numerics, python_state, run, sampler, schedule, seeds, tensors, tree
 from ebb.build import steps_total
 from ebb.layout import Layout, gradient_slots, is_dense
 from ebb.loader import ReadAhead
-from ebb.refuse import Refused, UserError, user_code
+from ebb.refuse import Refused, UserError, describe, user_code
 
 
 ORDER = [1, 6, 2, 3, 4, 5, 7, 0]  # of eight rows with seed 7: changing it changes models
+
+
+class Blame(unittest.TestCase):
+    def test_what_fails_on_a_device_is_told_from_what_the_code_does_wrong(self) -> None:
+        texts = {
+            "CUDA error: uncorrectable ECC error encountered": "device",
+            "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be reported later": "device",
+            "CUDA error: unknown error": "device",
+            "No CUDA GPUs are available": "device",
+            "CUDA error: device-side assert triggered": "user",
+            "CUDA error: an illegal memory access was encountered": "user",
+            "CUDA out of memory. Tried to allocate 20.00 MiB": "memory",
+        }
+        for text, kind in texts.items():
+            with self.assertRaises(Exception) as caught, user_code("loss()"):
+                raise RuntimeError(text)
+            self.assertEqual(kind, describe(caught.exception)["kind"], text)
+
+    @unittest.skipIf(torch.version.cuda, "this PyTorch has CUDA")
+    def test_a_pytorch_without_cuda_is_refused_by_name(self) -> None:
+        with self.assertRaisesRegex(Refused, "needs a PyTorch that is built with CUDA"):
+            numerics.configure(1, "cuda")
 
 
 class Tree(unittest.TestCase):
@@ -261,10 +287,125 @@ class Begins(unittest.TestCase):
             ebb.load("job-abc")
 
 
+    def test_a_state_that_is_no_tensor_stays_as_the_model_made_it(self) -> None:
+        class Remembers(torch.nn.Linear):
+            def get_extra_state(self):
+                return {"seen": 3}
+
+            def set_extra_state(self, state):
+                raise AssertionError("it was not saved")
+
+        path = self.saved("e.safetensors", {"weight": torch.ones(2, 2), "bias": torch.ones(2)})
+        self.assertTrue(bool((ebb.load(path, Remembers(2, 2)).weight == 1).all()))
+
+    def test_a_damaged_file_is_refused_by_what_is_wrong(self) -> None:
+        good = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+        for header, text in (
+            ([], "its header is a list"), ({"w": 3}, "has the type None"), ({"w": {**good, "dtype": ["F32"]}}, r"has the type \['F32'\]"),
+            ({"w": {**good, "shape": [-2]}}, "are no sizes"), ({"w": {**good, "shape": None}}, "are no sizes"),
+            ({"w": {**good, "data_offsets": [0]}}, "are no sizes"), ({"w": {**good, "shape": [3]}}, "needs 12 bytes"),
+            ({"w": {**good, "data_offsets": [8, 0]}}, "needs 8 bytes"), ({"w": {**good, "data_offsets": [8, 16]}}, "was not copied whole"),
+        ):  # fmt: skip
+            path, said = os.path.join(self.folder, "bad.safetensors"), json.dumps(header).encode()
+            with open(path, "wb") as file:
+                file.write(len(said).to_bytes(8, "little") + said + bytes(8))
+            with self.subTest(header), self.assertRaisesRegex(Refused, text):
+                ebb.load(path)
+
+    def test_another_model_than_was_asked_for_is_refused(self) -> None:
+        path = self.saved("f.safetensors", {"weight": torch.ones(2)})
+        with open(path, "rb") as file:
+            content = file.read()
+        digest, wrong = tensors.digest_of(path), "0" * 64
+
+        class Service(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                jobs = {"jobs": [{"id": f"job-{name}", "outcome": {"model_digest": name}} for name in (digest, wrong)]}
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(content if self.path.endswith("/model") else json.dumps(jobs).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        service = http.server.HTTPServer(("127.0.0.1", 0), Service)
+        threading.Thread(target=service.serve_forever).start()
+        self.addCleanup(service.server_close)
+        self.addCleanup(service.shutdown)
+        os.environ["EBB_URL"] = f"http://127.0.0.1:{service.server_port}"
+        self.addCleanup(os.environ.pop, "EBB_URL")
+        self.assertEqual(["weight"], list(ebb.load(digest)))
+        with self.assertRaisesRegex(Refused, f"has the digest {digest}; the model there is damaged"):
+            ebb.load(wrong)
+
+    def test_what_a_spec_names(self) -> None:
+        path = self.saved("g.safetensors", {"weight": torch.ones(2)})
+        job = "job-1"
+        for value, expected in (
+            ("g.safetensors", (path, True)), (job, (job, True)), ({"file": "g.safetensors", "strict": False}, (path, False)),
+            ({"path": "/models/x"}, ("/models/x", True)), ({"digest": "0" * 64}, ("0" * 64, True)),
+        ):  # fmt: skip
+            self.assertEqual(expected, initial.named(value, self.folder))
+        for value in ({"file": "a", "job": job}, {"strict": True}, 3, {"folder": "x"}, {"job": 3}):
+            with self.subTest(value), self.assertRaisesRegex(Refused, "`from` is .*; it must be"):
+                initial.named(value, self.folder)
+        with self.assertRaisesRegex(Refused, "`from.strict` is 'no'"):
+            initial.named({"job": job, "strict": "no"}, self.folder)
+
+    def test_a_spec_says_what_a_training_begins_with_and_where_it_computes(self) -> None:
+        self.saved("h.safetensors", {"weight": torch.ones(2)})
+        spec = os.path.join(self.folder, "job.json")
+        for given, said in (({"from": "h.safetensors"}, "it lacks `0.weight`"), ({"device": "abacus"}, "`device` is 'abacus'; it must be cpu or cuda")):
+            with open(spec, "w", encoding="utf-8") as file:
+                json.dump({"steps": 1, **given}, file)
+            with self.subTest(said), contextlib.redirect_stderr(io.StringIO()) as errors:
+                self.assertEqual(1, run.main(["vision:Job", "--code", harness.JOBS, "--spec", spec]))
+                self.assertIn(said, errors.getvalue())
+
+
+class Environments(unittest.TestCase):
+    def test_the_remains_of_a_package_are_none(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, version in (("removed", None), ("Two_Words", "2.0")):
+                os.mkdir(os.path.join(folder, f"{name}-1.dist-info"))
+                if version:
+                    with open(os.path.join(folder, f"{name}-1.dist-info", "METADATA"), "w", encoding="utf-8") as file:
+                        file.write(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            sys.path.insert(0, folder)
+            self.addCleanup(sys.path.remove, folder)
+            self.assertEqual("2.0", environment.found_here()["two-words"])
+            self.assertEqual([], environment.missing(folder))
+
+
+class Memory(unittest.TestCase):
+    def test_a_mapped_place_keeps_no_descriptor(self) -> None:
+        program = harness.program_here(entry="vision:Job")
+        for number in range(1, 4):
+            descriptor = os.memfd_create("place", os.MFD_CLOEXEC)
+            os.ftruncate(descriptor, 4 * (program.gradient_elements + program.extra_elements))
+            program.add_place(number, descriptor)
+        links = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+        # Before 3.13 a mapping of Python's has a descriptor of its own.
+        self.assertEqual(0 if sys.version_info >= (3, 13) else 3, sum("memfd:place" in link for link in links))
+        self.assertEqual([1, 2, 3], sorted(program.places))
+
+    def test_held_out_rows_are_read_when_they_are_asked_for(self) -> None:
+        program = harness.program_here(entry="vision:Validated", spec={"steps": 2, "evaluation": {"every_steps": 1}})
+        self.assertEqual((True, None), (program.data.ahead is not None, program.parts.held_out.ahead))
+
+
+class Ends(unittest.TestCase):
+    def test_an_executor_that_goes_away_unheard_ends_its_child_in_silence(self) -> None:
+        worker = harness.Worker()
+        worker.socket.sendall(b"\1\0\0\0S")
+        self.assertEqual(b"!", worker.socket.recv(5)[4:])  # the rest stays unread, which the child hears as a broken connection
+        self.assertEqual(0, worker.close())
+
+
 class Scripts(unittest.TestCase):
     def test_a_script_run_by_hand_trains_and_its_model_loads(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": harness.PACKAGE}
-        done = subprocess.run([sys.executable, "script.py"], cwd=harness.JOBS, env=environment, capture_output=True, text=True, check=True)
+        variables = {**os.environ, "PYTHONPATH": harness.PACKAGE}
+        done = subprocess.run([sys.executable, "script.py"], cwd=harness.JOBS, env=variables, capture_output=True, text=True, check=True)
         self.assertRegex(done.stdout, r"step 3/3 loss [0-9.]+\ndigest [0-9a-f]{64}\n$")
 
     def test_a_models_file(self) -> None:

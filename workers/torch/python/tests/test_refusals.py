@@ -69,6 +69,7 @@ LIGHTNING = [
     ("bolts:Manual", "refused", "Manual optimizes manually"),
     ("bolts:OwnOptimizerStep", "refused", "OwnOptimizerStep overrides `optimizer_step`"),
     ("bolts:AsksTrainer", "refused", "the LightningModule asks its Trainer for `num_training_batches`"),
+    ("bolts:OtherCollate", "refused", "val_dataloader() makes batches by the collate_fn `pairs` and train_dataloader() by `default_collate`"),
     ("bolts:TwoOptimizers", "refused", "configure_optimizers() returned 2 optimizers"),
 ]
 
@@ -80,7 +81,7 @@ class Refusals(unittest.TestCase):
         worker = Worker()
         try:
             with self.assertRaises(Failed) as caught:
-                worker.build(entry=entry, spec=spec, threads=1)
+                worker.build(entry=entry, spec={**spec, "evaluation": {"every_steps": 3}} if "Collate" in entry else spec, threads=1)
             self.assertIn(text, caught.exception.what)
             self.assertEqual(kind, caught.exception.kind)
             self.assertLess(len(caught.exception.what), 700)

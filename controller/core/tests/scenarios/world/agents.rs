@@ -14,8 +14,13 @@ impl World {
         let agent = self.agents.entry(name(server, ServerId::parse)).or_default();
         let incarnation = agent.incarnation + 1;
         *agent = Agent { up: true, incarnation, slots, ..Agent::default() };
-        let report =
-            Report::AgentJoined { slots, class: Digest::of(b"class"), address: "http://127.0.0.1:1".to_owned() };
+        let report = Report::AgentJoined {
+            slots,
+            class: Digest::of(b"class"),
+            address: "http://127.0.0.1:1".to_owned(),
+            devices: Vec::new(),
+            quarantined: BTreeMap::new(),
+        };
         self.report(&name(server, ServerId::parse), report);
     }
 

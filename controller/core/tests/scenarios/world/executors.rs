@@ -198,7 +198,8 @@ impl World {
         }
         let Some(server) = self.host(&leader) else { return false };
         if order.park || from / every != to / every {
-            self.write_checkpoint(&server, job, generation, to);
+            let stands_still = (order.park && order.spec.gang().is_some()).then_some(true);
+            self.write_checkpoint(&server, job, generation, to, stands_still);
         }
         if to == total && !order.park {
             let outcome = Outcome {
@@ -213,7 +214,14 @@ impl World {
         true
     }
 
-    fn write_checkpoint(&mut self, server: &ServerId, job: &JobId, generation: Generation, step: u64) {
+    fn write_checkpoint(
+        &mut self,
+        server: &ServerId,
+        job: &JobId,
+        generation: Generation,
+        step: u64,
+        stands_still: Option<bool>,
+    ) {
         let name = CheckpointName { job: job.clone(), generation, step: Step(step), writer: Some(writer(generation)) };
         self.store.insert(name.manifest(), step);
         let report = Report::CheckpointSaved {
@@ -224,6 +232,7 @@ impl World {
             writer: writer(generation),
             replica_digest: Digest::of(&step.to_le_bytes()),
             bytes: 1_000,
+            stands_still,
         };
         self.report(server, report);
     }

@@ -54,3 +54,12 @@ class AsksTrainer(Module):
 class TwoOptimizers(Module):
     def configure_optimizers(self):
         return [torch.optim.SGD(self.parameters(), lr=0.1), torch.optim.SGD(self.parameters(), lr=0.1)]
+
+
+def pairs(rows):
+    return torch.utils.data.default_collate(rows)
+
+
+class OtherCollate(Module):
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(Images(8), collate_fn=pairs)

@@ -111,6 +111,35 @@ class ReadAhead(Job):
     loader = {"num_workers": 2, "prefetch_factor": 2}
 
 
+class Plainly(Images):
+    """Rows that say how they were made: with one thread, and by deterministic algorithms."""
+
+    def __getitem__(self, row):
+        made = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+        if made != (1, True):
+            raise RuntimeError(f"made with (threads, deterministic) = {made}")
+        return super().__getitem__(row)
+
+
+class Plain(Job):
+    """Rows that are read where they are asked for."""
+
+    def dataset(self):
+        return Plainly()
+
+
+class PlainAhead(Plain):
+    """The same by a loader's process, forked."""
+
+    loader = {"num_workers": 1}
+
+
+class PlainSpawned(Plain):
+    """The same by one that is not forked."""
+
+    loader = {"num_workers": 1, "multiprocessing_context": "spawn"}
+
+
 class Several(Job):
     """Matrices to Muon, the rest to AdamW, each with a schedule."""
 
@@ -124,6 +153,8 @@ class Several(Job):
 
 class Validated(Job):
     """Rows of its own also for the evaluation, which measures by names of its own."""
+
+    loader = {"num_workers": 1}
 
     def held_out(self):
         return Images(rows=11)
@@ -168,6 +199,10 @@ class WritesGradients(torch.optim.SGD):
 
 
 OPTIMIZERS = {
+    "several_one_writes": lambda m: [
+        torch.optim.Muon([p for p in m.parameters() if p.ndim == 2], lr=1e-2),
+        WritesGradients([p for p in m.parameters() if p.ndim != 2], lr=0.05),
+    ],
     "writes_gradients": lambda m: WritesGradients(m.parameters(), lr=0.05),
     "sgd": lambda m: torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
     "dampened": lambda m: torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9, dampening=0.3),

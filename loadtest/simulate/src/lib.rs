@@ -1,0 +1,36 @@
+//! Recorded jobs under a policy: what becomes of them on a cluster, by discrete events on virtual time around the real controller core.
+//!
+//! The core is that of production: it decides, its facts are folded, its policies plan, its cheap invariants are checked after every event.
+//! What stands around it is a model: executors start, come together, step, copy, save and leave in the times of [`Costs`], and a step takes
+//! what the job's [`Curve`] says. Between steps nothing happens, so a job of a week costs as many events as one of a minute. (That the real
+//! machines around the core do what these models do is for the detailed simulation, `loadtest/world`.)
+//!
+//! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
+//!
+//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`curve`] and [`pollux`], [`costs`], `world.rs` (the turn of events),
+//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it).
+
+pub mod cluster;
+pub mod costs;
+pub mod curve;
+pub mod outcome;
+pub mod pollux;
+pub mod setup;
+pub mod table;
+pub mod tally;
+pub mod trace;
+
+mod agents;
+mod members;
+mod queue;
+mod random;
+mod world;
+
+pub use cluster::{Cluster, Group};
+pub use costs::Costs;
+pub use curve::{Curve, Tables};
+pub use outcome::{Measured, Outcome};
+pub use setup::{Demand, Failures, Setup, SetupError};
+pub use table::TableError;
+pub use trace::{Format, TraceJob, Work};
+pub use world::run;

@@ -1,0 +1,398 @@
+//! The members of a job as a model: they come together, step, change at boundaries, copy, save and end.
+//!
+//! They do what the machine of `workers/member` does, as far as the controller can tell: leavers go at a boundary, newcomers are sent the
+//! replica while the others stand still, survivors of a loss go on from the last whole step.
+
+use crate::queue::Event;
+use crate::world::World;
+use events_schema::fact::{Entry, Proposal};
+use events_schema::report::{Outcome, Report};
+use events_schema::{Digest, ExecutorId, Generation, Step, TimeMs, WriterToken};
+
+/// Of the work that is left, what is too little for a step: a time in whole milliseconds is never further off.
+const STEP_SLACK: f64 = 1e-9;
+
+/// Members that have a replica.
+pub(crate) struct Training {
+    pub generation: Generation,
+    pub members: Vec<ExecutorId>,
+    leader: ExecutorId,
+    mode: Mode,
+    /// Steps in a millisecond.
+    rate: f64,
+    /// The same in the generation before.
+    usual: f64,
+    /// How many members each fleet has.
+    by_fleet: Vec<u64>,
+    /// Members that are being sent the replica.
+    newcomers: Vec<ExecutorId>,
+    /// Whether something waits for the next boundary.
+    awaited: bool,
+    /// Whether its first step was told of.
+    told: bool,
+}
+
+/// What members do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Steps.
+    Steps,
+    /// Nothing, for a while.
+    Still,
+    /// Nothing, until they come together anew.
+    Broken,
+}
+
+impl World<'_> {
+    /// A membership is proposed to executors, which begin to link up; those of a switch wait for a boundary.
+    pub fn proposed(&mut self, job: usize, proposal: &Proposal) {
+        let costs = &self.setup.costs;
+        let after_ms = match &proposal.entry {
+            Entry::Fresh => costs.link_ms,
+            Entry::Checkpoint { .. } => costs.link_ms + costs.restore_ms,
+            Entry::Recover => costs.recover_ms,
+            Entry::Switch { .. } => return,
+        };
+        self.queue.put(self.at.plus_ms(after_ms), Event::Linked { job, generation: proposal.generation });
+    }
+
+    /// The proposal of a job, if all that are to be its members are there.
+    fn ripe(&self, job: usize) -> Option<Proposal> {
+        let placement = self.state.job(&self.jobs[job].id)?.placement()?;
+        let proposal = placement.proposed.as_ref()?;
+        let is_there = |id: &ExecutorId| self.processes.get(id).is_some_and(|process| process.ready);
+        proposal.members.iter().all(|member| is_there(&member.executor)).then(|| proposal.clone())
+    }
+
+    pub fn linked(&mut self, job: usize, generation: Generation) {
+        let Some(proposal) = self.ripe(job).filter(|proposal| proposal.generation == generation) else { return };
+        let begins = match proposal.entry {
+            Entry::Fresh => Some(0.0),
+            Entry::Checkpoint { .. } => Some(self.jobs[job].saved),
+            Entry::Recover | Entry::Switch { .. } => None,
+        };
+        self.stop(job, Mode::Broken);
+        if let Some(steps) = begins {
+            self.undo(job, steps);
+        }
+        self.activate(job, &proposal, self.at);
+    }
+
+    /// A membership is in force: its leader says so, whoever is left out goes, whoever is new is sent the replica.
+    fn activate(&mut self, job: usize, proposal: &Proposal, since: TimeMs) {
+        let members: Vec<ExecutorId> = proposal.members.iter().map(|member| member.executor.clone()).collect();
+        let before = self.jobs[job].training.take();
+        let switches = matches!(proposal.entry, Entry::Switch { .. });
+        let mut newcomers = Vec::new();
+        for member in &members {
+            let was_in = before.as_ref().is_some_and(|before| before.members.contains(member));
+            if let Some(process) = self.processes.get_mut(member) {
+                process.replica = !switches || was_in;
+            }
+            if switches && !was_in {
+                newcomers.push(member.clone());
+            }
+        }
+        for leaver in before.iter().flat_map(|before| &before.members).filter(|id| !members.contains(id)) {
+            self.queue.put(self.at.plus_ms(self.setup.costs.exit_ms), Event::Exit(leaver.clone()));
+        }
+        let mut by_fleet = vec![0; self.tally.fleets.len()];
+        for process in members.iter().filter_map(|id| self.processes.get(id)) {
+            by_fleet[process.fleet] += 1;
+        }
+        let (generation, leader) = (proposal.generation, proposal.leader.clone());
+        let rate = self.rate(job, &members);
+        let costs = &self.setup.costs;
+        let pause_ms = match (newcomers.is_empty(), switches) {
+            (false, _) => costs.copy_ms,
+            (true, true) => costs.switch_ms,
+            (true, false) => 0,
+        };
+        let usual = before.map_or(0.0, |before| before.rate);
+        let awaited = false;
+        let training = Training {
+            generation,
+            members,
+            leader: leader.clone(),
+            mode: Mode::Still,
+            rate,
+            usual,
+            by_fleet,
+            newcomers,
+            awaited,
+            told: false,
+        };
+        let at = self.at;
+        let known = &mut self.jobs[job];
+        known.training = Some(training);
+        known.stamp += 1;
+        known.began(at);
+        let (stamp, step) = (known.stamp, whole(known.steps));
+        self.queue.put(at.plus_ms(pause_ms), Event::Resumed { job, stamp });
+        let pause_us = at.since_ms(since) * 1_000;
+        let id = self.jobs[job].id.clone();
+        if let Some(server) = self.processes.get(&leader).map(|process| process.server) {
+            self.report(server, Report::GenerationActive { job: id, generation, step, pause_us });
+        }
+    }
+
+    /// Steps in a millisecond of so many members, where they are.
+    fn rate(&mut self, job: usize, members: &[ExecutorId]) -> f64 {
+        let of = &self.setup.jobs[job];
+        let slots = members.len() as u16;
+        let (low, high) = of.curve.range();
+        self.tally.below_minimum += u64::from(slots < of.spec.workers.min);
+        let curve = of.curve.speed(slots).unwrap_or_else(|| {
+            // Only survivors of a loss can be so few: a share of what the fewest that were measured do.
+            self.tally.unmeasured += 1;
+            let nearest = slots.clamp(low, high);
+            of.curve.speed(nearest).unwrap_or(0.0) * f64::from(slots.min(nearest)) / f64::from(nearest.max(1))
+        });
+        let servers = members.iter().filter_map(|id| self.processes.get(id)).map(|process| process.speed);
+        // The slowest member decides; all are of one type.
+        let slowest = servers.fold(f64::INFINITY, f64::min);
+        of.steps_per_ms * curve * if slowest.is_finite() { slowest } else { 1.0 }
+    }
+
+    /// Brings a job's steps up to now.
+    fn settle(&mut self, job: usize) {
+        let at = self.at;
+        let known = &mut self.jobs[job];
+        if let Some(training) = known.training.as_ref().filter(|training| training.mode == Mode::Steps) {
+            let ms = at.since_ms(known.since);
+            if ms == 0 {
+                return;
+            }
+            known.steps = (known.steps + ms as f64 * training.rate).min(known.total);
+            let before = known.spent.last().map_or(0, |(_, spent)| *spent);
+            known.spent.push((known.steps, before + ms * training.members.len() as u64));
+        }
+        known.since = at;
+    }
+
+    /// Members stop stepping. Where they broke off, the step in flight is lost.
+    pub fn stop(&mut self, job: usize, mode: Mode) {
+        self.settle(job);
+        let known = &mut self.jobs[job];
+        let Some(training) = known.training.as_mut() else { return };
+        known.stamp += 1;
+        let stepped = training.mode == Mode::Steps;
+        training.mode = mode;
+        training.awaited = false;
+        if stepped {
+            for (fleet, count) in training.by_fleet.iter().enumerate() {
+                self.tally.fleets[fleet].training -= count;
+            }
+        }
+        if stepped && mode == Mode::Broken {
+            let kept = (known.steps + STEP_SLACK).floor();
+            self.undo(job, kept);
+        }
+    }
+
+    /// The steps beyond some are lost, and what they took.
+    fn undo(&mut self, job: usize, kept: f64) {
+        let known = &mut self.jobs[job];
+        if kept >= known.steps {
+            return;
+        }
+        let last = known.spent.last().map_or(0, |(_, spent)| *spent);
+        let begun = known.spent.partition_point(|(steps, _)| *steps <= kept);
+        let spent = match (begun.checked_sub(1).and_then(|below| known.spent.get(below)), known.spent.get(begun)) {
+            (Some((low, from)), Some((high, to))) => {
+                from + ((to - from) as f64 * (kept - low) / (high - low)).round() as u64
+            }
+            (Some((_, from)), None) => *from,
+            (None, _) => 0,
+        };
+        known.spent.truncate(begun);
+        known.spent.push((kept, spent));
+        known.steps = kept;
+        self.tally.undone_ms += last.saturating_sub(spent);
+    }
+
+    /// Members step again, until they are done or something waits for a boundary.
+    pub fn resumed(&mut self, job: usize, stamp: u64) {
+        if self.jobs[job].stamp != stamp {
+            return;
+        }
+        let newcomers = self.jobs[job].training.as_mut().map(|training| std::mem::take(&mut training.newcomers));
+        for executor in newcomers.unwrap_or_default() {
+            let Some(process) = self.processes.get_mut(&executor) else { continue };
+            process.replica = true;
+            let server = process.server;
+            let step = whole(self.jobs[job].steps);
+            let Some(generation) = self.jobs[job].training.as_ref().map(|training| training.generation) else { return };
+            self.report(server, Report::ReplicaHeld { executor, generation, step });
+        }
+        if self.jobs[job].stamp == stamp {
+            self.go_on(job);
+        }
+    }
+
+    fn go_on(&mut self, job: usize) {
+        self.settle(job);
+        let at = self.at;
+        let known = &mut self.jobs[job];
+        let Some(training) = known.training.as_mut().filter(|training| training.mode == Mode::Still) else { return };
+        training.mode = Mode::Steps;
+        known.stamp += 1;
+        let stamp = known.stamp;
+        for (fleet, count) in training.by_fleet.iter().enumerate() {
+            self.tally.fleets[fleet].training += count;
+        }
+        let takes = |steps: f64| (steps / training.rate).ceil().min(1e15) as u64;
+        if !training.told {
+            self.queue.put(at.plus_ms(takes(1.0)), Event::Stepped { job, stamp });
+        }
+        let left = (known.total - known.steps).max(0.0);
+        self.queue.put(at.plus_ms(takes(left)), Event::Done { job, stamp });
+        self.seek_boundary(job);
+    }
+
+    /// The first step of a generation is told of, so that the controller knows how long steps take.
+    pub fn stepped(&mut self, job: usize, stamp: u64) {
+        let known = &mut self.jobs[job];
+        let Some(training) = known.training.as_mut().filter(|_| known.stamp == stamp) else { return };
+        training.told = true;
+        let us = |rate: f64| (1_000.0 / rate).min(1e15) as u64;
+        let usual_step_us = (training.usual > 0.0).then(|| us(training.usual));
+        let (generation, first_step_us) = (training.generation, us(training.rate));
+        let leader = training.leader.clone();
+        self.settle(job);
+        let (id, step) = (self.jobs[job].id.clone(), whole(self.jobs[job].steps));
+        let report = Report::GenerationStepped { job: id, generation, step, first_step_us, usual_step_us };
+        self.report_of_leader(&leader, report);
+    }
+
+    fn report_of_leader(&mut self, leader: &ExecutorId, report: Report) {
+        if let Some(server) = self.processes.get(leader).map(|process| process.server) {
+            self.report(server, report);
+        }
+    }
+
+    /// Puts the next boundary into the queue if anything waits for it: a checkpoint before everybody goes, or another membership.
+    pub fn seek_boundary(&mut self, job: usize) {
+        let Some(known) = self.state.job(&self.jobs[job].id) else { return };
+        let Some(training) = &self.jobs[job].training else { return };
+        if training.mode != Mode::Steps || training.awaited {
+            return;
+        }
+        let proposed = known.placement().and_then(|placement| placement.proposed.as_ref());
+        let from = Entry::Switch { from: training.generation };
+        let switches = proposed.is_some_and(|proposal| proposal.entry == from);
+        if !switches && !self.state.is_parking(&self.jobs[job].id) {
+            return;
+        }
+        self.settle(job);
+        let at = self.at;
+        let known = &mut self.jobs[job];
+        let stamp = known.stamp;
+        let Some(training) = known.training.as_mut() else { return };
+        training.awaited = true;
+        // It is announced on a step, so one that begins now counts.
+        let left = (known.steps + STEP_SLACK).floor() + 1.0 - known.steps;
+        let takes_ms = (left / training.rate).ceil().min(1e15) as u64;
+        self.queue.put(at.plus_ms(takes_ms), Event::Boundary { job, stamp });
+    }
+
+    pub fn boundary(&mut self, job: usize, stamp: u64) {
+        if self.jobs[job].stamp != stamp {
+            return;
+        }
+        self.settle(job);
+        if let Some(training) = self.jobs[job].training.as_mut() {
+            training.awaited = false;
+        }
+        if self.jobs[job].steps >= self.jobs[job].total {
+            self.done(job, stamp);
+            return;
+        }
+        if self.state.is_parking(&self.jobs[job].id) {
+            self.stop(job, Mode::Still);
+            let stamp = self.jobs[job].stamp;
+            self.queue.put(self.at.plus_ms(self.setup.costs.save_ms), Event::Saved { job, stamp });
+            return;
+        }
+        let from = self.jobs[job].training.as_ref().map(|training| Entry::Switch { from: training.generation });
+        if let Some(proposal) = self.ripe(job).filter(|proposal| Some(&proposal.entry) == from.as_ref()) {
+            self.stop(job, Mode::Still);
+            self.activate(job, &proposal, self.at);
+        }
+    }
+
+    /// What was to be written down is: whoever was waited for may go. If nobody is to go any more, they go on.
+    pub fn saved(&mut self, job: usize, stamp: u64) {
+        if self.jobs[job].stamp != stamp {
+            return;
+        }
+        let steps = self.jobs[job].steps;
+        self.tell_saved(job, steps);
+        if self.jobs[job].stamp == stamp && !self.state.is_parking(&self.jobs[job].id) {
+            self.go_on(job);
+        }
+    }
+
+    fn tell_saved(&mut self, job: usize, steps: f64) {
+        let known = &mut self.jobs[job];
+        let Some(training) = &known.training else { return };
+        known.saved = steps;
+        let (generation, leader) = (training.generation, training.leader.clone());
+        let digest = Digest::of(&steps.to_bits().to_le_bytes());
+        let report = Report::CheckpointSaved {
+            job: known.id.clone(),
+            generation,
+            step: whole(steps),
+            written_in: generation,
+            writer: WriterToken([1; 16]),
+            replica_digest: digest,
+            bytes: 0,
+            stands_still: None,
+        };
+        self.report_of_leader(&leader, report);
+    }
+
+    /// A member is about to be lost: the checkpoint that its job wrote last by itself is told of now, because before nothing depended on it
+    /// and each would have been an event of its own.
+    pub fn keep_last_checkpoint(&mut self, job: usize, executor: &ExecutorId) {
+        self.settle(job);
+        let known = &self.jobs[job];
+        let is_member = known.training.as_ref().is_some_and(|training| training.members.contains(executor));
+        let every = self.setup.jobs[job].spec.checkpoint.every_steps as f64;
+        let written = (known.steps / every).floor() * every;
+        if is_member && written > known.saved {
+            self.tell_saved(job, written);
+        }
+    }
+
+    pub fn done(&mut self, job: usize, stamp: u64) {
+        if self.jobs[job].stamp != stamp {
+            return;
+        }
+        self.stop(job, Mode::Still);
+        let known = &mut self.jobs[job];
+        let Some(training) = &known.training else { return };
+        let (generation, leader) = (training.generation, training.leader.clone());
+        let id = known.id.clone();
+        let outcome = Outcome {
+            step: whole(known.total),
+            model_key: String::new(),
+            model_digest: Digest::of(id.as_str().as_bytes()),
+            train_loss_micro: 0,
+            metrics: None,
+        };
+        self.report_of_leader(&leader, Report::JobCompleted { job: id, generation, outcome });
+    }
+
+    /// Every replica of a job is gone: it goes on from its last checkpoint.
+    pub fn restart(&mut self, job: usize) {
+        self.stop(job, Mode::Broken);
+        let saved = self.jobs[job].saved;
+        self.undo(job, saved);
+        self.jobs[job].training = None;
+    }
+}
+
+fn whole(steps: f64) -> Step {
+    Step((steps + STEP_SLACK).floor() as u64)
+}

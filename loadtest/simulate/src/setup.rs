@@ -1,0 +1,251 @@
+//! All that a run follows from, beside the policy: jobs as they will be submitted, where they run, what fleets need, what breaks.
+
+use crate::cluster::Cluster;
+use crate::costs::Costs;
+use crate::curve::{Curve, Tables};
+use crate::trace::{TraceJob, Work};
+use events_schema::job::{JobSpec, WORKERS_MAX};
+use serde::Serialize;
+
+/// All that a run follows from, beside the policy.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// In the order of submission.
+    pub jobs: Vec<Job>,
+    /// Lent from the beginning to the end.
+    pub cluster: Cluster,
+    /// Lent as far as they do not need their slots themselves.
+    pub inference: Cluster,
+    /// What each group of `inference` needs, in its order; a group without any needs nothing.
+    pub demand: Vec<Demand>,
+    /// From a reclaim to the kill of an executor.
+    pub reclaim_deadline_ms: u64,
+    /// What it costs to start, move and save.
+    pub costs: Costs,
+    /// Servers that break, if any do.
+    pub failures: Option<Failures>,
+    /// Of everything that is by chance.
+    pub seed: u64,
+}
+
+/// What a fleet needs over time, again and again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demand {
+    /// When, and how many slots from then on; the first at 0.
+    pub signals: Vec<(u64, u32)>,
+    /// Begins again after so long.
+    pub period_ms: u64,
+}
+
+/// Servers break, each by itself, at exponentially distributed times.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Failures {
+    /// Mean time of one server between its repair and its next failure.
+    pub mean_ms: f64,
+    /// How long its repair takes.
+    pub repair_ms: u64,
+}
+
+/// A job as it will be submitted.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// As in the recording.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: Option<String>,
+    /// When.
+    pub submitted_ms: u64,
+    /// What the controller is told of it.
+    pub spec: JobSpec,
+    /// How fast it is by slots.
+    pub curve: Curve,
+    /// Steps in a millisecond where the curve is 1.
+    pub steps_per_ms: f64,
+    /// When it should be done.
+    pub deadline_ms: Option<u64>,
+}
+
+/// How recorded jobs become jobs of Ebb.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Shape {
+    /// Fewest slots of a job whose recording says none, as a share of those it asked for, rounded down, 1 at least.
+    pub min_share: f64,
+    /// Most slots of it, rounded up, as a multiple of those it asked for.
+    pub max_share: f64,
+    /// A step on the slots that it asked for, where the recording says none: how long a change of members waits.
+    pub step_ms: u64,
+    /// Jobs come so many times faster than they did.
+    pub speed_up: f64,
+}
+
+/// Why a run cannot be made of what was given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// A job that Ebb would not take.
+    #[error("job {name} (number {number} of the recording by time) cannot be submitted: {why}")]
+    Job {
+        /// As in the recording.
+        name: String,
+        /// From 0.
+        number: usize,
+        /// In the words of whoever refuses it.
+        why: String,
+    },
+    /// Its work is not known.
+    #[error(
+        "job {name} says no duration, only that it trains {model} with {batch_size} samples a step, of which no table says how many steps that takes; give Pollux's measurements as `--tables`, or the recording as csv with `duration_s`"
+    )]
+    Work {
+        /// As in the recording.
+        name: String,
+        /// What it trains.
+        model: String,
+        /// Samples of a step.
+        batch_size: u32,
+    },
+    /// Its curve has no point.
+    #[error("job {name} trains {model}, of which nothing was measured at {batch_size} samples a step")]
+    Curve {
+        /// As in the recording.
+        name: String,
+        /// What it trains.
+        model: String,
+        /// Samples of a step.
+        batch_size: u32,
+    },
+}
+
+/// What was done to recorded jobs that the recording does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Notes {
+    /// Have the curve of a model that seed and place drew.
+    pub drawn_models: usize,
+    /// Are measured at another batch size than theirs, which is outside those that were measured.
+    pub other_batch: usize,
+    /// Asked for slots outside what their curve was measured for, and ask for the nearest that is inside.
+    pub cut_request: usize,
+    /// Could use slots outside it, and do not.
+    pub cut_range: usize,
+}
+
+/// Recorded jobs as Ebb would take them.
+pub fn jobs(
+    trace: &[TraceJob],
+    tables: &Tables,
+    shape: &Shape,
+    costs: &Costs,
+    seed: u64,
+) -> Result<(Vec<Job>, Notes), SetupError> {
+    let mut notes = Notes::default();
+    let jobs =
+        trace.iter().enumerate().map(|(number, job)| prepare(job, number, tables, shape, costs, seed, &mut notes));
+    let jobs = jobs.collect::<Result<_, _>>()?;
+    Ok((jobs, notes))
+}
+
+fn prepare(
+    job: &TraceJob,
+    number: usize,
+    tables: &Tables,
+    shape: &Shape,
+    costs: &Costs,
+    seed: u64,
+    notes: &mut Notes,
+) -> Result<Job, SetupError> {
+    let (model, batch_size) = (job.model.clone().unwrap_or_default(), job.batch_size.unwrap_or_default());
+    let share = |share: f64| f64::from(job.workers) * share;
+    let min = job.min.unwrap_or((share(shape.min_share).floor() as u16).max(1));
+    let max = job.max.unwrap_or((share(shape.max_share).ceil().min(WORKERS_MAX as f64) as u16).max(job.workers));
+    let given = tables.give(job.model.as_deref(), job.batch_size, max, seed, number);
+    let (low, high) = given.curve.range();
+    if high == 0 {
+        return Err(SetupError::Curve { name: job.name.clone(), model, batch_size });
+    }
+    let asked = job.workers.clamp(low, high);
+    notes.drawn_models += usize::from(given.model.is_some() && !given.named);
+    notes.other_batch += usize::from(given.other_batch);
+    notes.cut_request += usize::from(asked != job.workers);
+    notes.cut_range += usize::from(min < low || max > high);
+    let (min, max) = (min.clamp(low, asked), max.clamp(asked, high));
+    let (steps, steps_per_ms) = match job.work {
+        Work::Seconds(seconds) => {
+            let speed = given.curve.speed(asked).unwrap_or(1.0);
+            let steps = (seconds * 1_000.0 / shape.step_ms as f64).round().max(1.0) as u64;
+            (steps, 1.0 / (shape.step_ms as f64 * speed))
+        }
+        // Its curve is in steps per second.
+        Work::OfModel => match tables.steps(&model, batch_size) {
+            Some(steps) => (steps, 1e-3),
+            None => return Err(SetupError::Work { name: job.name.clone(), model, batch_size }),
+        },
+    };
+    let step_ms = 1.0 / (steps_per_ms * given.curve.speed(asked).unwrap_or(1.0));
+    let every_steps = (costs.checkpoint_every_ms as f64 / step_ms).round().max(1.0) as u64;
+    let document = serde_json::json!({
+        "name": format!("j{number}"), "model": {"kind": "mlp", "hidden": [1]}, "dataset": DATASET,
+        "workers": {"min": min, "max": max}, "batch_size": 1, "steps": steps, "priority": job.priority,
+        "checkpoint": {"every_steps": every_steps, "keep": 1},
+    });
+    let refused = |why: String| SetupError::Job { name: job.name.clone(), number, why };
+    let spec = JobSpec::parse(&document).map_err(|problems| refused(problems.to_string()))?;
+    let faster = |at: u64| (at as f64 / shape.speed_up).round() as u64;
+    Ok(Job {
+        name: job.name.clone(),
+        tenant: job.tenant.clone(),
+        submitted_ms: faster(job.submitted_ms),
+        spec,
+        curve: given.curve,
+        steps_per_ms,
+        deadline_ms: job.deadline_ms.map(|at| faster(job.submitted_ms) + at.saturating_sub(job.submitted_ms)),
+    })
+}
+
+/// The dataset that all jobs of a run name; nobody reads it.
+pub(crate) const DATASET: &str = "recorded";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::trace::{Format, parse};
+
+    const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0 };
+
+    fn prepared(text: &str, tables: &Tables, shape: Shape) -> (Vec<Job>, Notes) {
+        jobs(&parse(text, Format::Csv).unwrap(), tables, &shape, &Costs::none(), 0).unwrap()
+    }
+
+    #[test]
+    fn work_is_what_takes_as_long_on_the_slots_it_asked_for() {
+        let text = "submitted_s,duration_s,workers\n0,100,4\n60,10,1\n";
+        let (made, notes) = prepared(text, &Tables::default(), Shape { speed_up: 2.0, max_share: 1.5, ..SHAPE });
+        let job = &made[0];
+        assert_eq!((job.spec.workers.min, job.spec.workers.max, made[1].submitted_ms), (1, 6, 30_000));
+        assert_eq!(job.spec.length, events_schema::job::Length::Steps(200));
+        let takes_ms = |slots| 200.0 / (job.steps_per_ms * job.curve.speed(slots).unwrap());
+        // Six logical workers, two on the fullest of four members, one on six, six on one.
+        assert_eq!([4, 6, 1].map(|slots| takes_ms(slots).round()), [100_000.0, 50_000.0, 300_000.0]);
+        assert_eq!(notes, Notes::default());
+    }
+
+    #[test]
+    fn nothing_runs_where_it_was_not_measured() {
+        let mut tables = Tables::default();
+        tables.add("a", "global_batch_size,2,4\n100,1,2\n").unwrap();
+        let text = "submitted_s,duration_s,workers,model\n0,100,8,a\n0,100,3,a\n0,1,3,b\n";
+        let (made, notes) = prepared(text, &tables, Shape { max_share: 2.0, ..SHAPE });
+        let ranges: Vec<_> = made.iter().map(|job| (job.spec.workers.min, job.spec.workers.max)).collect();
+        assert_eq!(ranges, [(2, 4), (2, 4), (2, 4)]);
+        assert_eq!(notes, Notes { drawn_models: 1, other_batch: 0, cut_request: 1, cut_range: 3 });
+    }
+
+    #[test]
+    fn work_that_is_not_known_is_not_guessed() {
+        let trace = parse("name,time,application,num_replicas,batch_size\nx-1,1,bert,2,12\n", Format::Pollux).unwrap();
+        let error = jobs(&trace, &Tables::default(), &SHAPE, &Costs::none(), 0).unwrap_err();
+        assert!(
+            error.to_string().contains("x-1 says no duration, only that it trains bert with 12 samples"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,513 @@
+//! The turn of events: what is next happens, the core decides about it, its facts change the state and what the models do.
+//!
+//! The policy is asked where the live controller would ask it and something that it looks at has changed; a job whose size has settled is
+//! such a change, and wakes it. Above [`EAGER_JOBS_MAX`] unfinished jobs it is asked with the tick after, as there.
+
+use crate::agents::{Process, Server};
+use crate::cluster::Group as Servers;
+use crate::members::{Mode, Training};
+use crate::outcome::{Ended, JobOutcome, Measured, Outcome};
+use crate::queue::{Event, Queue};
+use crate::random::Random;
+use crate::setup::{DATASET, Setup};
+use crate::tally::{FleetTally, Tally};
+use controller_core::limits::{EAGER_JOBS_MAX, EXCHANGE_SETTLE_MS};
+use controller_core::state::JobPhase;
+use controller_core::{Input, Policy, State, decide_input, invariants, plan};
+use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
+use events_schema::dataset::{DatasetInfo, SampleShape};
+use events_schema::fact::{Fact, Verdict};
+use events_schema::{
+    Cell, CommandId, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything begins here, so that no moment is the 0 that means never.
+const BEGIN: TimeMs = TimeMs(1_000);
+/// Between two ticks of the live controller: what waits for time is looked at that often.
+const TICK_MS: u64 = 200;
+/// A run in which only fleets speak for so long ends: nothing will come of its unfinished jobs any more. A week, because some fleets' need
+/// is that of the day of the week.
+const IDLE_MS_MAX: u64 = 7 * 86_400_000;
+
+/// What becomes of a setup's jobs under a policy. `stopwatch` says how long ago something was, in nanoseconds: the only thing of a run that
+/// is not the same twice. Whoever does not measure gives 0.
+#[must_use]
+pub fn run<'a>(setup: &'a Setup, policy: &'a dyn Policy, stopwatch: &'a mut (dyn FnMut() -> u64 + 'a)) -> Outcome {
+    let mut world = World::new(setup, policy, stopwatch);
+    world.begin();
+    while let Some((at, event)) = world.queue.next() {
+        let is_idle = event.is_around() && world.queue.of_jobs == 0;
+        if world.ended == setup.jobs.len() || is_idle && at.since_ms(world.moved_at) > IDLE_MS_MAX {
+            break;
+        }
+        world.tally.pass(at);
+        world.at = at;
+        world.happen(event);
+    }
+    world.outcome()
+}
+
+/// The core, and what stands around it.
+pub(crate) struct World<'a> {
+    pub setup: &'a Setup,
+    policy: &'a dyn Policy,
+    stopwatch: &'a mut (dyn FnMut() -> u64 + 'a),
+    pub state: State,
+    pub at: TimeMs,
+    pub queue: Queue,
+    pub jobs: Vec<SimJob>,
+    pub servers: Vec<Server>,
+    pub server_of: BTreeMap<ServerId, usize>,
+    pub processes: BTreeMap<ExecutorId, Process>,
+    /// Who is on a slot.
+    pub on: BTreeMap<SlotId, ExecutorId>,
+    fleets: Vec<FleetId>,
+    fleet_of: BTreeMap<FleetId, usize>,
+    pub tally: Tally,
+    pub random: Random,
+    ticks: BTreeSet<TimeMs>,
+    view_changed: bool,
+    commands: u64,
+    sequence: u64,
+    ended: usize,
+    /// When anything last happened that fleets did not bring about.
+    moved_at: TimeMs,
+    measured: Measured,
+}
+
+/// A job, as it really is.
+pub(crate) struct SimJob {
+    pub id: JobId,
+    /// Steps in all.
+    pub total: f64,
+    /// Members that have a replica, from their first generation on.
+    pub training: Option<Training>,
+    /// Steps done until `since`.
+    pub steps: f64,
+    pub since: TimeMs,
+    /// What was put into the queue under another stamp has become pointless.
+    pub stamp: u64,
+    /// Steps in the last checkpoint that the controller knows.
+    pub saved: f64,
+    /// Slot·ms of steps since it was restarted, after so many steps: a line between two is a stretch of one membership.
+    pub spent: Vec<(f64, u64)>,
+    queued_since: Option<TimeMs>,
+    /// Job·ms and lent slot·ms of the run when it came.
+    came_amid: (u64, u64),
+    outcome: JobOutcome,
+}
+
+impl<'a> World<'a> {
+    fn new(setup: &'a Setup, policy: &'a dyn Policy, stopwatch: &'a mut (dyn FnMut() -> u64 + 'a)) -> Self {
+        Self {
+            setup,
+            policy,
+            stopwatch,
+            state: State::new(Cell(0)),
+            at: BEGIN,
+            queue: Queue::default(),
+            jobs: setup.jobs.iter().zip(0..).map(|(job, number)| SimJob::new(job, number)).collect(),
+            servers: Vec::new(),
+            server_of: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            on: BTreeMap::new(),
+            fleets: Vec::new(),
+            fleet_of: BTreeMap::new(),
+            tally: Tally::new(BEGIN, Vec::new()),
+            random: Random::new(setup.seed),
+            ticks: BTreeSet::new(),
+            view_changed: false,
+            commands: 0,
+            sequence: 0,
+            ended: 0,
+            moved_at: BEGIN,
+            measured: Measured::default(),
+        }
+    }
+
+    /// Servers join, fleets are declared, and all that is known beforehand is put into the queue.
+    fn begin(&mut self) {
+        let setup = self.setup;
+        let dataset = DatasetInfo {
+            name: name(DatasetName::parse, DATASET),
+            sample: SampleShape::Classified { shape: vec![1], classes: 2 },
+            rows: 1,
+            metadata_key: format!("datasets/{DATASET}/metadata.json"),
+            metadata_digest: Digest::of(DATASET.as_bytes()),
+        };
+        self.command(None, Command::RegisterDataset { dataset });
+        let cluster = setup.cluster.groups.iter().map(|group| (group, false));
+        let groups = cluster.chain(setup.inference.groups.iter().map(|group| (group, true)));
+        for (number, (group, serves)) in groups.enumerate() {
+            self.add_fleet(number, group, serves);
+        }
+        let training = setup.cluster.groups.len();
+        for fleet in 0..self.fleets.len() {
+            if fleet < training {
+                self.say_need(fleet, 0);
+            } else {
+                let begins = setup.demand.get(fleet - training).is_some_and(|demand| !demand.signals.is_empty());
+                if begins {
+                    self.queue.put(BEGIN, Event::Demand { fleet, signal: 0 });
+                } else {
+                    self.say_need(fleet, 0);
+                }
+            }
+        }
+        for (number, job) in setup.jobs.iter().enumerate() {
+            self.queue.put(BEGIN.plus_ms(job.submitted_ms), Event::Submit(number));
+        }
+        self.plan_failures();
+        // What the beginning took is no decision of interest.
+        (self.measured, self.tally.events, self.tally.plans) = (Measured::default(), 0, 0);
+    }
+
+    fn add_fleet(&mut self, number: usize, group: &Servers, serves: bool) {
+        let fleet = name(FleetId::parse, &format!("{}-{number}", if serves { "inference" } else { "cluster" }));
+        let mut slots = Vec::new();
+        for index in 0..group.servers {
+            let server = name(ServerId::parse, &format!("g{number}-{index:05}"));
+            slots.extend((0..group.slots).map(|index| SlotId { server: server.clone(), index }));
+            self.add_server(server, number, group);
+        }
+        let tally = FleetTally { slots: slots.len() as u64, serves, ..FleetTally::default() };
+        self.tally.fleets.push(tally);
+        self.fleet_of.insert(fleet.clone(), number);
+        self.fleets.push(fleet.clone());
+        let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.setup.reclaim_deadline_ms);
+        self.command(None, Command::PutFleet { fleet, slots, offers, reclaim_deadline_ms });
+    }
+
+    fn happen(&mut self, event: Event) {
+        if !event.is_around() {
+            self.moved_at = self.at;
+        }
+        match event {
+            Event::Submit(number) => self.submit(number),
+            Event::Demand { fleet, signal } => self.demand(fleet, signal),
+            Event::Ready(executor) => self.ready(&executor),
+            Event::Exit(executor) => self.exit(&executor),
+            Event::Overdue(executor) => self.kill_overdue(&executor),
+            Event::Linked { job, generation } => self.linked(job, generation),
+            Event::Boundary { job, stamp } => self.boundary(job, stamp),
+            Event::Resumed { job, stamp } => self.resumed(job, stamp),
+            Event::Stepped { job, stamp } => self.stepped(job, stamp),
+            Event::Saved { job, stamp } => self.saved(job, stamp),
+            Event::Done { job, stamp } => self.done(job, stamp),
+            Event::Breaks(server) => self.breaks(server),
+            Event::GivenUp(server) => self.given_up(server),
+            Event::Repaired(server) => self.repaired(server),
+            Event::Tick => {
+                self.ticks.remove(&self.at);
+                self.view_changed = true;
+                self.feed(&Input::Tick);
+            }
+        }
+    }
+
+    fn submit(&mut self, number: usize) {
+        let setup = self.setup;
+        let job = &setup.jobs[number];
+        let spec = Box::new(job.spec.clone());
+        let submit = Command::SubmitJob { job: self.jobs[number].id.clone(), spec, body_digest: Digest::of(b"") };
+        self.command(job.tenant.as_deref(), submit);
+    }
+
+    fn demand(&mut self, fleet: usize, signal: usize) {
+        let setup = self.setup;
+        let Some(demand) = setup.demand.get(fleet - setup.cluster.groups.len()) else { return };
+        let Some((at_ms, needed)) = demand.signals.get(signal) else { return };
+        self.say_need(fleet, *needed);
+        // The next one, or the first one again.
+        let (next, wait_ms) = match demand.signals.get(signal + 1) {
+            Some((next_ms, _)) => (signal + 1, next_ms - at_ms),
+            None => (0, demand.period_ms.saturating_sub(*at_ms)),
+        };
+        if demand.signals.len() > 1 {
+            self.queue.put(self.at.plus_ms(wait_ms.max(1)), Event::Demand { fleet, signal: next });
+        }
+    }
+
+    fn say_need(&mut self, fleet: usize, needed: u32) {
+        self.sequence += 1;
+        self.tally.fleets[fleet].needed = u64::from(needed);
+        let signal = DemandSignal {
+            fleet: self.fleets[fleet].clone(),
+            sequence: self.sequence,
+            at: self.at,
+            demand: Demand::Needed(needed),
+            trace: None,
+        };
+        self.feed(&Input::Demand(signal));
+    }
+
+    fn command(&mut self, tenant: Option<&str>, command: Command) {
+        self.commands += 1;
+        let id = name(CommandId::parse, &format!("c{}", self.commands));
+        let tenant = tenant.and_then(|tenant| TenantId::parse(tenant).ok());
+        let tenant = tenant.unwrap_or_else(|| name(TenantId::parse, "recorded"));
+        self.feed(&Input::Command(CommandRecord { id, tenant, at: self.at, command, trace: None, expected: None }));
+    }
+
+    /// Has an input decided, and the policy asked if it is due.
+    pub fn feed(&mut self, input: &Input) {
+        self.tally.events += 1;
+        let begun = (self.stopwatch)();
+        let facts = decide_input(&self.state, self.at, input, self.policy.name());
+        let decided = (self.stopwatch)();
+        self.take(&facts);
+        let live = self.state.live_len();
+        if self.view_changed && live > 0 {
+            if live <= EAGER_JOBS_MAX || matches!(input, Input::Tick) {
+                self.plan();
+            } else {
+                self.wake_at(self.at.plus_ms(1));
+            }
+        }
+        let ended = (self.stopwatch)();
+        self.measured.inputs_ns += decided.saturating_sub(begun);
+        self.measured.events_ns += ended.saturating_sub(begun);
+    }
+
+    fn plan(&mut self) {
+        self.view_changed = false;
+        self.tally.plans += 1;
+        let begun = (self.stopwatch)();
+        let facts = plan(&self.state, self.at, self.policy);
+        let ended = (self.stopwatch)();
+        self.measured.plans_ns.push(ended.saturating_sub(begun));
+        self.take(&facts);
+        self.view_changed = false;
+    }
+
+    /// Folds facts, checks the cheap invariants, and has the models do what follows.
+    fn take(&mut self, facts: &[Fact]) {
+        if facts.is_empty() {
+            return;
+        }
+        let before = self.state.clone();
+        facts.iter().for_each(|fact| self.state.apply(self.at, fact));
+        for violation in invariants::check_changes(&before, &self.state) {
+            self.tally.broken(format!("{}: {}", violation.invariant, violation.detail));
+        }
+        drop(before);
+        self.view_changed |= facts.iter().any(is_seen_by_policies);
+        let mut touched = BTreeSet::new();
+        for fact in facts {
+            self.heed(fact, &mut touched);
+        }
+        for job in touched {
+            self.look(job);
+        }
+        self.tally.check();
+    }
+
+    fn heed(&mut self, fact: &Fact, touched: &mut BTreeSet<usize>) {
+        match fact {
+            Fact::JobAccepted { job, .. } => {
+                self.tally.live += 1;
+                self.jobs[number(job)].came_amid = (self.tally.live_ms, self.tally.lent_ms());
+                self.queue_up(number(job));
+            }
+            Fact::CommandRefused { subject, refusal, .. } => {
+                self.tally.broken(format!("{subject} is refused: {refusal:?}"))
+            }
+            Fact::PlanAdopted { job, slots, from, .. } => {
+                touched.insert(number(job));
+                self.replanned(number(job), from.unwrap_or(0) as usize, slots.len());
+            }
+            Fact::JobFinished { job, .. } => self.end(number(job), Ended::Finished),
+            Fact::JobFailed { job, .. } => self.end(number(job), Ended::Failed),
+            Fact::JobRestarted { job, .. } => self.restart(number(job)),
+            Fact::ExecutorAssigned { executor, slot } => self.start(executor, slot),
+            Fact::ExecutorLeaving { executor, deadline, cause, .. } => {
+                touched.insert(number(&executor.job));
+                self.leave(executor, *deadline, *cause);
+            }
+            Fact::ExecutorGone { executor, verdict, .. } => {
+                touched.insert(number(&executor.job));
+                if let Some(Verdict::Failure(_)) = verdict
+                    && let Some(job) = self.state.job(&executor.job)
+                {
+                    self.wake_at(job.faults.backoff_until());
+                }
+            }
+            Fact::GenerationProposed { job, proposal } => {
+                touched.insert(number(job));
+                self.proposed(number(job), proposal);
+            }
+            Fact::GenerationActive { job, .. } | Fact::JobSuspending { job } => drop(touched.insert(number(job))),
+            Fact::ReplicaHeld { executor, .. } => drop(touched.insert(number(&executor.job))),
+            Fact::SlotsOffered { fleet, .. } => self.count_lent(Some(fleet)),
+            Fact::SlotReclaimed { slot, fleet, .. } => {
+                if let Some(index) = fleet.as_ref().and_then(|fleet| self.fleet_of.get(fleet)) {
+                    let busy = self.on.contains_key(slot);
+                    self.tally.fleets[*index].returning.entry(slot.clone()).or_insert(busy);
+                }
+                self.count_lent(fleet.as_ref());
+            }
+            Fact::SlotReturned { slot, fleet, took_ms } => {
+                if let Some(index) = fleet.as_ref().and_then(|fleet| self.fleet_of.get(fleet)) {
+                    let busy = self.tally.fleets[*index].returning.remove(slot);
+                    self.tally.returns_ms.extend(took_ms.filter(|_| busy == Some(true)));
+                }
+                self.count_lent(fleet.as_ref());
+            }
+            _ => {}
+        }
+    }
+
+    fn count_lent(&mut self, fleet: Option<&FleetId>) {
+        let Some(id) = fleet else { return };
+        let lent = self.state.fleet(id).map_or(0, |fleet| fleet.lent as u64);
+        if let Some(index) = self.fleet_of.get(id) {
+            self.tally.fleets[*index].lent = lent;
+        }
+    }
+
+    fn replanned(&mut self, number: usize, from: usize, to: usize) {
+        let at = self.at;
+        let job = &mut self.jobs[number];
+        match (from, to) {
+            (0, 0) => return,
+            (0, _) => {
+                let since = job.queued_since.take();
+                self.tally.waiting -= u64::from(since.is_some());
+                job.outcome.queued_ms += since.map_or(0, |since| at.since_ms(since));
+            }
+            (_, 0) => {
+                self.tally.preemptions += 1;
+                job.outcome.preemptions += 1;
+            }
+            _ if from != to => self.tally.scalings += 1,
+            _ => return,
+        }
+        self.wake_at(at.plus_ms(EXCHANGE_SETTLE_MS));
+    }
+
+    /// Has a tick come at the first one of the live controller's that is not before a moment.
+    pub fn wake_at(&mut self, at: TimeMs) {
+        let at = TimeMs(at.max(self.at.plus_ms(1)).0.div_ceil(TICK_MS) * TICK_MS);
+        if self.ticks.insert(at) {
+            self.queue.put(at, Event::Tick);
+        }
+    }
+
+    /// What the models do about a job that something was decided of.
+    fn look(&mut self, number: usize) {
+        let Some(job) = self.state.job(&self.jobs[number].id) else { return };
+        if matches!(job.phase, JobPhase::Queued) {
+            self.queue_up(number);
+        }
+        self.seek_boundary(number);
+    }
+
+    fn queue_up(&mut self, number: usize) {
+        let since = &mut self.jobs[number].queued_since;
+        self.tally.waiting += u64::from(since.is_none());
+        since.get_or_insert(self.at);
+    }
+
+    fn end(&mut self, number: usize, how: Ended) {
+        if self.jobs[number].outcome.ended.is_some() {
+            self.tally.broken(format!("job {number} ended twice"));
+            return;
+        }
+        self.stop(number, Mode::Still);
+        self.ended += 1;
+        self.tally.waiting -= u64::from(self.jobs[number].queued_since.take().is_some());
+        self.jobs[number].training = None;
+        self.jobs[number].outcome.ended = Some((how, self.at.since_ms(BEGIN)));
+        self.jobs[number].outcome.alone_ms = self.alone_ms(number);
+        self.tally.live -= 1;
+    }
+
+    /// How long a job would have taken alone on an equal share of what was lent while it was there: of so many slots as there were for each
+    /// job in the mean, whole ones; of a share of its fewest, where there were not that many.
+    fn alone_ms(&self, number: usize) -> Option<u64> {
+        let (job, of) = (&self.jobs[number], &self.setup.jobs[number]);
+        let (live_ms, lent_ms) = (self.tally.live_ms - job.came_amid.0, self.tally.lent_ms() - job.came_amid.1);
+        let share = lent_ms as f64 / live_ms as f64;
+        let (min, max) = (of.spec.workers.min, of.spec.workers.max);
+        let slots = (share.floor().min(f64::from(u16::MAX)) as u16).clamp(min, max);
+        let groups = || self.setup.cluster.groups.iter().chain(&self.setup.inference.groups);
+        let (fast, all) = groups().fold((0.0, 0.0), |(fast, all), group| {
+            let slots = group.slots_total() as f64;
+            (fast + slots * group.speed, all + slots)
+        });
+        let rate = of.curve.speed(slots)? * of.steps_per_ms * (fast / all) * (share / f64::from(slots)).min(1.0);
+        let ms = (job.total / rate).ceil();
+        let begins_ms = self.setup.costs.start_ms + self.setup.costs.link_ms;
+        (ms.is_finite() && ms < 1e15).then(|| ms as u64 + begins_ms)
+    }
+
+    fn outcome(self) -> Outcome {
+        let jobs = self.jobs.into_iter().map(|job| job.outcome).collect();
+        let (tally, measured) = (self.tally, self.measured);
+        Outcome { policy: self.policy.name(), jobs, tally, until_ms: self.at.since_ms(BEGIN), measured }
+    }
+}
+
+impl SimJob {
+    fn new(job: &crate::setup::Job, number: usize) -> Self {
+        let events_schema::job::Length::Steps(total) = job.spec.length else {
+            unreachable!("recorded jobs count steps")
+        };
+        Self {
+            id: name(JobId::parse, &format!("job-{number:07}")),
+            total: total as f64,
+            training: None,
+            steps: 0.0,
+            since: BEGIN,
+            stamp: 0,
+            saved: 0.0,
+            spent: vec![(0.0, 0)],
+            queued_since: None,
+            came_amid: (0, 0),
+            outcome: JobOutcome { submitted_ms: job.submitted_ms, ..JobOutcome::default() },
+        }
+    }
+
+    /// Notes that its members came together for the first time.
+    pub fn began(&mut self, at: TimeMs) {
+        self.outcome.began_ms.get_or_insert(at.since_ms(BEGIN));
+    }
+}
+
+/// The place of a job in its setup.
+pub(crate) fn number(job: &JobId) -> usize {
+    // Ids are made here, from such numbers.
+    job.as_str().rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
+}
+
+fn name<T, E: std::fmt::Display>(parse: impl Fn(&str) -> Result<T, E>, text: &str) -> T {
+    parse(text).unwrap_or_else(|e| unreachable!("a name of ours: {e}"))
+}
+
+/// Whether a fact changes anything that plans are made of: jobs and their phases, sizes and settling, slots that can be had.
+fn is_seen_by_policies(fact: &Fact) -> bool {
+    !matches!(
+        fact,
+        Fact::CommandRefused { .. }
+            | Fact::CommandTaken { .. }
+            | Fact::JobExplained { .. }
+            | Fact::CheckpointAccepted { .. }
+            | Fact::CheckpointRetired { .. }
+            | Fact::Evaluated { .. }
+            | Fact::DatasetRegistered { .. }
+            | Fact::DatasetRemoved { .. }
+            | Fact::DemandAccepted { .. }
+            | Fact::SignalsRefused { .. }
+            | Fact::ObjectsSwept { .. }
+            | Fact::SlotBorrowed { .. }
+            | Fact::ReportsTaken { .. }
+            | Fact::ExecutorAssigned { .. }
+            | Fact::ExecutorReady { .. }
+            | Fact::ReplicaHeld { .. }
+            | Fact::GenerationStepped { .. }
+            | Fact::JobScaled { .. }
+            | Fact::MemberLost { .. }
+            | Fact::PolicyChosen { .. }
+    )
+}

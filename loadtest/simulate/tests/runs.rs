@@ -1,0 +1,199 @@
+//! Whole runs: what is computed by hand, what has to hold for every policy, and that the same setup gives the same bytes.
+#![allow(clippy::unwrap_used)]
+
+use controller_core::policy::POLICY_NAMES;
+use controller_core::policy_by_name;
+use loadtest_simulate::outcome::Ended;
+use loadtest_simulate::setup::{Shape, jobs};
+use loadtest_simulate::trace::parse;
+use loadtest_simulate::{Costs, Demand, Failures, Format, Outcome, Setup, Tables, run};
+use std::fmt::Write;
+
+const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0 };
+
+fn setup(trace: &str, cluster: &str, costs: Costs) -> Setup {
+    let trace = parse(trace, Format::Csv).unwrap();
+    Setup {
+        jobs: jobs(&trace, &Tables::default(), &SHAPE, &costs, 0).unwrap().0,
+        cluster: cluster.parse().unwrap(),
+        inference: Default::default(),
+        demand: Vec::new(),
+        reclaim_deadline_ms: 5_000,
+        costs,
+        failures: None,
+        seed: 0,
+    }
+}
+
+fn ran(setup: &Setup, policy: &str) -> Outcome {
+    let outcome = run(setup, policy_by_name(policy).unwrap().as_ref(), &mut || 0);
+    assert_eq!(outcome.tally.violations, Vec::<String>::new(), "{policy}");
+    outcome
+}
+
+fn figures(outcome: &Outcome) -> serde_json::Value {
+    outcome.figures(&vec![None; outcome.jobs.len()])
+}
+
+fn ends_s(outcome: &Outcome) -> Vec<f64> {
+    outcome.jobs.iter().map(|job| job.ended.unwrap().1 as f64 / 1e3).collect()
+}
+
+/// Jobs of every size that come by a fixed sequence: enough of them that some wait.
+fn many(count: u64) -> String {
+    let mut text = "submitted_s,duration_s,workers\n".to_owned();
+    for job in 0..count {
+        let chance = (job * 2_654_435_761) % 1_009;
+        let _ = writeln!(text, "{},{},{}", job * 37, 60 + chance * 2, [1, 2, 4, 8, 3][(chance % 5) as usize]);
+    }
+    text
+}
+
+/// A fleet that lends six of eight slots, wants all of them back, and lends them again.
+fn tide(mut setup: Setup) -> Setup {
+    setup.inference = "2x4:t4".parse().unwrap();
+    let signals = vec![(0, 2), (300_000, 8), (450_000, 5), (900_000, 1)];
+    setup.demand = vec![Demand { signals, period_ms: 1_200_000 }];
+    setup
+}
+
+#[test]
+fn two_jobs_in_turn_take_what_was_computed_by_hand() {
+    let text = "submitted_s,duration_s,workers\n0,100,4\n10,50,2\n";
+    let outcome = ran(&setup(text, "1x4:t4", Costs::none()), "fifo");
+    // The second one does not fit beside the first, waits 90 s for it, and has two of four slots.
+    assert_eq!(ends_s(&outcome), [100.0, 150.0]);
+    let figures = figures(&outcome);
+    let of = |key: &str| figures[key].as_f64().unwrap();
+    assert_eq!((of("mean_completion_s"), of("mean_queueing_s"), of("makespan_s")), (120.0, 45.0, 150.0));
+    assert_eq!((of("utilization"), of("lost_slot_s"), of("preemptions")), (500.0 / 600.0, 0.0, 0.0));
+    // The first had four slots for 1.9 jobs in the mean, two of them: 200 s alone. The second four for 1.64 over 140 s: both that it can use.
+    assert_eq!((of("fairness_mean"), of("fairness_p99"), of("unfair_share")), ((0.5 + 2.8) / 2.0, 2.8, 0.5));
+}
+
+#[test]
+fn what_starting_and_leaving_costs_is_counted() {
+    let text = "submitted_s,duration_s,workers\n0,100,4\n10,50,2\n";
+    let costs = Costs { start_ms: 6_000, link_ms: 500, exit_ms: 250, ..Costs::none() };
+    let outcome = ran(&setup(text, "1x4:t4", costs), "fifo");
+    // 6.5 s to begin; the first leaves within 0.25 s of its end.
+    assert_eq!(ends_s(&outcome), [106.5, 106.5 + 0.25 + 6.5 + 50.0]);
+    // 4 and 2 slots for 6.5 s, and 4 for 0.25 s; what leaves after the last job's end is not waited for.
+    assert_eq!(figures(&outcome)["lost_slot_s"].as_f64().unwrap(), 26.0 + 13.0 + 1.0);
+}
+
+#[test]
+fn a_job_that_grows_does_its_work_in_less_time() {
+    // Alone on one slot at first, because the other job has three; from its end on all four.
+    let text = "submitted_s,duration_s,workers,min_workers,max_workers\n0,100,3,3,3\n0,400,1,1,4\n";
+    let outcome = ran(&setup(text, "1x4:t4", Costs::none()), "ebb");
+    let ends = ends_s(&outcome);
+    // 400 s of work on one slot: 100 s of it before the others come free, the other 300 s four times as fast, and a step's rest at a change.
+    assert!(ends[0] == 100.0 && (175.0..176.0).contains(&ends[1]), "{ends:?}");
+    // Its three slots come free one after the other.
+    assert_eq!(outcome.tally.scalings, 3);
+}
+
+#[test]
+fn the_same_setup_gives_the_same_bytes() {
+    let mut setup = tide(setup(&many(120), "2x4:t4", Costs::measured(200)));
+    setup.failures = Some(Failures { mean_ms: 3_600_000.0, repair_ms: 600_000 });
+    for policy in POLICY_NAMES {
+        let (first, second) = (ran(&setup, policy), ran(&setup, policy));
+        assert_eq!(figures(&first).to_string(), figures(&second).to_string());
+        assert_eq!(first.jobs, second.jobs);
+    }
+}
+
+#[test]
+fn every_job_ends_once_and_nothing_is_used_that_is_not_lent() {
+    for policy in POLICY_NAMES {
+        let mut setup = tide(setup(&many(200), "2x4:t4", Costs::measured(200)));
+        let calm = ran(&setup, policy);
+        assert!(calm.jobs.iter().all(|job| matches!(job.ended, Some((Ended::Finished, _)))), "{policy}");
+        setup.failures = Some(Failures { mean_ms: 3_600_000.0, repair_ms: 600_000 });
+        let stormy = ran(&setup, policy);
+        assert!(stormy.tally.failures > 0 && stormy.tally.undone_ms > 0, "{policy}");
+        assert!(stormy.jobs.iter().all(|job| matches!(job.ended, Some((Ended::Finished, _)))), "{policy}");
+    }
+}
+
+#[test]
+fn demand_takes_slots_and_gives_them_back() {
+    let text = "submitted_s,duration_s,workers\n0,2000,8\n";
+    let outcome = ran(&tide(setup(text, "1x2:t4", Costs::measured(200))), "ebb");
+    let figures = figures(&outcome);
+    let of = |key: &str| figures[key].as_f64().unwrap();
+    assert!(of("harvested_slot_s") > 1_000.0 && of("scalings") >= 4.0, "{figures:#}");
+    // Each slot is back after what is left of a step, and its process' end; never later than its deadline.
+    assert!(of("returns") >= 6.0 && of("return_p99_ms") <= 5_000.0, "{figures:#}");
+    let unmet = of("unmet_demand_slot_s");
+    assert!(unmet > 0.0 && unmet <= of("returns") * of("return_p99_ms") / 1_000.0, "{figures:#}");
+}
+
+#[test]
+fn a_job_that_has_to_go_is_saved_and_loses_no_step() {
+    // A gang of four on a fleet that takes all slots back once.
+    let text = "submitted_s,duration_s,workers,min_workers\n0,600,4,4\n";
+    let mut setup = setup(text, "1x1:t4", Costs::measured(200));
+    setup.inference = "1x4:t4".parse().unwrap();
+    setup.demand = vec![Demand { signals: vec![(0, 0), (200_000, 4), (400_000, 0)], period_ms: 86_400_000 }];
+    let outcome = ran(&setup, "fifo");
+    assert_eq!((outcome.jobs[0].preemptions, outcome.tally.undone_ms), (1, 0));
+    // It begins after 6.434 s, so its step in flight at 200 s ends at 200.434 s: 194 s are done. At 400 s it starts again, reads for 0.438 s, and
+    // has 406 s to go.
+    assert_eq!(outcome.jobs[0].ended, Some((Ended::Finished, 400_000 + 6_434 + 438 + 406_000)));
+}
+
+#[test]
+fn who_is_killed_at_its_deadline_goes_back_to_its_last_checkpoint() {
+    let text = "submitted_s,duration_s,workers,min_workers\n0,600,4,4\n";
+    let mut costs = Costs::measured(200);
+    // Saving takes longer than the fleet waits; a checkpoint every minute.
+    (costs.save_ms, costs.checkpoint_every_ms) = (10_000, 60_000);
+    let mut setup = setup(text, "1x1:t4", costs);
+    setup.inference = "1x4:t4".parse().unwrap();
+    setup.demand = vec![Demand { signals: vec![(0, 0), (200_000, 4), (400_000, 0)], period_ms: 86_400_000 }];
+    let outcome = ran(&setup, "fifo");
+    // 193.5 s were trained when the fleet asked, of which 180 s are in a checkpoint.
+    let undone_s = outcome.tally.undone_ms as f64 / 4_000.0;
+    assert!((13.0..14.5).contains(&undone_s), "{undone_s}");
+    assert_eq!(outcome.tally.returns_ms.iter().max(), Some(&5_000));
+}
+
+#[test]
+fn what_became_of_each_job_can_be_read() {
+    let text = "submitted_s,duration_s,workers,name,tenant\n0,100,4,\"a, \"\"b\"\"\",t\n10,50,9,never,\n";
+    let mut setup = setup(text, "1x4:t4", Costs::none());
+    // Nobody ever has nine slots, and it takes no fewer.
+    setup.jobs[1].spec = events_schema::job::JobSpec::parse(&serde_json::json!({
+        "name": "never", "model": {"kind": "mlp", "hidden": [1]}, "dataset": "recorded",
+        "workers": {"min": 9, "max": 9}, "batch_size": 1, "steps": 100,
+    }))
+    .unwrap();
+    let outcome = ran(&setup, "ebb");
+    let expected = "name,tenant,submitted_s,began_s,ended_s,how,queued_s,preemptions\n\
+        \"a, \"\"b\"\"\",\"t\",0,0,100,finished,0,0\n\"never\",,10,,,unfinished,0,0\n";
+    assert_eq!(outcome.jobs_csv(&setup), expected);
+    assert_eq!(figures(&outcome)["unfinished"], 1);
+}
+
+#[test]
+fn a_run_waits_for_a_job_of_a_month_and_not_for_one_that_cannot_run() {
+    let month = "submitted_s,duration_s,workers\n0,2592000,4\n";
+    let outcome = ran(&tide(setup(month, "1x4:t4", Costs::none())), "fifo");
+    assert_eq!(ends_s(&outcome), [2_592_000.0]);
+    // Twelve slots there never are: the fleet keeps one of its eight at least.
+    let outcome = ran(&tide(setup("submitted_s,duration_s,workers\n0,60,13\n", "1x4:t4", Costs::none())), "fifo");
+    assert!(outcome.jobs[0].ended.is_none() && outcome.until_ms > 6 * 86_400_000, "{}", outcome.until_ms);
+}
+
+#[test]
+fn the_shipped_recording_can_be_run() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/simulate/jobs.csv");
+    let text = std::fs::read_to_string(file).unwrap();
+    for policy in POLICY_NAMES {
+        let outcome = ran(&setup(&text, "2x4:t4", Costs::measured(200)), policy);
+        assert!(outcome.jobs.len() == 60 && outcome.jobs.iter().all(|job| job.ended.is_some()), "{policy}");
+    }
+}
