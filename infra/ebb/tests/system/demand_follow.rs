@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
@@ -108,10 +108,16 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
     // Prometheus is gone: nothing new is lent (three slots wait to be borrowed), and then nothing at all.
     server.kill().await.unwrap();
     until_needed(&system.client(), "local", 4).await;
-    follower.start_kill().unwrap();
-    let mut said = String::new();
-    follower.stdout.take().unwrap().read_to_string(&mut said).await.unwrap();
-    assert!(said.contains("local needs 3 slots") && said.contains("nothing is known of its load"), "{said}");
+    // It says what it did once the service has answered, so its line may come after the need is seen to count.
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut said = Vec::new();
+    while !said.iter().any(|line: &String| line.contains("nothing is known of its load")) {
+        let next = tokio::time::timeout(WAIT_MAX, lines.next_line()).await;
+        let line = next.unwrap_or_else(|_| panic!("nothing is said of the silence: {said:#?}")).unwrap();
+        said.push(line.unwrap_or_else(|| panic!("the follower ended: {said:#?}")));
+    }
+    assert!(said.iter().any(|line| line.contains("local needs 3 slots")), "{said:#?}");
+    follower.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
