@@ -308,7 +308,12 @@ async fn nothing_acknowledged_is_lost_when_the_broker_is_killed() {
         }
     };
     let before = tokio::time::timeout(Duration::from_secs(60), answered).await.expect("the broker is back");
-    log.wait(Stream::Events, CELL, Offset(before.0 + 500)).await.unwrap();
+    let appended = async {
+        while log.wait(Stream::Events, CELL, Offset(before.0 + 500)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), appended).await.expect("writers go on");
     stop.send_replace(true);
     let mut acknowledged = BTreeMap::new();
     for writer in writers {

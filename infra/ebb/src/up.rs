@@ -12,6 +12,7 @@ use crate::roles::agent::AgentParts;
 use crate::roles::controller::ControllerParts;
 use crate::roles::ending::{goodbye, run_until_stopped};
 use crate::roles::gateway::GatewayParts;
+use crate::roles::signals::Signals;
 use crate::roles::{self, descriptors, open};
 use controller_server::Controller;
 use events_log::LogUrl;
@@ -38,12 +39,14 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     }
     let home = Home::open(&args.data)?;
     let service = Running::start(args, &home).await?;
-    if let Err(failure) = service.announce(output).await {
+    if let Err(failure) = service.set_up().await {
         service.stop().await?;
         return Err(failure);
     }
+    let signals = Signals::listen()?;
+    service.announce(output);
     let goodbye = goodbye(output, "stopping; jobs go on from their last checkpoint at the next start");
-    run_until_stopped(service, Running::failed, Running::stop, args.run.until_input_ends, goodbye).await
+    run_until_stopped(service, Running::failed, Running::stop, args.run.until_input_ends, goodbye, signals).await
 }
 
 /// Refuses a taken address before a data directory is made that nobody asked for. Who has one is told first who else uses it.
@@ -115,12 +118,17 @@ impl Running {
         Ok(Self { gateway, controller, agent, agent_token_file, store_url, slots, server })
     }
 
-    /// Declares what a first start needs, over the API like any client, and says where everything is, if anybody reads it.
-    async fn announce(&self, output: Output) -> Result<(), Failure> {
-        let url = self.gateway.url();
-        let client = Client::new(&url)?;
+    /// Declares what a first start needs, over the API like any client.
+    async fn set_up(&self) -> Result<(), Failure> {
+        let client = Client::new(&self.gateway.url())?;
         first_start::prepare(&client, &self.store_url, &self.server, self.slots).await?;
         self.gateway.is_set_up();
+        Ok(())
+    }
+
+    /// Says where everything is, if anybody reads it.
+    fn announce(&self, output: Output) {
+        let url = self.gateway.url();
         let agent = format!("http://{}", self.agent.address());
         match output {
             Output::Json => mention(json!({"url": url, "controller": self.controller.agent_url(), "agent": agent, "agent_token_file": self.agent_token_file, "store_url": without_secrets(&self.store_url)}).to_string()),
@@ -130,7 +138,6 @@ impl Running {
                 self.controller.agent_url()
             )),
         }
-        Ok(())
     }
 
     /// Waits until a part ends by itself; what it said.

@@ -9,7 +9,7 @@ use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, FleetId, Term, TimeMs};
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Controller, WAIT_MAX, config, http, http_as, members, order, take_back};
 use workers_agent::{Access, AgentEnd, AgentToken, EXIT_STATUS_PROTOCOL, FleetToken, StartError, start};
 
@@ -206,7 +206,8 @@ async fn a_slow_or_broken_disk_delays_no_kill_and_calls_no_slot_free() {
     // The file that is to be written stands still until somebody reads it, and then cannot be synced.
     let (draft, aside) = (folder.path().join("taken-back.draft"), folder.path().join("aside"));
     assert!(std::process::Command::new("mkfifo").arg(&draft).status().unwrap().success());
-    let body = json!({ "slots": [0], "deadline_ms": 50 });
+    // Long enough that the file is opened before the kill.
+    let body = json!({ "slots": [0], "deadline_ms": 2_000 });
     let answer = http(&agent, folder.path(), "POST", "/v1/take-back", Some(body), true);
     let disk = async {
         let dead = async {
@@ -282,7 +283,14 @@ async fn slots_taken_back_stay_so_over_a_restart() {
     take_back(&agent, folder.path(), "local/1", 1_000).await;
     agent.shutdown().await;
     drop(session);
-    let agent = start(config(folder.path(), &controller, "good")).await.unwrap();
+    // A child that another test was just forking holds the lock until it becomes its program.
+    let begun = Instant::now();
+    let agent = loop {
+        match start(config(folder.path(), &controller, "good")).await {
+            Err(StartError::Locked(_)) if begun.elapsed() < WAIT_MAX => tokio::task::yield_now().await,
+            started => break started.unwrap(),
+        }
+    };
     let mut session = controller.joined().await;
     assert!(matches!(session.take_report().await, Report::SlotTakenBack { slot, .. } if slot.index == 1));
     agent.shutdown().await;
@@ -364,7 +372,7 @@ async fn without_any_controller_slots_go_back_at_the_end_of_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let mut controller = Controller::start().await;
     let mut short = config(folder.path(), &controller, "good");
-    short.lease = Duration::from_millis(700);
+    short.lease = Duration::from_millis(1_500);
     let agent = start(short).await.unwrap();
     let mut session = controller.joined().await;
     session.order(&[order("job-a/e0", "local/0")]).await;

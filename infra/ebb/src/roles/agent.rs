@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::home::keep_private;
 use crate::output::{Output, mention};
 use crate::roles::ending::run_until_stopped;
+use crate::roles::signals::Signals;
 use crate::roles::{descriptors, open};
 use events_schema::ServerId;
 use events_schema::control::FileAccess;
@@ -184,6 +185,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     };
     let agent = start(parts).await?;
     let address = format!("http://{}", agent.address());
+    let signals = Signals::listen()?;
     match output {
         Output::Json => mention(json!({"agent": address, "server": args.server, "slots": args.slots}).to_string()),
         // Whether the controller takes it is not known yet; a refusal comes as a line on standard error.
@@ -194,7 +196,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
     }
     let failed = async |agent: &Agent| ended(&agent.stopped().await).unwrap_or_else(|| "the agent ended".to_owned());
     let stop = async |agent: Agent| ended(&agent.shutdown().await).map_or(Ok(()), |what| Err(Failure::plain(what)));
-    run_until_stopped(agent, failed, stop, args.run.until_input_ends, None).await
+    run_until_stopped(agent, failed, stop, args.run.until_input_ends, None, signals).await
 }
 
 /// What to say of an agent's end; nothing of one that was asked for.

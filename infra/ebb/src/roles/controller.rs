@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::home::Home;
 use crate::output::{Output, mention};
 use crate::roles::ending::{goodbye, run_until_stopped};
+use crate::roles::signals::Signals;
 use crate::roles::{CELL, descriptors, metrics, open};
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::EventLog;
@@ -81,6 +82,7 @@ pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
         None => None,
     };
     let (url, token_file) = (controller.agent_url(), agent_token_file(&home));
+    let signals = Signals::listen()?;
     match output {
         Output::Json => mention(json!({"controller": url, "agent_token_file": token_file}).to_string()),
         _ => mention(format!(
@@ -97,7 +99,7 @@ pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
         ended(&end).map_or(Ok(()), |what| Err(Failure::plain(what)))
     };
     let goodbye = goodbye(output, "stopping; executors train on, and the next controller finds them");
-    run_until_stopped(controller, failed, stop, args.run.until_input_ends, goodbye).await
+    run_until_stopped(controller, failed, stop, args.run.until_input_ends, goodbye, signals).await
 }
 
 /// What to say of a controller's end; nothing of one that was asked for.

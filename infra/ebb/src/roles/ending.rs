@@ -7,15 +7,15 @@ use crate::roles::signals::{Signals, input_ended};
 
 /// Runs parts until they are to stop, stops them, and says what failed: the part that ended by itself, or what stopping found.
 ///
-/// `failed` resolves when a part ends by itself; `stop` gets all of them, and ends.
+/// `signals` were listened for before anybody was told that the parts run, for who is told may send one at once. `failed` resolves when a part ends by itself; `stop` gets all of them, and ends.
 pub async fn run_until_stopped<P>(
     parts: P,
     failed: impl AsyncFnOnce(&P) -> String,
     stop: impl AsyncFnOnce(P) -> Result<(), Failure>,
     until_input_ends: bool,
     goodbye: Option<&str>,
+    mut signals: Signals,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::listen()?;
     let (failed, signalled) = tokio::select! {
         biased;
         what = failed(&parts) => (Some(what), false),

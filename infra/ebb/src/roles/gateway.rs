@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::{Output, mention};
 use crate::roles::agent::{controller_token, ensure_controller_address};
 use crate::roles::ending::{goodbye, run_until_stopped};
+use crate::roles::signals::Signals;
 use crate::roles::{CELL, LOCAL_TENANT, descriptors, open};
 use controller_link::{AgentToken, ConnectError, progress};
 use controller_server::TelemetryBoard;
@@ -85,6 +86,7 @@ pub async fn run(args: &GatewayArgs, output: Output) -> Result<(), Failure> {
     let parts = GatewayParts { log, store, store_url, progress: progress_told, connections_max, set_up: true };
     let gateway = start(&args.api, parts).await?;
     let url = gateway.url();
+    let signals = Signals::listen()?;
     match output {
         Output::Json => mention(json!({"url": url, "store_url": without_secrets(&args.store)}).to_string()),
         _ => mention(format!(
@@ -104,7 +106,7 @@ pub async fn run(args: &GatewayArgs, output: Output) -> Result<(), Failure> {
     };
     let stop = async |gateway: Gateway| gateway.shutdown().await.map_err(|end| Failure::plain(ended(&end)));
     let goodbye = goodbye(output, "stopping; what was acknowledged is in the log");
-    run_until_stopped(gateway, failed, stop, args.run.until_input_ends, goodbye).await
+    run_until_stopped(gateway, failed, stop, args.run.until_input_ends, goodbye, signals).await
 }
 
 /// A gateway's end, as a sentence.

@@ -4,10 +4,17 @@ use crate::support::{System, finished, model_job, plain_digest, steps, submit, u
 use serde_json::Value;
 use std::path::PathBuf;
 
+/// Long enough to be suspended before it ends.
+fn document() -> Value {
+    let mut document = model_job("cnn");
+    document["steps"] = 2_000.into();
+    document
+}
+
 /// A job that stands still with two checkpoints: its id, and they, oldest first.
 async fn suspended(system: &System, key: &str) -> (String, Vec<Value>) {
     let client = system.client();
-    let id = submit(&client, &model_job("cnn"), key).await;
+    let id = submit(&client, &document(), key).await;
     until(&client, &id, "a checkpoint and some steps", |j| steps(j) > 70).await;
     system.ebb_json(&["suspend", &id]).await;
     until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
@@ -32,7 +39,7 @@ async fn a_damaged_checkpoint_is_passed_over_and_everybody_is_told() {
     std::fs::write(file(&system, &shard), bytes).unwrap();
     system.ebb_json(&["resume", &id]).await;
     let digest = finished(&client, &id).await;
-    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &model_job("cnn")).await);
+    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &document()).await);
 
     let record = system.ebb_json(&["job", &id]).await;
     let found = record["damaged_checkpoints"].as_array().unwrap();
@@ -75,5 +82,5 @@ async fn a_checkpoint_of_another_build_suspends_the_job_until_that_build_is_ther
     std::fs::write(&manifest, readable).unwrap();
     system.ebb_json(&["resume", &id]).await;
     let digest = finished(&client, &id).await;
-    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &model_job("cnn")).await);
+    assert_eq!(digest, plain_digest(&client, &system.service.ready().store_url, &document()).await);
 }

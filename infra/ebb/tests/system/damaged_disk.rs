@@ -1,11 +1,10 @@
 //! A disk that takes nothing more, in the middle of work: the service ends with a sentence, and loses nothing that it acknowledged.
 
-use crate::support::{EBB, System};
+use crate::support::{EBB, System, write_program};
 use gateway_client::ClientError;
 use loadtest_harness::service::tail;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// Declarations of a fleet sent at most: each makes the log 40 kB longer, and it may grow by two to four megabytes.
@@ -15,8 +14,7 @@ const DECLARATIONS_MAX: u64 = 500;
 fn on_a_small_disk(folder: &tempfile::TempDir) -> PathBuf {
     let program = folder.path().join("ebb-on-a-small-disk");
     let script = format!("#!/bin/sh\ntrap '' XFSZ\nulimit -f 4096\nexec '{EBB}' \"$@\"\n");
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    write_program(&program, &script);
     program
 }
 

@@ -1,6 +1,7 @@
 //! Slots that are GPUs, with a library in the driver's place that does what a file says: memory that does not come back, a device that falls off.
 //! No GPU is needed: a slot that is one is used by any job.
 
+use crate::gang::until_said;
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, model_job, plain_digest, submit, text, until};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -79,9 +80,10 @@ async fn a_program_sees_the_device_of_its_slot_and_no_other() {
         std::fs::write(folder.join("job.yaml"), job).unwrap();
         let done = system.ebb_json(&["submit", &text(&folder.join("job.yaml")), "--wait"]).await;
         assert_eq!(done["phase"], "finished", "{done}");
-        let logs = system.ebb(&["logs", done["id"].as_str().unwrap()]).await;
-        let logs = String::from_utf8_lossy(&logs.stdout).into_owned();
-        assert!(seen.iter().all(|line| logs.contains(line)), "{seen:?}: {logs}");
+        // They are written when the executors have ended, which is after the job.
+        for line in seen {
+            until_said(&system, done["id"].as_str().unwrap(), &line).await;
+        }
     }
 }
 

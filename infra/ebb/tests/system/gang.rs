@@ -40,7 +40,7 @@ pub async fn submit_script(system: &System, name: &str, script: &str, more: &str
 }
 
 /// Waits until a job's logs hold a line.
-async fn until_said(system: &System, id: &str, line: &str) {
+pub async fn until_said(system: &System, id: &str, line: &str) {
     until_said_by(system, id, line, 1).await;
 }
 
@@ -108,7 +108,7 @@ async fn assert_left_the_same(system: &System, one: &str, other: &str) {
 async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     let system = service().await;
     let client = system.client();
-    let file = example(&system, 1_800);
+    let file = example(&system, 6_000);
     let undisturbed = submit_file(&system, &file).await;
     finished(&client, &undisturbed).await;
 
@@ -123,7 +123,9 @@ async fn a_script_on_torch_distributed_is_moved_suspended_and_resumed() {
     // A spike: too few are left.
     until_said_by(&system, &id, "| rank 0 of 2 begins at step", 2).await;
     need(&system, 3).await;
-    until(&client, &id, "the suspension", |j| j.phase == "queued" && j.slots.is_empty()).await;
+    let queued =
+        until(&client, &id, "the suspension", |j| j.is_over() || (j.phase == "queued" && j.slots.is_empty())).await;
+    assert_eq!(queued.phase, "queued", "it lasts longer than its logs take");
     assert!(!system.ebb_json(&["checkpoints", &id]).await["checkpoints"].as_array().unwrap().is_empty());
     need(&system, 0).await;
     finished(&client, &id).await;

@@ -9,14 +9,14 @@ async fn a_service_that_stops_says_so_before_it_closes() {
     let system = System::start(1).await;
     let url = format!("{}/readyz", system.service.ready().url);
     let kept = reqwest::Client::new();
+    let anew = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     assert_eq!(kept.get(&url).send().await.unwrap().status(), StatusCode::OK);
     let stopping = tokio::spawn(system.stop());
     let (mut on_kept, mut on_new) = (false, false);
     let asked = async {
         loop {
-            // A client of its own connects anew; the other one has its connection as long as it is open.
-            let (old, new) =
-                tokio::join!(kept.get(&url).send(), async { reqwest::Client::new().get(&url).send().await });
+            // The one connects anew each time; the other has its connection as long as it is open.
+            let (old, new) = tokio::join!(kept.get(&url).send(), anew.get(&url).send());
             let says = |answer: reqwest::Result<reqwest::Response>| {
                 answer.is_ok_and(|answer| answer.status() == StatusCode::SERVICE_UNAVAILABLE)
             };

@@ -1,6 +1,7 @@
 //! A fleet is recalled in the middle of a job, and what happened can be read afterwards: why, from the log; who had which slot and how long
 //! each return took; what the executors said that are gone.
 
+use crate::gang::until_said;
 use crate::support::{System, finished, model_job, plain_digest, submit, until};
 use serde_json::{Value, json};
 
@@ -29,10 +30,8 @@ async fn a_recalled_fleet_has_its_slots_until_it_is_released_and_the_story_can_b
     assert!(String::from_utf8_lossy(&shown.stdout).contains("until `ebb fleet release local`"), "{shown:?}");
 
     // Nobody of the job is there any more, but what they said is.
-    let logs = system.ebb(&["logs", &id]).await;
-    let said = String::from_utf8_lossy(&logs.stdout).into_owned();
     for executor in ["e0 | ", "e1 | ", "e2 | ", "e3 | "] {
-        assert!(said.lines().any(|line| line.starts_with(executor)), "{executor}: {said}");
+        until_said(&system, &id, executor).await;
     }
     let one = system.ebb(&["job", "logs", &id, "--executor", "2"]).await;
     let said = String::from_utf8_lossy(&one.stdout).into_owned();

@@ -116,7 +116,8 @@ async fn roles_of_their_own_are_killed_one_by_one_and_the_model_is_the_same() {
 
     controller.process.kill().await.unwrap();
     first.process.kill().await.unwrap();
-    assert_eq!(job(&second.client(), &id).await.phase, "running", "a gateway answers without a controller");
+    let phase = job(&second.client(), &id).await.phase;
+    assert!(phase == "running" || phase == "finished", "a gateway answers without a controller: {phase:?}");
     let seen = steps(&job(&second.client(), &id).await);
     let mut controller = cell.start_controller().await;
     let goes_on = |job: &ebb::wire::Job| job.phase == "finished" || steps(job) > seen;

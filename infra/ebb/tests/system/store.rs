@@ -1,8 +1,7 @@
 //! `ebb store …` as an operator runs it, against both S3 servers, and a model that goes from the bucket to its reader by a link.
 
-use crate::support::{EBB, System, finished, model_job, submit, text};
+use crate::support::{EBB, System, finished, model_job, submit, text, write_program};
 use serde_json::{Value, json};
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::Output;
 use tokio::process::Command;
 
@@ -110,9 +109,7 @@ impl OnS3 {
         let prefix = folder.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.').to_owned();
         let store = format!("s3://{}/{prefix}", get("EBB_TEST_S3_BUCKET"));
         let script = format!("#!/bin/sh\n{exports}export AWS_ALLOW_HTTP=true\nexec '{EBB}' \"$@\" --store '{store}'\n");
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(&program).unwrap();
-        std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
-        drop(file);
+        write_program(&program, &script);
         let system = System::start_program(program, 1, None).await;
         Self { system, prefix, _folder: folder }
     }

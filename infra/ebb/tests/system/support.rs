@@ -371,6 +371,14 @@ pub async fn until_needed(client: &Client, fleet: &str, needed: u32) {
     }
 }
 
+/// Writes a script that can be run. By another process: a descriptor of this one's could go to a child that another test is just starting, and what
+/// is open for writing cannot be run.
+pub fn write_program(path: &Path, script: &str) {
+    let write = "umask 077 && printf %s \"$1\" > \"$2\" && chmod 700 \"$2\"";
+    let written = std::process::Command::new("sh").args(["-c", write, "write", script, &text(path)]).status().unwrap();
+    assert!(written.success(), "{}", path.display());
+}
+
 /// A file's path as text.
 pub fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()

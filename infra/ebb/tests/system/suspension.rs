@@ -6,7 +6,8 @@ use crate::support::{System, finished, model_job, plain_digest, steps, submit, u
 async fn suspended_and_resumed_equals_never_stopped() {
     let system = System::start(2).await;
     let client = system.client();
-    let document = model_job("cnn");
+    let mut document = model_job("cnn");
+    document["steps"] = 2_000.into();
     let id = submit(&client, &document, "suspended").await;
     until(&client, &id, "some steps", |j| steps(j) > 20).await;
     system.ebb_json(&["suspend", &id]).await;
@@ -24,7 +25,9 @@ async fn suspended_and_resumed_equals_never_stopped() {
 async fn a_cancelled_job_frees_its_slots_and_keeps_its_checkpoint() {
     let system = System::start(1).await;
     let client = system.client();
-    let id = submit(&client, &model_job("mlp"), "cancelled").await;
+    let mut document = model_job("mlp");
+    document["steps"] = 1_000_000.into();
+    let id = submit(&client, &document, "cancelled").await;
     until(&client, &id, "a checkpoint", |j| steps(j) > 130).await;
     system.ebb_json(&["cancel", &id[..12]]).await;
     until(&client, &id, "the end", |j| j.phase == "cancelled").await;

@@ -145,7 +145,7 @@ async fn a_job_whose_code_was_not_uploaded_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_goes_on_from_a_checkpoint_after_a_suspension() {
     let system = service().await;
-    let document = document(&system, TRAIN, 120).await;
+    let document = document(&system, TRAIN, 400).await;
     let (client, store_url) = (system.client(), system.service.ready().store_url.clone());
     let expected = plain_digest(&client, &store_url, &document).await;
     let id = submit(&client, &document, "suspended").await;

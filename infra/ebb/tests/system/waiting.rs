@@ -40,8 +40,8 @@ async fn an_exit_code_says_how_a_job_ended() {
         assert_eq!(ended.status.code(), Some(7), "{arguments:?}: {}", code(&ended).1);
     }
     assert_eq!(code(&system.ebb(&["wait", &id, "--for", "state=suspended"]).await).0, 0);
-    let late = system.ebb(&["wait", &id, "--for", "state=running", "--timeout", "300ms"]).await;
-    assert!(code(&late).0 == 8 && code(&late).1.contains("is suspended; waited 300ms"), "{}", code(&late).1);
+    let late = system.ebb(&["wait", &id, "--for", "state=running", "--timeout", "3s"]).await;
+    assert!(code(&late).0 == 8 && code(&late).1.contains("is suspended; waited 3s"), "{}", code(&late).1);
     system.ebb_json(&["cancel", &id]).await;
     for arguments in [&["wait", &id][..], &["watch", &id], &["wait", &id, "--for", "state=running"]] {
         assert_eq!(code(&system.ebb(arguments).await).0, 6, "{arguments:?}");
