@@ -542,8 +542,9 @@ impl Reader<'_> {
 
     fn recognise(&self, sign: &[u8; SIGN_LEN]) {
         if self.shared.door.is_some() && self.lender.recognise(&decode_sign(sign)) {
-            let outbox = self.outbox.upgrade();
-            outbox.into_iter().for_each(|outbox| outbox.put(Outgoing::Frame(frame(Frame::Readable, &[]))));
+            if let Some(outbox) = self.outbox.upgrade() {
+                outbox.put(Outgoing::Frame(frame(Frame::Readable, &[])));
+            }
         }
     }
 }

@@ -44,7 +44,9 @@ impl Stretch {
             Self::Here { piece, .. } => piece,
             Self::Lent(lent) => {
                 let mut copy = Self::room(pieces, lent.len());
-                copy.here_mut().into_iter().for_each(|copy| copy.copy_from_slice(&lent));
+                if let Some(copy) = copy.here_mut() {
+                    copy.copy_from_slice(&lent);
+                }
                 copy.into_piece(pieces)
             }
         }

@@ -263,16 +263,20 @@ impl Term<'_> {
     fn plus(self, right: Self, pieces: &Pool) -> Stretch {
         match (self, right) {
             (Self::Stretch(mut left @ Stretch::Here { .. }), right) => {
-                left.here_mut().into_iter().for_each(|left| add(left, &right));
+                if let Some(left) = left.here_mut() {
+                    add(left, &right);
+                }
                 left
             }
             (left, Self::Stretch(mut right @ Stretch::Here { .. })) => {
-                right.here_mut().into_iter().for_each(|right| add_to_left(&left, right));
+                if let Some(right) = right.here_mut() {
+                    add_to_left(&left, right);
+                }
                 right
             }
             (left, right) => {
                 let mut sum = Stretch::room(pieces, left.len());
-                for sum in sum.here_mut() {
+                if let Some(sum) = sum.here_mut() {
                     sum.iter_mut().zip(&*left).zip(&*right).for_each(|((sum, l), r)| *sum = l + r);
                 }
                 sum
