@@ -9,6 +9,7 @@ use loadtest_bench::row::{HEADINGS, Row};
 use loadtest_bench::{BenchOptions, Effort, Member, measure};
 use loadtest_harness::scratch::Scratch;
 use serde_json::{Value, json};
+use workers_executor::collective::Memory;
 
 /// Share of the processor time wanted here, from which on its loss to other machines shows in the figures.
 const STOLEN_WORTH_TELLING: f64 = 0.02;
@@ -52,6 +53,7 @@ fn print(output: Output, rows: &[Row], stolen: Option<f64>) {
 
 /// `ebb bench-member`.
 pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
-    let member = Member { member: args.member, members: args.members, rounds: args.rounds };
+    let memory = if args.copy { Memory::Copied } else { Memory::Lent };
+    let member = Member { member: args.member, members: args.members, rounds: args.rounds, memory };
     Ok(loadtest_bench::member(member)?)
 }

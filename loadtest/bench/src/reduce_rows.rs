@@ -13,21 +13,26 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
-use workers_executor::buffers::Buffer;
-use workers_executor::collective::{Group, GroupError};
+use workers_executor::buffers::Pool;
+use workers_executor::collective::{Group, GroupError, Memory};
 
 /// 100 MB of 32-bit floats.
 const ELEMENTS: usize = 25_000_000;
 /// Both ends of a bench know it; the links are between processes of one bench on one machine.
 const KEY: [u8; 32] = *b"ebb bench: not a secret at all..";
 
-/// Both rows.
+/// Through memory that members of one host share, and by copies as between hosts.
 pub async fn rows(effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let rounds = effort.pick(4, 10);
     let copy = memory_copy(rounds);
     let mut rows = Vec::new();
-    for (members, name) in [(2u16, "reduce 100 MB, 2 processes"), (4, "reduce 100 MB, 4 processes")] {
-        let times = between_processes(members, rounds).await?;
+    for (members, memory, name) in [
+        (2u16, Memory::Lent, "reduce 100 MB, 2 processes"),
+        (4, Memory::Lent, "reduce 100 MB, 4 processes"),
+        (2, Memory::Copied, "reduce 100 MB, 2 processes over TCP"),
+        (4, Memory::Copied, "reduce 100 MB, 4 processes over TCP"),
+    ] {
+        let times = between_processes(members, memory, rounds).await?;
         rows.push(Row {
             name,
             value: times.median(),
@@ -57,10 +62,10 @@ fn memory_copy(rounds: usize) -> Times {
 /// A member's process and what it says.
 type Process = (Child, tokio::io::Lines<BufReader<ChildStdout>>);
 
-async fn between_processes(members: u16, rounds: usize) -> Result<Times, HarnessError> {
+async fn between_processes(members: u16, memory: Memory, rounds: usize) -> Result<Times, HarnessError> {
     let mut running = Vec::new();
     for member in 0..members {
-        running.push(start(member, members, rounds)?);
+        running.push(start(member, members, memory, rounds)?);
     }
     let mut addresses = Vec::new();
     for member in &mut running {
@@ -88,7 +93,7 @@ async fn between_processes(members: u16, rounds: usize) -> Result<Times, Harness
     Ok(Times::of_ms(times_ms))
 }
 
-fn start(member: u16, members: u16, rounds: usize) -> Result<Process, HarnessError> {
+fn start(member: u16, members: u16, memory: Memory, rounds: usize) -> Result<Process, HarnessError> {
     let program = std::env::current_exe().map_err(|e| HarnessError::local("this program's own path is unknown", e))?;
     let mut command = Command::new(program);
     command.args([
@@ -100,6 +105,9 @@ fn start(member: u16, members: u16, rounds: usize) -> Result<Process, HarnessErr
         "--rounds",
         &rounds.to_string(),
     ]);
+    if memory == Memory::Copied {
+        command.arg("--copy");
+    }
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -125,6 +133,8 @@ pub struct Member {
     pub members: u16,
     /// Sums to make after a first one.
     pub rounds: u64,
+    /// Whether members read each other's sums where they lie.
+    pub memory: Memory,
 }
 
 /// What `ebb bench-member` does: says where it listens, is told where the others do, sums, says how long each round took, and
@@ -132,7 +142,8 @@ pub struct Member {
 pub fn member(options: Member) -> Result<(), HarnessError> {
     let failed = |e: GroupError| HarnessError::local("the sum over members failed", e);
     let name = JobId::parse("job-bench").map_err(|e| HarnessError::local("the bench has no name", e))?;
-    let listening = Group::listen(&name, KEY, u32::from(options.member), options.members, options.members);
+    let Member { member, members, memory, .. } = options;
+    let listening = Group::listen(&name, KEY, u32::from(member), members, members, memory);
     let mut group = listening.map_err(|e| HarnessError::local("a member of the bench cannot listen", e))?;
     say(&json!({"address": group.address()}))?;
     let mut told = String::new();
@@ -140,7 +151,9 @@ pub fn member(options: Member) -> Result<(), HarnessError> {
     let addresses: Vec<String> =
         serde_json::from_str(&told).map_err(|e| HarnessError::local("standard input is not understood", e))?;
     group.link(&addresses).map_err(failed)?;
-    let gradient = Arc::new(Buffer::from(vec![f32::from(options.member) + 0.5; ELEMENTS]));
+    let mut gradient = Pool::mapped(ELEMENTS).take();
+    gradient.fill(f32::from(member) + 0.5);
+    let gradient = Arc::new(gradient);
     let sums: Vec<_> = group.nodes().iter().map(|_| Arc::clone(&gradient)).collect();
     let mut round_ms = Vec::new();
     for round in 0..=options.rounds {

@@ -1,17 +1,37 @@
-//! Vectors as long as a gradient. A step uses a few and the next uses them again, so they come from a pool and go back to it when they are dropped.
+//! Vectors as long as a gradient, and as a piece of one. A step uses a few and the next uses them again, so they come from a pool and go back to it
+//! when they are dropped.
 //!
-//! Where a Python process computes, they lie in memory that it maps too: it computes a gradient where the sum is made, and
-//! updates by the mean where it was summed.
+//! They lie in memory that other processes of this host can map: a Python process computes a gradient where the sum is made and updates by the mean
+//! where it was summed, and executors read each other's sums (`lending.rs`).
 
+use crate::wire::PIECE_ELEMENTS;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
-use workers_memory::Segment;
+use workers_memory::{Place, Segment};
 
 /// More free ones of this process's own than any member's sums need would only hold memory.
 const FREE_MAX: usize = 4;
+/// Pieces made at once, in one file: 8 MiB. A file for each would take a descriptor for each.
+const PIECES_AT_ONCE: usize = 32;
+
+/// Elements of which a stretch may be sent, while others read them too.
+pub trait Elements: Deref<Target = [f32]> + Send + Sync {
+    /// Where they lie, if another process can read them there.
+    fn place(&self) -> Option<Place> {
+        None
+    }
+}
 
 /// Whatever a stretch may be sent of, while others read it too.
-pub type SharedElements = Arc<dyn Deref<Target = [f32]> + Send + Sync>;
+pub type SharedElements = Arc<dyn Elements>;
+
+impl Elements for Vec<f32> {}
+
+impl Elements for Buffer {
+    fn place(&self) -> Option<Place> {
+        self.segment().map(Segment::place)
+    }
+}
 
 /// Where buffers come from.
 #[derive(Debug, Clone)]
@@ -21,6 +41,8 @@ pub struct Pool(Arc<Home>);
 struct Home {
     elements: usize,
     mapped: bool,
+    /// How many are made when there is no free one.
+    at_once: usize,
     free: Mutex<Vec<Memory>>,
 }
 
@@ -41,27 +63,45 @@ impl Pool {
     /// Of buffers of so many elements, in memory of this process's own.
     #[must_use]
     pub fn own(elements: usize) -> Self {
-        Self(Arc::new(Home { elements, mapped: false, free: Mutex::default() }))
+        Self(Arc::new(Home { elements, mapped: false, at_once: 1, free: Mutex::default() }))
     }
 
     /// The same in memory that another process can map.
     #[must_use]
     pub fn mapped(elements: usize) -> Self {
-        Self(Arc::new(Home { elements, mapped: true, free: Mutex::default() }))
+        Self(Arc::new(Home { elements, mapped: true, at_once: 1, free: Mutex::default() }))
+    }
+
+    /// Of pieces of vectors, [`PIECE_ELEMENTS`] each, in memory that other processes can map.
+    #[must_use]
+    pub fn of_pieces() -> Self {
+        let free = Mutex::default();
+        Self(Arc::new(Home { elements: PIECE_ELEMENTS, mapped: true, at_once: PIECES_AT_ONCE, free }))
     }
 
     /// A buffer with anything in it.
     #[must_use]
     pub fn take(&self) -> Buffer {
-        let Home { elements, mapped, ref free } = *self.0;
-        let used = free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let memory = used.unwrap_or_else(|| {
-            let segment = mapped.then(|| Segment::new(elements)).transpose();
-            // Without it the Python process is given a copy.
-            let segment = segment.inspect_err(|error| tracing::warn!(%error, elements, "no memory to share")).ok();
-            segment.flatten().map_or_else(|| Memory::Own(vec![0.0; elements]), Memory::Mapped)
-        });
+        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.is_empty() {
+            *free = self.0.more();
+        }
+        // Without memory to share it is this process's own, of which others are sent copies.
+        let memory = free.pop().unwrap_or_else(|| Memory::Own(vec![0.0; self.0.elements]));
+        drop(free);
         Buffer { memory, home: Some(Arc::clone(&self.0)) }
+    }
+}
+
+impl Home {
+    /// New ones that can be mapped, if they are to be and can be had.
+    fn more(&self) -> Vec<Memory> {
+        if !self.mapped {
+            return Vec::new();
+        }
+        let segments = Segment::several(self.at_once, self.elements);
+        let segments = segments.inspect_err(|error| tracing::warn!(%error, self.elements, "no memory to share"));
+        segments.unwrap_or_default().into_iter().map(Memory::Mapped).collect()
     }
 }
 
@@ -169,6 +209,17 @@ mod tests {
         let pool = Pool::mapped(2);
         drop(Buffer { memory: Memory::Own(vec![0.0; 2]), home: Some(Arc::clone(&pool.0)) });
         assert!(pool.take().segment().is_some());
+    }
+
+    #[test]
+    fn pieces_share_a_file_and_nothing_else() {
+        let pool = Pool::of_pieces();
+        let taken: Vec<Buffer> = (0..=PIECES_AT_ONCE).map(|_| pool.take()).collect();
+        let places: Vec<Place> = taken.iter().map(|piece| piece.place().unwrap()).collect();
+        let first: Vec<&Place> = places.iter().filter(|place| place.file == places[0].file).collect();
+        assert_eq!((first.len(), places.len()), (PIECES_AT_ONCE, PIECES_AT_ONCE + 1));
+        let starts: std::collections::BTreeSet<usize> = first.iter().map(|place| place.start).collect();
+        assert_eq!(starts.len(), PIECES_AT_ONCE);
     }
 
     #[test]

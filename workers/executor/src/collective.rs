@@ -5,7 +5,9 @@ use crate::buffers::{Buffer, Pool};
 use crate::handshake::Identity;
 use crate::inbox::{Event, inbox};
 use crate::keys::LinkKeys;
+pub use crate::network::Memory;
 use crate::network::Network;
+use crate::stretch::Stretch;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
 use events_schema::orders::LinkKey;
@@ -38,30 +40,37 @@ pub struct Group {
     membership: Membership,
     network: Network,
     events: Receiver<Event>,
-    early: Vec<(Peer, Bulk, Vec<f32>)>,
+    early: Vec<(Peer, Bulk, Stretch)>,
     sums: Sums,
     /// Of the vectors that `sums` has buffers for.
     elements: usize,
 }
 
 impl Group {
-    /// Listens on a free port of this host. `name` is the group's; all their links have this `key`.
-    pub fn listen(name: &JobId, key: [u8; 32], me: u32, members: u16, workers: u16) -> io::Result<Self> {
+    /// Listens on a free port of this host. `name` is the group's; all their links have this `key`, and all have the same `memory`.
+    pub fn listen(
+        name: &JobId,
+        key: [u8; 32],
+        me: u32,
+        members: u16,
+        workers: u16,
+        memory: Memory,
+    ) -> io::Result<Self> {
         let (sender, events) = inbox();
         let links = (0..u32::from(members)).map(|peer| LinkKey { peer, key }).collect::<Vec<_>>();
         let keys = Arc::new(LinkKeys::of(&links));
         let identity = Identity { job: name.clone(), me: Peer(me), class: Digest([0; 32]), keys };
-        let network = Network::listen("127.0.0.1", identity, sender)?;
+        let network = Network::listen("127.0.0.1", identity, sender, memory)?;
         let seats = (0..).map(Peer).zip(place(workers, members)).map(|(peer, ranks)| Seat { peer, ranks }).collect();
         let membership = Membership { tag: Tag { generation: Generation(0), revision: 0 }, seats, leader: Peer(0) };
         Ok(Self {
             me: Peer(me),
             workers,
             membership,
+            sums: Sums::new(Pool::mapped(0), network.pieces()),
             network,
             events,
             early: Vec::new(),
-            sums: Sums::new(Pool::own(0)),
             elements: 0,
         })
     }
@@ -111,7 +120,7 @@ impl Group {
         let len = sums.first().map_or(0, |s| s.len());
         let mut reduction = Reduction::new(&self.membership, self.me, self.workers, step, len, PIECE_ELEMENTS);
         if len != self.elements {
-            (self.sums, self.elements) = (Sums::new(Pool::own(len)), len);
+            (self.sums, self.elements) = (Sums::new(Pool::mapped(len), self.network.pieces()), len);
         }
         self.sums.begin(self.membership.seats.len() == 1);
         let (nodes, mut actions) = (self.nodes(), Vec::new());
@@ -134,10 +143,10 @@ impl Group {
 
     fn on_bulk(
         &mut self,
-        reduction: &mut Reduction<Vec<f32>>,
+        reduction: &mut Reduction<Stretch>,
         from: Peer,
         bulk: Bulk,
-        elements: Vec<f32>,
+        elements: Stretch,
     ) -> Result<(), GroupError> {
         let (_, step) = reduction.at();
         if bulk.step > step {
@@ -155,7 +164,7 @@ impl Group {
         Ok(())
     }
 
-    fn perform(&mut self, actions: &mut Vec<Action<Vec<f32>>>, step: Step) {
+    fn perform(&mut self, actions: &mut Vec<Action<Stretch>>, step: Step) {
         let (network, tag) = (&mut self.network, self.membership.tag);
         for action in actions.drain(..) {
             self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));
@@ -199,12 +208,16 @@ mod tests {
     /// Real links: the sum's bits, and what it costs on the wire.
     #[test]
     fn bytes_on_the_wire_are_those_of_the_formula() {
+        [Memory::Copied, Memory::Lent].into_iter().for_each(bytes_are_those_of_the_formula);
+    }
+
+    fn bytes_are_those_of_the_formula(memory: Memory) {
         const LEN: usize = 300_000;
         const ROUNDS: u64 = 3;
         for (members, workers) in [(1u16, 4u16), (2, 8), (3, 8), (4, 4), (5, 7)] {
             let name = JobId::parse("job-bench").unwrap();
             let mut groups: Vec<Group> = (0..u32::from(members))
-                .map(|me| Group::listen(&name, [5; 32], me, members, workers).unwrap())
+                .map(|me| Group::listen(&name, [5; 32], me, members, workers, memory).unwrap())
                 .collect();
             let addresses: Vec<String> = groups.iter().map(Group::address).collect();
             let expected = gradient(Node::root(workers), LEN);
@@ -213,8 +226,13 @@ mod tests {
                 let (addresses, done) = (addresses.clone(), done.clone());
                 std::thread::spawn(move || {
                     group.link(&addresses).unwrap();
-                    let sums: Vec<Arc<Buffer>> =
-                        group.nodes().into_iter().map(|n| Arc::new(gradient(n, LEN).into())).collect();
+                    let pool = Pool::mapped(LEN);
+                    let mapped = |node: Node| {
+                        let mut buffer = pool.take();
+                        buffer.copy_from_slice(&gradient(node, LEN));
+                        Arc::new(buffer)
+                    };
+                    let sums: Vec<Arc<Buffer>> = group.nodes().into_iter().map(mapped).collect();
                     let mut last = Buffer::from(Vec::new());
                     for step in 0..ROUNDS {
                         last = group.reduce(step, sums.clone()).unwrap();

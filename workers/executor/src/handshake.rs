@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workers_session::Peer;
 
-/// Version of everything executors say to each other. 1 had one key for all links of a job; in 2 the pieces of a sum came in order.
-const VERSION: u16 = 3;
+/// Version of everything executors say to each other. 1 had one key for all links of a job; in 2 the pieces of a sum came in order; in 3 they were
+/// always copied.
+const VERSION: u16 = 4;
 /// How long an acceptor waits to be told of who dials: its order was sent when the dialer's was. Within a handshake there is time left.
 const KEY_WAIT: Duration = Duration::from_secs(3);
 /// Largest handshake frame: a job id and a few digests.

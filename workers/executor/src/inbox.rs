@@ -6,6 +6,7 @@
 
 use crate::control::Heard;
 use crate::network::Link;
+use crate::stretch::Stretch;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation, TraceContext};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,7 +14,7 @@ pub use workers_member::Saved;
 use workers_member::{Bulk, LinkId};
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
 
-/// Events waiting at once; with a 256 KiB piece each they hold 32 MiB.
+/// Events waiting at once; with a 256 KiB piece each they hold 32 MiB, or as much of their senders' memory.
 const EVENTS_MAX: usize = 128;
 
 /// What happened.
@@ -44,7 +45,7 @@ pub enum Event {
         bytes: usize,
     },
     /// A stretch of bulk data.
-    Bulk(LinkId, Bulk, Vec<f32>),
+    Bulk(LinkId, Bulk, Stretch),
     /// A newcomer's data is at hand.
     Warmed(Generation),
     /// This member's shard is in the store.

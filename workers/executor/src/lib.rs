@@ -4,7 +4,7 @@
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] and `replica.rs` (the buffers that it
-//! names), `network.rs` with `handshake.rs`, `keys.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
+//! names), [`stretch`], `network.rs` with `handshake.rs`, `keys.rs`, `lending.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
 //! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
 //!
 //! Next on a job's path: `workers/executor/src/trainer.rs`.
@@ -15,6 +15,7 @@ pub mod control;
 mod gang;
 pub mod plain;
 pub mod program;
+pub mod stretch;
 pub mod sums;
 pub mod wire;
 
@@ -23,6 +24,7 @@ mod following;
 mod handshake;
 mod inbox;
 mod keys;
+mod lending;
 mod life;
 mod network;
 mod perform;
@@ -46,7 +48,7 @@ use handshake::Identity;
 use inbox::Event;
 use keys::LinkKeys;
 use life::Life;
-use network::Network;
+use network::{Memory, Network};
 use shell::Chain;
 use std::io;
 use std::sync::Arc;
@@ -161,7 +163,7 @@ fn run_until_end() -> Result<(), ExecutorError> {
     // Of a model that is the user's own the host's class says too little.
     let found = program.workload.class(found);
     let identity = Identity { job: executor.job.clone(), me: Peer(executor.number), class: found, keys };
-    let network = Network::listen(&listen_host, identity, inbox.clone())?;
+    let network = Network::listen(&listen_host, identity, inbox.clone(), Memory::Lent)?;
     life.count_sent(network.bulk_counter());
     let address = network.address().to_string();
     let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;

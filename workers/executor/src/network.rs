@@ -4,22 +4,28 @@
 //! The trainer never waits here: it puts slices into a link's queue, and the writer thread cuts them into pieces. What is queued shares
 //! the trainer's buffers; a queue that overflows means a peer that does not read, and its link is cut.
 
-use crate::buffers::SharedElements;
+use crate::buffers::{Pool, SharedElements};
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
+use crate::lending::{Files, Lender};
+use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
-use crate::wire::{ELEMENT_LEN, Frame, HEADER_LEN, Header, PIECE_ELEMENTS, put_elements, take_elements};
+use crate::wire::{
+    ELEMENT_LEN, Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, PIECE_ELEMENTS, SIGN_LEN, bytes_of,
+    bytes_of_mut, decode_sign, encode_sign,
+};
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::{Generation, Step};
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use workers_member::LinkId;
+use workers_member::{Bulk, Kind, LinkId};
+use workers_memory::Door;
 use workers_session::{Envelope, Peer, Tag};
 
 /// Entries in a link's queue: pieces of a chunk of the largest model, twice.
@@ -46,23 +52,74 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
-/// One link, as its trainer holds it.
+/// One link, as its trainer holds it. Dropped, it ends once what was said is written.
 #[derive(Debug)]
 pub struct Link {
+    outbox: Arc<Outbox>,
+}
+
+/// What is to be written on a link.
+#[derive(Debug)]
+pub struct Outbox {
     queue: SyncSender<Outgoing>,
     stream: TcpStream,
+    /// Entries put into queues and not yet written, of all links.
+    unwritten: Arc<AtomicUsize>,
 }
 
 /// What a writer thread writes.
 enum Outgoing {
-    Control(Vec<u8>),
-    Bulk { header: Header, data: SharedElements, range: Range<usize> },
+    /// A whole frame.
+    Frame(Vec<u8>),
+    Bulk {
+        header: Header,
+        data: SharedElements,
+        range: Range<usize>,
+    },
+}
+
+impl Outbox {
+    fn put(&self, outgoing: Outgoing) {
+        self.unwritten.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.queue.try_send(outgoing) {
+            self.unwritten.fetch_sub(1, Ordering::Relaxed);
+            if matches!(error, TrySendError::Full(_)) {
+                tracing::error!("a peer does not read; its link is cut");
+                // Its reader sees the end and tells of it.
+                let _ = self.stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// What a peer has lent is not read any more.
+    pub fn give_back(&self, loan: u64) {
+        self.put(Outgoing::Frame(frame(Frame::Returned, &loan.to_le_bytes())));
+    }
+}
+
+/// A frame that belongs to no step.
+fn frame(frame: Frame, payload: &[u8]) -> Vec<u8> {
+    let tag = Tag { generation: Generation(0), revision: 0 };
+    let header = Header { frame, tag, step: Step(0), offset: 0, payload_len: payload.len() as u32 };
+    [&header.encode(), payload].concat()
+}
+
+/// Whether executors of one host read each other's sums where they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// They do, if the kernel allows it.
+    Lent,
+    /// They send copies.
+    Copied,
 }
 
 /// What threads of the network share.
 #[derive(Clone)]
 struct Shared {
     identity: Arc<Identity>,
+    /// By which others recognise this process; none where nothing is to be lent.
+    door: Option<Arc<Door>>,
+    pieces: Pool,
     inbox: SyncSender<Event>,
     links_made: Arc<AtomicU64>,
     handshakes: Arc<AtomicUsize>,
@@ -83,11 +140,13 @@ pub struct Network {
 
 impl Network {
     /// Listens on a free port of `host`.
-    pub fn listen(host: &str, identity: Identity, inbox: SyncSender<Event>) -> io::Result<Self> {
+    pub fn listen(host: &str, identity: Identity, inbox: SyncSender<Event>, memory: Memory) -> io::Result<Self> {
         let listener = TcpListener::bind((host, 0))?;
         let address = listener.local_addr()?;
         let shared = Shared {
             identity: Arc::new(identity),
+            door: if memory == Memory::Lent { door() } else { None },
+            pieces: Pool::of_pieces(),
             inbox,
             links_made: Arc::default(),
             handshakes: Arc::default(),
@@ -106,10 +165,16 @@ impl Network {
         self.address
     }
 
-    /// Bulk payload and header bytes written so far, on all links.
+    /// Bulk payload written or lent and header bytes written so far, on all links.
     #[must_use]
     pub fn bytes_sent(&self) -> (u64, u64) {
         (self.shared.bulk_bytes.load(Ordering::Relaxed), self.shared.header_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Where pieces of vectors come from and go back to.
+    #[must_use]
+    pub fn pieces(&self) -> Pool {
+        self.shared.pieces.clone()
     }
 
     /// Where bulk payload bytes written are counted.
@@ -123,7 +188,7 @@ impl Network {
         let shared = self.shared.clone();
         let dialing = std::thread::Builder::new().name(format!("ebb-{peer}")).spawn(move || {
             match dial(&shared, peer, &address) {
-                Ok((stream, id, link, outgoing)) => run_link(&shared, id, stream, link, outgoing, |_| Ok(())),
+                Ok(made) => run_link(&shared, made, |_| Ok(())),
                 Err(error) => {
                     tracing::warn!(%peer, %address, %error, "peer cannot be linked");
                     let _ = shared.inbox.send(Event::NotLinked(peer));
@@ -148,7 +213,7 @@ impl Network {
     /// Ends a link and forgets it.
     pub fn cut(&mut self, id: LinkId) {
         if let Some(link) = self.links.remove(&id) {
-            let _ = link.stream.shutdown(Shutdown::Both);
+            let _ = link.outbox.stream.shutdown(Shutdown::Both);
         }
         self.used.retain(|_, used| *used != id);
     }
@@ -165,7 +230,7 @@ impl Network {
         };
         let mut frame = header.encode().to_vec();
         frame.extend_from_slice(&payload);
-        self.put(to, Outgoing::Control(frame));
+        self.put(to, Outgoing::Frame(frame));
     }
 
     /// Sends a slice.
@@ -176,15 +241,8 @@ impl Network {
     }
 
     fn put(&mut self, to: Peer, outgoing: Outgoing) {
-        let Some(link) = self.used.get(&to).and_then(|id| self.links.get(id)) else { return };
-        self.shared.unwritten.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = link.queue.try_send(outgoing) {
-            self.shared.unwritten.fetch_sub(1, Ordering::Relaxed);
-            if matches!(error, TrySendError::Full(_)) {
-                tracing::error!(peer = %to, "peer does not read; its link is cut");
-                // Its reader sees the end and tells of it.
-                let _ = link.stream.shutdown(Shutdown::Both);
-            }
+        if let Some(link) = self.used.get(&to).and_then(|id| self.links.get(id)) {
+            link.outbox.put(outgoing);
         }
     }
 
@@ -217,9 +275,7 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
             let handshake = accept(&accepting, stream);
             accepting.handshakes.fetch_sub(1, Ordering::Relaxed);
             match handshake {
-                Ok((stream, id, link, outgoing)) => {
-                    run_link(&accepting, id, stream, link, outgoing, handshake::accepted);
-                }
+                Ok(made) => run_link(&accepting, made, handshake::accepted),
                 Err(error) => tracing::warn!(%error, "a connection was refused"),
             }
         });
@@ -230,13 +286,24 @@ fn accept_all(listener: &TcpListener, shared: &Shared) {
 }
 
 /// A link that is made: its connection, its name, and both ends of its queue.
-type Made = (TcpStream, LinkId, Link, Receiver<Outgoing>);
+struct Made {
+    stream: TcpStream,
+    id: LinkId,
+    link: Link,
+    outgoing: Receiver<Outgoing>,
+}
+
+/// By which others recognise this process, if there can be such a thing.
+fn door() -> Option<Arc<Door>> {
+    let mut word = [0; 16];
+    let made = getrandom::fill(&mut word).map_err(io::Error::other).and_then(|()| Door::new(word));
+    made.inspect_err(|error| tracing::warn!(%error, "sums are copied to executors of the same host")).ok().map(Arc::new)
+}
 
 fn accept(shared: &Shared, stream: TcpStream) -> Result<Made, HandshakeError> {
     stream.set_nodelay(true)?;
     let peer = handshake::accept(&shared.identity, &mut Timed::new(&stream, HANDSHAKE_TIMEOUT))?;
-    let (id, link, outgoing) = make_link(shared, peer, &stream)?;
-    Ok((stream, id, link, outgoing))
+    Ok(make_link(shared, peer, stream)?)
 }
 
 /// Connects and is accepted, or gives up.
@@ -254,8 +321,7 @@ fn dial(shared: &Shared, peer: Peer, address: &str) -> Result<Made, HandshakeErr
             Err(error) => return Err(error),
         }
     };
-    let (id, link, outgoing) = make_link(shared, peer, &stream)?;
-    Ok((stream, id, link, outgoing))
+    Ok(make_link(shared, peer, stream)?)
 }
 
 fn dial_once(shared: &Shared, peer: Peer, address: &str) -> Result<TcpStream, HandshakeError> {
@@ -281,40 +347,46 @@ fn open(address: &str) -> io::Result<TcpStream> {
 ///
 /// The order is a promise: a dialer that was accepted knows that the trainer here hears of the link before anything that its peers
 /// say because of it. So the link goes into the inbox before the `last_word`, and the queue is written after it.
-fn run_link(
-    shared: &Shared,
-    id: LinkId,
-    mut stream: TcpStream,
-    link: Link,
-    outgoing: Receiver<Outgoing>,
-    last_word: impl FnOnce(&mut TcpStream) -> io::Result<()>,
-) {
-    let peer = id.peer;
+fn run_link(shared: &Shared, made: Made, last_word: impl FnOnce(&mut TcpStream) -> io::Result<()>) {
+    let Made { mut stream, id, link, outgoing } = made;
+    let (peer, outbox, lender) = (id.peer, Arc::downgrade(&link.outbox), Arc::new(Lender::default()));
+    if let Some(door) = &shared.door {
+        link.outbox.put(Outgoing::Frame(frame(Frame::Sign, &encode_sign(&door.sign()))));
+    }
     if shared.inbox.send(Event::Linked(id, link)).is_err() {
         return;
     }
     let begun = last_word(&mut stream)
         .and_then(|()| stream.set_read_timeout(Some(SILENCE_MAX)))
-        .and_then(|()| start_writer(shared, peer, &stream, outgoing));
+        .and_then(|()| start_writer(shared, peer, &stream, outgoing, &lender));
     let end = match begun {
-        Ok(()) => read_frames(shared, id, &stream),
+        Ok(()) => Reader { shared, id, outbox, lender: &lender, files: Files::default() }.read_frames(&stream),
         Err(error) => Err(error.to_string()),
     };
     tracing::debug!(%peer, ?end, "link ended");
     let _ = stream.shutdown(Shutdown::Both);
     let _ = shared.inbox.send(Event::Lost(id));
+    // Last, because it may wait as long as the peer lives.
+    lender.close();
 }
 
-fn make_link(shared: &Shared, peer: Peer, stream: &TcpStream) -> io::Result<(LinkId, Link, Receiver<Outgoing>)> {
+fn make_link(shared: &Shared, peer: Peer, stream: TcpStream) -> io::Result<Made> {
     let (queue, outgoing) = sync_channel(OUTGOING_MAX);
     let number = shared.links_made.fetch_add(1, Ordering::Relaxed);
-    Ok((LinkId { peer, number }, Link { queue, stream: stream.try_clone()? }, outgoing))
+    let outbox = Outbox { queue, stream: stream.try_clone()?, unwritten: Arc::clone(&shared.unwritten) };
+    Ok(Made { stream, id: LinkId { peer, number }, link: Link { outbox: Arc::new(outbox) }, outgoing })
 }
 
-fn start_writer(shared: &Shared, peer: Peer, stream: &TcpStream, outgoing: Receiver<Outgoing>) -> io::Result<()> {
-    let (stream, shared) = (stream.try_clone()?, shared.clone());
+fn start_writer(
+    shared: &Shared,
+    peer: Peer,
+    stream: &TcpStream,
+    outgoing: Receiver<Outgoing>,
+    lender: &Arc<Lender>,
+) -> io::Result<()> {
+    let (stream, shared, lender) = (stream.try_clone()?, shared.clone(), Arc::clone(lender));
     let writer = move || {
-        let written = write_all(&shared, &stream, &outgoing);
+        let written = write_all(&shared, &stream, &outgoing, &lender);
         let failed = written.is_err();
         if let Err(error) = written {
             tracing::debug!(%peer, %error, "writing to a peer ended");
@@ -327,72 +399,160 @@ fn start_writer(shared: &Shared, peer: Peer, stream: &TcpStream, outgoing: Recei
     std::thread::Builder::new().name(format!("ebb-to-{peer}")).spawn(writer).map(drop)
 }
 
-fn write_all(shared: &Shared, mut stream: &TcpStream, outgoing: &Receiver<Outgoing>) -> io::Result<()> {
-    let mut frame = Vec::with_capacity(HEADER_LEN + 4 * PIECE_ELEMENTS);
+fn write_all(
+    shared: &Shared,
+    mut stream: &TcpStream,
+    outgoing: &Receiver<Outgoing>,
+    lender: &Lender,
+) -> io::Result<()> {
     loop {
-        let next = match outgoing.recv_timeout(PING_INTERVAL) {
-            Ok(next) => next,
-            Err(RecvTimeoutError::Timeout) => {
-                stream.write_all(&ping().encode())?;
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        };
-        match next {
-            Outgoing::Control(bytes) => {
+        match outgoing.recv_timeout(PING_INTERVAL) {
+            Ok(Outgoing::Frame(bytes)) => {
                 stream.write_all(&bytes)?;
                 shared.header_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             }
-            Outgoing::Bulk { header, data, range } => {
-                for start in range.clone().step_by(PIECE_ELEMENTS) {
-                    let piece = start..(start + PIECE_ELEMENTS).min(range.end);
-                    let offset = header.offset + (start - range.start) as u64;
-                    let header = Header { offset, payload_len: (ELEMENT_LEN * piece.len()) as u32, ..header };
-                    frame.clear();
-                    frame.extend_from_slice(&header.encode());
-                    put_elements(&data[piece.clone()], &mut frame);
-                    stream.write_all(&frame)?;
-                    shared.bulk_bytes.fetch_add((ELEMENT_LEN * piece.len()) as u64, Ordering::Relaxed);
-                    shared.header_bytes.fetch_add(HEADER_LEN as u64, Ordering::Relaxed);
-                }
+            Ok(Outgoing::Bulk { header, data, range }) => match lender.lend(&data, &range) {
+                Some(loan) => write_loan(shared, stream, header, &loan)?,
+                None => write_pieces(shared, stream, header, &data, range)?,
+            },
+            Err(RecvTimeoutError::Timeout) => {
+                stream.write_all(&frame(Frame::Ping, &[]))?;
+                continue;
             }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         shared.unwritten.fetch_sub(1, Ordering::Release);
     }
 }
 
-fn ping() -> Header {
-    Header {
-        frame: Frame::Ping,
-        tag: Tag { generation: Generation(0), revision: 0 },
-        step: Step(0),
-        offset: 0,
-        payload_len: 0,
+fn write_loan(shared: &Shared, mut stream: &TcpStream, header: Header, loan: &Loan) -> io::Result<()> {
+    let Frame::Bulk(kind) = header.frame else { return Ok(()) };
+    let header = Header { frame: Frame::Lent(kind), payload_len: LOAN_LEN as u32, ..header };
+    stream.write_all(&[&header.encode()[..], &loan.encode()].concat())?;
+    shared.bulk_bytes.fetch_add(ELEMENT_LEN as u64 * loan.elements, Ordering::Relaxed);
+    shared.header_bytes.fetch_add((HEADER_LEN + LOAN_LEN) as u64, Ordering::Relaxed);
+    Ok(())
+}
+
+fn write_pieces(
+    shared: &Shared,
+    stream: &TcpStream,
+    header: Header,
+    data: &SharedElements,
+    range: Range<usize>,
+) -> io::Result<()> {
+    for start in range.clone().step_by(PIECE_ELEMENTS) {
+        let piece = bytes_of(&data[start..(start + PIECE_ELEMENTS).min(range.end)]);
+        let offset = header.offset + (start - range.start) as u64;
+        let header = Header { offset, payload_len: piece.len() as u32, ..header };
+        write_both(stream, &header.encode(), piece)?;
+        shared.bulk_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        shared.header_bytes.fetch_add(HEADER_LEN as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Writes one after the other, from where they lie.
+fn write_both(mut stream: &TcpStream, first: &[u8], second: &[u8]) -> io::Result<()> {
+    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
+    let mut slices = &mut slices[..];
+    while !slices.is_empty() {
+        match stream.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The thread that reads a link.
+struct Reader<'a> {
+    shared: &'a Shared,
+    id: LinkId,
+    outbox: Weak<Outbox>,
+    lender: &'a Lender,
+    files: Files,
+}
+
+impl Reader<'_> {
+    /// Reads until the link ends or breaks the format; the text says which, for the log.
+    fn read_frames(&mut self, mut stream: &TcpStream) -> Result<(), String> {
+        let mut header = [0; HEADER_LEN];
+        loop {
+            stream.read_exact(&mut header).map_err(|e| e.to_string())?;
+            let header = Header::decode(&header).map_err(|e| e.to_string())?;
+            let heard = match header.frame {
+                Frame::Ping => true,
+                Frame::Control => self.control(stream, header)?,
+                Frame::Bulk(kind) => self.bulk(stream, header, kind)?,
+                Frame::Lent(kind) => self.lent(header, kind, &Loan::decode(&exactly::<LOAN_LEN>(stream)?))?,
+                Frame::Returned => {
+                    let loan = u64::from_le_bytes(exactly::<LOAN_NUMBER_LEN>(stream)?);
+                    self.lender.take_back(loan).then_some(true).ok_or("a loan came back that was not out")?
+                }
+                Frame::Sign => {
+                    self.recognise(&exactly::<SIGN_LEN>(stream)?);
+                    true
+                }
+                Frame::Readable => {
+                    self.lender.is_readable();
+                    true
+                }
+            };
+            if !heard {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tells the trainer; whether there is one.
+    fn say(&self, event: Event) -> bool {
+        self.shared.inbox.send(event).is_ok()
+    }
+
+    fn control(&self, mut stream: &TcpStream, header: Header) -> Result<bool, String> {
+        let mut payload = vec![0; header.payload_len as usize];
+        stream.read_exact(&mut payload).map_err(|e| e.to_string())?;
+        let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
+        Ok(self.say(Event::Message { link: self.id, envelope, bytes: payload.len() }))
+    }
+
+    fn bulk(&self, mut stream: &TcpStream, header: Header, kind: Kind) -> Result<bool, String> {
+        let bulk = header.bulk(kind);
+        let mut stretch = Stretch::room(&self.shared.pieces, bulk.elements);
+        if let Some(elements) = stretch.here_mut() {
+            stream.read_exact(bytes_of_mut(elements)).map_err(|e| e.to_string())?;
+        }
+        Ok(self.say(Event::Bulk(self.id, bulk, stretch)))
+    }
+
+    fn lent(&mut self, header: Header, kind: Kind, loan: &Loan) -> Result<bool, String> {
+        let mut offset = header.offset;
+        for piece in self.files.borrow(self.lender.process(), loan, &self.outbox)? {
+            let bulk = Bulk { offset, elements: piece.len(), ..header.bulk(kind) };
+            offset += piece.len() as u64;
+            if !self.say(Event::Bulk(self.id, bulk, Stretch::Lent(piece))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn recognise(&self, sign: &[u8; SIGN_LEN]) {
+        if self.shared.door.is_some() && self.lender.recognise(&decode_sign(sign)) {
+            if let Some(outbox) = self.outbox.upgrade() {
+                outbox.put(Outgoing::Frame(frame(Frame::Readable, &[])));
+            }
+        }
     }
 }
 
-/// Reads until the link ends or breaks the format; the text says which, for the log.
-fn read_frames(shared: &Shared, link: LinkId, stream: &TcpStream) -> Result<(), String> {
-    let mut input = BufReader::with_capacity(64 * 1024, stream);
-    let mut header = [0; HEADER_LEN];
-    let mut payload = Vec::new();
-    loop {
-        input.read_exact(&mut header).map_err(|e| e.to_string())?;
-        let header = Header::decode(&header).map_err(|e| e.to_string())?;
-        payload.resize(header.payload_len as usize, 0);
-        input.read_exact(&mut payload).map_err(|e| e.to_string())?;
-        let event = match header.frame {
-            Frame::Ping => continue,
-            Frame::Control => {
-                let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
-                Event::Message { link, envelope, bytes: payload.len() }
-            }
-            Frame::Bulk(kind) => Event::Bulk(link, header.bulk(kind), take_elements(&payload)),
-        };
-        if shared.inbox.send(event).is_err() {
-            return Ok(());
-        }
-    }
+fn exactly<const LEN: usize>(mut stream: &TcpStream) -> Result<[u8; LEN], String> {
+    let mut bytes = [0; LEN];
+    stream.read_exact(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -412,7 +572,7 @@ mod tests {
         let job = JobId::parse("job-a").unwrap();
         let keys = Arc::new(LinkKeys::of(&[pair(1, 0, 1), LinkKey { peer: 1 - me, ..pair(1, 0, 1) }]));
         let identity = Identity { job, me: Peer(me), class: Digest::of(b"x"), keys };
-        (Network::listen("127.0.0.1", identity, sender).unwrap(), events)
+        (Network::listen("127.0.0.1", identity, sender, Memory::Lent).unwrap(), events)
     }
 
     #[test]

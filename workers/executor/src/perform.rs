@@ -5,6 +5,7 @@ use crate::checkpoint::Task as Writing;
 use crate::inbox::Event;
 use crate::program::ProgramError;
 use crate::restore::{Restored, restore};
+use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::trainer::{Input, TrainError, Trainer};
 use events_schema::control::{ExecutorHop, FromExecutor};
@@ -19,7 +20,7 @@ use workers_torch::OnPart;
 
 impl<W: Write> Trainer<W> {
     /// Does one thing; gives what the machine is to hear of it at once.
-    pub(crate) fn perform(&mut self, out: Out<Vec<f32>>) -> Result<Option<Input>, TrainError> {
+    pub(crate) fn perform(&mut self, out: Out<Stretch>) -> Result<Option<Input>, TrainError> {
         match out {
             Out::Dial(peer, address) => self.network.dial(peer, address),
             Out::Use(link) => self.network.take(link),

@@ -1,7 +1,7 @@
 //! The same job on one thread with membership compiled out: no session, no network, no reduction, one loop. What the elastic loop is measured
 //! against, and what its result must equal bit for bit.
 
-use crate::buffers::Buffer;
+use crate::buffers::{Buffer, Pool};
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
 use crate::sums::Sums;
@@ -61,7 +61,7 @@ pub fn train_plain_steps(
     replica.adopt();
     let (mut losses, mut evaluations) = (Vec::new(), Vec::new());
     let (mut step_times, mut own_times) = (Vec::new(), Vec::new());
-    let mut sums = Sums::new(program.workload.pool());
+    let mut sums = Sums::new(program.workload.pool(), Pool::of_pieces());
     let end = Step(program.steps_total.min(steps_max));
     for step in (0..end.0).map(Step) {
         evaluate(&mut program, step, &replica, &mut evaluations)?;

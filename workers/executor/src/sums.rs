@@ -4,12 +4,14 @@
 //! Next on a job's path: `workers/executor/src/checkpoint.rs`.
 
 use crate::buffers::{Buffer, Pool, SharedElements};
+use crate::stretch::Stretch;
+use crate::wire::PIECE_ELEMENTS;
 use events_schema::Rank;
 use events_schema::tree::Node;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use workers_member::work::leaf;
 use workers_member::{Action, Kind, SumOp};
@@ -35,6 +37,8 @@ pub struct OutgoingSlice {
 #[derive(Debug)]
 pub struct Sums {
     pool: Pool,
+    /// Where what is sent lies: pieces of the whole sum, and of sums whose rest is still changed.
+    pieces: Pool,
     nodes: BTreeMap<Node, Arc<Buffer>>,
     total: Option<Buffer>,
     /// Stretches of sums that are made already, in the buffer of the left half, while the right one is still computed.
@@ -44,10 +48,10 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// No sums, of gradients in buffers of this pool.
+    /// No sums, of gradients in buffers of the one pool and pieces of them in buffers of the other.
     #[must_use]
-    pub fn new(pool: Pool) -> Self {
-        Self { pool, nodes: BTreeMap::new(), total: None, joined: BTreeMap::new(), held_max: 0 }
+    pub fn new(pool: Pool, pieces: Pool) -> Self {
+        Self { pool, pieces, nodes: BTreeMap::new(), total: None, joined: BTreeMap::new(), held_max: 0 }
     }
 
     /// A step begins. Alone, the root's own sum becomes the whole one, without a buffer of its own.
@@ -132,15 +136,18 @@ impl Sums {
     /// rest of its buffer is still changed.
     pub fn reduce_part(
         &mut self,
-        action: Action<Vec<f32>>,
+        action: Action<Stretch>,
         leaf: &Segment,
         send: &mut impl FnMut(OutgoingSlice),
     ) -> io::Result<()> {
         match action {
             Action::Send { to, node, range } => {
                 if let Some(part) = self.stretch(node, &range, Some(leaf))? {
-                    let (len, data) = (part.len(), Arc::new(part.into_owned()) as SharedElements);
-                    send(OutgoingSlice { to, kind: Kind::Partial(node), offset: range.start, data, range: 0..len });
+                    for (offset, part) in (range.start..).step_by(PIECE_ELEMENTS).zip(part.chunks(PIECE_ELEMENTS)) {
+                        let data = Arc::new(self.copied(part)) as SharedElements;
+                        let range = 0..part.len();
+                        send(OutgoingSlice { to, kind: Kind::Partial(node), offset, data, range });
+                    }
                 }
             }
             Action::Sum { range, operations, to } => self.sum(range, operations, to, Some(leaf), send)?,
@@ -150,7 +157,7 @@ impl Sums {
     }
 
     /// Performs a part of the reduction; gives what to send.
-    pub fn reduce(&mut self, action: Action<Vec<f32>>, send: &mut impl FnMut(OutgoingSlice)) {
+    pub fn reduce(&mut self, action: Action<Stretch>, send: &mut impl FnMut(OutgoingSlice)) {
         match action {
             Action::Send { to, node, range } => {
                 if let Some(sum) = self.nodes.get(&node) {
@@ -171,19 +178,25 @@ impl Sums {
     fn sum(
         &mut self,
         range: Range<usize>,
-        operations: Vec<SumOp<Vec<f32>>>,
+        operations: Vec<SumOp<Stretch>>,
         to: Vec<Peer>,
         leaf: Option<&Segment>,
         send: &mut impl FnMut(OutgoingSlice),
     ) -> io::Result<()> {
         let Some(sum) = self.add_up(operations, &range, leaf)? else { return Ok(()) };
         self.place(range.start, &sum);
-        let (len, data) = (sum.len(), Arc::new(sum) as SharedElements);
+        let (len, data) = (sum.len(), Arc::new(sum.into_piece(&self.pieces)) as SharedElements);
         for to in to {
             let (offset, data) = (range.start, Arc::clone(&data));
             send(OutgoingSlice { to, kind: Kind::Reduced, offset, range: 0..len, data });
         }
         Ok(())
+    }
+
+    fn copied(&self, elements: &[f32]) -> Buffer {
+        let mut copy = self.pieces.take();
+        copy[..elements.len()].copy_from_slice(elements);
+        copy
     }
 
     fn place(&mut self, offset: usize, elements: &[f32]) {
@@ -196,33 +209,85 @@ impl Sums {
     /// Adds the operations up in their order. None when a sum is missing, which the machine excludes.
     fn add_up(
         &self,
-        operations: Vec<SumOp<Vec<f32>>>,
+        operations: Vec<SumOp<Stretch>>,
         range: &Range<usize>,
         leaf: Option<&Segment>,
-    ) -> io::Result<Option<Vec<f32>>> {
-        let mut stack: Vec<Cow<'_, [f32]>> = Vec::new();
+    ) -> io::Result<Option<Stretch>> {
+        let mut stack: Vec<Term<'_>> = Vec::new();
         for operation in operations {
             match operation {
                 SumOp::Own(node) => match self.stretch(node, range, leaf)? {
-                    Some(own) => stack.push(own),
+                    Some(own) => stack.push(Term::Own(own)),
                     None => return Ok(None),
                 },
-                SumOp::Foreign(_, elements) => stack.push(Cow::Owned(elements)),
+                SumOp::Foreign(_, elements) => stack.push(Term::Stretch(elements)),
                 SumOp::Add => {
                     let (Some(right), Some(left)) = (stack.pop(), stack.pop()) else { return Ok(None) };
-                    let mut sum = left.into_owned();
-                    add(&mut sum, &right);
-                    stack.push(Cow::Owned(sum));
+                    stack.push(Term::Stretch(left.plus(right, &self.pieces)));
                 }
             }
         }
-        Ok(stack.pop().map(Cow::into_owned))
+        Ok(stack.pop().map(|sum| match sum {
+            Term::Stretch(sum) => sum,
+            Term::Own(own) => own.into_owned().into(),
+        }))
     }
 
     /// The whole sum.
     pub fn take_total(&mut self) -> Buffer {
         self.total.take().unwrap_or_else(|| Buffer::from(Vec::new()))
     }
+}
+
+/// What a sum is made of.
+enum Term<'a> {
+    /// A stretch of this member's sums.
+    Own(Cow<'a, [f32]>),
+    /// Of a peer's, or a sum already.
+    Stretch(Stretch),
+}
+
+impl Deref for Term<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Own(own) => own,
+            Self::Stretch(stretch) => stretch,
+        }
+    }
+}
+
+impl Term<'_> {
+    /// Their sum, in the memory of one of them if it may be changed: what came by a copy need not be copied again.
+    fn plus(self, right: Self, pieces: &Pool) -> Stretch {
+        match (self, right) {
+            (Self::Stretch(mut left @ Stretch::Here { .. }), right) => {
+                if let Some(left) = left.here_mut() {
+                    add(left, &right);
+                }
+                left
+            }
+            (left, Self::Stretch(mut right @ Stretch::Here { .. })) => {
+                if let Some(right) = right.here_mut() {
+                    add_to_left(&left, right);
+                }
+                right
+            }
+            (left, right) => {
+                let mut sum = Stretch::room(pieces, left.len());
+                if let Some(sum) = sum.here_mut() {
+                    sum.iter_mut().zip(&*left).zip(&*right).for_each(|((sum, l), r)| *sum = l + r);
+                }
+                sum
+            }
+        }
+    }
+}
+
+/// `right[i] = left[i] + right[i]`: the same addition, kept on the right.
+fn add_to_left(left: &[f32], right: &mut [f32]) {
+    right.iter_mut().zip(left).for_each(|(r, l)| *r = *l + *r);
 }
 
 /// `left[i] += right[i]`: the one addition that the canonical sum consists of.
@@ -244,7 +309,7 @@ mod tests {
     }
 
     fn filled(ranks: &[u16]) -> Sums {
-        let mut sums = Sums::new(Pool::own(2));
+        let mut sums = Sums::new(Pool::own(2), Pool::of_pieces());
         for &rank in ranks {
             let mut buffer = sums.room();
             buffer.fill(value(rank));
@@ -276,7 +341,7 @@ mod tests {
         const LEN: usize = 8;
         let element = |rank: u16, at: usize| (at + 1) as f32 * value(rank);
         let gradient = |rank: u16| (0..LEN).map(|at| element(rank, at)).collect::<Vec<f32>>();
-        let mut sums = Sums::new(Pool::own(LEN));
+        let mut sums = Sums::new(Pool::own(LEN), Pool::of_pieces());
         sums.begin(false);
         for rank in [0, 1, 2] {
             sums.set(leaf(Rank(rank)), Arc::new(gradient(rank).into()));
@@ -294,7 +359,7 @@ mod tests {
             sums.reduce_part(Action::Send { to: Peer(1), node: node(0, 4), range: part }, &segment, send).unwrap();
         }
         let operations =
-            vec![SumOp::Own(node(0, 4)), SumOp::Foreign(node(4, 1), gradient(4)[4..8].to_vec()), SumOp::Add];
+            vec![SumOp::Own(node(0, 4)), SumOp::Foreign(node(4, 1), gradient(4)[4..8].to_vec().into()), SumOp::Add];
         let action = Action::Sum { range: 4..8, operations, to: vec![Peer(1)] };
         sums.reduce_part(action, &segment, &mut |slice| sent.push((slice.offset, slice.data[slice.range].to_vec())))
             .unwrap();
@@ -315,17 +380,17 @@ mod tests {
         let (mut sums, mut sent) = (filled(&[1]), Vec::new());
         sums.begin(false);
         let operations = vec![
-            SumOp::Foreign(node(0, 1), vec![1e9]),
+            SumOp::Foreign(node(0, 1), vec![1e9].into()),
             SumOp::Own(node(1, 1)),
             SumOp::Add,
-            SumOp::Foreign(node(2, 1), vec![-1e9]),
+            SumOp::Foreign(node(2, 1), vec![-1e9].into()),
             SumOp::Add,
         ];
         let action = Action::Sum { range: 1..2, operations, to: vec![Peer(0), Peer(2)] };
         sums.reduce(action, &mut |slice| sent.push((slice.to, slice.offset, slice.data[slice.range][0])));
         let expected = (1e9 + value(1)) - 1e9;
         assert_eq!(sent, [(Peer(0), 1, expected), (Peer(2), 1, expected)]);
-        sums.reduce(Action::Place { offset: 0, payload: vec![7.0] }, &mut |_| panic!("nothing to send"));
+        sums.reduce(Action::Place { offset: 0, payload: vec![7.0].into() }, &mut |_| panic!("nothing to send"));
         assert_eq!(*sums.take_total(), [7.0, expected]);
     }
 }

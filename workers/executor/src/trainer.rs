@@ -13,6 +13,7 @@ use crate::life::Life;
 use crate::network::Network;
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
+use crate::stretch::Stretch;
 use crate::sums::Sums;
 use crate::wire::PIECE_ELEMENTS;
 use events_schema::control::ALIVE_INTERVAL_MS;
@@ -54,11 +55,11 @@ pub enum TrainError {
 }
 
 /// What an input of the machine holds besides names.
-pub(crate) type Input = In<Vec<f32>>;
+pub(crate) type Input = In<Stretch>;
 
 /// One executor.
 pub struct Trainer<W: Write> {
-    pub(crate) member: Member<Vec<f32>>,
+    pub(crate) member: Member<Stretch>,
     pub(crate) class: Digest,
     pub(crate) program: Program,
     pub(crate) network: Network,
@@ -99,12 +100,12 @@ impl<W: Write> Trainer<W> {
         Self {
             member: Member::new(config(Peer(executor.number), &program)),
             class,
+            sums: Sums::new(program.workload.pool(), network.pieces()),
             network,
             agent,
             checkpoints,
             inbox,
             replica: Replica::new(program.lengths()),
-            sums: Sums::new(program.workload.pool()),
             life,
             life_set: Duration::ZERO,
             started: Instant::now(),

@@ -1,12 +1,13 @@
 //! The frames between executors: a fixed 48-byte header, then its payload. Pure.
 //!
-//! Control frames carry one [`workers_session::Envelope`]; bulk frames carry a stretch of a flat `f32` vector, little-endian, and
-//! say in the header what it is. Every bulk frame names its generation, revision and step, so stale ones are told apart
-//! without looking inside. The job is the connection's (see `handshake.rs`).
+//! Control frames carry one [`workers_session::Envelope`]; bulk frames carry a stretch of a flat `f32` vector, little-endian, or say where in the
+//! sender's memory it lies (`lending.rs`), and say in the header what it is. Every bulk frame names its generation, revision and step, so stale ones
+//! are told apart without looking inside. The job is the connection's (see `handshake.rs`).
 
 use events_schema::tree::Node;
 use events_schema::{Generation, Step};
 use workers_member::{Bulk, Kind};
+use workers_memory::Sign;
 use workers_session::Tag;
 
 /// Bytes of a header.
@@ -18,6 +19,14 @@ pub const PAYLOAD_LEN_MAX: u32 = 1 << 20;
 
 /// Bytes of one element.
 pub const ELEMENT_LEN: usize = 4;
+/// Bytes of a [`Loan`].
+pub const LOAN_LEN: usize = 40;
+/// Bytes of a [`Sign`].
+pub const SIGN_LEN: usize = 24;
+/// Bytes of the number of a loan that comes back.
+pub const LOAN_NUMBER_LEN: usize = 8;
+/// Set in a frame's kind where its stretch is lent.
+const LENT: u8 = 0x10;
 
 /// What a frame holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +35,14 @@ pub enum Frame {
     Control,
     /// A stretch of a flat vector.
     Bulk(Kind),
+    /// A [`Loan`] of such a stretch.
+    Lent(Kind),
+    /// The number of a loan that comes back.
+    Returned,
+    /// A [`Sign`]: how the sender's process is recognised.
+    Sign,
+    /// The sender can read the receiver's memory.
+    Readable,
     /// Nothing: the sender lives.
     Ping,
 }
@@ -54,6 +71,14 @@ pub enum WireError {
     /// Longer than allowed.
     #[error("frame of {0} bytes, at most {PAYLOAD_LEN_MAX} are legal")]
     TooLong(u32),
+    /// Always of another length.
+    #[error("frame of {found} bytes where there are {expected}")]
+    Len {
+        /// As it says.
+        found: u32,
+        /// As its kind has it.
+        expected: usize,
+    },
     /// Not whole elements.
     #[error("bulk frame of {0} bytes is not a whole number of elements")]
     Ragged(u32),
@@ -65,11 +90,12 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let (kind, node) = match self.frame {
             Frame::Control => (0, None),
-            Frame::Bulk(Kind::Partial(node)) => (1, Some(node)),
-            Frame::Bulk(Kind::Reduced) => (2, None),
-            Frame::Bulk(Kind::Replica) => (3, None),
-            Frame::Bulk(Kind::Gradient) => (4, None),
+            Frame::Bulk(kind) => (number_of(kind), node_of(kind)),
             Frame::Ping => (5, None),
+            Frame::Sign => (6, None),
+            Frame::Readable => (7, None),
+            Frame::Returned => (8, None),
+            Frame::Lent(kind) => (LENT | number_of(kind), node_of(kind)),
         };
         let node = node.unwrap_or(Node { first: 0, count: 0 });
         let mut bytes = [0; HEADER_LEN];
@@ -97,19 +123,30 @@ impl Header {
         let u32_at = |i: usize| u32::from(u16_at(i)) | u32::from(u16_at(i + 2)) << 16;
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
         let payload_len = u32_at(0);
-        let frame = match bytes[4] {
-            0 => Frame::Control,
-            1 => Frame::Bulk(Kind::Partial(Node { first: u16_at(8), count: u16_at(10) })),
-            2 => Frame::Bulk(Kind::Reduced),
-            3 => Frame::Bulk(Kind::Replica),
-            4 => Frame::Bulk(Kind::Gradient),
-            5 => Frame::Ping,
-            other => return Err(WireError::Kind(other)),
+        let kind = |number: u8| match number {
+            1 => Some(Kind::Partial(Node { first: u16_at(8), count: u16_at(10) })),
+            2 => Some(Kind::Reduced),
+            3 => Some(Kind::Replica),
+            4 => Some(Kind::Gradient),
+            _ => None,
+        };
+        let unknown = WireError::Kind(bytes[4]);
+        let (frame, len) = match bytes[4] {
+            0 => (Frame::Control, None),
+            5 => (Frame::Ping, Some(0)),
+            6 => (Frame::Sign, Some(SIGN_LEN)),
+            7 => (Frame::Readable, Some(0)),
+            8 => (Frame::Returned, Some(LOAN_NUMBER_LEN)),
+            number if number & LENT != 0 => (Frame::Lent(kind(number & !LENT).ok_or(unknown)?), Some(LOAN_LEN)),
+            number => (Frame::Bulk(kind(number).ok_or(unknown)?), None),
         };
         if payload_len > PAYLOAD_LEN_MAX {
             return Err(WireError::TooLong(payload_len));
         }
-        if frame != Frame::Control && !payload_len.is_multiple_of(ELEMENT_LEN as u32) {
+        if let Some(expected) = len.filter(|len| *len != payload_len as usize) {
+            return Err(WireError::Len { found: payload_len, expected });
+        }
+        if matches!(frame, Frame::Bulk(_)) && !payload_len.is_multiple_of(ELEMENT_LEN as u32) {
             return Err(WireError::Ragged(payload_len));
         }
         let tag = Tag { generation: Generation(u64_at(16)), revision: u32_at(12) };
@@ -117,19 +154,96 @@ impl Header {
     }
 }
 
-/// Appends little-endian bytes of some elements.
-pub fn put_elements(elements: &[f32], out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + elements.len() * 4, 0);
-    for (slot, element) in out[start..].as_chunks_mut::<4>().0.iter_mut().zip(elements) {
-        *slot = element.to_le_bytes();
+fn number_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::Partial(_) => 1,
+        Kind::Reduced => 2,
+        Kind::Replica => 3,
+        Kind::Gradient => 4,
     }
 }
 
-/// The elements of some little-endian bytes.
+fn node_of(kind: Kind) -> Option<Node> {
+    match kind {
+        Kind::Partial(node) => Some(node),
+        Kind::Reduced | Kind::Replica | Kind::Gradient => None,
+    }
+}
+
+/// Where a stretch lies in the memory of its sender, which changes none of it until this loan comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loan {
+    /// Names it on this link.
+    pub number: u64,
+    /// Which of the sender's files.
+    pub file: u64,
+    /// That file's descriptor in the sender's process.
+    pub descriptor: i32,
+    /// First element within the file.
+    pub start: u64,
+    /// How many.
+    pub elements: u64,
+}
+
+impl Loan {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LOAN_LEN] {
+        let mut bytes = [0; LOAN_LEN];
+        bytes[0..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.file.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.start.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.elements.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.descriptor.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    #[must_use]
+    pub fn decode(bytes: &[u8; LOAN_LEN]) -> Self {
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let descriptor = i32::from_le_bytes(std::array::from_fn(|i| bytes[32 + i]));
+        Self { number: u64_at(0), file: u64_at(8), start: u64_at(16), elements: u64_at(24), descriptor }
+    }
+}
+
+/// The bytes of a sign.
 #[must_use]
-pub fn take_elements(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+pub fn encode_sign(sign: &Sign) -> [u8; SIGN_LEN] {
+    let mut bytes = [0; SIGN_LEN];
+    bytes[0..4].copy_from_slice(&sign.process.to_le_bytes());
+    bytes[4..8].copy_from_slice(&sign.descriptor.to_le_bytes());
+    bytes[8..24].copy_from_slice(&sign.word);
+    bytes
+}
+
+/// Reads a sign.
+#[must_use]
+pub fn decode_sign(bytes: &[u8; SIGN_LEN]) -> Sign {
+    let four = |at: usize| std::array::from_fn(|i| bytes[at + i]);
+    Sign {
+        process: u32::from_le_bytes(four(0)),
+        descriptor: i32::from_le_bytes(four(4)),
+        word: std::array::from_fn(|i| bytes[8 + i]),
+    }
+}
+
+// Elements go to the wire and come from it as they lie in memory.
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "the format is little-endian, and so is every processor that Ebb is built for"
+);
+
+/// The bytes of some elements.
+#[must_use]
+pub fn bytes_of(elements: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(elements)
+}
+
+/// The same, to be read into.
+#[must_use]
+pub fn bytes_of_mut(elements: &mut [f32]) -> &mut [u8] {
+    bytemuck::cast_slice_mut(elements)
 }
 
 #[cfg(test)]
@@ -146,11 +260,32 @@ mod tests {
             Frame::Bulk(Kind::Reduced),
             Frame::Bulk(Kind::Replica),
             Frame::Bulk(Kind::Gradient),
-            Frame::Ping,
         ] {
             let header = Header { frame, tag, step: Step(u64::MAX - 1), offset: 1 << 33, payload_len: 1 << 20 };
             assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
+        for (frame, len) in [
+            (Frame::Ping, 0),
+            (Frame::Readable, 0),
+            (Frame::Sign, SIGN_LEN),
+            (Frame::Returned, LOAN_NUMBER_LEN),
+            (Frame::Lent(Kind::Partial(Node { first: 3, count: 256 })), LOAN_LEN),
+            (Frame::Lent(Kind::Reduced), LOAN_LEN),
+        ] {
+            let header = Header { frame, tag, step: Step(1), offset: 1 << 33, payload_len: len as u32 };
+            assert_eq!(Header::decode(&header.encode()), Ok(header));
+            let longer = Header { payload_len: len as u32 + 4, ..header };
+            let refused = Header::decode(&longer.encode());
+            assert_eq!(refused, Err(WireError::Len { found: len as u32 + 4, expected: len }));
+        }
+    }
+
+    #[test]
+    fn loans_and_signs_survive_their_bytes() {
+        let loan = Loan { number: 1 << 60, file: 7, descriptor: -3, start: 1 << 40, elements: u64::MAX };
+        assert_eq!(Loan::decode(&loan.encode()), loan);
+        let sign = Sign { process: 1 << 31, descriptor: 5, word: std::array::from_fn(|i| i as u8) };
+        assert_eq!(decode_sign(&encode_sign(&sign)), sign);
     }
 
     #[test]
@@ -163,13 +298,16 @@ mod tests {
         let mut unknown = good.encode();
         unknown[4] = 9;
         assert_eq!(Header::decode(&unknown), Err(WireError::Kind(9)));
+        unknown[4] = LENT;
+        assert_eq!(Header::decode(&unknown), Err(WireError::Kind(LENT)), "a loan of nothing");
     }
 
     #[test]
     fn elements_keep_their_bits() {
         let values = [0.0, -0.0, 1.5e-42, f32::MAX];
-        let mut bytes = vec![7];
-        put_elements(&values, &mut bytes);
-        assert!(take_elements(&bytes[1..]).iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits()));
+        let mut read = [0.0; 4];
+        bytes_of_mut(&mut read).copy_from_slice(bytes_of(&values));
+        assert!(read.iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits()));
+        assert_eq!(bytes_of(&[1.0]), [0, 0, 0x80, 0x3f]);
     }
 }

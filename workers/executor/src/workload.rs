@@ -172,7 +172,7 @@ impl Workload {
     #[must_use]
     pub fn pool(&self) -> Pool {
         match self {
-            Self::Native { update, .. } => Pool::own(update.parameter_count()),
+            Self::Native { update, .. } => Pool::mapped(update.parameter_count()),
             Self::Torch(torch) => torch.pool.clone(),
         }
     }

@@ -1,15 +1,20 @@
-//! Memory that an executor shares with the process that computes for it: an anonymous file, mapped by both. Where a gradient lies in one, it
-//! crosses from one process to the other without being copied.
+//! Memory that an executor shares with the process that computes for it, and with executors of the same host: an anonymous file, mapped by both.
+//! Where a gradient lies in one, it crosses from one process to the other without being copied.
 //!
-//! The only crate of the workspace in which `unsafe` is allowed, and there is one use of it. Knows no protocol: who works on a segment when is
-//! agreed elsewhere (`workers/torch`).
+//! The only crate of the workspace in which `unsafe` is allowed, and there are two uses of it: making a mapping to write ([`Segment`]) and one to
+//! read ([`PeerFile`]). Knows no protocol: who works on a segment when is agreed elsewhere (`workers/torch`, `workers/executor/src/lending.rs`).
+
+mod peer;
+
+pub use peer::{Door, PeerFile, PeerProcess, Sign};
 
 use memmap2::{MmapMut, MmapOptions};
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of an element.
@@ -19,42 +24,69 @@ const ELEMENT_BYTES: usize = size_of::<f32>();
 #[derive(Debug)]
 pub struct Segment {
     map: MmapMut,
-    file: File,
-    elements: usize,
+    file: Arc<File>,
+    /// Which file it is, among all of this process.
     number: u64,
+    /// First element within the file.
+    start: usize,
+    elements: usize,
+}
+
+/// Where elements lie, for another process that may read this one's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The file's number.
+    pub file: u64,
+    /// Its descriptor in the process that has made it.
+    pub descriptor: i32,
+    /// The first element within the file.
+    pub start: usize,
 }
 
 impl Segment {
     /// Makes one, filled with zeros. Its pages are there already: touching them first in a step would cost 4 ms a megabyte.
     pub fn new(elements: usize) -> io::Result<Self> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let too_long =
-            || io::Error::new(io::ErrorKind::InvalidInput, format!("{elements} elements are no length of memory"));
-        // An empty file cannot be mapped.
-        let bytes = elements.max(1).checked_mul(ELEMENT_BYTES).ok_or_else(too_long)?;
-        let file = File::from(anonymous_file(bytes as u64)?);
-        let mut options = MmapOptions::new();
-        options.len(bytes).populate();
-        // SAFETY: a mapping is as safe as its file: nobody may make it shorter, for an access beyond its end would be a fault, and nobody may change
-        // what a reference of Rust's says cannot change. The file is anonymous, this process has just made it, and it is sealed: no descriptor
-        // can make it shorter. Every value of its bytes is a valid `u8` and `f32`. The process that its descriptor is given to changes it only while
-        // it answers a request, and who asks holds no reference into it meanwhile; one that breaks this rule changes numbers, on which
-        // no code here relies for more than their sum.
-        #[allow(unsafe_code)]
-        let map = unsafe { options.map_mut(&file)? };
-        Ok(Self { map, file, elements, number: NUMBERS.fetch_add(1, Ordering::Relaxed) })
+        let (file, number) = sealed_file(elements)?;
+        Self::map(&file, number, 0, elements)
     }
 
-    /// Names it: no other one of this process ever has this number.
+    /// Makes `count` of `elements` each in one file, for each would take a descriptor otherwise.
+    pub fn several(count: usize, elements: usize) -> io::Result<Vec<Self>> {
+        let (file, number) = sealed_file(count.checked_mul(elements).ok_or_else(|| too_long(elements))?)?;
+        (0..count).map(|index| Self::map(&file, number, index * elements, elements)).collect()
+    }
+
+    fn map(file: &Arc<File>, number: u64, start: usize, elements: usize) -> io::Result<Self> {
+        let mut options = MmapOptions::new();
+        // Nothing cannot be mapped.
+        options.offset((start * ELEMENT_BYTES) as u64).len(elements.max(1) * ELEMENT_BYTES).populate();
+        // SAFETY: a mapping is as safe as its file: nobody may make it shorter, for an access beyond its end would be a fault, and nobody may change
+        // what a reference of Rust's says cannot change. The file is anonymous, this process has just made it, and it is sealed: no descriptor
+        // can make it shorter. Every value of its bytes is a valid `u8` and `f32`. No two segments of one file overlap. The process that its
+        // descriptor is given to changes it only while it answers a request, and who asks holds no reference into it meanwhile; one that breaks this
+        // rule changes numbers, on which no code here relies for more than their sum.
+        #[allow(unsafe_code)]
+        let map = unsafe { options.map_mut(&**file)? };
+        Ok(Self { map, file: Arc::clone(file), number, start, elements })
+    }
+
+    /// Names its file: no other one of this process ever has this number.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
+    /// Where it lies.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { file: self.number, descriptor: self.file.as_raw_fd(), start: self.start }
+    }
+
     /// Copies elements from `start` on, which may be done while the other process writes others: it goes through the file, so there is no
     /// reference to anything. As many as there are; none beyond the end.
     pub fn read_at(&self, start: usize, elements: &mut [f32]) -> io::Result<()> {
-        self.file.read_exact_at(bytemuck::cast_slice_mut(elements), (start * ELEMENT_BYTES) as u64)
+        let start = (self.start + start) * ELEMENT_BYTES;
+        self.file.read_exact_at(bytemuck::cast_slice_mut(elements), start as u64)
     }
 }
 
@@ -79,18 +111,30 @@ impl DerefMut for Segment {
     }
 }
 
-/// A file without a name, of this length for ever.
+fn too_long(elements: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{elements} elements are no length of memory"))
+}
+
+/// A new file of so many elements for ever, and its number.
+fn sealed_file(elements: usize) -> io::Result<(Arc<File>, u64)> {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    // An empty file cannot be mapped.
+    let bytes = elements.max(1).checked_mul(ELEMENT_BYTES).ok_or_else(|| too_long(elements))?;
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    Ok((Arc::new(File::from(anonymous_file(&peer::file_name(number), bytes as u64)?)), number))
+}
+
 #[cfg(target_os = "linux")]
-fn anonymous_file(bytes: u64) -> io::Result<OwnedFd> {
+fn anonymous_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-    let file = memfd_create("ebb-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, bytes)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn anonymous_file(_: u64) -> io::Result<OwnedFd> {
+fn anonymous_file(_: &str, _: u64) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -121,6 +165,20 @@ mod tests {
         let segment = Segment::new(5).unwrap();
         let theirs = File::from(segment.as_fd().try_clone_to_owned().unwrap());
         assert!(theirs.set_len(0).is_err() && theirs.set_len(1 << 20).is_err());
+    }
+
+    #[test]
+    fn several_of_one_file_do_not_overlap() {
+        let mut several = Segment::several(3, 1024).unwrap();
+        for (value, segment) in (1u8..).zip(&mut several) {
+            segment.fill(f32::from(value));
+        }
+        assert!((1u8..).zip(&several).all(|(value, segment)| segment.iter().all(|e| *e == f32::from(value))));
+        let starts: Vec<usize> = several.iter().map(|segment| segment.place().start).collect();
+        assert_eq!((starts, several[0].number()), (vec![0, 1024, 2048], several[2].number()));
+        let mut read = [0.0];
+        several[1].read_at(1023, &mut read).unwrap();
+        assert_eq!(read, [2.0]);
     }
 
     #[test]

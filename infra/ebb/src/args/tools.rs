@@ -82,4 +82,7 @@ pub struct BenchMemberArgs {
     /// Sums to make after a first one.
     #[arg(long)]
     pub rounds: u64,
+    /// Send copies, as between hosts.
+    #[arg(long)]
+    pub copy: bool,
 }

@@ -1,0 +1,263 @@
+//! Executors of one host lend each other their sums instead of copying them: a frame says where a stretch lies, its receiver reads it there and says
+//! when it has done so.
+//!
+//! **Nothing that is lent is changed.** A lender holds what it lent until it is given back, so that the buffer is neither used again nor added to.
+//! Where a link ends before that, its peer may still be reading, even be stopped in the middle of a sum for a minute and then finish it: so what it was
+//! lent is held until its process has ended. Who reads is found out first: each side tells how its process is recognised ([`workers_memory::Sign`]), the
+//! other looks for it, and says so if it sees it. Between hosts, users or containers nobody sees anything, and stretches are copied.
+//!
+//! Bytes on the wire are `wire.rs`, memory is `workers/memory`. Decides nothing about the reduction.
+
+use crate::buffers::SharedElements;
+use crate::network::Outbox;
+use crate::wire::{Loan, PIECE_ELEMENTS};
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use workers_memory::{PeerFile, PeerProcess, Sign};
+
+/// Files of a peer that stay mapped on one link. It has one for each vector as long as a gradient that it uses, and one for 32 pieces.
+const FILES_MAX: usize = 1_024;
+
+/// What one end of a link lends to the other.
+#[derive(Debug, Default)]
+pub struct Lender {
+    /// The process of the other end, once it was recognised.
+    process: OnceLock<PeerProcess>,
+    /// Whether it has said that it can read this one's memory.
+    readable: AtomicBool,
+    loans: Mutex<Loans>,
+}
+
+#[derive(Default)]
+struct Loans {
+    next: u64,
+    lent: BTreeMap<u64, SharedElements>,
+    /// The link is over.
+    closed: bool,
+}
+
+impl std::fmt::Debug for Loans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loans").field("lent", &self.lent.len()).field("closed", &self.closed).finish()
+    }
+}
+
+impl Lender {
+    /// Looks for the process that a sign is of. Whether its memory can be read here.
+    pub fn recognise(&self, sign: &Sign) -> bool {
+        match PeerProcess::find(sign) {
+            Ok(process) => self.process.set(process).is_ok(),
+            Err(error) => {
+                tracing::debug!(%error, "the memory of a peer cannot be read from here; sums are copied");
+                false
+            }
+        }
+    }
+
+    /// The other end can read this one's memory.
+    pub fn is_readable(&self) {
+        self.readable.store(true, Ordering::Release);
+    }
+
+    /// The process at the other end.
+    #[must_use]
+    pub fn process(&self) -> Option<&PeerProcess> {
+        self.process.get()
+    }
+
+    /// Lends a stretch, if the other end can read it and its end would be noticed.
+    pub fn lend(&self, data: &SharedElements, range: &Range<usize>) -> Option<Loan> {
+        if !self.readable.load(Ordering::Acquire) || self.process.get().is_none() {
+            return None;
+        }
+        let place = data.place()?;
+        let mut loans = self.loans();
+        if loans.closed {
+            return None;
+        }
+        let number = loans.next;
+        loans.next += 1;
+        loans.lent.insert(number, Arc::clone(data));
+        let start = (place.start + range.start) as u64;
+        Some(Loan { number, file: place.file, descriptor: place.descriptor, start, elements: range.len() as u64 })
+    }
+
+    /// A loan came back. Whether there was one.
+    pub fn take_back(&self, loan: u64) -> bool {
+        self.loans().lent.remove(&loan).is_some()
+    }
+
+    /// The link is over: waits with what is still lent until the other process has ended.
+    pub fn close(&self) {
+        let lent = {
+            let mut loans = self.loans();
+            loans.closed = true;
+            std::mem::take(&mut loans.lent)
+        };
+        let Some(process) = self.process.get().filter(|_| !lent.is_empty()) else { return };
+        if let Err(error) = process.wait_until_ended() {
+            tracing::error!(%error, "whether a peer still reads what it was lent is not known; its memory is never used again");
+            std::mem::forget(lent);
+        }
+    }
+
+    fn loans(&self) -> std::sync::MutexGuard<'_, Loans> {
+        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Files of the peer at the other end, as they are mapped here. Belongs to the thread that reads the link.
+#[derive(Debug, Default)]
+pub struct Files(BTreeMap<u64, Arc<PeerFile>>);
+
+impl Files {
+    /// The stretches that a loan is of, as long as pieces; what is wrong otherwise.
+    pub fn borrow(
+        &mut self,
+        process: Option<&PeerProcess>,
+        loan: &Loan,
+        outbox: &Weak<Outbox>,
+    ) -> Result<Vec<Borrowed>, String> {
+        let file = match self.0.get(&loan.file) {
+            Some(file) => Arc::clone(file),
+            None => self.open(process, loan)?,
+        };
+        let bounds = usize::try_from(loan.start).ok().zip(usize::try_from(loan.elements).ok());
+        let range = bounds.and_then(|(start, elements)| Some(start..start.checked_add(elements)?));
+        let range = range.filter(|range| file.get(range.clone()).is_some());
+        let range = range.ok_or_else(|| format!("{loan:?} is not in its file"))?;
+        let receipt = Arc::new(Receipt { loan: loan.number, outbox: Weak::clone(outbox) });
+        let piece = |start: usize| {
+            let range = start..(start + PIECE_ELEMENTS).min(range.end);
+            Borrowed { file: Arc::clone(&file), range, _receipt: Arc::clone(&receipt) }
+        };
+        Ok(range.clone().step_by(PIECE_ELEMENTS).map(piece).collect())
+    }
+
+    fn open(&mut self, process: Option<&PeerProcess>, loan: &Loan) -> Result<Arc<PeerFile>, String> {
+        let process = process.ok_or("a peer lends that was not recognised")?;
+        if self.0.len() >= FILES_MAX {
+            // Those in use stay mapped as long as they are.
+            self.0.clear();
+        }
+        let file = process.open(loan.file, loan.descriptor);
+        let file = Arc::new(file.map_err(|error| format!("the memory that a peer lends cannot be read: {error}"))?);
+        self.0.insert(loan.file, Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+/// A stretch in a peer's memory. The loan is given back when the last of its stretches is dropped.
+#[derive(Debug)]
+pub struct Borrowed {
+    file: Arc<PeerFile>,
+    range: Range<usize>,
+    _receipt: Arc<Receipt>,
+}
+
+impl Deref for Borrowed {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        // Looked at when it was borrowed, and files of segments never change their length.
+        self.file.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+struct Receipt {
+    loan: u64,
+    /// Gone with the link; then the lender waits for the end of this process.
+    outbox: Weak<Outbox>,
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some(outbox) = self.outbox.upgrade() {
+            outbox.give_back(self.loan);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::buffers::Pool;
+    use workers_memory::Door;
+
+    /// A lender to this process itself.
+    fn lender(door: &Door) -> Lender {
+        let lender = Lender::default();
+        assert!(lender.recognise(&door.sign()));
+        lender.is_readable();
+        lender
+    }
+
+    fn buffer() -> (Pool, SharedElements) {
+        let pool = Pool::mapped(2 * PIECE_ELEMENTS);
+        let mut buffer = pool.take();
+        buffer.iter_mut().enumerate().for_each(|(at, element)| *element = at as f32);
+        (pool, Arc::new(buffer))
+    }
+
+    #[test]
+    fn what_is_lent_is_read_where_it_lies_and_used_again_only_after_it_came_back() {
+        let (door, (pool, data)) = (Door::new([1; 16]).unwrap(), buffer());
+        let lender = lender(&door);
+        let place = data.place().unwrap();
+        let loan = lender.lend(&data, &(5..PIECE_ELEMENTS + 7)).unwrap();
+        drop(data);
+        assert_ne!(pool.take().segment().unwrap().place(), place, "it is lent");
+        let borrowed = Files::default().borrow(lender.process(), &loan, &Weak::new()).unwrap();
+        let lens: Vec<usize> = borrowed.iter().map(|piece| piece.len()).collect();
+        assert_eq!((lens, borrowed[0][0], borrowed[1][1]), (vec![PIECE_ELEMENTS, 2], 5.0, (PIECE_ELEMENTS + 6) as f32));
+        assert!(lender.take_back(loan.number) && !lender.take_back(loan.number), "once");
+        let free = [pool.take(), pool.take()].map(|buffer| buffer.segment().unwrap().place());
+        assert!(free.contains(&place));
+    }
+
+    #[test]
+    fn a_peer_that_still_lives_keeps_what_it_was_lent_when_its_link_ends() {
+        let (door, (_pool, data)) = (Door::new([2; 16]).unwrap(), buffer());
+        let lender = Arc::new(lender(&door));
+        lender.lend(&data, &(0..9)).unwrap();
+        // Waits for the end of this very process.
+        let closing = Arc::clone(&lender);
+        std::thread::spawn(move || closing.close());
+        while lender.lend(&data, &(0..9)).is_some_and(|loan| lender.take_back(loan.number)) {
+            std::thread::yield_now();
+        }
+        assert_eq!(Arc::strong_count(&data), 2);
+    }
+
+    #[test]
+    fn nothing_is_lent_to_who_cannot_read_it_or_is_not_known() {
+        let (door, (_pool, data)) = (Door::new([3; 16]).unwrap(), buffer());
+        let stranger = Lender::default();
+        stranger.is_readable();
+        assert_eq!(stranger.lend(&data, &(0..1)), None, "its end would not be noticed");
+        let silent = Lender::default();
+        assert!(silent.recognise(&door.sign()));
+        assert_eq!(silent.lend(&data, &(0..1)), None);
+        let own: SharedElements = Arc::new(vec![1.0]);
+        assert_eq!(lender(&door).lend(&own, &(0..1)), None, "it lies nowhere");
+        assert!(!Lender::default().recognise(&Sign { word: [4; 16], ..door.sign() }));
+    }
+
+    #[test]
+    fn a_loan_of_what_is_not_there_is_refused() {
+        let (door, (_pool, data)) = (Door::new([5; 16]).unwrap(), buffer());
+        let lender = lender(&door);
+        let loan = lender.lend(&data, &(0..9)).unwrap();
+        let mut files = Files::default();
+        let mut refused = |loan: Loan| files.borrow(lender.process(), &loan, &Weak::new()).is_err();
+        assert!(refused(Loan { file: loan.file + 1000, ..loan }));
+        assert!(refused(Loan { elements: 1 << 30, ..loan }));
+        assert!(refused(Loan { start: u64::MAX, ..loan }));
+        assert!(!refused(loan));
+        assert!(Files::default().borrow(None, &loan, &Weak::new()).is_err(), "from nobody that is known");
+    }
+}
