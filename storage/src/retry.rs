@@ -2,13 +2,14 @@
 //! Never skips anything: an access succeeds as a whole, or the caller gets the fault with the object's name in it.
 
 use futures::future::BoxFuture;
+use shell::Pauses;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long and how densely a fault is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Before the second attempt; doubles from then on.
+    /// Before the second attempt, and as much again at most by chance; doubles from then on.
     pub first_wait: Duration,
     /// Longest wait between two attempts.
     pub wait_max: Duration,
@@ -220,7 +221,7 @@ pub async fn retrying<'a, T>(
     mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreFault>>,
 ) -> Result<T, StoreFault> {
     let begun = Instant::now();
-    let mut wait = policy.first_wait;
+    let mut pauses = Pauses::between(policy.first_wait, policy.wait_max);
     loop {
         let outcome = tokio::time::timeout(policy.attempt_max, attempt()).await;
         let fault = match outcome {
@@ -229,12 +230,12 @@ pub async fn retrying<'a, T>(
             Ok(Err(fault)) => fault,
             Err(_) => StoreFault::Silent { key: key.to_owned(), waited_ms: policy.attempt_max.as_millis() as u64 },
         };
+        let wait = pauses.after_failure();
         if begun.elapsed() + wait > policy.deadline {
             return Err(fault);
         }
         tracing::warn!(key, fault = %fault, wait_ms = wait.as_millis() as u64, "store access failed; trying again");
         tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(policy.wait_max);
     }
 }
 

@@ -81,7 +81,7 @@ fn an_idle_controller_learns_by_itself_that_it_was_replaced() {
     assert!(world.first().end.is_some());
 }
 
-/// Found by review (2.1): reports were appended where heartbeats were read, so a stalled log made live agents look silent.
+/// Heartbeats are read whatever becomes of the appends of reports: else a stalled log makes live agents look silent.
 #[test]
 fn an_agent_that_speaks_outlives_any_stall_of_the_log() {
     let mut world = World::led();
@@ -155,7 +155,7 @@ fn loans_are_not_renewed_while_no_fleet_can_be_heard_and_decisions_resume_at_onc
     assert!(world.first().heard(link).iter().any(|message| matches!(message, ControllerMessage::Heartbeat { .. })));
 }
 
-/// Found by review (2.11): only `events` was looked at.
+/// The inputs are looked at as `events` is: one that does not answer leaves what is asked there undecided.
 #[test]
 fn an_input_stream_that_cannot_be_looked_at_is_an_unwell_log() {
     for stream in [Stream::Demand, Stream::Reports, Stream::Commands, Stream::Events] {
@@ -193,7 +193,7 @@ fn a_controller_that_stood_still_gives_nobody_up_for_it() {
     assert!(world.first().notes.iter().any(|note| matches!(note, Note::StoodStill { ms } if *ms >= 60_000)));
 }
 
-/// Found by review (2.15): inputs carry no term, so what a replaced controller had seen killed an agent that had found the new one.
+/// Inputs carry no term: what a replaced controller saw must not give up an agent that has found the new one.
 #[test]
 fn what_a_replaced_controller_saw_of_an_agent_has_no_effect() {
     let mut world = World::led();
@@ -209,7 +209,7 @@ fn what_a_replaced_controller_saw_of_an_agent_has_no_effect() {
     assert!(!world.controllers[1].ended.iter().any(|(ended, _)| *ended == link));
 }
 
-/// Found by review (2.7): demand was always taken first, all of it that was there.
+/// A batch takes a share of each input: were all demand taken first, whoever floods it would stop everything else.
 #[test]
 fn a_flood_of_demand_starves_neither_reports_nor_commands() {
     let mut world = World::led();
@@ -257,7 +257,7 @@ fn an_input_whose_facts_do_not_fit_is_refused_alone_and_in_time() {
     assert!(demands > 250, "{demands}");
 }
 
-/// Found by review (2.9): take-over after take-over, for ever.
+/// What was removed is missing for every controller that takes over: without an end that names it, one take-over would follow the other for ever.
 #[test]
 fn an_input_that_was_removed_before_it_was_taken_is_named() {
     let mut world = World::led();
@@ -277,7 +277,7 @@ fn an_input_that_was_removed_before_it_was_taken_is_named() {
     assert!(expected.to_string().contains("records 2 to 2 of `commands`"), "{expected}");
 }
 
-/// Found by review (2.2): the next inputs would never be taken, and the gateway would answer that all is well.
+/// The next inputs stand where everything was taken already: they would never be taken, and the gateway would answer that all is well.
 #[test]
 fn inputs_that_end_before_what_was_taken_of_them_are_refused() {
     let mut world = World::led();
@@ -367,7 +367,7 @@ fn inputs_without_any_fact_are_refused_every_time() {
     assert_eq!(world.log.end(Stream::Events), Offset(0), "and nothing is claimed");
 }
 
-/// Found by review (2.13): every agent's orders were computed at every batch.
+/// Were the orders of every agent computed at every batch, a decision would cost the more the larger the cell is.
 #[test]
 fn only_agents_whose_orders_change_are_told() {
     let mut world = World::led();

@@ -10,7 +10,7 @@ use events_schema::batch::{Batch, EventRecord, PassOver, to_bytes};
 use events_schema::{Offset, Sequence, Term};
 use support::{Fault, LEASE_MS, WALL, World, has_dataset};
 
-/// Review 2.15, tried: after a recovery that lasted minutes all agents seem silent at once, also those that are waiting.
+/// After a recovery that lasts minutes all agents seem silent at once, also those that are waiting to be heard.
 #[test]
 fn a_take_over_that_lasts_minutes_gives_nobody_up_who_is_there() {
     let mut world = World::led();
@@ -33,7 +33,7 @@ fn a_take_over_that_lasts_minutes_gives_nobody_up_who_is_there() {
     assert!(!world.controllers[1].ended.iter().any(|(ended, _)| *ended == waiting));
 }
 
-/// Review 2.15, tried: a transaction's marker is the last offset of an input, and no record ever stands there.
+/// A transaction's marker is the last offset of an input, and no record ever stands there: who waits for one waits for ever.
 #[test]
 fn a_marker_at_the_end_of_an_input_holds_nothing_up() {
     let mut world = World::led();
@@ -86,7 +86,7 @@ fn a_record_that_no_ebb_wrote_is_passed_over_once_an_operator_said_so() {
     assert!(world.controllers[2].end.is_none() && has_dataset(state, "d1") && has_dataset(state, "d2"));
 }
 
-/// Found by review: who led ended on such a record, also if it was passed over already.
+/// Whoever leads meets such a record like any reader, and may end on it only while nobody has had it passed over.
 #[test]
 fn who_leads_passes_over_what_an_operator_had_passed_over() {
     let mut world = World::led();
@@ -108,7 +108,7 @@ fn who_leads_passes_over_what_an_operator_had_passed_over() {
     assert!(matches!(world.first().end, Some(CellEnd::Failed(CellFailure::Unreadable(_)))), "nobody spoke of this one");
 }
 
-/// Found by review: each of them was looked for through all that stands behind it.
+/// A search goes through all that stands behind a record, so one for each would take too long with many of them.
 #[test]
 fn many_records_that_are_passed_over_cost_one_search() {
     let mut world = World::led();
@@ -131,7 +131,7 @@ fn many_records_that_are_passed_over_cost_one_search() {
     assert!(u64::from(reads) < many, "{reads}");
 }
 
-/// Found by review: the word was called a record that cannot be read, and a word about the word was looked for.
+/// The word itself can be read. Taken for a record that cannot, it would have a word about the word looked for.
 #[test]
 fn a_word_about_what_was_read_ends_a_controller_and_says_so() {
     let mut world = World::led();
@@ -150,7 +150,7 @@ fn a_word_about_what_was_read_ends_a_controller_and_says_so() {
     }
 }
 
-/// Found by review (2.5): after a jump of the wall clock forth and back, controller time stood still until it had passed.
+/// After a jump of the wall clock forth and back, controller time must not stand still until the clock has caught up.
 #[test]
 fn time_goes_on_from_a_log_that_is_ahead() {
     let mut world = World::new();

@@ -564,7 +564,7 @@ mod tests {
         move |ms| [reducing(1), (7, Phase::Copying, WaitsFor::Peers(vec![0]), (0, 500 + bytes_per_ms * ms, 5))]
     }
 
-    /// Found by review: one packet every half minute was progress, and the others stood still for as long as anybody looked.
+    /// Were one packet every half minute progress, the others would stand still for as long as anybody looked.
     #[test]
     fn a_copy_far_slower_than_its_job_was_let_grow_with_is_blamed_and_one_over_a_slow_link_is_not() {
         let mut story = Story::new();

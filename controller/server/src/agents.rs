@@ -367,7 +367,7 @@ mod tests {
         assert!(cell.link_keys(&ExecutorId { job, number: 3 }, None).is_empty());
     }
 
-    /// Found by review: a member that was left out could name what counts for the generation that goes on without it.
+    /// With the token a member that was left out could name what counts for the generation that goes on without it.
     #[test]
     fn only_the_proposed_members_are_given_a_generation_s_token() {
         let (cell, job) = (CellSecret::generate().unwrap(), JobId::parse("job-a").unwrap());

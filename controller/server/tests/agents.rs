@@ -109,7 +109,7 @@ async fn an_agent_that_falls_silent_is_given_up_and_has_to_join_again() {
     controller.shutdown().await;
 }
 
-/// Found by review: two agents of one name threw each other out several times a second, and with every turn the executors ended.
+/// Else two agents of one name throw each other out several times a second, and with every turn the executors end.
 #[tokio::test]
 async fn a_second_agent_of_one_name_is_turned_away_while_the_first_is_heard() {
     let (log, secrets) = (memory(), Secrets::new());

@@ -322,7 +322,7 @@ impl EventLog for StalledLog {
     }
 }
 
-/// Found by review: what an agent says was read only between appends of its reports, so a stalled log made it look silent.
+/// Were agents read only between appends of their reports, a stalled log would make them look silent, and they would be given up.
 #[tokio::test]
 async fn an_agent_is_heard_while_the_log_stalls() {
     let stalled = Arc::new(StalledLog { inner: memory(), open: tokio::sync::watch::Sender::new(true) });

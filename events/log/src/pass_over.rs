@@ -65,7 +65,7 @@ mod tests {
         assert!(passed_over(&log, CELL, &mut words, &unreadable(1)).await.unwrap().is_some());
     }
 
-    /// Found by review: each such record was looked for by a search of its own, through all that stands behind it.
+    /// A search goes through all that stands behind a record: one for each would make a log with many of them unreadable in time.
     #[tokio::test]
     async fn many_such_records_cost_one_search() {
         let log = MemoryLog::new();

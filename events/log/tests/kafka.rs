@@ -345,7 +345,7 @@ fn commit_one(broker: &str, topic: &str) {
     producer.commit_transaction(wait).unwrap();
 }
 
-/// Review 2.15, tried: a reader waited half a minute for a record where the marker stood, and called the log unavailable then; a
+/// No record ever comes where the marker stands: a reader that waits for one there calls the log unavailable after half a minute, and a
 /// controller that took over could not decide anything from time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marker_of_a_transaction_is_no_record_and_keeps_nobody_waiting() {

@@ -1,9 +1,9 @@
 //! What an agent and the executors it starts say to each other, over the executor's standard input and output.
 //!
-//! Frames: a 4-byte little-endian length, then [`crate::batch::to_bytes`]. An executor whose standard input ends has lost its
+//! Each of these is one of [`CONTROL_FRAMES`]. An executor whose standard input ends has lost its
 //! agent and exits, so no executor outlives the process that can free its slot.
 
-use crate::batch::to_bytes;
+use crate::frame::Frames;
 use crate::orders::{JobOrder, Telemetry};
 use crate::report::Report;
 use crate::{Digest, ExecutorId, Generation, Rank, SlotId, Step, TimeMs, TraceContext};
@@ -11,32 +11,11 @@ use minicbor::{Decode, Encode};
 
 /// An executor says that it lives this often, busy or not; its agent takes a silence of several for a hung process.
 pub const ALIVE_INTERVAL_MS: u64 = 500;
-/// Largest frame between agent and executor: a spec and a membership of 256 fit in 1 MiB many times.
-pub const CONTROL_FRAME_LEN_MAX: u32 = 1 << 20;
+/// Frames between agent and executor: a spec and a membership of 256 fit in 1 MiB many times.
+pub const CONTROL_FRAMES: Frames = Frames::up_to(1 << 20);
 
 /// Status of a gang's executor that stopped its program because its slot was taken back: what a process ended by SIGTERM has in a shell.
 pub const STOPPED_STATUS: i32 = 143;
-
-/// A frame of more bytes than both sides agreed on. Stop: the other side is of another build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a control frame has {0} bytes, and at most {CONTROL_FRAME_LEN_MAX} are legal")]
-pub struct FrameTooLong(pub u32);
-
-/// The bytes of one frame, to be written at once: several threads of an executor speak to its agent.
-pub fn to_frame<T: Encode<()>>(message: &T) -> Result<Vec<u8>, FrameTooLong> {
-    let record = to_bytes(message);
-    let length = u32::try_from(record.len()).unwrap_or(u32::MAX).to_le_bytes();
-    frame_len(length)?;
-    Ok([&length[..], &record].concat())
-}
-
-/// How many bytes come after the first four of a frame.
-pub fn frame_len(first: [u8; 4]) -> Result<usize, FrameTooLong> {
-    match u32::from_le_bytes(first) {
-        length if length > CONTROL_FRAME_LEN_MAX => Err(FrameTooLong(length)),
-        length => Ok(length as usize),
-    }
-}
 
 /// From agent to executor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

@@ -52,11 +52,11 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// A whole number of a document. JSON knows numbers only, so `3309.0`, which programs with floats write, is one too; from 2^53 on floats have gaps, and
-/// 2^53 is also what 2^53 + 1 becomes.
+/// A whole number of a document. JSON knows numbers only, so `3309.0`, which programs with floats write, is one too. Whoever read the text may have
+/// come to the float next to the one that was written; below 2^52 the next one is no whole number and is refused, from there on it may be one.
 #[must_use]
 pub fn whole(value: &Value) -> Option<u64> {
-    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+    const EXACT_MAX: f64 = 4_503_599_627_370_495.0;
     let float = || value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..=EXACT_MAX).contains(n)).map(|n| n as u64);
     value.as_u64().or_else(float)
 }

@@ -21,6 +21,7 @@ mod document;
 pub mod duration;
 pub mod fact;
 pub mod fields;
+pub mod frame;
 pub mod gang;
 pub mod ids;
 pub mod initial;

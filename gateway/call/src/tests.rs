@@ -249,7 +249,7 @@ fn a_decision_read_before_the_acknowledgement_counts() {
     assert_eq!(outcome(1, &[(1, Event::PassedOver), (2, Event::Appended)]), (3, Outcome::Decided(Answer::Unremarked)));
 }
 
-/// Found by review (2.2): in a log that was shortened, commands that nobody would ever take were answered as done.
+/// In a log that was shortened nobody takes what is put there: an answer that it is done would be untrue for ever.
 #[test]
 fn a_command_that_is_put_where_everything_is_read_already_is_not_said_to_be_done() {
     let early = [(1, Event::PassedOver), (2, Event::Appended)];

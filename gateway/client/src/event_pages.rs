@@ -6,27 +6,54 @@ use serde_json::Value;
 /// Events asked for per page.
 const PAGE_LIMIT: usize = 500;
 
+/// The events of one list up to now, oldest first, a page at a time: whoever reads them holds one page, however many there are.
+#[derive(Debug)]
+pub struct EventPages<'a> {
+    client: &'a Client,
+    path: String,
+    from: Option<String>,
+    ended: bool,
+}
+
+impl EventPages<'_> {
+    /// The next page, which may be empty: what the service read for it held nothing of this list. `None` after the last one.
+    pub async fn next(&mut self) -> Result<Option<Vec<Value>>, ClientError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let after = self.from.as_deref().map(|c| format!("&from={c}")).unwrap_or_default();
+        let joint = if self.path.contains('?') { '&' } else { '?' };
+        let mut page: Value = self.client.get(&format!("{}{joint}limit={PAGE_LIMIT}{after}", self.path)).await?;
+        let next = page["next_cursor"].as_str().map(str::to_owned);
+        // One that does not move ends the list, so that no answer can keep us here for ever.
+        self.ended = next.is_none() || next == self.from;
+        self.from = next;
+        match page["events"].take() {
+            Value::Array(events) => Ok(Some(events)),
+            _ => Ok(Some(Vec::new())),
+        }
+    }
+}
+
 impl Client {
-    /// Gives every event of `path` (`/v1/events`, a job's or a fleet's, with its filters) up to now, oldest first, from a cursor on.
+    /// The events of `path` (`/v1/events`, a job's or a fleet's, with its filters) up to now, from behind a cursor on.
+    #[must_use]
+    pub fn event_pages(&self, path: &str, from: Option<String>) -> EventPages<'_> {
+        EventPages { client: self, path: path.to_owned(), from, ended: false }
+    }
+
+    /// Gives every event of `path` up to now, oldest first, from behind a cursor on.
     pub async fn each_event(
         &self,
         path: &str,
-        mut from: Option<String>,
+        from: Option<String>,
         mut take: impl FnMut(&Value),
     ) -> Result<(), ClientError> {
-        loop {
-            let after = from.as_deref().map(|c| format!("&from={c}")).unwrap_or_default();
-            let joint = if path.contains('?') { '&' } else { '?' };
-            let page: Value = self.get(&format!("{path}{joint}limit={PAGE_LIMIT}{after}")).await?;
-            page["events"].as_array().into_iter().flatten().for_each(&mut take);
-            let next = page["next_cursor"].as_str().map(str::to_owned);
-            // A page may be empty: what was read for it held nothing of this subject. One that does not move ends the list, so that no
-            // answer can keep us here for ever.
-            if next.is_none() || next == from {
-                return Ok(());
-            }
-            from = next;
+        let mut pages = self.event_pages(path, from);
+        while let Some(page) = pages.next().await? {
+            page.iter().for_each(&mut take);
         }
+        Ok(())
     }
 
     /// Every event of `path` up to now, oldest first.

@@ -18,6 +18,7 @@ mod submit;
 pub use calls::{LogPart, Stretch, WantedLogs};
 pub use client::{Body, Client};
 pub use error::ClientError;
+pub use event_pages::EventPages;
 pub use follow::{Event, Follower};
 pub use options::ClientOptions;
 pub use submit::fresh_key;

@@ -209,7 +209,7 @@ async fn events_that_were_trimmed_are_gone_and_said_to_be() {
     assert_eq!(rig.get(&format!("/v1/events?from={}-0", end.0 - 5)).await.status, StatusCode::OK);
 }
 
-/// Found by an audit: a stream opened on a job that had ended said how far it is, with the present time.
+/// A job that has ended gets nowhere: its last word with the present time would read as if it did.
 #[tokio::test]
 async fn progress_is_told_when_it_is_new_since_the_stream_began() {
     let log = Arc::new(MemoryLog::new());

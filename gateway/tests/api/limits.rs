@@ -42,8 +42,8 @@ async fn a_connection_that_sends_no_head_is_closed() {
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// Found by review: links to a dataset's files take its whole metadata into memory, and anybody could ask for as many at once as there are
-/// places for requests.
+/// Links to a dataset's files take its whole metadata into memory, so whoever asks for them needs a place: else as many could ask at once as
+/// there are places for requests.
 #[tokio::test]
 async fn links_to_a_dataset_take_a_place_among_those_who_read_datasets() {
     let log = Arc::new(MemoryLog::new());

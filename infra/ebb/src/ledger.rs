@@ -376,7 +376,7 @@ mod tests {
         assert_eq!((ledger.rows(at("12")).len(), late.used_slot_seconds), (2, 1.0));
     }
 
-    /// Found by an audit: a direct take-back was said to take as long as it took to say so.
+    /// An agent tells of a direct take-back when it is over: counted from there, it took as long as it takes to say so.
     #[test]
     fn what_was_asked_of_an_agent_counts_from_when_it_was_asked() {
         let slot = json!("gpu/0");

@@ -229,7 +229,7 @@ async fn job(client: &Client, output: Output, args: &JobArgs) -> Result<(), Fail
         JobCommand::Show(job) => jobs::show(client, output, &job.id).await,
         JobCommand::Watch(args) => watch::watch(client, output, args.id.as_deref()).await,
         JobCommand::Wait(args) => watch::wait(client, output, args).await,
-        JobCommand::Explain(job) => explain::explain(client, output, &job.id).await,
+        JobCommand::Explain(args) => explain::explain(client, output, args).await,
         JobCommand::Logs(args) => logs::logs(client, output, args).await,
         JobCommand::Cancel(job) => jobs::change(client, output, &job.id, Change::Cancel).await,
         JobCommand::Suspend(job) => jobs::change(client, output, &job.id, Change::Suspend).await,

@@ -380,7 +380,7 @@ mod tests {
         run(LogCommand::Verify(args)).await.unwrap();
     }
 
-    /// Found by review: whoever passed over a damaged batch lost all that its controller decided after it, and was not asked.
+    /// Whoever passes over a damaged batch loses all that its controller decided after it, and has to have said that this is meant.
     #[tokio::test]
     async fn a_batch_that_others_follow_is_passed_over_only_with_them() {
         let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Four times a second looks live and costs the service nothing.
+/// Four times a second looks live and costs the service nothing, for as many jobs as have a bar; of more, each is looked at less often.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a service may not answer before it is given up: the time a restart takes.
 const AWAY_MAX: Duration = Duration::from_secs(15);
@@ -44,9 +44,12 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
         return Ok(());
     }
     if ids.len() > BARS_MAX && show == Show::Progress {
-        line(format!("{BARS_MAX} of {} unfinished jobs; `ebb watch ID` shows any other", ids.len()));
+        let jobs = ids.len();
+        line(format!(
+            "{BARS_MAX} of {jobs} unfinished jobs are shown, all are waited for; `ebb watch ID` shows any other"
+        ));
     }
-    let ended = until(client, &ids[..ids.len().min(BARS_MAX)], show, &Until::default()).await?;
+    let ended = until(client, &ids, show, &Until::default()).await?;
     if output == Output::Name {
         names(&ended, "id");
     }
@@ -140,7 +143,9 @@ fn has_come_to(phase: &str, wanted: JobPhase) -> bool {
 /// Shows jobs until all are as wanted; their last records.
 pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -> Result<Vec<Value>, Failure> {
     let bars = MultiProgress::new();
-    let mut views: Vec<View> = ids.iter().map(|id| View::new(id, ids.len() > 1, &bars, show)).collect();
+    let shown = |number: usize| if show == Show::Progress && number >= BARS_MAX { Show::Nothing } else { show };
+    let view = |(number, id): (usize, &String)| View::new(id, ids.len() > 1, &bars, shown(number));
+    let mut views: Vec<View> = ids.iter().enumerate().map(view).collect();
     let looked = async {
         let mut answered = Instant::now();
         loop {
@@ -157,10 +162,11 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
                     Err(failure) => return Err(Failure::from(failure)),
                 }
             }
-            if views.iter().all(|view| view.ended) {
+            let open = views.iter().filter(|view| !view.ended).count();
+            if open == 0 {
                 return Ok(views.iter().map(|view| view.record.clone()).collect());
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(pause(open)).await;
         }
     };
     let Some(within) = until.within else { return looked.await };
@@ -171,6 +177,11 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
     let phase = |view: &View| view.record["phase"].as_str().unwrap_or("not heard of").to_owned();
     let (job, phase) = late.map(|view| (view.id.clone(), phase(view))).unwrap_or_default();
     Err(Failure::TimedOut { job, phase, wanted: until.wanted().to_owned(), within })
+}
+
+/// Between two looks at so many jobs: the service is asked no more often than for a screen of them.
+fn pause(jobs: usize) -> Duration {
+    LOOK_EVERY * u32::try_from(jobs.div_ceil(BARS_MAX)).unwrap_or(u32::MAX)
 }
 
 /// How one job is shown.
@@ -288,6 +299,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn many_jobs_are_looked_at_less_often_each() {
+        let looks_per_s = |jobs: usize| jobs as f64 / pause(jobs).as_secs_f64();
+        assert_eq!(pause(1), LOOK_EVERY);
+        assert!([BARS_MAX, BARS_MAX + 1, 10_000].iter().all(|jobs| looks_per_s(*jobs) <= looks_per_s(BARS_MAX)));
+    }
 
     #[test]
     fn a_damaged_checkpoint_is_another_line_that_says_so() {

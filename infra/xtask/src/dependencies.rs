@@ -53,7 +53,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "ebb-telemetry",
         ],
     ),
-    ("storage", &["events-schema", "storage-keys"]),
+    ("storage", &["events-schema", "storage-keys", "shell"]),
     ("storage-bucket", &[]),
     ("workers-session", &["events-schema"]),
     ("workers-member", &["events-schema", "storage-keys", "workers-session"]),

@@ -1,4 +1,4 @@
-//! How source files begin, how long they grow, and that the documents name paths that exist.
+//! How source files begin, how long they grow, that their documentation says more than a name does, and that the documents name paths that exist.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,21 @@ fn file(name: &str, text: &str) -> Vec<String> {
     for (_, word, why) in APART.iter().filter(|(folder, word, _)| name.starts_with(folder) && text.contains(word)) {
         violations.push(format!("{name} names `{word}`: {why}"));
     }
+    violations.extend(one_word_docs(name, text));
     violations
+}
+
+/// A doc comment of one word says no more than the name below it. One in backticks shows a form, which no name does.
+fn one_word_docs<'a>(name: &'a str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let lines: Vec<&str> =
+        text.lines().map(|line| line.trim().strip_prefix("///").unwrap_or_default().trim()).collect();
+    let is_word = |line: &str| !line.is_empty() && line.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
+    (0..lines.len()).filter_map(move |at| {
+        let before = at.checked_sub(1).is_some_and(|before| !lines[before].is_empty());
+        let after = lines.get(at + 1).is_some_and(|after| !after.is_empty());
+        let alone = is_word(lines[at]) && !before && !after;
+        alone.then(|| format!("{name}:{}: `/// {}` says no more than a name; say what it is for", at + 1, lines[at]))
+    })
 }
 
 /// Paths of this repository in backticks: their first part is a source folder, `docs` or `.ci`. Placeholders are left out.
@@ -118,6 +132,13 @@ mod tests {
         let judging = "//! a\nuse crate::limits::READY_DEADLINE_MS;\n";
         assert_eq!(file("controller/core/src/apply/jobs.rs", judging).len(), 1);
         assert!(file("controller/core/src/decide/jobs.rs", judging).is_empty());
+    }
+
+    #[test]
+    fn a_doc_comment_of_one_word_is_refused() {
+        let text = "//! a\n/// Steps.\nSteps,\n/// `HOST:PORT`\nAddress,\n    /// Where it lies: a\n    /// path.\n    Path,\n";
+        let found = file("a.rs", text);
+        assert!(found.len() == 1 && found[0].starts_with("a.rs:2: `/// Steps.`"), "{found:?}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, a job's path from header to header, paths named in documents, paths of the API, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
+const USAGE: &str = "usage: cargo xtask check | messages\n\ncheck     the dependency table, manifests, file headers and sizes, doc comments of one word, a job's path from header to header, paths named in documents, paths of the API, and docs/messages.md\nmessages  writes docs/messages.md: every sentence that people may read";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

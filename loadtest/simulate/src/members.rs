@@ -35,7 +35,7 @@ pub(crate) struct Training {
 /// What members do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Steps.
+    /// They step, one step after the other.
     Steps,
     /// Nothing, for a while.
     Still,

@@ -53,7 +53,7 @@ pub struct Job {
     pub name: String,
     /// Whose it is.
     pub tenant: Option<String>,
-    /// When.
+    /// When it is submitted, counted from the first of them.
     pub submitted_ms: u64,
     /// What the controller is told of it.
     pub spec: JobSpec,

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((did.len(), deleted), (CHUNKS_KEPT + 2 + 3, vec![0, 1, 2]));
     }
 
-    /// Found by review: each number that had been given up cost a request, one after the other, before anything was written again.
+    /// A request for each number that was given up, one after the other, would hold up everything that is to be written.
     #[test]
     fn only_what_is_in_the_store_is_deleted() {
         let mut log = LogChunks::default();
@@ -212,7 +212,7 @@ mod tests {
         log.take(&vec![b'x'; 10 * CHUNK_BYTES + 1]);
         assert_eq!(log.waiting.len(), CHUNKS_WAITING_MAX * CHUNK_BYTES + 1, "the oldest are given up");
         assert_eq!(run(&mut log, 0, false), [('+', 6, CHUNK_BYTES)]);
-        // Found by review: a whole piece was tried again and again without a pause.
+        // A whole piece waits for the same pause as any other: it must not be tried again and again without one.
         assert_eq!((log.next(0), log.wake_at_ms()), (None, Some(WRITE_INTERVAL_MS)));
         assert_eq!(run(&mut log, WRITE_INTERVAL_MS, false), [('+', 6, CHUNK_BYTES)]);
         log.take(&vec![b'y'; 100 * CHUNK_BYTES]);

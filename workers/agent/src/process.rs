@@ -11,7 +11,7 @@ use crate::record::{self, ExecutorRecord, NONCE_VARIABLE};
 use events_schema::ExecutorId;
 use events_schema::TraceContext;
 use events_schema::batch::from_bytes;
-use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, frame_len, to_frame};
+use events_schema::control::{CONTROL_FRAMES, ExecutorStart, FromExecutor, ToExecutor};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -297,7 +297,7 @@ pub(crate) async fn keep_log(mut stderr: ChildStderr, mut log: LogFile, shipped:
 
 /// Writes one frame.
 pub(crate) async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &ToExecutor) -> io::Result<()> {
-    to.write_all(&to_frame(frame).map_err(io::Error::other)?).await?;
+    to.write_all(&CONTROL_FRAMES.cut(frame).map_err(io::Error::other)?).await?;
     to.flush().await
 }
 
@@ -308,7 +308,7 @@ pub(crate) async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
         return Ok(None);
     }
     from.read_exact(&mut length[1..]).await?;
-    let mut record = vec![0; frame_len(length).map_err(io::Error::other)?];
+    let mut record = vec![0; CONTROL_FRAMES.length(length).map_err(io::Error::other)?];
     from.read_exact(&mut record).await?;
     from_bytes(&record).map(Some).map_err(io::Error::other)
 }

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(read_piece(&store, &executor, 1).await.unwrap().unwrap().len(), 24 << 10);
         assert_eq!(read_piece(&store, &executor, 2).await.unwrap(), None);
     }
-    /// Found by review: it ended the agent, and with it every executor of the server.
+    /// Shipping logs is a convenience: a panic there that ended the agent would end every executor of the server.
     #[tokio::test]
     async fn one_that_panics_takes_nobody_along() {
         let mut shippers = Shippers::default();

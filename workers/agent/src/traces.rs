@@ -214,7 +214,7 @@ mod tests {
         Orders { term: Term(1), position: Offset(1), executors: vec![order] }
     }
 
-    /// Found by review: orders that were on their way put the trace of a decision from before in its place.
+    /// Orders that are on their way meanwhile carry the trace of a decision from before, which must not take its place.
     #[test]
     fn a_take_back_is_followed_until_the_controller_has_decided_upon_it() {
         let executor: ExecutorId = "job-a/e1".parse().unwrap();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(cause(&traces), Some(trace(4)), "a decision after it");
     }
 
-    /// Found by review: a job's words went into the trace of the executor that had been there first, for good.
+    /// Else a job's words would go into the trace of the executor that was there first, for good.
     #[test]
     fn what_a_job_does_follows_from_its_newest_executor_that_is_there() {
         let [first, second]: [ExecutorId; 2] = ["job-a/e1", "job-a/e2"].map(|id| id.parse().unwrap());
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(traces.of_job(&first.job), None);
     }
 
-    /// Found by review: everything was forgotten at once, spans in flight among it.
+    /// Were everything forgotten at once, spans in flight would never be told.
     #[test]
     fn what_is_followed_is_bounded_and_who_has_ended_is_forgotten_first() {
         let mut traces = Traces::default();

@@ -85,7 +85,7 @@ impl Settling {
 mod tests {
     use super::*;
 
-    const LATE: u64 = 100 + SETTLE_TIMEOUT_MS;
+    const LATE_MS: u64 = 100 + SETTLE_TIMEOUT_MS;
 
     fn taken(used_bytes: u64, processes: Option<&[u32]>) -> Result<Reading, DriverError> {
         Ok(Reading { used_bytes, processes: processes.map(|listed| listed.iter().copied().collect()) })
@@ -102,9 +102,9 @@ mod tests {
         assert_eq!(look(100, taken((1 << 30) + TOLERANCE_BYTES, None)), Verdict::Back);
         assert_eq!(look(101, taken(2 << 30, None)), Verdict::Wait);
         assert_eq!(look(101, failed()), Verdict::Wait);
-        assert!(matches!(look(LATE, taken(2 << 30, None)), Verdict::Held(why) if why.contains("2048 MiB")));
-        assert!(matches!(look(LATE, failed()), Verdict::Held(_)));
-        assert_eq!(look(LATE + 1, taken(0, None)), Verdict::Back, "late, but back");
+        assert!(matches!(look(LATE_MS, taken(2 << 30, None)), Verdict::Held(why) if why.contains("2048 MiB")));
+        assert!(matches!(look(LATE_MS, failed()), Verdict::Held(_)));
+        assert_eq!(look(LATE_MS + 1, taken(0, None)), Verdict::Back, "late, but back");
     }
 
     #[test]
@@ -114,7 +114,9 @@ mod tests {
         let look = |now_ms, reading| settling.look(now_ms, &reading, true);
         assert_eq!(look(100, taken(9 << 30, Some(&[5]))), Verdict::Back, "what is taken is the others'");
         assert_eq!(look(100, taken(9 << 30, Some(&[5, 8]))), Verdict::Wait);
-        assert!(matches!(look(LATE, taken(9 << 30, Some(&[5, 8]))), Verdict::Held(why) if why.contains("process 8")));
+        assert!(
+            matches!(look(LATE_MS, taken(9 << 30, Some(&[5, 8]))), Verdict::Held(why) if why.contains("process 8"))
+        );
         assert_eq!(look(100, taken(9 << 30, None)), Verdict::Back, "who leaves last answers for all");
         assert_eq!(Settling::new(100, ground(&[])).look(100, &taken(9 << 30, Some(&[5])), true), Verdict::Back);
         assert_eq!(settling.look(100, &taken(9 << 30, Some(&[])), false), Verdict::Wait, "the last one");

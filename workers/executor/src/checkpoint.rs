@@ -257,8 +257,8 @@ mod tests {
         }
     }
 
-    /// Found by review: a controller of another build, between two shards of a checkpoint, had the leader name shards that nobody wrote;
-    /// and the checkpoint counted.
+    /// Between two shards of a checkpoint a controller of another build may give other names. A manifest with these names shards that nobody
+    /// wrote, and the checkpoint counts.
     #[test]
     fn a_manifest_names_what_was_written_or_is_not_written() {
         let (old, new) = (WriterToken([1; 16]), WriterToken([2; 16]));

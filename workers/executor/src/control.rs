@@ -4,7 +4,8 @@ use crate::keys::LinkKeys;
 use crate::tokens::WriterTokens;
 use events_schema::TraceContext;
 use events_schema::batch::{DecodeError, from_bytes};
-use events_schema::control::{FrameTooLong, FromExecutor, ToExecutor, frame_len, to_frame};
+use events_schema::control::{CONTROL_FRAMES, FromExecutor, ToExecutor};
+use events_schema::frame::FrameTooLong;
 use events_schema::orders::JobOrder;
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
@@ -31,14 +32,14 @@ pub fn read_frame<T: for<'b> Decode<'b, ()>>(input: &mut impl Read) -> Result<Op
         other => other?,
     }
     input.read_exact(&mut length[1..])?;
-    let mut bytes = vec![0; frame_len(length)?];
+    let mut bytes = vec![0; CONTROL_FRAMES.length(length)?];
     input.read_exact(&mut bytes)?;
     Ok(Some(from_bytes(&bytes)?))
 }
 
 /// Writes one frame.
 pub fn write_frame<T: Encode<()>>(output: &mut impl Write, value: &T) -> Result<(), ControlError> {
-    output.write_all(&to_frame(value)?)?;
+    output.write_all(&CONTROL_FRAMES.cut(value)?)?;
     output.flush()?;
     Ok(())
 }

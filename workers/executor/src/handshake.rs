@@ -7,6 +7,7 @@
 
 use crate::keys::LinkKeys;
 use events_schema::batch::{DecodeError, from_bytes, to_bytes};
+use events_schema::frame::{FrameTooLong, Frames};
 use events_schema::{Digest, JobId};
 use minicbor::{Decode, Encode};
 use std::io::{self, Read, Write};
@@ -20,8 +21,8 @@ use workers_session::Peer;
 const VERSION: u16 = 4;
 /// How long an acceptor waits to be told of who dials: its order was sent when the dialer's was. Within a handshake there is time left.
 const KEY_WAIT: Duration = Duration::from_secs(3);
-/// Largest handshake frame: a job id and a few digests.
-const FRAME_LEN_MAX: u32 = 1024;
+/// What is said before there is trust: a job id and a few digests.
+const FRAMES: Frames = Frames::up_to(1024);
 /// The acceptor's last word.
 const ACCEPTED: u8 = 0xEB;
 
@@ -45,8 +46,8 @@ pub enum HandshakeError {
     #[error("the connection to a peer failed")]
     Connection(#[from] io::Error),
     /// Longer than any handshake.
-    #[error("handshake frame of {0} bytes")]
-    TooLong(u32),
+    #[error(transparent)]
+    TooLong(#[from] FrameTooLong),
     /// Not a handshake of this build.
     #[error("handshake cannot be read")]
     Decode(#[from] DecodeError),
@@ -210,20 +211,13 @@ fn check(
 }
 
 fn put<T: Encode<()>>(stream: &mut impl Write, value: &T) -> Result<(), HandshakeError> {
-    let bytes = to_bytes(value);
-    let mut frame = (bytes.len() as u32).to_le_bytes().to_vec();
-    frame.extend_from_slice(&bytes);
-    Ok(stream.write_all(&frame)?)
+    Ok(stream.write_all(&FRAMES.cut(value)?)?)
 }
 
 fn get<T: for<'b> Decode<'b, ()>>(stream: &mut impl Read) -> Result<T, HandshakeError> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length);
-    if length > FRAME_LEN_MAX {
-        return Err(HandshakeError::TooLong(length));
-    }
-    let mut bytes = vec![0; length as usize];
+    let mut bytes = vec![0; FRAMES.length(length)?];
     stream.read_exact(&mut bytes)?;
     Ok(from_bytes(&bytes)?)
 }
@@ -296,6 +290,14 @@ mod tests {
         let pretender = Identity { me: Peer(2), ..three };
         let (dialed, accepted) = meet(&identity(4, 1, b"x"), 2, pretender);
         assert!(matches!(dialed, Err(HandshakeError::Proof)) && accepted.is_err());
+    }
+
+    #[test]
+    fn a_stranger_makes_nobody_hold_more_than_a_handshake() {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        near.write_all(&1025_u32.to_le_bytes()).unwrap();
+        let refused = accept(&identity(2, 1, b"x"), &mut far).unwrap_err();
+        assert!(matches!(refused, HandshakeError::TooLong(_)), "{refused}");
     }
 
     #[test]

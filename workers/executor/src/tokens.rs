@@ -102,7 +102,7 @@ mod tests {
         assert!(!tokens.knows(Generation(4), token(8)));
     }
 
-    /// Found by review: the writing thread stood still for a token that could not come any more.
+    /// A token of that generation cannot come any more, so the writing thread would stand still for ever.
     #[test]
     fn nobody_waits_for_the_token_of_a_generation_that_was_skipped() {
         let tokens = WriterTokens::default();

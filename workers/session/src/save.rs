@@ -197,7 +197,7 @@ mod tests {
         out
     }
 
-    /// Found by review: whoever said first that a part was written decided who had written it, and of how many.
+    /// Else whoever says first that a part is written decides who has written it, and of how many.
     #[test]
     fn a_member_speaks_for_its_own_part_only() {
         let mut session = leader();

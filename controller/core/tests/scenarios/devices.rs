@@ -114,7 +114,7 @@ fn a_slot_in_quarantine_goes_back_to_its_fleet_when_its_device_is_as_it_was() {
     assert_eq!(brain.state.slot_shown(&there), "unoffered");
 }
 
-/// Found by review: an idle slot went back first, also one that could not come free.
+/// Idle slots go back first, but not one that cannot come free.
 #[test]
 fn a_fleet_that_needs_a_slot_gets_one_that_comes_free() {
     let mut brain = Brain::with_devices(3, 3);
@@ -146,7 +146,7 @@ fn a_slot_that_does_not_come_free_is_replaced_by_one_that_does() {
     assert!(brain.state.slot(&lost.1).unwrap().is_lent(), "of use to its fleet, and more than that needs");
 }
 
-/// Found by review: the slot that was lost counted as what it was now, so plain slots were taken for the same kind.
+/// The slot that is lost counts as what it was for the job: as what it is now, plain slots would be of its kind.
 #[test]
 fn a_job_whose_slot_is_no_device_any_more_is_not_moved_to_one_that_is_none() {
     let mut brain = Brain::with_devices(2, 1);

@@ -74,7 +74,7 @@ fn signals_that_cannot_be_used_are_told_and_change_nothing() {
     calm(&world);
 }
 
-/// Found by review: it was offered again, because demand had fallen when its executor was gone.
+/// Demand that fell meanwhile must not offer it again when its executor is gone.
 #[test]
 fn a_slot_taken_by_name_while_it_is_on_its_way_stays_with_its_fleet() {
     let (mut world, id) = training();
@@ -92,7 +92,7 @@ fn a_slot_taken_by_name_while_it_is_on_its_way_stays_with_its_fleet() {
     calm(&world);
 }
 
-/// Found by review: the same declaration again made the next signal offer what had been taken back by name.
+/// Else the next signal would offer again what was taken back by name.
 #[test]
 fn the_same_declaration_again_changes_nothing() {
     let (mut world, _) = training();
@@ -180,7 +180,7 @@ fn nobody_counts_on_a_member_that_departed() {
     calm(&world);
 }
 
-/// Found by an audit: it was on record as taking no time, with a deadline that nobody had given.
+/// The log hears of it when it is over: without what the agent was asked, it would have taken no time, with a deadline that nobody gave.
 #[test]
 fn a_direct_take_back_is_on_record_with_what_was_asked_of_the_agent() {
     let (mut world, id) = training();
@@ -421,7 +421,7 @@ fn a_server_that_is_gone_for_long_and_holds_nothing_is_forgotten() {
     calm(&world);
 }
 
-/// Found by review: each change at the head of the queue was a fact for every job behind it.
+/// Each change at the head of the queue would be a fact for every job behind it.
 #[test]
 fn what_waiting_jobs_wait_for_is_not_in_the_log() {
     let mut world = local(2);
@@ -440,7 +440,7 @@ fn what_waiting_jobs_wait_for_is_not_in_the_log() {
     calm(&world);
 }
 
-/// Found by review: a policy's panic took the demand with it that it was asked after.
+/// A policy that panics must not take along the demand that it was asked after.
 #[test]
 fn what_an_input_means_and_what_is_planned_after_it_are_decided_apart() {
     let (mut world, _) = training();
@@ -496,7 +496,7 @@ fn a_recalled_fleet_lends_nothing_until_it_is_released() {
     calm(&world);
 }
 
-/// Found by review: it was called a need, which the fleet never spoke of.
+/// Not for a need: that is what a fleet says, and it has said none.
 #[test]
 fn what_a_recall_holds_of_a_fleet_declared_anew_goes_back_for_the_recall() {
     let (mut world, _) = training();

@@ -183,7 +183,7 @@ fn growing() -> (World, JobId) {
     (world, id)
 }
 
-/// Found by review: the members of a gang whose program has ended stood still for ever where its plan was the old one again by then.
+/// Its program has ended, and its plan is the old one again: nothing else would start the members, who stand still.
 #[test]
 fn a_gang_that_stopped_for_a_change_that_is_undone_starts_again() {
     let (mut world, id) = growing();
@@ -200,7 +200,7 @@ fn a_gang_that_stopped_for_a_change_that_is_undone_starts_again() {
     calm(&world);
 }
 
-/// Found by review: a save that was under way when the gang was to stop had everybody leave before the program could write what it has.
+/// A save that was under way when the gang was to stop is not the one of its end: the program has still to write what it has.
 #[test]
 fn what_a_gang_saved_while_it_ran_does_not_end_it() {
     let (mut world, id) = growing();

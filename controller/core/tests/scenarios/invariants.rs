@@ -168,8 +168,7 @@ fn a_slot_may_be_handed_back_just_before_its_agent_is_given_up() {
     assert!(broken.iter().all(|violation| violation.invariant != FREED), "{broken:?}");
 }
 
-/// Found by review: while the look at each input was as lenient as that at batches, who handed back the slots of an agent that is given up
-/// was found by no test.
+/// The look at one input is stricter than that at a batch: else nobody would see who hands back the slots of an agent that is given up.
 #[test]
 fn no_input_frees_a_slot_with_its_agent_away() {
     let (world, _) = world();

@@ -149,7 +149,7 @@ fn survivors_recover_from_the_loss_of_any_member_even_the_leader() {
     }
 }
 
-/// Found by review: nobody was gone, so nobody linked them again and the step never ended.
+/// Nobody is gone, so nothing but their word has them linked again; without it the step never ends.
 #[test]
 fn members_that_lost_each_other_come_together_in_a_new_round() {
     let (mut world, id) = training();
@@ -200,7 +200,7 @@ fn a_recovery_that_one_member_does_not_answer_is_tried_again_and_goes_on_without
     calm(&world);
 }
 
-/// Found by review: every missed deadline counted as a start that failed, so the restart failed the job instead.
+/// A deadline that a recovery misses is no start that failed: were each counted as one, the job would fail instead of starting anew.
 #[test]
 fn a_recovery_that_never_comes_about_ends_in_a_restart_on_new_executors() {
     let mut world = local(4);

@@ -30,7 +30,7 @@ fn a_copy_that_takes_longer_than_any_deadline_ends_and_the_job_goes_on() {
     calm(&world);
 }
 
-/// Found by review: a newcomer that died after the boundary left members behind that no generation would take back.
+/// Whoever is past the boundary has to be taken back by a generation when the newcomer is gone, or stays behind for ever.
 #[test]
 fn a_newcomer_that_dies_while_it_is_sent_the_replica_costs_no_step() {
     let (mut world, id) = training();
@@ -144,8 +144,7 @@ fn a_job_that_grows_again_waits_for_the_copies_under_way() {
     calm(&world);
 }
 
-/// Found by review: a stayer that had no link to a leaver lacked its sums for good, and what it said counted for nothing, because the leaver
-/// was no member any more.
+/// A stayer that has no link to a leaver lacks its sums for good. What it says has to count, although the leaver is no member any more.
 #[test]
 fn a_member_left_behind_at_a_boundary_is_heard() {
     let (mut world, id) = training();

@@ -33,7 +33,7 @@ pub enum JobCommand {
     /// Wait until jobs are over, or have come to a phase; the exit code says how they ended
     Wait(WaitArgs),
     /// Tell every decision about a job, its reason, and what else was decided at that moment
-    Explain(JobArg),
+    Explain(ExplainArgs),
     /// Show what a job's executors said, also of those that are gone
     Logs(LogsArgs),
     /// End a job; its last checkpoint stays
@@ -76,6 +76,16 @@ pub struct SubmitArgs {
 pub struct JobArg {
     /// Id of the job, or its first characters.
     pub id: String,
+}
+
+/// Arguments of `ebb job explain`.
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// Id of the job, or its first characters.
+    pub id: String,
+    /// Only so many of the newest decisions.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub newest: Option<u64>,
 }
 
 /// Arguments of `ebb job watch`.

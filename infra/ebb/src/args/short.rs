@@ -1,8 +1,8 @@
 //! Short forms: commands that were there before the nouns, and the ones typed most. Each is another name of a command in full and has no code of its own.
 
 use super::{
-    CheckpointsArgs, Command, DemandArgs, EventCommand, EventsArgs, FleetCommand, JobArg, JobArgs, JobCommand,
-    LogsArgs, SlotCommand,
+    CheckpointsArgs, Command, DemandArgs, EventCommand, EventsArgs, ExplainArgs, FleetCommand, JobArg, JobArgs,
+    JobCommand, LogsArgs, SlotCommand,
 };
 use super::{SlotsArgs, SubmitArgs, TakeBackArgs, WaitArgs, WatchArgs};
 use clap::Subcommand;
@@ -33,7 +33,7 @@ pub enum Short {
     Wait(WaitArgs),
     /// Tell every decision about a job, with its reason (`ebb job explain`)
     #[command(hide = true)]
-    Explain(JobArg),
+    Explain(ExplainArgs),
     /// Show what a job's executors said (`ebb job logs`)
     #[command(hide = true)]
     Logs(LogsArgs),

@@ -1,13 +1,18 @@
 //! A real browser opens a page of another site, and the page tries what such pages try on a service of this machine: it changes nothing and reads nothing.
+//! A page of the service itself follows events, also over a connection that breaks.
 //! What each protection refuses is tested with raw requests in `gateway/tests/api/doors.rs`; here the headers are those that a browser really sends.
 
-use crate::support::{System, WAIT_MAX, model_job, submit, until};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, model_job, submit, until};
+use events_public::{JOB_PROGRESS, kinds};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinSet;
 
 /// What the page does; it posts what came of each attempt back to its own site.
 const PAGE: &str = r#"<!doctype html><meta charset="utf-8"><title>elsewhere</title><script>
@@ -69,17 +74,24 @@ async fn request(stream: &mut TcpStream) -> (String, Vec<u8>) {
     (first, body)
 }
 
+fn program() -> String {
+    std::env::var("EBB_TEST_BROWSER")
+        .expect("EBB_TEST_BROWSER is not set: it names a Chromium or Chrome; `infra/run test tests` installs one")
+}
+
 /// A browser to which every host name is this machine.
 fn browser(folder: &std::path::Path, arguments: &[&str]) -> Child {
-    let program = std::env::var("EBB_TEST_BROWSER")
-        .expect("EBB_TEST_BROWSER is not set: it names a Chromium or Chrome; `infra/run test tests` installs one");
-    Command::new(program)
+    started(Command::new(program()), folder, arguments)
+}
+
+fn started(mut command: Command, folder: &std::path::Path, arguments: &[&str]) -> Child {
+    command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
         .args(["--host-resolver-rules=MAP * 127.0.0.1", "--no-proxy-server"])
         .arg(format!("--user-data-dir={}", folder.display()))
         .args(arguments)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -134,4 +146,163 @@ async fn a_host_name_that_was_pointed_at_this_machine_shows_nothing() {
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("unknown-host"), "{shown}");
     assert!(!shown.contains("store_url"), "{shown}");
+}
+
+/// A page in a browser that is told what to do by the DevTools protocol, over the pipes 3 and 4: JSON with a zero byte behind each message.
+struct Page {
+    _browser: Child,
+    asks: ChildStdin,
+    says: BufReader<ChildStdout>,
+    asked: u64,
+    session: Option<String>,
+}
+
+impl Page {
+    async fn open(folder: &std::path::Path, url: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null", &program()]);
+        let mut browser = started(command, folder, &["--remote-debugging-pipe", "about:blank"]);
+        let (asks, says) = (browser.stdin.take().unwrap(), BufReader::new(browser.stdout.take().unwrap()));
+        let mut page = Self { _browser: browser, asks, says, asked: 0, session: None };
+        let target = page.call("Target.createTarget", json!({"url": url})).await;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = page.call("Target.attachToTarget", attach).await;
+        page.session = attached["sessionId"].as_str().map(str::to_owned);
+        page.until("its document", "document.readyState === 'complete' && location.href", |href| href == url).await;
+        page
+    }
+
+    async fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.asked += 1;
+        let mut message = json!({"id": self.asked, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        self.asks.write_all(format!("{message}\0").as_bytes()).await.unwrap();
+        let answered = async {
+            loop {
+                let mut said = Vec::new();
+                self.says.read_until(0, &mut said).await.unwrap();
+                assert_eq!(said.pop(), Some(0), "the browser has ended");
+                let mut said: Value = serde_json::from_slice(&said).unwrap();
+                // Everything else tells what happens in the browser.
+                if said["id"] == self.asked {
+                    assert!(said["error"].is_null(), "{method}: {said}");
+                    return said["result"].take();
+                }
+            }
+        };
+        tokio::time::timeout(WAIT_MAX, answered).await.unwrap_or_else(|_| panic!("{method} is answered"))
+    }
+
+    /// What an expression comes to in the page.
+    async fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true});
+        let mut said = self.call("Runtime.evaluate", parameters).await;
+        assert!(said["exceptionDetails"].is_null(), "{expression}: {said}");
+        said["result"]["value"].take()
+    }
+
+    async fn until(&mut self, what: &str, expression: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let now = self.evaluate(expression).await;
+            if wanted(&now) {
+                return now;
+            }
+            assert!(begun.elapsed() < WAIT_MAX, "waited for {what}, but the page has {now}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// A way to the service that can break: hands every byte on, and keeps what it was asked.
+struct Way {
+    address: String,
+    asked: Arc<Mutex<Vec<String>>>,
+    open: Arc<Mutex<JoinSet<()>>>,
+}
+
+impl Way {
+    async fn to(service: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let way = Self { address, asked: Arc::default(), open: Arc::default() };
+        let (asked, open) = (way.asked.clone(), way.open.clone());
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let far = TcpStream::connect(&service).await.unwrap();
+                open.lock().unwrap().spawn(hand_on(near, far, asked.clone()));
+            }
+        });
+        way
+    }
+
+    /// Breaks every connection; new ones come through.
+    fn cut(&self) {
+        self.open.lock().unwrap().abort_all();
+    }
+
+    /// The place that each request for events said that it had come to.
+    fn places(&self) -> Vec<Option<String>> {
+        let asked = self.asked.lock().unwrap();
+        let for_events = asked.iter().filter(|head| head.lines().next().is_some_and(|line| line.contains("/events")));
+        let place = |line: &str| {
+            line.split_once(": ")
+                .filter(|(name, _)| name.eq_ignore_ascii_case("last-event-id"))
+                .map(|(_, id)| id.to_owned())
+        };
+        for_events.map(|head| head.lines().find_map(place)).collect()
+    }
+}
+
+/// Until either side ends. The head of a request is one piece: it is small, and the way is short.
+async fn hand_on(near: TcpStream, far: TcpStream, asked: Arc<Mutex<Vec<String>>>) {
+    let (mut from_page, mut to_page) = near.into_split();
+    let (mut from_service, mut to_service) = far.into_split();
+    let asks = async {
+        let mut piece = vec![0; 16 << 10];
+        while let Ok(count @ 1..) = from_page.read(&mut piece).await {
+            asked.lock().unwrap().push(String::from_utf8_lossy(&piece[..count]).into_owned());
+            to_service.write_all(&piece[..count]).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = asks => {}
+        _ = copy(&mut from_service, &mut to_page) => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_the_service_itself_follows_events_over_a_broken_connection() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let id = submit(&client, &model_job("mlp"), "followed").await;
+    until(&client, &id, "a start", |job| job.progress.is_some_and(|p| p.step > 0)).await;
+    let way = Way::to(system.service.ready().url.trim_start_matches("http://").trim_end_matches('/').to_owned()).await;
+
+    let mut page = Page::open(&system.path("browser"), &format!("{}/v1/server", way.address)).await;
+    let types: Vec<&str> = kinds().filter(|kind| *kind != JOB_PROGRESS).collect();
+    let script = r#"window.came = []; window.source = new EventSource("/v1/jobs/JOB/events?from=0-0");
+        for (const type of TYPES) source.addEventListener(type, event => came.push([event.lastEventId, JSON.parse(event.data)]));
+        true"#;
+    page.evaluate(&script.replace("JOB", &id).replace("TYPES", &json!(types).to_string())).await;
+    let of_type = |kind: &str| format!("came.some(([_, event]) => event.type === 'dev.ebb.{kind}.v1')");
+    let came = |value: &Value| *value == true;
+    page.until("the job's start", &of_type("generation.active"), came).await;
+
+    way.cut();
+    client.send(Method::DELETE, &format!("/v1/jobs/{id}"), None, &[]).await.unwrap_or_else(|e| panic!("{e}"));
+    page.until("what was decided meanwhile", &of_type("job.cancelled"), came).await;
+    let seen = page.evaluate("came").await;
+    let seen = seen.as_array().unwrap();
+    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    assert!(seen.iter().all(|pair| pair[0] == pair[1]["id"]), "each event's id is the stream's: {seen:?}");
+    let seen: Vec<&Value> = seen.iter().map(|pair| &pair[1]).collect();
+    assert_eq!(seen, events.iter().take(seen.len()).collect::<Vec<_>>(), "each once, and in order");
+
+    let [first, again, ..] = &way.places()[..] else { panic!("it did not come back") };
+    assert_eq!(first, &None);
+    let place = again.as_ref().expect("it says how far it came");
+    assert!(events.iter().any(|event| event["id"] == place.as_str()), "{place} is no event's id");
 }

@@ -59,6 +59,10 @@ async fn explained(system: &System, id: &str) {
     let also: Vec<&str> = evicted["also"].as_array().unwrap().iter().map(|e| e["type"].as_str().unwrap()).collect();
     assert_eq!(also[0], "dev.ebb.fleet.recalled.v1", "{evicted}");
     assert_eq!(also.iter().filter(|kind| **kind == "dev.ebb.slot.reclaimed.v1").count(), 4, "{evicted}");
+    let newest = system.ebb_json(&["explain", id, "--newest", "1"]).await;
+    let last: Vec<&Value> = decisions.iter().rev().take(1).collect();
+    assert_eq!(newest["decisions"].as_array().unwrap().iter().collect::<Vec<_>>(), last);
+    assert_eq!(newest["earlier_decisions"], decisions.len() - 1, "{newest}");
     let text = system.ebb(&["explain", id]).await;
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("fleet local was recalled: all its slots stay with it"), "{text}");

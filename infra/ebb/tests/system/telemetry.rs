@@ -1,7 +1,12 @@
 //! What a service lets others see, asked by those who would: a receiver of OTLP gets the trace of a submit and of a reclaim, across real
 //! processes and whole; a Prometheus reads every process, and finds whatever the dashboards and alerts ask for.
 
-use crate::support::{LOOK_EVERY, System, WAIT_MAX, agent_with, model_job, prometheus, text, until, until_slot};
+use crate::support::{LOOK_EVERY, System, WAIT_MAX, agent_with, kafka, model_job, prometheus, text, until, until_slot};
+use events_schema::batch::from_bytes;
+use events_schema::command::CommandRecord;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers};
+use rdkafka::{ClientConfig, Message};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -161,6 +166,65 @@ async fn one_trace_follows_a_submit_and_one_a_reclaim_through_every_process() {
         (!records.is_empty()).then_some(())
     })
     .await;
+    system.stop().await;
+}
+
+/// What the first record of a topic holds of which `wanted` holds something, read from the topic's beginning.
+async fn first_record<T: Send + 'static>(
+    topic: String,
+    wanted: impl Fn(&BorrowedMessage<'_>) -> Option<T> + Send + 'static,
+) -> T {
+    let mut settings = ClientConfig::new();
+    settings.set("bootstrap.servers", kafka()).set("group.id", &topic).set("auto.offset.reset", "earliest");
+    let consumer: BaseConsumer = settings.create().unwrap();
+    let read = move || {
+        consumer.subscribe(&[&topic]).unwrap();
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < WAIT_MAX, "{topic} holds nothing that is wanted");
+            let Some(record) = consumer.poll(LOOK_EVERY) else { continue };
+            if let Some(found) = wanted(&record.unwrap()) {
+                return found;
+            }
+        }
+    };
+    tokio::task::spawn_blocking(read).await.unwrap()
+}
+
+/// A header of a record, as text.
+fn header(record: &BorrowedMessage<'_>, name: &str) -> Option<String> {
+    let header = record.headers()?.iter().find(|header| header.key == name)?;
+    Some(String::from_utf8(header.value?.to_vec()).unwrap())
+}
+
+/// Who reads the log or the public events later finds the client's trace there: in the command's record, and in headers of what it led to.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_a_log_on_kafka_carry_the_trace_of_what_led_to_them() {
+    let (_receiver, receiver) = receiver().await;
+    let prefix = format!("traces-{}", std::process::id());
+    let log = format!("kafka://{}?plaintext=allow&prefix={prefix}", kafka());
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.as_str())];
+    let system = System::start_with_in(1, &["--log", &log], &variables).await;
+    let url = system.service.ready().url.clone();
+    let asked = reqwest::Client::new().post(format!("{url}/v1/jobs")).header("traceparent", SUBMIT[0]);
+    let answer: Value = asked.json(&model_job("mlp")).send().await.unwrap().json().await.unwrap();
+    let id = answer["id"].as_str().unwrap().to_owned();
+
+    let trace = |text: &str| text.split('-').nth(1).unwrap().to_owned();
+    let of_submit = move |record: &BorrowedMessage<'_>| {
+        let told = from_bytes::<CommandRecord>(record.payload()?).ok()?.trace?.to_string();
+        (trace(&told) == trace(SUBMIT[0])).then_some(told)
+    };
+    let told = first_record(format!("{prefix}.commands"), of_submit).await;
+    assert_ne!(told, SUBMIT[0], "it follows from the gateway's own span");
+
+    let of_acceptance = move |record: &BorrowedMessage<'_>| {
+        let accepted = header(record, "ce_type")? == "dev.ebb.job.accepted.v1" && record.key()? == id.as_bytes();
+        accepted.then(|| ["traceparent", "ce_traceparent"].map(|name| header(record, name)))
+    };
+    let [for_clients, for_events] = first_record(format!("{prefix}.public"), of_acceptance).await;
+    assert_eq!(for_clients.as_deref().map(trace), Some(trace(SUBMIT[0])));
+    assert_eq!(for_clients, for_events);
     system.stop().await;
 }
 

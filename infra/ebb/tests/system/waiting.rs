@@ -2,7 +2,11 @@
 
 use crate::support::{EBB, System, model_job, submit, text};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::process::Output;
+
+/// Jobs that are watched at once.
+const JOBS_WATCHED: usize = 24;
 
 const JOB: &str = "
 name: held
@@ -53,6 +57,27 @@ async fn an_exit_code_says_how_a_job_ended() {
     let both = system.ebb(&["wait", &trained, &id]).await;
     assert_eq!(code(&both).0, 6, "one of them did not finish: {}", code(&both).1);
     assert_eq!(code(&system.ebb(&["wait", &trained, "-o", "name"]).await).0, 0);
+}
+
+/// More jobs than have bars on a screen.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_unfinished_jobs_are_judged() {
+    let system = System::start(1).await;
+    let mut document = model_job("mlp");
+    document["suspend"] = true.into();
+    let mut ids = Vec::new();
+    for number in 0..JOBS_WATCHED {
+        ids.push(submit(&system.client(), &document, &number.to_string()).await);
+    }
+    let watched = system.ebb(&["watch", "-o", "json"]).await;
+    assert_eq!(code(&watched).0, 7, "{}", code(&watched).1);
+    let records = String::from_utf8(watched.stdout).unwrap();
+    let seen = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+    let seen: BTreeSet<String> = records.lines().map(seen).collect();
+    assert_eq!(seen, ids.iter().cloned().collect());
+    let shown = system.ebb(&["watch"]).await;
+    let said = String::from_utf8(shown.stdout.clone()).unwrap();
+    assert!(code(&shown).0 == 7 && said.contains(&format!("20 of {JOBS_WATCHED} unfinished jobs")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -355,7 +355,7 @@ fn a_slot_whose_device_does_not_come_back_is_nobodys_until_it_does() {
     assert_eq!(play.states(), [SlotState::TakenBack]);
 }
 
-/// Found by review: a slot that a fleet declared anew was planned, and its job waited for an executor that was never started.
+/// A slot that a fleet declares anew is planned again, and its job would wait for an executor that is never started.
 #[test]
 fn who_is_ordered_to_a_slot_in_quarantine_is_said_not_to_be_there() {
     let mut play = Play::joined(1);

@@ -3,7 +3,7 @@
 
 use controller_link::{AgentConnection, AgentReceiver, AgentSender, AgentToken, serve};
 use events_schema::batch::from_bytes;
-use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, ToExecutor, frame_len, to_frame};
+use events_schema::control::{ALIVE_INTERVAL_MS, CONTROL_FRAMES, FromExecutor, ToExecutor};
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, Orders};
 use events_schema::report::{Metrics, Report};
 use events_schema::{Digest, Generation, Offset, ServerId, Step, Term};
@@ -38,7 +38,7 @@ pub fn executor_command(behaviour: &str) -> Vec<OsString> {
 /// One frame to the agent; one write, because two threads speak.
 fn say(frame: &FromExecutor) {
     // An agent that is gone is noticed elsewhere.
-    let _ = File::create("/dev/fd/3").unwrap().write_all(&to_frame(frame).unwrap());
+    let _ = File::create("/dev/fd/3").unwrap().write_all(&CONTROL_FRAMES.cut(frame).unwrap());
 }
 
 /// The body of the executor process; returns at once in an ordinary test run.
@@ -101,7 +101,7 @@ pub fn executor_main() {
 fn read_frame() -> Option<ToExecutor> {
     let mut length = [0; 4];
     std::io::stdin().read_exact(&mut length).ok()?;
-    let mut record = vec![0; frame_len(length).unwrap()];
+    let mut record = vec![0; CONTROL_FRAMES.length(length).unwrap()];
     std::io::stdin().read_exact(&mut record).ok()?;
     Some(from_bytes(&record).unwrap())
 }
