@@ -5,7 +5,7 @@
 //!   (t(p+1) − t(p)) / t(p), until nobody gains.
 //! - Both make one plan: a job that R1 makes smaller and R2 larger again is resized once, or not at all.
 //!
-//! What the paper leaves open. *N* ([`PENDING_MAX`]). *With 1 to N jobs pending* all are on p. *Pending* are those that would find no room if
+//! What the paper leaves open. *p* is a job's most slots, as under Tiresias, so R2 gives back what R1 or a fleet took. *N* ([`PENDING_MAX`]). *With 1 to N jobs pending* all are on p. *Pending* are those that would find no room if
 //! all were on p, so that what R1 has made of them does not undo R1. *The next slot*: where W workers cannot be spread evenly over p+1 slots
 //! these are no faster than p, so a job's next size is the next one that shortens its step, and its gain is that per slot.
 
