@@ -50,7 +50,13 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
             spec: Box::new(JobSpec::parse(&spec).unwrap()),
             body_digest: Digest([0; 32]),
         },
-        Fact::PlanAdopted { job: job.clone(), slots: (0..members).map(slot).collect(), reason, from: None },
+        Fact::PlanAdopted {
+            job: job.clone(),
+            slots: (0..members).map(slot).collect(),
+            reason,
+            from: None,
+            attained_slot_ms: None,
+        },
     ];
     for number in 0..members {
         facts.push(Fact::ExecutorAssigned { executor: executor(number), slot: slot(number) });

@@ -25,7 +25,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             name: spec.name.clone(),
         }),
         Fact::JobSuspending { job } => PublicEvent::JobSuspending(JobSuspending { job: job.to_string() }),
-        Fact::JobSuspended { job } => PublicEvent::JobSuspended(JobSuspended { job: job.to_string() }),
+        Fact::JobSuspended { job, .. } => PublicEvent::JobSuspended(JobSuspended { job: job.to_string() }),
         Fact::JobResumed { job } => PublicEvent::JobResumed(JobResumed { job: job.to_string() }),
         Fact::JobCancelled { job } => PublicEvent::JobCancelled(JobCancelled { job: job.to_string() }),
         Fact::JobFailed { job, reason } => {
@@ -38,7 +38,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             train_loss: micro(outcome.train_loss_micro),
             evaluation: outcome.metrics.as_ref().map(evaluation),
         }),
-        Fact::PlanAdopted { job, slots, reason, from } => PublicEvent::JobPlanned(JobPlanned {
+        Fact::PlanAdopted { job, slots, reason, from, .. } => PublicEvent::JobPlanned(JobPlanned {
             job: job.to_string(),
             from: *from,
             to: slots.len() as u32,
@@ -371,8 +371,10 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         Fact::ObjectsSwept { objects, bytes } => {
             PublicEvent::StoreSwept(StoreSwept { objects: *objects, bytes: *bytes })
         }
-        // What the log keeps for its own sake: answers to callers, numbers of reports, keys to delete, and what old builds wrote.
+        // What the log keeps for its own sake: answers to callers, numbers of reports, keys to delete, how a policy orders
+        // who waits, and what old builds wrote.
         Fact::CommandTaken { .. }
+        | Fact::QueueEntered { .. }
         | Fact::ReportsTaken { .. }
         | Fact::CheckpointRetired { .. }
         | Fact::JobExplained { .. } => return None,

@@ -64,6 +64,9 @@ pub enum Fact {
     JobSuspended {
         #[n(0)]
         job: JobId,
+        /// Slot·ms that it has held in all; none in records of before facts said so.
+        #[n(1)]
+        attained_slot_ms: Option<u64>,
     },
     /// It is queued again.
     #[n(5)]
@@ -108,6 +111,21 @@ pub enum Fact {
         /// How many it had before.
         #[n(3)]
         from: Option<u32>,
+        /// Slot·ms that it has held in all until now; none if it has as many slots as before, and in records of before facts said so.
+        #[n(4)]
+        attained_slot_ms: Option<u64>,
+    },
+    /// A policy with queues moved a job to another one of them.
+    #[n(90)]
+    QueueEntered {
+        #[n(0)]
+        job: JobId,
+        /// Which one; those of lower numbers go first, and a job begins in 0.
+        #[n(1)]
+        queue: u8,
+        /// What it had attained when it was last promoted, in slot·ms: only what it attains beyond that counts for its queue.
+        #[n(2)]
+        promoted_slot_ms: u64,
     },
     /// Why a job has what it has changed, though what it has did not. Only in old logs: it is worked out when somebody asks.
     #[n(10)]

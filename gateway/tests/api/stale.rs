@@ -23,7 +23,7 @@ async fn a_condition_is_compared_with_what_is_in_the_log() {
 
     log.set_readable(false);
     let other = events_schema::dataset::DatasetInfo { rows: 7, ..dataset };
-    let suspended = Fact::JobSuspended { job: JobId::parse("job-a").unwrap() };
+    let suspended = Fact::JobSuspended { job: JobId::parse("job-a").unwrap(), attained_slot_ms: None };
     script.batch(vec![suspended, Fact::DatasetRegistered { dataset: other }]).await;
     for (path, tag) in [job, digits].into_iter().zip(&tags) {
         let behind = rig.send(Method::DELETE, path, &[("if-match", tag)], None).await;

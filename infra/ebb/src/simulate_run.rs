@@ -3,22 +3,42 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
+use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
+use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
 use controller_core::{Policy, policy_by_name};
 use flate2::read::GzDecoder;
 use loadtest::{FleetUsage, usage_svg};
+use loadtest_simulate::cluster::ClusterError;
+use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::outcome::{options, table};
+use loadtest_simulate::paired::{difference, means};
 use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::tally::Sums;
-use loadtest_simulate::{Cluster, Costs, Demand, Failures, Format, Outcome, Setup, Tables, TraceJob, run, trace};
+use loadtest_simulate::{
+    Cluster, Costs, Demand, Failures, Format, Generator, Outcome, Setup, Tables, TraceJob, Work, run, trace,
+};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+
+/// What Pollux's own simulator assumes: its cluster, how long a start takes, how far rounds are apart, and after how much service Tiresias
+/// has a job in the second of two queues.
+const PEER_CLUSTER: &str = "16x4:t4";
+const PEER_START_MS: u64 = 30_000;
+const PEER_ROUND_S: u64 = 60;
+const PEER_QUANTUM_SLOT_S: u64 = 57_600;
+
+/// Most seeds of a run: with more the intervals are hardly narrower.
+const SEEDS_MAX: u64 = 1_000;
+/// What policies are compared by.
+const COMPARED: &str = "mean_completion_s";
 
 /// Longest recording: ten times the largest public one.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -29,6 +49,7 @@ Examples:
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb -o json \\
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
+  ebb simulate run --generate bursty:2x48 --cluster 16x4:t4 --policies tiresias,elastic-tiresias --seeds 10
 
 The controller is the real one, on virtual time; executors are models, whose costs are measured ones. The same command gives the same
 figures, but for those marked with *. A figure that cannot be had is null, or a dash. Exits with 1 if anything was done that must not be.
@@ -38,14 +59,17 @@ docs/simulator.md says what each figure means, how recordings are read, and what
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// The recorded jobs; compressed if it ends in .gz.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub jobs: PathBuf,
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "generate")]
+    pub jobs: Option<PathBuf>,
+    /// Instead of recorded jobs some by chance: `poisson:JOBSxHOURS`, so many an hour for so long; or bursty, or diurnal.
+    #[arg(long, value_name = "KIND:JOBSxHOURS", conflicts_with_all = ["jobs", "jobs_format"])]
+    pub generate: Option<Generator>,
     /// How they are written: csv, msft, philly or pollux.
     #[arg(long, value_name = "FORMAT", default_value = "csv")]
     pub jobs_format: Format,
-    /// What is lent all the time: `SERVERSxSLOTS:TYPE[@SPEED]`, several with commas.
+    /// What is lent all the time: `SERVERSxSLOTS:TYPE[@SPEED]`, several with commas. Pollux's jobs: 16x4:t4 without it.
     #[arg(long, value_name = "CLUSTER")]
-    pub cluster: Cluster,
+    pub cluster: Option<Cluster>,
     /// Fleets that serve and lend what they do not need, written in the same way.
     #[arg(long, value_name = "CLUSTER", requires = "demand")]
     pub inference: Option<Cluster>,
@@ -58,6 +82,9 @@ pub struct RunArgs {
     /// Seed of everything that is by chance.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
+    /// So many runs, with this seed and those after it: figures are their means, and policies are compared seed by seed.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    pub seeds: u64,
     /// Measured speeds, a MODEL.csv or a folder of Pollux's each; without them workers are spread evenly, at no cost.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub tables: Option<PathBuf>,
@@ -67,21 +94,36 @@ pub struct RunArgs {
     /// Jobs come so many times faster than they did.
     #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
     pub speed_up: f64,
-    /// Fewest slots of a job, as a share of those it asked for; 0: one.
-    #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 0.0)]
-    pub min_share: f64,
+    /// Fewest slots of a job, as a share of those it asked for; 0, the default: one. Pollux's jobs: 1.
+    #[arg(long, hide_short_help = true, value_name = "X")]
+    pub min_share: Option<f64>,
     /// Most slots of a job, as a multiple of those it asked for.
     #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
     pub max_share: f64,
     /// How long a step takes on the slots a job asked for.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 500)]
     pub step_ms: u64,
-    /// How large a replica is, for copies and checkpoints.
-    #[arg(long, hide_short_help = true, value_name = "MB", default_value_t = loadtest_simulate::costs::REPLICA_MB)]
-    pub replica_mb: u64,
-    /// How long a process takes to start.
-    #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = loadtest_simulate::costs::START_MS)]
-    pub start_ms: u64,
+    /// How large a replica is, for copies and checkpoints; 200 without it. Pollux's jobs: without it only starts take time.
+    #[arg(long, hide_short_help = true, value_name = "MB")]
+    pub replica_mb: Option<u64>,
+    /// How long a process takes to start; 6419 without it. Pollux's jobs: 30000.
+    #[arg(long, hide_short_help = true, value_name = "MS")]
+    pub start_ms: Option<u64>,
+    /// Plans are made so many seconds apart; 0, the default: whenever something changes. Pollux's jobs: 60.
+    #[arg(long, hide_short_help = true, value_name = "S")]
+    pub round_s: Option<u64>,
+    /// What the work of jobs without durations is: so many steps, the default, or progress by the epoch. Pollux's jobs: goodput.
+    #[arg(long, hide_short_help = true, value_name = "MEASURE")]
+    pub work: Option<Measure>,
+    /// tiresias, elastic-tiresias: after so much service a job comes into the next queue; 10000,200000 without it. Pollux's jobs: 57600.
+    #[arg(long, hide_short_help = true, value_name = "SLOT_S", value_delimiter = ',')]
+    pub quanta_slot_s: Option<Vec<u64>>,
+    /// The same: promoted is who waits so many times as long as it ran; 0: nobody; 8 without it. Pollux's jobs: 0.
+    #[arg(long, hide_short_help = true, value_name = "X")]
+    pub starvation_ratio: Option<u32>,
+    /// elastic-tiresias: with more jobs pending than so many, those of later queues run on half of their slots.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = PENDING_MAX)]
+    pub pending_max: usize,
     /// How long a fleet waits for a slot until its executor is killed.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 5_000)]
     pub reclaim_deadline_ms: u64,
@@ -96,45 +138,169 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
 }
 
+/// What work is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// As many steps as the training took.
+    Steps,
+    /// Progress, of which a step makes more in some epochs than in others.
+    Goodput,
+}
+
+/// What is so if no argument says otherwise, by the jobs' format.
+struct Rules {
+    cluster: Cluster,
+    min_share: f64,
+    costs: Costs,
+    round_ms: Option<u64>,
+    work: Measure,
+    quanta_slot_s: Vec<u64>,
+    starvation_ratio: u32,
+}
+
+impl Rules {
+    /// The rules of Pollux's own simulator for its own jobs, else what Ebb does.
+    fn of(args: &RunArgs) -> Result<Self, Failure> {
+        let peer = args.jobs_format == Format::Pollux;
+        let named = |default: &str| default.parse().map_err(|error: ClusterError| Failure::Usage(error.to_string()));
+        let cluster = match &args.cluster {
+            Some(cluster) => cluster.clone(),
+            None if peer => named(PEER_CLUSTER)?,
+            None => return Err(Failure::Usage("--cluster is missing; expected for example 2x4:t4".to_owned())),
+        };
+        let costs = match args.replica_mb {
+            None if peer => Costs { start_ms: PEER_START_MS, ..Costs::none() },
+            replica_mb => Costs::measured(replica_mb.unwrap_or(REPLICA_MB)),
+        };
+        let round_s = args.round_s.unwrap_or(if peer { PEER_ROUND_S } else { 0 });
+        let quanta = || if peer { vec![PEER_QUANTUM_SLOT_S] } else { QUANTA_SLOT_MS.map(|ms| ms / 1_000).to_vec() };
+        Ok(Self {
+            cluster,
+            min_share: args.min_share.unwrap_or(if peer { 1.0 } else { 0.0 }),
+            costs: Costs { start_ms: args.start_ms.unwrap_or(costs.start_ms), ..costs },
+            round_ms: (round_s > 0).then(|| round_s.saturating_mul(1_000)),
+            work: args.work.unwrap_or(if peer { Measure::Goodput } else { Measure::Steps }),
+            quanta_slot_s: args.quanta_slot_s.clone().unwrap_or_else(quanta),
+            starvation_ratio: args.starvation_ratio.unwrap_or(if peer { 0 } else { STARVATION_RATIO }),
+        })
+    }
+
+    fn policy(&self, name: &str, pending_max: usize) -> Result<Box<dyn Policy>, Failure> {
+        let queues = || {
+            let quanta = self.quanta_slot_s.iter().map(|quantum| quantum.saturating_mul(1_000)).collect();
+            let patience = (self.starvation_ratio > 0).then_some(self.starvation_ratio);
+            Tiresias::new(quanta, patience).map_err(|error| Failure::Usage(format!("--quanta-slot-s: {error}")))
+        };
+        let unknown =
+            || Failure::Usage(format!("--policies: `{name}` is no policy; there are {}", POLICY_NAMES.join(", ")));
+        match name {
+            "tiresias" => Ok(Box::new(queues()?)),
+            "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, pending_max))),
+            _ => policy_by_name(name).ok_or_else(unknown),
+        }
+    }
+
+    fn shape(&self, args: &RunArgs) -> Shape {
+        let (min_share, goodput) = (self.min_share, self.work == Measure::Goodput);
+        Shape { min_share, max_share: args.max_share, step_ms: args.step_ms, speed_up: args.speed_up, goodput }
+    }
+}
+
 /// `ebb simulate run`.
 pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure> {
-    let policies = args.policies.iter().map(|name| policy(name)).collect::<Result<Vec<_>, _>>()?;
-    let (setup, notes, trace) = setup(args)?;
-    let options = options_of(args, &setup, &trace, &notes);
-    if let (Output::Table | Output::Name, Value::Object(options)) = (output, &options) {
-        line(self::options(options.clone()).trim_end());
-        line("");
-    }
-    let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
-    let (mut documents, mut violations) = (Vec::new(), Vec::new());
-    for policy in &policies {
-        let begun = Instant::now();
-        let outcome = run(&setup, policy.as_ref(), &mut || begun.elapsed().as_nanos() as u64);
-        documents.push(outcome.document(&deadlines, begun.elapsed().as_secs_f64()));
-        if let Some(folder) = &args.report {
-            report_policy(folder, &setup, &outcome)?;
+    let rules = Rules::of(args)?;
+    let policies = args.policies.iter().map(|name| rules.policy(name, args.pending_max));
+    let policies = policies.collect::<Result<Vec<_>, _>>()?;
+    let (mut options, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
+    for seed in (0..args.seeds).map(|more| args.seed.wrapping_add(more)) {
+        let (setup, notes, trace) = setup(args, &rules, seed)?;
+        if runs.is_empty() {
+            options = options_of(args, &rules, &setup, &trace, &notes);
+            if let (Output::Table | Output::Name, Value::Object(options)) = (output, &options) {
+                line(self::options(options.clone()).trim_end());
+                line("");
+            }
         }
-        violations.extend(outcome.tally.violations.iter().map(|what| format!("{}: {what}", policy.name())));
+        let folder = args.report.as_ref().map(|folder| match args.seeds {
+            1 => folder.clone(),
+            _ => folder.join(format!("seed-{seed}")),
+        });
+        runs.push(run_seed(&setup, &policies, folder.as_deref(), &mut violations)?);
     }
-    let document = json!({"options": options, "policies": documents, "violations": violations});
+    let of_policy = |place: usize| runs.iter().map(|run| &run[place]).collect::<Vec<&Value>>();
+    let documents: Vec<Value> = match &runs[..] {
+        [run] => run.clone(),
+        _ => (0..policies.len()).map(|place| means(&of_policy(place))).collect(),
+    };
+    let compared: Vec<Value> =
+        (1..policies.len()).filter_map(|place| compare(&of_policy(0), &of_policy(place))).collect();
+    let mut document = json!({"options": options, "policies": documents, "violations": violations});
+    if runs.len() > 1 {
+        document["compared"] = Value::from(compared.clone());
+        document["seeds"] = Value::from(runs);
+    }
     if let Some(folder) = &args.report {
+        create(folder)?;
         write(&folder.join("results.json"), &format!("{document:#}\n"))?;
     }
     match output {
         Output::Json => print_json(&document),
-        Output::Table | Output::Name => line(table(&documents).trim_end()),
+        Output::Table | Output::Name => {
+            line(table(&documents).trim_end());
+            compared.iter().for_each(|of| line(told(of)));
+        }
     }
     violations.iter().for_each(|what| advise(format!("this must not be: {what}")));
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) })
 }
 
-fn policy(name: &str) -> Result<Box<dyn Policy>, Failure> {
-    let unknown =
-        || Failure::Usage(format!("--policies: `{name}` is no policy; there are {}", POLICY_NAMES.join(", ")));
-    policy_by_name(name).ok_or_else(unknown)
+/// One seed's figures under each policy.
+fn run_seed(
+    setup: &Setup,
+    policies: &[Box<dyn Policy>],
+    folder: Option<&Path>,
+    violations: &mut Vec<String>,
+) -> Result<Vec<Value>, Failure> {
+    let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
+    let mut documents = Vec::new();
+    for policy in policies {
+        let begun = Instant::now();
+        let outcome = run(setup, policy.as_ref(), &mut || begun.elapsed().as_nanos() as u64);
+        documents.push(outcome.document(&deadlines, begun.elapsed().as_secs_f64()));
+        if let Some(folder) = folder {
+            report_policy(folder, setup, &outcome)?;
+        }
+        violations.extend(outcome.tally.violations.iter().map(|what| format!("{}: {what}", policy.name())));
+    }
+    Ok(documents)
 }
 
-fn setup(args: &RunArgs) -> Result<(Setup, Notes, Vec<TraceJob>), Failure> {
+/// How far a policy's mean completion is above the first one's, over several seeds.
+fn compare(first: &[&Value], of: &[&Value]) -> Option<Value> {
+    let found = difference(of, first, COMPARED)?;
+    let name = |runs: &[&Value]| runs.first().map(|run| run["policy"].clone());
+    Some(json!({
+        "policy": name(of), "with": name(first), "figure": COMPARED, "seeds": of.len(),
+        "mean_difference": found.mean, "half_width_95": found.half_width,
+    }))
+}
+
+fn told(of: &Value) -> String {
+    let text = |key: &str| of[key].as_str().unwrap_or_default().to_owned();
+    let number = |key: &str| of[key].as_f64().unwrap_or_default();
+    format!(
+        "{}: {} is {:+.1} ± {:.1} s beside {} (95 %, {} seeds in pairs)",
+        text("figure"),
+        text("policy"),
+        number("mean_difference"),
+        number("half_width_95"),
+        text("with"),
+        of["seeds"]
+    )
+}
+
+fn setup(args: &RunArgs, rules: &Rules, seed: u64) -> Result<(Setup, Notes, Vec<TraceJob>), Failure> {
     let positive = |name: &str, value: f64| {
         let fits = value.is_finite() && value > 0.0;
         let wrong = || Failure::Usage(format!("--{name}: {value} makes no sense; expected a number above 0"));
@@ -144,29 +310,30 @@ fn setup(args: &RunArgs) -> Result<(Setup, Notes, Vec<TraceJob>), Failure> {
     positive("max-share", args.max_share)?;
     positive("step-ms", args.step_ms as f64)?;
     positive("server-fails-hours", args.server_fails_hours.unwrap_or(1.0))?;
-    if !(0.0..=1.0).contains(&args.min_share) {
-        return Err(Failure::Usage(format!("--min-share: {} makes no sense; expected 0 to 1", args.min_share)));
+    if !(0.0..=1.0).contains(&rules.min_share) {
+        return Err(Failure::Usage(format!("--min-share: {} makes no sense; expected 0 to 1", rules.min_share)));
     }
     let unusable = |file: &Path, why: &dyn std::fmt::Display| {
         Failure::Usage(format!("{} cannot be used as recorded: {why}", file.display()))
     };
-    let mut trace = trace::parse(&text(&args.jobs)?, args.jobs_format).map_err(|error| unusable(&args.jobs, &error))?;
+    let source = args.jobs.as_deref().unwrap_or(Path::new("--generate"));
+    let mut trace = match &args.generate {
+        Some(generator) => generator.jobs(seed),
+        None => trace::parse(&text(source)?, args.jobs_format).map_err(|error| unusable(source, &error))?,
+    };
     trace.truncate(args.first.unwrap_or(usize::MAX));
     let tables = args.tables.as_deref().map(tables).transpose()?.unwrap_or_default();
-    let costs = Costs { start_ms: args.start_ms, ..Costs::measured(args.replica_mb) };
-    let made = jobs(&trace, &tables, &shape(args), &costs, args.seed);
-    let (jobs, notes) = made.map_err(|error| unusable(&args.jobs, &error))?;
+    let costs = rules.costs;
+    let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
+    let (jobs, notes) = made.map_err(|error| unusable(source, &error))?;
     let inference = args.inference.clone().unwrap_or_default();
     let demand = args.demand.as_deref().map(|named| demand(named, &inference)).transpose()?.unwrap_or_default();
     let failures = args
         .server_fails_hours
         .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
-    let (cluster, reclaim_deadline_ms, seed) = (args.cluster.clone(), args.reclaim_deadline_ms, args.seed);
-    Ok((Setup { jobs, cluster, inference, demand, reclaim_deadline_ms, costs, failures, seed }, notes, trace))
-}
-
-fn shape(args: &RunArgs) -> Shape {
-    Shape { min_share: args.min_share, max_share: args.max_share, step_ms: args.step_ms, speed_up: args.speed_up }
+    let (cluster, reclaim_deadline_ms) = (rules.cluster.clone(), args.reclaim_deadline_ms);
+    let round_ms = rules.round_ms;
+    Ok((Setup { jobs, cluster, inference, demand, reclaim_deadline_ms, costs, failures, round_ms, seed }, notes, trace))
 }
 
 fn open(file: &Path) -> Result<File, Failure> {
@@ -254,10 +421,14 @@ fn demand(named: &str, inference: &Cluster) -> Result<Vec<Demand>, Failure> {
 
 /// What became of each job, and who had which slots when.
 fn report_policy(folder: &Path, setup: &Setup, outcome: &Outcome) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Failure::local(format!("{} cannot be made", folder.display()), error))?;
+    create(folder)?;
     write(&folder.join(format!("{}-jobs.csv", outcome.policy)), &outcome.jobs_csv(setup))?;
     write(&folder.join(format!("{}.svg", outcome.policy)), &picture(setup, outcome))
+}
+
+fn create(folder: &Path) -> Result<(), Failure> {
+    let failed = |error| Failure::local(format!("{} cannot be made", folder.display()), error);
+    std::fs::create_dir_all(folder).map_err(failed)
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
@@ -290,15 +461,29 @@ fn picture(setup: &Setup, outcome: &Outcome) -> String {
     usage_svg(&fleets, &line(&|sums| sums.waiting_ms), outcome.until_ms as f64 / 1e3)
 }
 
+/// Slot·time that jobs asked for ÷ the cluster's from the first submission to the last; none where durations are not said.
+fn offered_load(trace: &[TraceJob], slots: u64, speed_up: f64) -> Option<f64> {
+    let slot_s = |job: &TraceJob| match job.work {
+        Work::Seconds(seconds) => Some(seconds * f64::from(job.workers)),
+        Work::OfModel => None,
+    };
+    let asked = trace.iter().map(slot_s).sum::<Option<f64>>()?;
+    let (first, last) = (trace.first()?.submitted_ms, trace.last()?.submitted_ms);
+    let there = (last - first) as f64 / 1e3 / speed_up * slots as f64;
+    (there > 0.0).then(|| asked / there)
+}
+
 /// All that the figures follow from.
-fn options_of(args: &RunArgs, setup: &Setup, trace: &[TraceJob], notes: &Notes) -> Value {
+fn options_of(args: &RunArgs, rules: &Rules, setup: &Setup, trace: &[TraceJob], notes: &Notes) -> Value {
     let slots = (setup.cluster.slots_total(), setup.inference.slots_total());
     json!({
-        "jobs": {"file": args.jobs, "format": args.jobs_format, "count": trace.len()},
+        "jobs": {"file": args.jobs, "format": args.jobs_format, "generate": args.generate, "count": trace.len(),
+            "offered_load": offered_load(trace, slots.0, args.speed_up)},
         "cluster": setup.cluster.groups, "cluster_slots": slots.0,
         "inference": setup.inference.groups, "inference_slots": slots.1,
-        "demand": args.demand, "policies": args.policies, "seed": args.seed,
-        "tables": args.tables, "shape": shape(args), "costs": setup.costs,
+        "demand": args.demand, "policies": args.policies, "seed": args.seed, "seeds": args.seeds,
+        "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
+        "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
         "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,
         "notes": notes,
     })

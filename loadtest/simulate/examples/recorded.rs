@@ -13,7 +13,8 @@ fn main() {
     let text = std::fs::read_to_string(&arguments[1]).unwrap();
     let mut trace = trace::parse(&text, arguments[2].parse().unwrap()).unwrap();
     trace.truncate(arguments.get(4).map_or(usize::MAX, |first| first.parse().unwrap()));
-    let (costs, shape) = (Costs::measured(200), Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0 });
+    let (costs, shape) =
+        (Costs::measured(200), Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false });
     let (jobs, notes) = jobs(&trace, &Tables::default(), &shape, &costs, 0).unwrap();
     println!("{} jobs, {notes:?}", jobs.len());
     let setup = Setup {
@@ -24,6 +25,7 @@ fn main() {
         reclaim_deadline_ms: 5_000,
         costs,
         failures: None,
+        round_ms: None,
         seed: 0,
     };
     let mut documents = Vec::new();

@@ -4,6 +4,7 @@
 //! the member with the most of them decides, W ÷ ⌈W/p⌉ times the speed of one slot. With tables the curve is that of its model, or of a
 //! model that its place in the recording and the seed give it.
 
+use crate::goodput::Goodput;
 use crate::pollux::PolluxModel;
 use crate::random::Random;
 use crate::table::{self, TableError, at_least};
@@ -120,6 +121,15 @@ impl Tables {
         match self.0.get(model)? {
             Table::Rates(_) => None,
             Table::Pollux(measured) => measured.steps(batch_size),
+        }
+    }
+
+    /// What steps of a model gain, where that was measured.
+    #[must_use]
+    pub fn goodput(&self, model: &str) -> Option<Goodput> {
+        match self.0.get(model)? {
+            Table::Rates(_) => None,
+            Table::Pollux(measured) => Some(measured.goodput(model)),
         }
     }
 

@@ -7,13 +7,16 @@
 //!
 //! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
 //!
-//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`curve`] and [`pollux`], [`costs`], `world.rs` (the turn of events),
-//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it).
+//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`generate`] (jobs from chance), [`curve`], [`pollux`] and [`goodput`], [`costs`], `world.rs` (the turn of events),
+//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds).
 
 pub mod cluster;
 pub mod costs;
 pub mod curve;
+pub mod generate;
+pub mod goodput;
 pub mod outcome;
+pub mod paired;
 pub mod pollux;
 pub mod setup;
 pub mod table;
@@ -24,11 +27,13 @@ mod agents;
 mod members;
 mod queue;
 mod random;
+mod rounds;
 mod world;
 
 pub use cluster::{Cluster, Group};
 pub use costs::Costs;
 pub use curve::{Curve, Tables};
+pub use generate::Generator;
 pub use outcome::{Measured, Outcome};
 pub use setup::{Demand, Failures, Setup, SetupError};
 pub use table::TableError;

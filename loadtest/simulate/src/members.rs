@@ -3,11 +3,14 @@
 //! They do what the machine of `workers/member` does, as far as the controller can tell: leavers go at a boundary, newcomers are sent the
 //! replica while the others stand still, survivors of a loss go on from the last whole step.
 
+use crate::goodput::Pace;
 use crate::queue::Event;
 use crate::world::World;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::{Outcome, Report};
 use events_schema::{Digest, ExecutorId, Generation, Step, TimeMs, WriterToken};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Of the work that is left, what is too little for a step: a time in whole milliseconds is never further off.
 const STEP_SLACK: f64 = 1e-9;
@@ -18,9 +21,8 @@ pub(crate) struct Training {
     pub members: Vec<ExecutorId>,
     leader: ExecutorId,
     mode: Mode,
-    /// Steps in a millisecond.
-    rate: f64,
-    /// The same in the generation before.
+    pace: Pace,
+    /// Steps in a millisecond in the generation before.
     usual: f64,
     /// How many members each fleet has.
     by_fleet: Vec<u64>,
@@ -101,21 +103,21 @@ impl World<'_> {
             by_fleet[process.fleet] += 1;
         }
         let (generation, leader) = (proposal.generation, proposal.leader.clone());
-        let rate = self.rate(job, &members);
+        let pace = self.pace(job, &members);
         let costs = &self.setup.costs;
         let pause_ms = match (newcomers.is_empty(), switches) {
             (false, _) => costs.copy_ms,
             (true, true) => costs.switch_ms,
             (true, false) => 0,
         };
-        let usual = before.map_or(0.0, |before| before.rate);
+        let usual = before.map_or(0.0, |before| before.pace.rate(self.jobs[job].steps));
         let awaited = false;
         let training = Training {
             generation,
             members,
             leader: leader.clone(),
             mode: Mode::Still,
-            rate,
+            pace,
             usual,
             by_fleet,
             newcomers,
@@ -136,22 +138,21 @@ impl World<'_> {
         }
     }
 
-    /// Steps in a millisecond of so many members, where they are.
-    fn rate(&mut self, job: usize, members: &[ExecutorId]) -> f64 {
+    /// How fast these members are, where they are.
+    fn pace(&mut self, job: usize, members: &[ExecutorId]) -> Pace {
         let of = &self.setup.jobs[job];
-        let slots = members.len() as u16;
-        let (low, high) = of.curve.range();
-        self.tally.below_minimum += u64::from(slots < of.spec.workers.min);
-        let curve = of.curve.speed(slots).unwrap_or_else(|| {
-            // Only survivors of a loss can be so few: a share of what the fewest that were measured do.
-            self.tally.unmeasured += 1;
-            let nearest = slots.clamp(low, high);
-            of.curve.speed(nearest).unwrap_or(0.0) * f64::from(slots.min(nearest)) / f64::from(nearest.max(1))
-        });
-        let servers = members.iter().filter_map(|id| self.processes.get(id)).map(|process| process.speed);
-        // The slowest member decides; all are of one type.
-        let slowest = servers.fold(f64::INFINITY, f64::min);
-        of.steps_per_ms * curve * if slowest.is_finite() { slowest } else { 1.0 }
+        let (mut slots, mut slowest) = (BTreeMap::<usize, u16>::new(), f64::INFINITY);
+        for process in members.iter().filter_map(|id| self.processes.get(id)) {
+            *slots.entry(process.server).or_default() += 1;
+            // The slowest member decides; all are of one type.
+            slowest = slowest.min(process.speed);
+        }
+        let mut servers: Vec<u16> = slots.into_values().collect();
+        servers.sort_unstable_by_key(|slots| Reverse(*slots));
+        let (pace, beyond) = of.pace(&servers);
+        self.tally.below_minimum += u64::from(members.len() < usize::from(of.spec.workers.min));
+        self.tally.unmeasured += u64::from(beyond);
+        pace.times(if slowest.is_finite() { slowest } else { 1.0 })
     }
 
     /// Brings a job's steps up to now.
@@ -163,7 +164,7 @@ impl World<'_> {
             if ms == 0 {
                 return;
             }
-            known.steps = (known.steps + ms as f64 * training.rate).min(known.total);
+            known.steps = training.pace.after(known.steps, ms).min(known.total);
             let before = known.spent.last().map_or(0, |(_, spent)| *spent);
             known.spent.push((known.steps, before + ms * training.members.len() as u64));
         }
@@ -184,7 +185,7 @@ impl World<'_> {
                 self.tally.fleets[fleet].training -= count;
             }
         }
-        if stepped && mode == Mode::Broken {
+        if stepped && mode == Mode::Broken && !training.pace.flows() {
             let kept = (known.steps + STEP_SLACK).floor();
             self.undo(job, kept);
         }
@@ -241,12 +242,11 @@ impl World<'_> {
         for (fleet, count) in training.by_fleet.iter().enumerate() {
             self.tally.fleets[fleet].training += count;
         }
-        let takes = |steps: f64| (steps / training.rate).ceil().min(1e15) as u64;
+        let takes_ms = |to: f64| training.pace.takes_ms(known.steps, to.max(known.steps));
         if !training.told {
-            self.queue.put(at.plus_ms(takes(1.0)), Event::Stepped { job, stamp });
+            self.queue.put(at.plus_ms(takes_ms(known.steps + 1.0)), Event::Stepped { job, stamp });
         }
-        let left = (known.total - known.steps).max(0.0);
-        self.queue.put(at.plus_ms(takes(left)), Event::Done { job, stamp });
+        self.queue.put(at.plus_ms(takes_ms(known.total)), Event::Done { job, stamp });
         self.seek_boundary(job);
     }
 
@@ -257,10 +257,10 @@ impl World<'_> {
         training.told = true;
         let us = |rate: f64| (1_000.0 / rate).min(1e15) as u64;
         let usual_step_us = (training.usual > 0.0).then(|| us(training.usual));
-        let (generation, first_step_us) = (training.generation, us(training.rate));
+        let (generation, first_step_us) = (training.generation, us(training.pace.rate(known.steps)));
         let leader = training.leader.clone();
-        self.settle(job);
-        let (id, step) = (self.jobs[job].id.clone(), whole(self.jobs[job].steps));
+        let steps = training.pace.after(known.steps, self.at.since_ms(known.since));
+        let (id, step) = (known.id.clone(), whole(steps.min(known.total)));
         let report = Report::GenerationStepped { job: id, generation, step, first_step_us, usual_step_us };
         self.report_of_leader(&leader, report);
     }
@@ -291,8 +291,8 @@ impl World<'_> {
         let Some(training) = known.training.as_mut() else { return };
         training.awaited = true;
         // It is announced on a step, so one that begins now counts.
-        let left = (known.steps + STEP_SLACK).floor() + 1.0 - known.steps;
-        let takes_ms = (left / training.rate).ceil().min(1e15) as u64;
+        let whole = (known.steps + STEP_SLACK).floor() + 1.0;
+        let takes_ms = if training.pace.flows() { 0 } else { training.pace.takes_ms(known.steps, whole) };
         self.queue.put(at.plus_ms(takes_ms), Event::Boundary { job, stamp });
     }
 

@@ -3,8 +3,9 @@
 //!
 //! From them a job's work and its curve at the batch size that it asked for: a local batch that does not fit is accumulated over several
 //! passes, of which only the last one exchanges gradients. Placements are the densest of servers with four GPUs. What statistics gain while
-//! a job runs is in the measured number of steps, and only there: the ten rules of that simulator are another scenario.
+//! a job runs is in the measured number of steps. By the ten rules of that simulator work is something else: [`crate::goodput`].
 
+use crate::goodput::{Epoch, Goodput};
 use crate::table::{Table, TableError, at_least};
 use std::collections::BTreeMap;
 
@@ -18,10 +19,13 @@ pub struct PolluxModel {
     steps: BTreeMap<u32, u64>,
     /// Local batch size, seconds of a step and of its exchange, by the number of GPUs.
     times: BTreeMap<u16, Vec<(f64, f64, f64)>>,
+    /// The same by placement, and what steps gain.
+    goodput: Goodput,
 }
 
 const COUNT: &str = "a whole number from 1 on";
 const TIME: &str = "seconds, a number from 0 on";
+const NUMBER: &str = "a number from 0 on";
 
 impl PolluxModel {
     /// Reads `placements.csv` and `scalability.csv`.
@@ -31,6 +35,8 @@ impl PolluxModel {
         for row in table.rows() {
             let place = row.take("placement", "GPUs on each server, a digit of 1 to 4 each", digits)?;
             let gpus: u16 = place.iter().sum();
+            let (local, step_s, sync_s) = point(row)?;
+            model.goodput.add_placement(&place, local as u32, (step_s, sync_s));
             let rest = gpus % GPUS;
             let dense = [rest].into_iter().filter(|rest| *rest > 0);
             if dense.chain((0..gpus / GPUS).map(|_| GPUS)).eq(place) {
@@ -41,6 +47,8 @@ impl PolluxModel {
         for row in table.rows() {
             let whole = |text: &str| text.parse::<u16>().ok().filter(|count| *count > 0);
             let (servers, gpus) = (row.take("num_nodes", COUNT, whole)?, row.take("num_replicas", COUNT, whole)?);
+            let (local, step_s, sync_s) = point(row)?;
+            model.goodput.add_shape(servers, gpus, local as u32, (step_s, sync_s));
             // Up to four servers are in the other table.
             if gpus.div_ceil(GPUS) == servers {
                 model.add(gpus, row)?;
@@ -51,10 +59,7 @@ impl PolluxModel {
     }
 
     fn add(&mut self, gpus: u16, row: crate::table::Row<'_>) -> Result<(), TableError> {
-        let local = row.take("local_bsz", COUNT, at_least(1.0))?;
-        let (step_s, sync_s) =
-            (row.take("step_time", TIME, at_least(0.0))?, row.take("sync_time", TIME, at_least(0.0))?);
-        self.times.entry(gpus).or_default().push((local, step_s, sync_s));
+        self.times.entry(gpus).or_default().push(point(row)?);
         Ok(())
     }
 
@@ -64,8 +69,19 @@ impl PolluxModel {
         for row in table.rows() {
             let steps = row.take("iteration", COUNT, |text| text.parse().ok().filter(|steps| *steps > 0))?;
             self.steps.insert(batch_size, steps);
+            let number = |column| row.take_optional(column, NUMBER, at_least(0.0));
+            let epoch = (number("progress")?, number("grad_sqr")?, number("grad_var")?);
+            if let (Some(progress), Some(grad_sqr), Some(grad_var)) = epoch {
+                self.goodput.add_epoch(batch_size, Epoch { progress, grad_sqr, grad_var });
+            }
         }
         Ok(())
+    }
+
+    /// What steps gain, and how long they take by placement.
+    #[must_use]
+    pub fn goodput(&self, model: &str) -> Goodput {
+        self.goodput.clone().named(model)
     }
 
     /// Steps of a whole training at a batch size; none if that was not measured.
@@ -93,6 +109,12 @@ impl PolluxModel {
         };
         self.times.iter().filter_map(rate).collect()
     }
+}
+
+/// Local batch size, seconds of a step and of its exchange.
+fn point(row: crate::table::Row<'_>) -> Result<(f64, f64, f64), TableError> {
+    let local = row.take("local_bsz", COUNT, at_least(1.0))?;
+    Ok((local, row.take("step_time", TIME, at_least(0.0))?, row.take("sync_time", TIME, at_least(0.0))?))
 }
 
 fn digits(text: &str) -> Option<Vec<u16>> {

@@ -88,6 +88,11 @@ impl Queue {
         self.events.push(Reverse(Entry { at, number: self.put, event }));
     }
 
+    /// When the next one is.
+    pub fn next_at(&self) -> Option<TimeMs> {
+        self.events.peek().map(|Reverse(entry)| entry.at)
+    }
+
     pub fn next(&mut self) -> Option<(TimeMs, Event)> {
         let Reverse(entry) = self.events.pop()?;
         self.of_jobs -= usize::from(!entry.event.is_around());

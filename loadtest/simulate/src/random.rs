@@ -23,11 +23,21 @@ impl Random {
         (self.draw() % n.max(1) as u64) as usize
     }
 
+    /// A number above 0 and below 1.
+    pub fn share(&mut self) -> f64 {
+        // 53 bits, so that no draw is 0 after the shift by a half.
+        ((self.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
     /// A time that is exponentially distributed with this mean, in milliseconds, at least 1.
     pub fn exponential_ms(&mut self, mean_ms: f64) -> u64 {
-        // 53 bits, so that no draw is 0 after the shift by a half.
-        let share = ((self.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        (-libm::log(share) * mean_ms).ceil().max(1.0) as u64
+        (-libm::log(self.share()) * mean_ms).ceil().max(1.0) as u64
+    }
+
+    /// A number that is normally distributed around 0 with deviation 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let (radius, turn) = (libm::sqrt(-2.0 * libm::log(self.share())), self.share());
+        radius * libm::cos(std::f64::consts::TAU * turn)
     }
 }
 

@@ -3,9 +3,11 @@
 use crate::cluster::Cluster;
 use crate::costs::Costs;
 use crate::curve::{Curve, Tables};
+use crate::goodput::{Goodput, Pace, densest};
 use crate::trace::{TraceJob, Work};
-use events_schema::job::{JobSpec, WORKERS_MAX};
+use events_schema::job::{JobSpec, Length, WORKERS_MAX};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// All that a run follows from, beside the policy.
 #[derive(Debug, Clone)]
@@ -24,6 +26,8 @@ pub struct Setup {
     pub costs: Costs,
     /// Servers that break, if any do.
     pub failures: Option<Failures>,
+    /// Plans are made in rounds, so far apart; none: whenever something changes, as the live controller makes them.
+    pub round_ms: Option<u64>,
     /// Of everything that is by chance.
     pub seed: u64,
 }
@@ -61,8 +65,62 @@ pub struct Job {
     pub curve: Curve,
     /// Steps in a millisecond where the curve is 1.
     pub steps_per_ms: f64,
+    /// What its work is, if not steps of one pace.
+    pub goodput: Option<OfGoodput>,
     /// When it should be done.
     pub deadline_ms: Option<u64>,
+}
+
+/// Work that is progress by the epoch.
+#[derive(Debug, Clone)]
+pub struct OfGoodput {
+    /// Of its model.
+    pub model: Arc<Goodput>,
+    /// Samples of a step.
+    pub batch_size: u32,
+}
+
+impl Job {
+    /// How much there is to do, in its own measure.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        match (&self.goodput, self.spec.length) {
+            (Some(goodput), _) => goodput.model.total(),
+            (None, Length::Steps(steps)) => steps as f64,
+            (None, Length::Epochs(_)) => unreachable!("recorded jobs count steps"),
+        }
+    }
+
+    /// How long all of it takes on so many slots, as near to each other as can be, each so many times as fast as curves say; none where that
+    /// was not measured.
+    #[must_use]
+    pub fn takes_ms(&self, slots: u16, factor: f64) -> Option<f64> {
+        match &self.goodput {
+            Some(goodput) => {
+                let (pace, _) = goodput.model.pace(goodput.batch_size, &densest(slots));
+                Some(pace.takes_ms(0.0, self.total()) as f64 / factor)
+            }
+            None => Some(self.total() / (self.curve.speed(slots)? * self.steps_per_ms * factor)),
+        }
+    }
+
+    /// How fast it is on so many slots of each server, those with most first, where a server is as fast as curves say; and whether that had
+    /// to be taken from beyond what was measured.
+    #[must_use]
+    pub fn pace(&self, servers: &[u16]) -> (Pace, bool) {
+        if let Some(goodput) = &self.goodput {
+            return goodput.model.pace(goodput.batch_size, servers);
+        }
+        let slots: u16 = servers.iter().sum();
+        let (low, high) = self.curve.range();
+        let known = self.curve.speed(slots);
+        let speed = known.unwrap_or_else(|| {
+            // Only survivors of a loss can be so few: a share of what the fewest that were measured do.
+            let nearest = slots.clamp(low, high);
+            self.curve.speed(nearest).unwrap_or(0.0) * f64::from(slots.min(nearest)) / f64::from(nearest.max(1))
+        });
+        (Pace::even(self.steps_per_ms * speed), known.is_none())
+    }
 }
 
 /// How recorded jobs become jobs of Ebb.
@@ -76,6 +134,8 @@ pub struct Shape {
     pub step_ms: u64,
     /// Jobs come so many times faster than they did.
     pub speed_up: f64,
+    /// Where the recording says no durations, work is progress by the epoch, and not a number of steps.
+    pub goodput: bool,
 }
 
 /// Why a run cannot be made of what was given.
@@ -157,7 +217,12 @@ fn prepare(
     let min = job.min.unwrap_or((share(shape.min_share).floor() as u16).max(1));
     let max = job.max.unwrap_or((share(shape.max_share).ceil().min(WORKERS_MAX as f64) as u16).max(job.workers));
     let given = tables.give(job.model.as_deref(), job.batch_size, max, seed, number);
-    let (low, high) = given.curve.range();
+    let goodput = match job.work {
+        Work::OfModel if shape.goodput => Some(of_goodput(job, tables)?),
+        _ => None,
+    };
+    // By placement everything that Ebb can run was measured, or is between what was.
+    let (low, high) = if goodput.is_some() { (1, WORKERS_MAX as u16) } else { given.curve.range() };
     if high == 0 {
         return Err(SetupError::Curve { name: job.name.clone(), model, batch_size });
     }
@@ -167,19 +232,24 @@ fn prepare(
     notes.cut_request += usize::from(asked != job.workers);
     notes.cut_range += usize::from(min < low || max > high);
     let (min, max) = (min.clamp(low, asked), max.clamp(asked, high));
-    let (steps, steps_per_ms) = match job.work {
-        Work::Seconds(seconds) => {
+    let (steps, steps_per_ms) = match (job.work, &goodput) {
+        (_, Some(goodput)) => {
+            let whole = goodput.model.pace(goodput.batch_size, &densest(asked)).0;
+            (goodput.model.total().ceil() as u64, whole.rate(0.0))
+        }
+        (Work::Seconds(seconds), None) => {
             let speed = given.curve.speed(asked).unwrap_or(1.0);
             let steps = (seconds * 1_000.0 / shape.step_ms as f64).round().max(1.0) as u64;
             (steps, 1.0 / (shape.step_ms as f64 * speed))
         }
         // Its curve is in steps per second.
-        Work::OfModel => match tables.steps(&model, batch_size) {
+        (Work::OfModel, None) => match tables.steps(&model, batch_size) {
             Some(steps) => (steps, 1e-3),
             None => return Err(SetupError::Work { name: job.name.clone(), model, batch_size }),
         },
     };
-    let step_ms = 1.0 / (steps_per_ms * given.curve.speed(asked).unwrap_or(1.0));
+    let speed = if goodput.is_some() { 1.0 } else { given.curve.speed(asked).unwrap_or(1.0) };
+    let step_ms = 1.0 / (steps_per_ms * speed);
     let every_steps = (costs.checkpoint_every_ms as f64 / step_ms).round().max(1.0) as u64;
     let document = serde_json::json!({
         "name": format!("j{number}"), "model": {"kind": "mlp", "hidden": [1]}, "dataset": DATASET,
@@ -196,8 +266,18 @@ fn prepare(
         spec,
         curve: given.curve,
         steps_per_ms,
+        goodput,
         deadline_ms: job.deadline_ms.map(|at| faster(job.submitted_ms) + at.saturating_sub(job.submitted_ms)),
     })
+}
+
+fn of_goodput(job: &TraceJob, tables: &Tables) -> Result<OfGoodput, SetupError> {
+    let (model, batch_size) = (job.model.clone().unwrap_or_default(), job.batch_size.unwrap_or_default());
+    let known = tables.goodput(&model).filter(|goodput| goodput.knows(batch_size));
+    match known {
+        Some(known) => Ok(OfGoodput { model: Arc::new(known), batch_size }),
+        None => Err(SetupError::Work { name: job.name.clone(), model, batch_size }),
+    }
 }
 
 /// The dataset that all jobs of a run name; nobody reads it.
@@ -209,7 +289,7 @@ mod tests {
     use super::*;
     use crate::trace::{Format, parse};
 
-    const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0 };
+    const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
 
     fn prepared(text: &str, tables: &Tables, shape: Shape) -> (Vec<Job>, Notes) {
         jobs(&parse(text, Format::Csv).unwrap(), tables, &shape, &Costs::none(), 0).unwrap()

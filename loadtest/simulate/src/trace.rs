@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct TraceJob {
     /// For people.
     pub name: String,
-    /// From the first submission of the recording.
+    /// From the first submission of the recording; from the beginning of the clock of one that has its own (Pollux).
     pub submitted_ms: u64,
     /// Slots it asked for.
     pub workers: u16,
@@ -86,7 +86,8 @@ pub fn parse(text: &str, format: Format) -> Result<Vec<TraceJob>, TableError> {
     let mut jobs: Vec<(f64, TraceJob)> =
         table.rows().zip(0..).map(|(row, at)| read(row, at)).collect::<Result<_, _>>()?;
     jobs.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    let first_s = jobs.first().map_or(0.0, |(at_s, _)| *at_s);
+    // Rounds of Pollux's simulator are counted from its clock's 0.
+    let first_s = jobs.first().filter(|_| format != Format::Pollux).map_or(0.0, |(at_s, _)| *at_s);
     let mut jobs: Vec<TraceJob> =
         jobs.into_iter().map(|(at_s, job)| TraceJob { submitted_ms: ms(at_s - first_s), ..job }).collect();
     if format == Format::Msft {
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(of("job_id,submission_time,duration,num_gpu\nx,7,60,1\ny,9,90.5,4\n", Format::Msft), seconds);
         assert_eq!(of("submitted_s,duration_s,workers\n7,60,1\n9,90.5,4\n", Format::Csv), seconds);
         let pollux = "name,time,application,num_replicas,batch_size\na,107,bert,6,384\n";
-        assert_eq!(of(pollux, Format::Pollux), [(0, 6, Work::OfModel)]);
+        assert_eq!(of(pollux, Format::Pollux), [(107_000, 6, Work::OfModel)]);
     }
 
     #[test]

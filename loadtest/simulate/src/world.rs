@@ -9,11 +9,12 @@ use crate::members::{Mode, Training};
 use crate::outcome::{Ended, JobOutcome, Measured, Outcome};
 use crate::queue::{Event, Queue};
 use crate::random::Random;
+use crate::rounds::{self, InTurn};
 use crate::setup::{DATASET, Setup};
 use crate::tally::{FleetTally, Tally};
 use controller_core::limits::{EAGER_JOBS_MAX, EXCHANGE_SETTLE_MS};
 use controller_core::state::JobPhase;
-use controller_core::{Input, Policy, State, decide_input, invariants, plan};
+use controller_core::{Input, Policy, State, decide_input, invariants, plan_until};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Fact, Verdict};
@@ -23,7 +24,7 @@ use events_schema::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything begins here, so that no moment is the 0 that means never.
-const BEGIN: TimeMs = TimeMs(1_000);
+pub(crate) const BEGIN: TimeMs = TimeMs(1_000);
 /// Between two ticks of the live controller: what waits for time is looked at that often.
 const TICK_MS: u64 = 200;
 /// A run in which only fleets speak for so long ends: nothing will come of its unfinished jobs any more. A week, because some fleets' need
@@ -44,6 +45,7 @@ pub fn run<'a>(setup: &'a Setup, policy: &'a dyn Policy, stopwatch: &'a mut (dyn
         world.tally.pass(at);
         world.at = at;
         world.happen(event);
+        world.end_moment();
     }
     world.outcome()
 }
@@ -258,7 +260,7 @@ impl<'a> World<'a> {
         let decided = (self.stopwatch)();
         self.take(&facts);
         let live = self.state.live_len();
-        if self.view_changed && live > 0 {
+        if self.view_changed && live > 0 && self.setup.round_ms.is_none() {
             if live <= EAGER_JOBS_MAX || matches!(input, Input::Tick) {
                 self.plan();
             } else {
@@ -270,15 +272,37 @@ impl<'a> World<'a> {
         self.measured.events_ns += ended.saturating_sub(begun);
     }
 
+    /// Where plans are made in rounds, one is made when all of a round's moment has happened.
+    fn end_moment(&mut self) {
+        let Some(every_ms) = self.setup.round_ms.filter(|_| self.view_changed && self.state.live_len() > 0) else {
+            return;
+        };
+        let round = rounds::next(self.at, every_ms);
+        if round > self.at {
+            self.wake_at(round);
+        } else if self.queue.next_at() != Some(self.at) {
+            let begun = (self.stopwatch)();
+            self.plan();
+            self.measured.events_ns += (self.stopwatch)().saturating_sub(begun);
+        }
+    }
+
     fn plan(&mut self) {
         self.view_changed = false;
         self.tally.plans += 1;
+        let in_turn = InTurn(self.policy);
+        let policy: &dyn Policy = if self.setup.round_ms.is_some() { &in_turn } else { self.policy };
         let begun = (self.stopwatch)();
-        let facts = plan(&self.state, self.at, self.policy);
+        let (facts, until) = plan_until(&self.state, self.at, policy);
         let ended = (self.stopwatch)();
         self.measured.plans_ns.push(ended.saturating_sub(begun));
+        // In a round somebody may have to be asked for again, who waited for others to give way.
+        let gives_way = facts.iter().any(gives_way);
         self.take(&facts);
-        self.view_changed = false;
+        self.view_changed = gives_way && self.setup.round_ms.is_some();
+        if let Some(until) = until {
+            self.wake_at(until);
+        }
     }
 
     /// Folds facts, checks the cheap invariants, and has the models do what follows.
@@ -436,8 +460,7 @@ impl<'a> World<'a> {
             let slots = group.slots_total() as f64;
             (fast + slots * group.speed, all + slots)
         });
-        let rate = of.curve.speed(slots)? * of.steps_per_ms * (fast / all) * (share / f64::from(slots)).min(1.0);
-        let ms = (job.total / rate).ceil();
+        let ms = of.takes_ms(slots, (fast / all) * (share / f64::from(slots)).min(1.0))?.ceil();
         let begins_ms = self.setup.costs.start_ms + self.setup.costs.link_ms;
         (ms.is_finite() && ms < 1e15).then(|| ms as u64 + begins_ms)
     }
@@ -451,12 +474,9 @@ impl<'a> World<'a> {
 
 impl SimJob {
     fn new(job: &crate::setup::Job, number: usize) -> Self {
-        let events_schema::job::Length::Steps(total) = job.spec.length else {
-            unreachable!("recorded jobs count steps")
-        };
         Self {
             id: name(JobId::parse, &format!("job-{number:07}")),
-            total: total as f64,
+            total: job.total(),
             training: None,
             steps: 0.0,
             since: BEGIN,
@@ -483,6 +503,11 @@ pub(crate) fn number(job: &JobId) -> usize {
 
 fn name<T, E: std::fmt::Display>(parse: impl Fn(&str) -> Result<T, E>, text: &str) -> T {
     parse(text).unwrap_or_else(|e| unreachable!("a name of ours: {e}"))
+}
+
+/// Whether a job is left fewer slots by a plan.
+fn gives_way(fact: &Fact) -> bool {
+    matches!(fact, Fact::PlanAdopted { slots, from, .. } if from.is_some_and(|from| slots.len() < from as usize))
 }
 
 /// Whether a fact changes anything that plans are made of: jobs and their phases, sizes and settling, slots that can be had.

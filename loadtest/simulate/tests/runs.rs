@@ -4,12 +4,13 @@
 use controller_core::policy::POLICY_NAMES;
 use controller_core::policy_by_name;
 use loadtest_simulate::outcome::Ended;
+use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::setup::{Shape, jobs};
 use loadtest_simulate::trace::parse;
 use loadtest_simulate::{Costs, Demand, Failures, Format, Outcome, Setup, Tables, run};
 use std::fmt::Write;
 
-const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0 };
+const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
 
 fn setup(trace: &str, cluster: &str, costs: Costs) -> Setup {
     let trace = parse(trace, Format::Csv).unwrap();
@@ -21,6 +22,7 @@ fn setup(trace: &str, cluster: &str, costs: Costs) -> Setup {
         reclaim_deadline_ms: 5_000,
         costs,
         failures: None,
+        round_ms: None,
         seed: 0,
     }
 }
@@ -186,6 +188,40 @@ fn a_run_waits_for_a_job_of_a_month_and_not_for_one_that_cannot_run() {
     // Twelve slots there never are: the fleet keeps one of its eight at least.
     let outcome = ran(&tide(setup("submitted_s,duration_s,workers\n0,60,13\n", "1x4:t4", Costs::none())), "fifo");
     assert!(outcome.jobs[0].ended.is_none() && outcome.until_ms > 6 * 86_400_000, "{}", outcome.until_ms);
+}
+
+#[test]
+fn in_rounds_jobs_wait_for_the_next_one() {
+    let text = "submitted_s,duration_s,workers,min_workers\n0,100,4,4\n10,50,2,2\n";
+    let mut setup = setup(text, "1x4:t4", Costs::none());
+    setup.round_ms = Some(60_000);
+    assert_eq!(ends_s(&ran(&setup, "fifo")), [100.0, 170.0]);
+    // A quantum of 10,000 slot·s is over at 2,500 s; the round after it has the old job give way, which does the rest of its step first.
+    let text = "submitted_s,duration_s,workers,min_workers\n0,5000,4,4\n2000,60,4,4\n";
+    let setup = Setup { round_ms: Some(60_000), ..self::setup(text, "1x4:t4", Costs::none()) };
+    assert_eq!(ends_s(&ran(&setup, "tiresias")), [2_640.0 + 5_000.0 - 2_520.5, 2_640.0]);
+}
+
+/// Pollux's rules, by hand: a training of 5,000 s on four GPUs, 30 s of pause at each start, rounds of a minute, and progress that can be
+/// stopped at any time.
+#[test]
+fn by_the_rules_of_pollux_who_gives_way_is_gone_in_the_same_round() {
+    let placements = "placement,local_bsz,step_time,sync_time\n4,4,1,0\n4,8,1,0\n";
+    let scalability = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n6,6,4,1,0\n";
+    let mut model = PolluxModel::read(placements, scalability).unwrap();
+    let epochs = (1..=10).map(|epoch| format!("{},{},1,1\n", epoch * 500, epoch * 500)).collect::<String>();
+    model.add_validation(16, &format!("progress,iteration,grad_sqr,grad_var\n{epochs}")).unwrap();
+    let mut tables = Tables::default();
+    tables.add_pollux("m", model);
+    let text = "name,time,application,num_replicas,batch_size\na,0,m,4,16\nb,2000,m,4,16\n";
+    let (shape, costs) =
+        (Shape { min_share: 1.0, goodput: true, ..SHAPE }, Costs { start_ms: 30_000, ..Costs::none() });
+    let made = jobs(&parse(text, Format::Pollux).unwrap(), &tables, &shape, &costs, 0).unwrap().0;
+    let setup = Setup { jobs: made, costs, round_ms: Some(60_000), ..setup(&many(1), "1x4:t4", costs) };
+    let outcome = ran(&setup, "tiresias");
+    // The first is stopped at 2,520 s with 2,490 s done, the second at 5,040 s with as much; they go on in the order in which they were demoted.
+    assert_eq!(ends_s(&outcome), [5_070.0 + 2_510.0, 7_650.0 + 2_510.0]);
+    assert_eq!((outcome.tally.preemptions, outcome.tally.undone_ms, outcome.tally.unmeasured), (2, 0, 0));
 }
 
 #[test]

@@ -89,6 +89,8 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::JobFinished { .. }
         // Measurements: as often as the job's spec says, and once a generation.
         | Fact::Evaluated { .. } | Fact::GenerationStepped { .. }
+        // As service is attained: once a queue, and each promotion takes a longer wait.
+        | Fact::QueueEntered { .. }
         // How far the reports are taken that the above came from; alone it is not: see `is_restless`.
         | Fact::ReportsTaken { .. } => true,
         // Said in old logs only.

@@ -126,7 +126,8 @@ fn failures() -> Vec<(u64, Fact)> {
     let Fact::JobAccepted { job, .. } = &accepted else { unreachable!() };
     let slots: Vec<SlotId> = (0..4).map(|index| format!("host-1/{index}").parse().unwrap()).collect();
     let reason = PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None };
-    let plan = Fact::PlanAdopted { job: job.clone(), slots: slots.clone(), reason, from: Some(0) };
+    let plan =
+        Fact::PlanAdopted { job: job.clone(), slots: slots.clone(), reason, from: Some(0), attained_slot_ms: None };
     let executor = |number: u32| ExecutorId { job: job.clone(), number };
     let slot = |number: u32| slots[number as usize % slots.len()].clone();
     let assigned = |number| Fact::ExecutorAssigned { executor: executor(number), slot: slot(number) };
@@ -211,7 +212,7 @@ fn failures() -> Vec<(u64, Fact)> {
     facts.push((at_ms + 7, Fact::JobRestarted { job: job.clone(), from: Step(0) }));
     facts.extend([(at_ms + 8, gone(63, ExitCause::Silent)), (at_ms + 9, Fact::JobSuspending { job: job.clone() })]);
     facts.extend([
-        (at_ms + 10, Fact::JobSuspended { job: job.clone() }),
+        (at_ms + 10, Fact::JobSuspended { job: job.clone(), attained_slot_ms: None }),
         (at_ms + 11, Fact::JobResumed { job: job.clone() }),
     ]);
     facts.extend([(at_ms + 12, plan), (at_ms + 13, assigned(70)), (at_ms + 14, gone(70, ExitCause::Status(5)))]);

@@ -3,7 +3,7 @@
 use crate::state::bounds::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
 use crate::state::job::{Evaluation, Pause};
 use crate::state::troubles::{Damage, Unreadable};
-use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, State};
+use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, Service, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
@@ -50,6 +50,7 @@ pub(super) fn accepted(
         lost: None,
         given_up: None,
         stragglers: BTreeMap::new(),
+        service: Service::default(),
     };
     state.live.insert(id.clone(), job);
 }
@@ -107,11 +108,14 @@ pub(super) fn suspending(state: &mut State, id: &JobId) {
     });
 }
 
-pub(super) fn suspended(state: &mut State, id: &JobId) {
+pub(super) fn suspended(state: &mut State, id: &JobId, attained_slot_ms: Option<u64>) {
     change_phase(state, id, |_| JobPhase::Suspended);
+    if let Some((job, attained)) = state.live.get_mut(id).zip(attained_slot_ms) {
+        (job.service.attained_slot_ms, job.service.waits_since) = (attained, None);
+    }
 }
 
-pub(super) fn resumed(state: &mut State, id: &JobId) {
+pub(super) fn resumed(state: &mut State, at: TimeMs, id: &JobId) {
     change_phase(state, id, |phase| match phase {
         JobPhase::Suspended => JobPhase::Queued,
         other => other,
@@ -119,6 +123,10 @@ pub(super) fn resumed(state: &mut State, id: &JobId) {
     if let Some(job) = state.live.get_mut(id) {
         job.faults.forget();
         job.unreadable = None;
+        // A job that never held a slot waits since it came; of one whose facts say nothing of its service nothing is known.
+        if job.service.attained_slot_ms > 0 {
+            job.service.waits_since = Some(at);
+        }
     }
 }
 
@@ -134,7 +142,14 @@ pub(super) fn finished(state: &mut State, at: TimeMs, id: &JobId, outcome: &Outc
     change_phase(state, id, |_| JobPhase::Finished { outcome: outcome.clone(), at });
 }
 
-pub(super) fn plan_adopted(state: &mut State, at: TimeMs, id: &JobId, slots: &[SlotId], reason: &PlanReason) {
+pub(super) fn plan_adopted(
+    state: &mut State,
+    at: TimeMs,
+    id: &JobId,
+    slots: &[SlotId],
+    reason: &PlanReason,
+    attained_slot_ms: Option<u64>,
+) {
     let Some(job) = state.live.get_mut(id) else { return };
     let next: BTreeSet<SlotId> = slots.iter().cloned().collect();
     let before = job.slots().clone();
@@ -146,6 +161,10 @@ pub(super) fn plan_adopted(state: &mut State, at: TimeMs, id: &JobId, slots: &[S
             cause: reason.cause.clone(),
             trained: false,
         });
+    }
+    if let Some(attained) = attained_slot_ms {
+        job.service.attained_slot_ms = attained;
+        job.service.waits_since = next.is_empty().then_some(at);
     }
     job.reason = Some(reason.clone());
     release(state, id, before.difference(&next));
@@ -164,6 +183,13 @@ pub(super) fn plan_adopted(state: &mut State, at: TimeMs, id: &JobId, slots: &[S
         other => other,
     });
     requeue_if_empty(state, id);
+}
+
+pub(super) fn queue_entered(state: &mut State, at: TimeMs, id: &JobId, queue: u8, promoted_slot_ms: u64) {
+    if let Some(job) = state.live.get_mut(id) {
+        (job.service.queue, job.service.queued_at) = (queue, Some(at));
+        job.service.promoted_slot_ms = promoted_slot_ms;
+    }
 }
 
 /// A job that gave back every slot waits again once its last executor is gone, or will not go.

@@ -29,12 +29,17 @@ impl State {
             }
             Fact::CommandRefused { command, .. } | Fact::CommandTaken { command } => self.commands.remember(command),
             Fact::JobSuspending { job } => jobs::suspending(self, job),
-            Fact::JobSuspended { job } => jobs::suspended(self, job),
-            Fact::JobResumed { job } => jobs::resumed(self, job),
+            Fact::JobSuspended { job, attained_slot_ms } => jobs::suspended(self, job, *attained_slot_ms),
+            Fact::JobResumed { job } => jobs::resumed(self, at, job),
             Fact::JobCancelled { job } => jobs::cancelled(self, at, job),
             Fact::JobFailed { job, reason } => jobs::failed(self, at, job, reason),
             Fact::JobFinished { job, outcome } => jobs::finished(self, at, job, outcome),
-            Fact::PlanAdopted { job, slots, reason, .. } => jobs::plan_adopted(self, at, job, slots, reason),
+            Fact::PlanAdopted { job, slots, reason, attained_slot_ms, .. } => {
+                jobs::plan_adopted(self, at, job, slots, reason, *attained_slot_ms);
+            }
+            Fact::QueueEntered { job, queue, promoted_slot_ms } => {
+                jobs::queue_entered(self, at, job, *queue, *promoted_slot_ms);
+            }
             Fact::JobExplained { job, reason } => jobs::explained(self, job, reason),
             Fact::CheckpointAccepted { job, checkpoint } => jobs::checkpoint_accepted(self, job, checkpoint),
             Fact::CheckpointRetired { job, manifest_key } => jobs::checkpoint_retired(self, job, manifest_key),

@@ -64,7 +64,8 @@ fn accept(draft: &mut Draft<'_>, record: &CommandRecord, job: &JobId, spec: &Job
 
 /// The job holds nothing any more and waits for its user.
 pub(super) fn suspended(draft: &mut Draft<'_>, job: &JobId) {
-    draft.emit(Fact::JobSuspended { job: job.clone() });
+    let attained_slot_ms = draft.state.job(job).map(|known| known.attained_slot_ms(draft.at));
+    draft.emit(Fact::JobSuspended { job: job.clone(), attained_slot_ms });
 }
 
 fn known_dataset(draft: &Draft<'_>, name: &DatasetName) -> Result<DatasetInfo, Refusal> {

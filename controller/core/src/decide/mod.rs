@@ -90,10 +90,16 @@ pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool
 /// The facts that follow from the policy's plan.
 #[must_use]
 pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
+    plan_until(state, at, policy).0
+}
+
+/// The same, and until when the plan holds if nothing happens: for callers that do not ask every tick.
+#[must_use]
+pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> (Vec<Fact>, Option<TimeMs>) {
     let mut draft = Draft::new(state, at, policy.name());
-    plan::replan(&mut draft, policy);
+    let until = plan::replan(&mut draft, policy);
     draft.follow_up();
-    draft.facts
+    (draft.facts, until)
 }
 
 fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
@@ -201,7 +207,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
     match fact {
         Fact::JobAccepted { job, .. }
         | Fact::JobSuspending { job }
-        | Fact::JobSuspended { job }
+        | Fact::JobSuspended { job, .. }
         | Fact::JobResumed { job }
         | Fact::JobCancelled { job }
         | Fact::JobFailed { job, .. }
@@ -225,6 +231,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
         | Fact::JobExplained { .. }
+        | Fact::QueueEntered { .. }
         | Fact::CheckpointAccepted { .. }
         | Fact::CheckpointDamaged { .. }
         | Fact::CheckpointUnreadable { .. }

@@ -6,17 +6,18 @@
 use super::Draft;
 use crate::explain::waits_placed;
 use crate::limits::EXCHANGE_SETTLE_MS;
-use crate::policy::{ClassView, JobView, Policy, Share, View, Wait, service_order};
+use crate::policy::{ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, View, Wait, service_order};
 use crate::state::{Job, JobPhase, Server, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::{Digest, JobId, ServerId, SlotId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Adopts the policy's plan as far as it differs from what is.
-pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) {
+/// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
+/// has changed by then.
+pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeMs> {
     if draft.state.live.is_empty() {
-        return;
+        return None;
     }
     if draft.state.planning.policy.as_deref() != Some(draft.policy) {
         draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned() });
@@ -25,6 +26,9 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) {
     let state = draft.state.clone();
     let problem = Problem::of(&state, draft.at);
     let plan = policy.plan(&problem.view);
+    for moved in &plan.moves {
+        enter_queue(draft, &problem, *moved);
+    }
     let order = service_order(&problem.view);
     for &index in &order {
         if plan.shares[index].slots < problem.view.jobs[index].held {
@@ -37,9 +41,16 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) {
         let (share, held) = (plan.shares[index], problem.view.jobs[index].held);
         if share.slots > held {
             let idle = idle.get_or_insert_with(|| Idle::of(&draft.state));
-            grow(draft, &problem, index, share, idle);
+            grow(draft, &problem, index, share, idle, policy.packing());
         }
     }
+    plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms))
+}
+
+fn enter_queue(draft: &mut Draft<'_>, problem: &Problem<'_>, moved: QueueMove) {
+    let (id, job) = problem.jobs[moved.job];
+    let promoted_slot_ms = if moved.promoted { job.attained_slot_ms(draft.at) } else { job.service.promoted_slot_ms };
+    draft.emit(Fact::QueueEntered { job: id.clone(), queue: moved.queue, promoted_slot_ms });
 }
 
 /// The scheduling problem, and what its numbers stand for.
@@ -136,7 +147,19 @@ fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Opt
     let waits_for_generation = job.placement().is_some_and(|placement| placement.proposed.is_some());
     let settled = settled && !waits_for_generation;
     let (priority, device) = (job.spec.priority, job.spec.needs_device());
-    JobView { min: workers.min, max: workers.max, held, priority, class, numeric, device, settled }
+    let service = service_view(job, at, held);
+    JobView { min: workers.min, max: workers.max, held, priority, class, numeric, device, settled, service }
+}
+
+fn service_view(job: &Job, at: TimeMs, held: u16) -> ServiceView {
+    let waits_since = job.service.waits_since.unwrap_or(job.accepted_at);
+    ServiceView {
+        attained_slot_ms: job.attained_slot_ms(at),
+        promoted_slot_ms: job.service.promoted_slot_ms,
+        queue: job.service.queue,
+        queued_at_ms: job.service.queued_at.unwrap_or(job.accepted_at).0,
+        waited_ms: if held == 0 { at.since_ms(waits_since) } else { 0 },
+    }
 }
 
 /// Whether the policy has a say in a job: it waits, or runs and is not on its way out.
@@ -192,21 +215,16 @@ impl Idle {
         self.classes.get(class).map_or(0, |class| class.count)
     }
 
-    /// Takes up to `count` slots: first on servers the job is on, then on the first that has them all, then in order.
-    pub fn take(&mut self, class: &SlotKind, count: usize, beside: &BTreeSet<SlotId>) -> Vec<SlotId> {
+    /// Takes up to `count` slots: first on servers the job is on, then as the packing says.
+    pub fn take(&mut self, class: &SlotKind, count: usize, beside: &BTreeSet<SlotId>, packing: Packing) -> Vec<SlotId> {
         let mut taken = Vec::new();
         let Some(class) = self.classes.get_mut(class) else { return taken };
         let near: BTreeSet<&ServerId> = beside.iter().map(|slot| &slot.server).collect();
         for server in near {
             class.take_from(server, count, &mut taken);
         }
-        let missing = count - taken.len();
-        let roomy = class.servers.iter().find(|(_, slots)| slots.len() >= missing).map(|(server, _)| server.clone());
-        if let Some(server) = roomy {
-            class.take_from(&server, count, &mut taken);
-        }
         while taken.len() < count {
-            let Some(server) = class.servers.keys().next().cloned() else { break };
+            let Some(server) = class.next_server(count - taken.len(), packing).cloned() else { break };
             class.take_from(&server, count, &mut taken);
         }
         taken
@@ -214,6 +232,19 @@ impl Idle {
 }
 
 impl IdleClass {
+    /// Where so many slots are looked for.
+    fn next_server(&self, missing: usize, packing: Packing) -> Option<&ServerId> {
+        let chosen = match packing {
+            Packing::FirstFit => {
+                let mut servers = self.servers.iter();
+                servers.find(|(_, slots)| slots.len() >= missing).or_else(|| self.servers.first_key_value())
+            }
+            // The last of equals in reverse is the first.
+            Packing::WorstFit => self.servers.iter().rev().max_by_key(|(_, slots)| slots.len()),
+        };
+        chosen.map(|(server, _)| server)
+    }
+
     fn take_from(&mut self, server: &ServerId, count: usize, taken: &mut Vec<SlotId>) {
         let Some(slots) = self.servers.get_mut(server) else { return };
         while taken.len() < count {
@@ -248,7 +279,7 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
 }
 
 /// Gives a job more slots, as far as they are free by now.
-fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle) {
+fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle, packing: Packing) {
     let (id, job) = problem.jobs[index];
     let class = &problem.kinds[share.class];
     let min = usize::from(job.spec.workers.min);
@@ -259,7 +290,7 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
         return;
     }
     let mut slots = job.slots().clone();
-    slots.extend(idle.take(class, wanted, job.slots()));
+    slots.extend(idle.take(class, wanted, job.slots(), packing));
     let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
     let waits = waits(draft.at, problem, index, share, slots.len());
     let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };
@@ -290,6 +321,15 @@ pub(super) fn adopt_slots(draft: &mut Draft<'_>, id: &JobId, slots: BTreeSet<Slo
             draft.emit(Fact::SlotBorrowed { slot: slot.clone(), fleet, job: Some(id.clone()) });
         }
     }
-    let from = draft.state.job(id).map(|job| job.slots().len() as u32);
-    draft.emit(Fact::PlanAdopted { job: id.clone(), slots: slots.into_iter().collect(), reason, from });
+    let job = draft.state.job(id);
+    let from = job.map(|job| job.slots().len() as u32);
+    let resized = job.filter(|job| job.slots().len() != slots.len());
+    let attained_slot_ms = resized.map(|job| job.attained_slot_ms(draft.at));
+    draft.emit(Fact::PlanAdopted {
+        job: id.clone(),
+        slots: slots.into_iter().collect(),
+        reason,
+        from,
+        attained_slot_ms,
+    });
 }

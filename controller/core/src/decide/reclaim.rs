@@ -7,6 +7,7 @@
 
 use super::{Draft, fleets::hand_back, plan};
 use crate::limits::RECLAIM_DEADLINE_MS_MAX;
+use crate::policy::Packing;
 use crate::policy::gain::loss_of_one_micro;
 use crate::state::{JobPhase, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
@@ -149,7 +150,7 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
             let idle = idle.get_or_insert_with(|| plan::Idle::of(&draft.state));
             let found = class.map_or(0, |class| idle.count(&class));
             match class.filter(|_| found >= missing) {
-                Some(class) => next.extend(idle.take(&class, missing, &next)),
+                Some(class) => next.extend(idle.take(&class, missing, &next, Packing::default())),
                 None => next.clear(),
             }
         }

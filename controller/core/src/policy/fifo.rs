@@ -37,7 +37,7 @@ impl Policy for Fifo {
                 share.slots += regained as u16;
             }
         }
-        Plan { shares }
+        Plan { shares, ..Plan::default() }
     }
 }
 
@@ -47,16 +47,7 @@ mod tests {
     use super::*;
 
     fn job(max: u16, held: u16, priority: i32) -> JobView {
-        JobView {
-            min: 1,
-            max,
-            held,
-            priority,
-            class: (held > 0).then_some(0),
-            numeric: None,
-            device: false,
-            settled: true,
-        }
+        JobView { min: 1, max, held, priority, class: (held > 0).then_some(0), settled: true, ..JobView::default() }
     }
 
     fn plan(capacity: u32, declared: u32, jobs: &[JobView]) -> Vec<u16> {

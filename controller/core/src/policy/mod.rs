@@ -5,11 +5,16 @@
 //! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
 //! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
 //!
-//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default). Speeds come from [`gain`].
+//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`] and [`elastic_tiresias`]. Speeds come from
+//! [`gain`]. `docs/policies.md` says how to write one.
 
+#[cfg(test)]
+mod contract;
 pub mod ebb;
+pub mod elastic_tiresias;
 pub mod fifo;
 pub mod gain;
+pub mod tiresias;
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
@@ -23,10 +28,25 @@ pub trait Policy: Send + Sync {
     fn guarantees(&self, view: &View) -> Vec<Share> {
         self.plan(view).shares
     }
+
+    /// Where slots for a job are looked for first.
+    fn packing(&self) -> Packing {
+        Packing::FirstFit
+    }
+}
+
+/// Where slots for a job are looked for, after the servers that it is on. The policy says how many, the planner which.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// On the first server that has all of them; else on one after the other, in order.
+    #[default]
+    FirstFit,
+    /// On the server that has most, the first of equals, again and again: on as few servers as there can be.
+    WorstFit,
 }
 
 /// The names [`policy_by_name`] knows, the default first.
-pub const POLICY_NAMES: [&str; 2] = ["ebb", "fifo"];
+pub const POLICY_NAMES: [&str; 4] = ["ebb", "fifo", "tiresias", "elastic-tiresias"];
 
 /// The policy of a name.
 #[must_use]
@@ -34,6 +54,8 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
     match name {
         "ebb" => Some(Box::new(ebb::Ebb)),
         "fifo" => Some(Box::new(fifo::Fifo)),
+        "tiresias" => Some(Box::new(tiresias::Tiresias::default())),
+        "elastic-tiresias" => Some(Box::new(elastic_tiresias::ElasticTiresias::default())),
         _ => None,
     }
 }
@@ -61,7 +83,7 @@ pub struct ClassView {
 }
 
 /// A job, as a policy sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JobView {
     /// Fewest executors it runs on.
     pub min: u16,
@@ -79,6 +101,23 @@ pub struct JobView {
     pub device: bool,
     /// Whether its size was left alone long enough to be exchanged against another's.
     pub settled: bool,
+    /// How much of slots it has had.
+    pub service: ServiceView,
+}
+
+/// How much of slots a job has had until now, and where that has put it. Facts carry it, so a policy remembers nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServiceView {
+    /// Slot·ms that it has held in all.
+    pub attained_slot_ms: u64,
+    /// The same when a policy last promoted it, or 0: what counts for its queue is what it has attained beyond that.
+    pub promoted_slot_ms: u64,
+    /// The queue that it is in.
+    pub queue: u8,
+    /// When it came into that queue, in ms of the controller's clock: for order alone.
+    pub queued_at_ms: u64,
+    /// How long it has had no slots; 0 while it has some.
+    pub waited_ms: u64,
 }
 
 impl View {
@@ -94,10 +133,25 @@ impl View {
 }
 
 /// A share for every job of the view, in the view's order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// As many as the view has jobs.
     pub shares: Vec<Share>,
+    /// Jobs that come into another queue.
+    pub moves: Vec<QueueMove>,
+    /// After how long the plan may be another one, though nothing else has changed; the live controller asks every tick anyhow.
+    pub wake_in_ms: Option<u64>,
+}
+
+/// A job comes into another queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueMove {
+    /// Its place in the view.
+    pub job: usize,
+    /// Which one.
+    pub queue: u8,
+    /// Whether it is promoted: what it has attained until now counts no more.
+    pub promoted: bool,
 }
 
 /// What one job gets.

@@ -107,6 +107,36 @@ pub struct Job {
     /// Members that the others wait for, in the generation in force.
     #[n(44)]
     pub stragglers: BTreeMap<ExecutorId, Straggler>,
+    /// How much of slots it has had.
+    #[n(45)]
+    #[cbor(skip_if = "Service::is_none")]
+    pub service: Service,
+}
+
+/// How much of slots a job has had, and the queue that a policy keeps it in for that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Service {
+    /// Slot·ms that it had held when its size last changed; since then its slots are to be added ([`Job::attained_slot_ms`]).
+    #[n(0)]
+    pub attained_slot_ms: u64,
+    /// What it had attained when a policy last promoted it; 0 if none did.
+    #[n(1)]
+    pub promoted_slot_ms: u64,
+    /// Its queue: those of lower numbers go first.
+    #[n(2)]
+    pub queue: u8,
+    /// Since when it is in that queue; none of a job that never left the first.
+    #[n(3)]
+    pub queued_at: Option<TimeMs>,
+    /// Since when it has no slots, if it had some before and is not suspended.
+    #[n(4)]
+    pub waits_since: Option<TimeMs>,
+}
+
+impl Service {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Something is not done for a while because it failed; longer each time it fails in a row.
@@ -462,6 +492,14 @@ impl Job {
             JobPhase::Running(_, active) | JobPhase::Suspending(_, Some(active)) => Some(active),
             _ => None,
         }
+    }
+
+    /// Slot·ms that it has held in all until a time, by its plans: a slot is held from the plan that gives it to the plan that does not.
+    #[must_use]
+    pub fn attained_slot_ms(&self, at: TimeMs) -> u64 {
+        let held_ms = self.scaling.as_ref().map_or(0, |scaling| at.since_ms(scaling.at));
+        let now = (self.slots().len() as u64).saturating_mul(held_ms);
+        self.service.attained_slot_ms.saturating_add(now)
     }
 
     /// The slots it is planned on.

@@ -10,7 +10,7 @@ pub mod memory;
 pub mod troubles;
 
 pub use fleet::{Fleet, Server, Slot, SlotKind, SlotState};
-pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling};
+pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling, Service};
 pub use memory::CommandMemory;
 
 use crate::table::Table;

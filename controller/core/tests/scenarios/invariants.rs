@@ -40,6 +40,7 @@ fn planned(job: &JobId, slots: &[(&str, u16)]) -> Fact {
         slots,
         reason: PlanReason { policy: "ebb".to_owned(), cause: PlanCause::Gain, waits: None },
         from: None,
+        attained_slot_ms: None,
     }
 }
 

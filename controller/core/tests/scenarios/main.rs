@@ -1,6 +1,6 @@
 //! Short named stories about the core alone: what it decides when a job meets tides, losses and its user. What executors and agents do is
 //! scripted (`world/`); that the real ones do it, among faults, is for `loadtest/world`.
-//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `stuck.rs`, `members.rs`, `checkpoints.rs`, `fleets.rs`, `gangs.rs`, `uploads.rs`, `versions.rs`, `invariants.rs`.
+//! Reading order: `stories.rs` (what all share), `jobs.rs`, `stalls.rs`, `stuck.rs`, `members.rs`, `checkpoints.rs`, `fleets.rs`, `gangs.rs`, `uploads.rs`, `versions.rs`, `service.rs`, `invariants.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoints;
@@ -10,6 +10,7 @@ mod gangs;
 mod invariants;
 mod jobs;
 mod members;
+mod service;
 mod stalls;
 mod stories;
 mod stuck;

@@ -20,7 +20,7 @@ pub fn facts() -> Vec<Fact> {
         },
         CommandTaken { command: command_id() },
         JobSuspending { job: job() },
-        JobSuspended { job: job() },
+        JobSuspended { job: job(), attained_slot_ms: None },
         JobResumed { job: job() },
         JobCancelled { job: job() },
         JobFailed { job: job(), reason: "the dataset has 3 classes: expected 10".to_owned() },
@@ -30,7 +30,9 @@ pub fn facts() -> Vec<Fact> {
             slots: vec![slot(0), slot(1)],
             reason: reason(PlanCause::Gain, Some(WaitCause::Slots { missing: 2 })),
             from: None,
+            attained_slot_ms: None,
         },
+        QueueEntered { job: job(), queue: 1, promoted_slot_ms: 120_000 },
         JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
         ExecutorAssigned { executor: executor(), slot: slot(1) },
         ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
@@ -150,7 +152,13 @@ pub fn facts() -> Vec<Fact> {
 pub fn fuller_facts() -> Vec<Fact> {
     use Fact::*;
     vec![
-        PlanAdopted { job: job(), slots: vec![slot(0)], reason: reason(PlanCause::Reclaimed, None), from: Some(4) },
+        PlanAdopted {
+            job: job(),
+            slots: vec![slot(0)],
+            reason: reason(PlanCause::Reclaimed, None),
+            from: Some(4),
+            attained_slot_ms: None,
+        },
         SlotBorrowed { slot: slot(2), fleet: Some(fleet()), job: Some(job()) },
         SlotReclaimed {
             slot: slot(2),
@@ -163,6 +171,21 @@ pub fn fuller_facts() -> Vec<Fact> {
         SlotReturned { slot: slot(2), fleet: Some(fleet()), took_ms: Some(28) },
         SlotQuarantined { slot: slot(2), fleet: Some(fleet()), reason: "9 MiB".to_owned() },
         SlotRecovered { slot: slot(2), fleet: Some(fleet()) },
+    ]
+}
+
+/// Those that say how long slots were held.
+pub fn facts_of_service() -> Vec<Fact> {
+    use Fact::*;
+    vec![
+        JobSuspended { job: job(), attained_slot_ms: Some(90_000) },
+        PlanAdopted {
+            job: job(),
+            slots: vec![slot(0)],
+            reason: reason(PlanCause::Reclaimed, None),
+            from: Some(4),
+            attained_slot_ms: Some(120_000),
+        },
     ]
 }
 

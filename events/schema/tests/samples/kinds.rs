@@ -23,7 +23,7 @@ macro_rules! kinds {
 kinds! {
     FACTS = fact_kind of Fact {
         JobAccepted, CommandRefused, CommandTaken, JobSuspending, JobSuspended, JobResumed, JobCancelled, JobFailed, JobFinished,
-        PlanAdopted, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
+        PlanAdopted, QueueEntered, JobExplained, ExecutorAssigned, ExecutorReady, ExecutorLeaving, ExecutorGone, GenerationProposed,
         GenerationActive, GenerationAbandoned, MemberDeparted, CheckpointAccepted, CheckpointRetired, JobRestarted, Evaluated,
         DatasetRegistered, DatasetRemoved, FleetDeclared, DemandAccepted, FleetRecalled, FleetReleased, SlotsOffered, SlotBorrowed, SlotReclaimed,
         SlotReturned, SlotQuarantined, SlotRecovered, AgentJoined, AgentGone, ReportsTaken, InputRefused,

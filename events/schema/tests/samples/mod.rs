@@ -307,7 +307,10 @@ pub fn batch() -> Batch {
         part: None,
         taken,
         at: TimeMs(1_770_000_000_000),
-        facts: vec![Fact::CommandTaken { command: command_id() }, Fact::JobSuspended { job: job() }],
+        facts: vec![
+            Fact::CommandTaken { command: command_id() },
+            Fact::JobSuspended { job: job(), attained_slot_ms: None },
+        ],
         causes: Vec::new(),
     }
 }
@@ -449,6 +452,7 @@ pub fn all() -> Vec<Sample> {
         "Fact(fuller)", fact_kind: fuller_facts();
         "Fact(judged)", fact_kind: judged_facts();
         "Fact(asked)", fact_kind: facts_of_asked();
+        "Fact(served)", fact_kind: facts_of_service();
         "Report(asked)", report_kind: [Report::SlotTakenBack { slot: slot(1), asked_ms: Some(380), within_ms: Some(2_000) }];
         "Command", command_kind: commands();
         "Report", report_kind: reports();

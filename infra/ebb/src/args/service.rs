@@ -225,6 +225,10 @@ pub enum PolicyName {
     Fifo,
     /// Minimum first, then whoever gains most from one more slot.
     Ebb,
+    /// Whoever has had least of the slots so far, on all it can use; others are preempted for it.
+    Tiresias,
+    /// The same, but older jobs run on half while many wait, and idle slots go to who gains most.
+    ElasticTiresias,
 }
 
 impl PolicyName {
@@ -234,6 +238,8 @@ impl PolicyName {
         match self {
             Self::Fifo => "fifo",
             Self::Ebb => "ebb",
+            Self::Tiresias => "tiresias",
+            Self::ElasticTiresias => "elastic-tiresias",
         }
     }
 }

@@ -1,0 +1,116 @@
+//! What every policy keeps, whatever it is asked, as properties. Not what it is good for: that is beside each.
+#![allow(clippy::unwrap_used)]
+
+use super::elastic_tiresias::ElasticTiresias;
+use super::tiresias::Tiresias;
+use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, View, policy_by_name};
+use proptest::prelude::*;
+
+/// Later than everything in a view.
+const LATER_MS: u64 = 1_000_000;
+
+fn any_service() -> impl Strategy<Value = ServiceView> {
+    let slot_ms = || (0u64..300).prop_map(|thousands| thousands * 1_000_000);
+    (slot_ms(), slot_ms(), 0u8..4, 0..LATER_MS, 0u64..2_000_000_000).prop_map(
+        |(attained, promoted, queue, queued_at_ms, waited_ms)| {
+            let promoted_slot_ms = promoted.min(attained);
+            ServiceView { attained_slot_ms: attained, promoted_slot_ms, queue, queued_at_ms, waited_ms }
+        },
+    )
+}
+
+fn any_job() -> impl Strategy<Value = JobView> {
+    let sizes = (1u16..5, 0u16..12, 0u16..9);
+    (sizes, -1i32..2, proptest::option::of(0usize..2), any::<bool>(), any_service()).prop_map(
+        |((min, more, held), priority, class, settled, service)| {
+            let max = min + more;
+            let held = if held < min { 0 } else { held.min(max) };
+            let class = if held > 0 { Some(class.unwrap_or(0)) } else { class };
+            let service = ServiceView { waited_ms: if held > 0 { 0 } else { service.waited_ms }, ..service };
+            JobView { min, max, held, priority, class, numeric: class, device: false, settled, service }
+        },
+    )
+}
+
+fn any_view() -> impl Strategy<Value = View> {
+    (proptest::collection::vec(any_job(), 0..12), proptest::collection::vec((0u32..12, 0u32..12), 2)).prop_map(
+        |(jobs, more)| {
+            let held = |class| {
+                jobs.iter().filter(|j| j.held > 0 && j.class == Some(class)).map(|j| u32::from(j.held)).sum::<u32>()
+            };
+            let classes = more
+                .iter()
+                .enumerate()
+                .map(|(numeric, &(free, away))| {
+                    let capacity = held(numeric) + free;
+                    ClassView { capacity, declared: capacity + away, numeric, device: false }
+                })
+                .collect();
+            View { classes, jobs }
+        },
+    )
+}
+
+/// The policies by name, and one that presses jobs at once, which few of these views do otherwise.
+fn policies() -> Vec<Box<dyn Policy>> {
+    let named = POLICY_NAMES.iter().map(|name| policy_by_name(name).unwrap());
+    let pressing: Box<dyn Policy> = Box::new(ElasticTiresias::new(Tiresias::default(), 1));
+    named.chain([pressing]).collect()
+}
+
+/// The view after a plan, as far as it could be done at once.
+fn after(view: &View, plan: &Plan) -> View {
+    let mut again = view.clone();
+    for (job, share) in again.jobs.iter_mut().zip(&plan.shares) {
+        if job.held > 0 || share.slots > 0 {
+            job.service.waited_ms = 0;
+        }
+        job.held = share.slots;
+        job.class = if share.slots > 0 { Some(share.class) } else { job.class };
+        job.numeric = job.class;
+    }
+    for moved in &plan.moves {
+        let service = &mut again.jobs[moved.job].service;
+        (service.queue, service.queued_at_ms) = (moved.queue, LATER_MS);
+        service.promoted_slot_ms = if moved.promoted { service.attained_slot_ms } else { service.promoted_slot_ms };
+    }
+    again
+}
+
+fn sizes(plan: &Plan) -> Vec<u16> {
+    plan.shares.iter().map(|share| share.slots).collect()
+}
+
+proptest! {
+    #[test]
+    fn shares_are_legal(view in any_view()) {
+        for policy in policies() {
+            let (name, plan) = (policy.name(), policy.plan(&view));
+            prop_assert_eq!(plan.shares.len(), view.jobs.len());
+            let mut used = [0u32; 2];
+            for (job, share) in view.jobs.iter().zip(&plan.shares) {
+                prop_assert!(share.slots == 0 || (job.min..=job.max).contains(&share.slots), "{name}: {share:?} for {job:?}");
+                prop_assert!(share.slots == 0 || job.numeric.is_none_or(|class| class == share.class));
+                prop_assert_eq!(share.slots == 0, share.waits.is_some());
+                used[share.class] += u32::from(share.slots);
+            }
+            for (class, used) in view.classes.iter().zip(used) {
+                prop_assert!(used <= class.capacity, "{name} gives {used} of {}", class.capacity);
+            }
+            prop_assert!(plan.wake_in_ms.is_none_or(|ms| ms > 0), "{name} wakes at once, for ever");
+        }
+    }
+
+    #[test]
+    fn planning_twice_changes_nothing(view in any_view()) {
+        for policy in policies() {
+            let plan = policy.plan(&view);
+            let mut again = after(&view, &plan);
+            let next = policy.plan(&again);
+            prop_assert_eq!(sizes(&next), sizes(&plan), "{} is not stable", policy.name());
+            prop_assert!(next.moves.is_empty(), "{} moves {:?} again", policy.name(), next.moves);
+            again.jobs.iter_mut().for_each(|job| job.settled = false);
+            prop_assert_eq!(sizes(&policy.plan(&again)), sizes(&plan), "{} is not stable", policy.name());
+        }
+    }
+}
