@@ -236,7 +236,7 @@ fn outcome(outcome: &Outcome) -> api::Outcome {
         model_key: outcome.model_key.clone(),
         model_digest: outcome.model_digest.to_string(),
         train_loss_micro: outcome.train_loss_micro,
-        train_loss: from_micro(outcome.train_loss_micro),
+        train_loss: outcome.train_loss_micro.map(from_micro),
         metrics: outcome.metrics.as_ref().map(metrics),
     }
 }
@@ -353,6 +353,21 @@ mod tests {
         let shown = metrics(&by_name(&[("iou", 0.5)]));
         assert_eq!((shown.loss, shown.accuracy), (None, None));
         assert_eq!(serde_json::to_value(&shown).unwrap()["means"], json!({"iou": 0.5}));
+    }
+
+    #[test]
+    fn a_loss_that_nobody_measured_is_null_and_there() {
+        let step = Step(2);
+        let (model_key, model_digest) = ("k".to_owned(), Digest::of(b"m"));
+        let of_gang = Outcome { step, model_key, model_digest, train_loss_micro: None, metrics: None };
+        let shown = |ended: &Outcome| serde_json::to_value(outcome(ended)).unwrap();
+        let gang = shown(&of_gang);
+        // Readers are promised that the fields are there.
+        for name in ["train_loss", "train_loss_micro"] {
+            assert_eq!(gang.get(name), Some(&json!(null)), "{gang}");
+        }
+        let trained = shown(&Outcome { train_loss_micro: Some(0), ..of_gang });
+        assert_eq!((&trained["train_loss"], &trained["train_loss_micro"]), (&json!(0.0), &json!(0)));
     }
 
     /// Whatever its user has to know stands on the job.

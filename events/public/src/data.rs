@@ -60,8 +60,8 @@ data! {
         step: u64,
         /// BLAKE3 of the final parameters, in hexadecimal: equal for equal jobs, whatever happened to the fleet.
         model_digest: String,
-        /// Mean training loss of the last step.
-        train_loss: f64,
+        /// Mean training loss of the last step; null of a whole program, into which nobody looks.
+        train_loss: Option<f64>,
         /// The last evaluation, if the job asks for any.
         #[serde(skip_serializing_if = "Option::is_none")]
         evaluation: Option<Evaluation>,

@@ -35,7 +35,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             job: job.to_string(),
             step: outcome.step.0,
             model_digest: outcome.model_digest.to_string(),
-            train_loss: micro(outcome.train_loss_micro),
+            train_loss: outcome.train_loss_micro.map(micro),
             evaluation: outcome.metrics.as_ref().map(evaluation),
         }),
         Fact::PlanAdopted { job, slots, reason, from, .. } => PublicEvent::JobPlanned(JobPlanned {

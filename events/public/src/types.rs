@@ -5,7 +5,14 @@
 
 use crate::data::*;
 use crate::progress::JobProgress;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde_json::Value;
+
+/// The schema of what is written: a field that may be null and is there always is one that is required.
+fn schema<T: JsonSchema>() -> Value {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>().to_value()
+}
 
 macro_rules! public_events {
     ($($(#[doc = $doc:literal])* $name:ident = $kind:literal about $event:ident => $subject:expr;)*) => {
@@ -41,8 +48,8 @@ macro_rules! public_events {
         /// Type, what it is for, and the schema of its data.
         pub(crate) fn catalogue() -> Vec<(&'static str, &'static str, Value)> {
             vec![
-                $(($kind, concat!($($doc),*).trim_ascii(), schemars::schema_for!($name).to_value()),)*
-                (JOB_PROGRESS, "How far a job is: only on its stream over HTTP.", schemars::schema_for!(JobProgress).to_value()),
+                $(($kind, concat!($($doc),*).trim_ascii(), schema::<$name>()),)*
+                (JOB_PROGRESS, "How far a job is: only on its stream over HTTP.", schema::<JobProgress>()),
             ]
         }
     };

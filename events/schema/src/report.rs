@@ -460,9 +460,9 @@ pub struct Outcome {
     /// Digest of the final parameters (flat, little-endian f32, documented order).
     #[n(2)]
     pub model_digest: Digest,
-    /// Mean training loss of the last step, in millionths.
+    /// Mean training loss of the last step, in millionths; none of a gang, into which nobody looks. Gangs of earlier builds said 0.
     #[n(3)]
-    pub train_loss_micro: i64,
+    pub train_loss_micro: Option<i64>,
     /// Last evaluation, if the spec asks for any.
     #[n(4)]
     pub metrics: Option<Metrics>,
@@ -489,6 +489,9 @@ pub struct Metrics {
 pub const MEASURES_MAX: usize = 16;
 /// Most bytes of such a name.
 pub const MEASURE_NAME_BYTES_MAX: usize = 48;
+
+/// Most predictions of one logical worker in one evaluation: more than any dataset has, and far from where sums overflow.
+pub const PREDICTIONS_MAX: u64 = 1 << 40;
 
 /// A mean that a job's code gave a name to, as the bits of a float: equal means are equal bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -160,7 +160,12 @@ struct EarlierOutcome {
 fn an_optional_field_that_was_not_there_yet_is_none() {
     let earlier =
         EarlierOutcome { step: Step(1), model_key: "k".to_owned(), model_digest: Digest([1; 32]), train_loss_micro: 2 };
-    assert_eq!(from_bytes::<Outcome>(&to_bytes(&earlier)).unwrap().metrics, None);
+    let read = from_bytes::<Outcome>(&to_bytes(&earlier)).unwrap();
+    assert_eq!((read.metrics.clone(), read.train_loss_micro), (None, Some(2)));
+    // A loss was always there in earlier builds, and one that is has the same bytes.
+    assert_eq!(to_bytes(&read), to_bytes(&earlier));
+    let unmeasured = Outcome { train_loss_micro: None, ..read };
+    assert_eq!(from_bytes::<Outcome>(&to_bytes(&unmeasured)).unwrap(), unmeasured);
     // One that is not optional is missed: an array of two zeros is no `Metrics`.
     assert!(from_bytes::<Metrics>(&[FORMAT_VERSION, 0x82, 0, 0]).is_err());
 }

@@ -339,10 +339,10 @@ pub struct Outcome {
     /// Digest of the final parameters.
     #[schemars(with = "Hash")]
     pub model_digest: String,
-    /// Mean training loss of the last step, in millionths.
-    pub train_loss_micro: i64,
+    /// Mean training loss of the last step, in millionths; null of a whole program, into which nobody looks.
+    pub train_loss_micro: Option<i64>,
     /// The same as a number.
-    pub train_loss: f64,
+    pub train_loss: Option<f64>,
     /// The last evaluation.
     pub metrics: Option<Metrics>,
 }

@@ -133,7 +133,7 @@ async fn a_model_is_given_in_parts() {
         step: Step(12),
         model_key: "jobs/job-a/model.safetensors".into(),
         model_digest: Digest::of(b"m"),
-        train_loss_micro: 125_000,
+        train_loss_micro: Some(125_000),
         metrics: None,
     };
     Script::new(&log).await.batch(vec![Fact::JobFinished { job, outcome }]).await;

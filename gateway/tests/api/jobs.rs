@@ -297,7 +297,7 @@ async fn a_finished_job_shows_its_outcome_and_gives_its_model() {
         step: Step(12),
         model_key: "jobs/job-done/model.safetensors".into(),
         model_digest: Digest::of(b"m"),
-        train_loss_micro: 125_000,
+        train_loss_micro: Some(125_000),
         metrics: Some(metrics.clone()),
     };
     script.batch(vec![accepted]).await;

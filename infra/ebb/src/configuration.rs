@@ -92,7 +92,7 @@ const OTHERS: [&str; 12] = [
     "EBB_LOG",
     "EBB_KAFKA_USERNAME",
     "EBB_KAFKA_PASSWORD",
-    "EBB_EXECUTOR_NONCE",
+    workers_torch::NONCE_VARIABLE,
     "EBB_CHECKPOINT_DIR",
     "EBB_TORCH_",
     "EBB_TEST_",

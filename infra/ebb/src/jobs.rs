@@ -188,7 +188,7 @@ fn row(job: &Job) -> Vec<String> {
         (None, None) => String::new(),
     };
     let loss = match (&job.progress, &job.outcome) {
-        (_, Some(outcome)) => format!("{:.4}", outcome.train_loss_micro as f64 / 1e6),
+        (_, Some(outcome)) => outcome.train_loss.map(|loss| format!("{loss:.4}")).unwrap_or_default(),
         (Some(p), None) => format!("{:.4}", p.loss),
         (None, None) => String::new(),
     };

@@ -267,7 +267,7 @@ fn full_line(job: &Job) -> String {
 pub fn summary(job: &Job) -> String {
     let mut parts = vec![job.phase.to_string()];
     if let Some(outcome) = &job.outcome {
-        parts.push(format!("loss {:.4}", outcome.train_loss_micro as f64 / 1e6));
+        parts.extend(outcome.train_loss.map(|loss| format!("loss {loss:.4}")));
         let accuracy = outcome.metrics.as_ref().and_then(|metrics| metrics.accuracy);
         parts.extend(accuracy.map(|accuracy| format!("accuracy {:.2} %", 100.0 * accuracy)));
         parts.push(format!("model {}", outcome.model_digest));
@@ -370,6 +370,17 @@ mod tests {
         assert!(met(&suspended, "suspended") && suspended.judge(&job("suspended")).is_ok());
         assert_eq!(suspended.judge(&job("cancelled")).unwrap_err().exit_code(), 6);
         assert_eq!(suspended.judge(&job("finished")).unwrap_err().exit_code(), 1, "it ended well, but not as wanted");
+    }
+
+    #[test]
+    fn a_loss_that_nobody_measured_is_not_told_as_one() {
+        let ended = |loss: serde_json::Value| {
+            let outcome = json!({"step": 10, "model_digest": "d", "train_loss_micro": loss, "train_loss": loss});
+            let job = json!({"id": "job-a", "phase": "finished", "outcome": outcome});
+            summary(&wire::read(&job).unwrap())
+        };
+        assert_eq!(ended(json!(0)), "finished  loss 0.0000  model d");
+        assert_eq!(ended(json!(null)), "finished  model d");
     }
 
     #[test]

@@ -378,7 +378,7 @@ impl World<'_> {
             step: whole(known.total),
             model_key: String::new(),
             model_digest: Digest::of(id.as_str().as_bytes()),
-            train_loss_micro: 0,
+            train_loss_micro: None,
             metrics: None,
         };
         self.report_of_leader(&leader, Report::JobCompleted { job: id, generation, outcome });

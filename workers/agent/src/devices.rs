@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use workers_agent_core::{ExecutorWord, ProcessEnd};
-use workers_device::{Device, Driver, DriverError, Ground, Reading, Settling, Uuid, Verdict};
+use workers_device::{Device, Driver, DriverError, Flapping, Ground, Quarantine, Reading, Settling, Uuid, Verdict};
 
 /// Pause between looks at a device that is to be free: what a fleet waits for at most too long.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,16 +27,22 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for an answer before it counts as none. An executor waits so long at its start.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The variable that says which devices a process sees.
-pub(crate) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
-
 /// The devices that are slots, in the order of the slots; slots beyond them have none.
 #[derive(Clone)]
 pub struct Devices {
     driver: Arc<dyn Driver>,
     version: String,
-    slots: Vec<Arc<Place>>,
+    /// What the times of quarantines are counted from.
+    began: Instant,
+    slots: Vec<Slot>,
     settled: Histogram<f64>,
+}
+
+/// A slot that is a device.
+#[derive(Clone)]
+struct Slot {
+    place: Arc<Place>,
+    flapping: Arc<Mutex<Flapping>>,
 }
 
 /// A device, and who is on it: executors of one slot, or of several that share it.
@@ -58,7 +64,7 @@ struct Users {
 
 impl fmt::Debug for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.slots.iter().map(|place| &place.device)).finish()
+        f.debug_list().entries(self.slots.iter().map(|slot| &slot.place.device)).finish()
     }
 }
 
@@ -70,10 +76,12 @@ impl Devices {
         let mut places: BTreeMap<Uuid, Arc<Place>> = BTreeMap::new();
         let slots = chosen.into_iter().map(|device| {
             let place = places.entry(device.uuid.clone());
-            Arc::clone(place.or_insert_with(|| Arc::new(Place { device, users: Mutex::default() })))
+            let place = Arc::clone(place.or_insert_with(|| Arc::new(Place { device, users: Mutex::default() })));
+            Slot { place, flapping: Arc::default() }
         });
         let what = "Time from an executor's end until what it took of its device was back";
-        Self { slots: slots.collect(), driver, version, settled: seconds("ebb.agent.device.settle", what) }
+        let settled = seconds("ebb.agent.device.settle", what);
+        Self { slots: slots.collect(), driver, version, began: Instant::now(), settled }
     }
 
     /// How many slots they are.
@@ -84,7 +92,7 @@ impl Devices {
 
     /// As a controller is told.
     pub(crate) fn told(&self) -> Vec<SlotDevice> {
-        let told = |place: &Arc<Place>| SlotDevice {
+        let told = |Slot { place, .. }: &Slot| SlotDevice {
             uuid: place.device.uuid.to_string(),
             name: place.device.name.clone(),
             memory_bytes: place.device.total_bytes,
@@ -95,8 +103,14 @@ impl Devices {
 
     /// That of a slot, if it has one.
     pub(crate) fn of(&self, slot: u16) -> Option<Seat> {
-        let place = Arc::clone(self.slots.get(usize::from(slot))?);
-        Some(Seat { driver: Arc::clone(&self.driver), place, settled: self.settled.clone() })
+        let Slot { place, flapping } = self.slots.get(usize::from(slot))?.clone();
+        Some(Seat {
+            driver: Arc::clone(&self.driver),
+            place,
+            flapping,
+            began: self.began,
+            settled: self.settled.clone(),
+        })
     }
 }
 
@@ -105,19 +119,32 @@ impl Devices {
 pub(crate) struct Seat {
     driver: Arc<dyn Driver>,
     place: Arc<Place>,
+    flapping: Arc<Mutex<Flapping>>,
+    began: Instant,
     settled: Histogram<f64>,
 }
 
 type Answer = Result<Reading, DriverError>;
 
 impl Seat {
-    /// What its executor finds as [`VISIBLE_DEVICES`].
+    /// What its executor finds as [`workers_torch::VISIBLE_DEVICES_VARIABLE`].
     pub fn visible(&self) -> String {
         self.place.device.uuid.to_string()
     }
 
     fn users<T>(&self, change: impl FnOnce(&mut Users) -> T) -> T {
         change(&mut self.place.users.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its slot is in quarantine from now on; said where that lasts longer than the device is away, because it was so before.
+    fn quarantined(&self) -> Quarantine {
+        let mut flapping = self.flapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let quarantine = flapping.again(ms(self.began.elapsed()));
+        if quarantine.steady_ms() > 0 {
+            let (device, steady_ms) = (&self.place.device.uuid, quarantine.steady_ms());
+            tracing::warn!(%device, steady_ms, "its slot is in quarantine again, and is free only when the device has been as it was for so long");
+        }
+        quarantine
     }
 
     /// Somebody is about to use it, and has taken nothing yet.
@@ -144,6 +171,10 @@ impl Seat {
         }
         Stay { seat: self, question, ground: Ground::default(), lost: gone }
     }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn lost(error: &DriverError) -> Option<String> {
@@ -220,12 +251,20 @@ impl Stay {
         // An answer to what was asked while it lived says nothing.
         self.question = Question::default();
         let settling = Settling::new(0, self.ground.clone());
-        let (mut reaped, mut held) = (false, false);
+        let (mut reaped, mut held) = (false, None::<Quarantine>);
         loop {
             let answer = self.question.ask(&self.seat).await;
             let shared = self.seat.users(|users| users.running > 0);
-            let now_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let (reason, lost) = match settling.look(now_ms, &answer, shared) {
+            let now_ms = ms(begun.elapsed());
+            let seen = settling.look(now_ms, &answer, shared);
+            if let Some(quarantine) = &mut held {
+                if quarantine.ends(now_ms, &seen) {
+                    break;
+                }
+                sleep(HELD_LOOK_INTERVAL).await;
+                continue;
+            }
+            let (reason, lost) = match seen {
                 Verdict::Back => break,
                 Verdict::Wait => {
                     if !std::mem::replace(&mut reaped, true) {
@@ -237,15 +276,14 @@ impl Stay {
                 Verdict::Held(reason) => (reason, false),
                 Verdict::Lost(reason) => (reason, true),
             };
-            if !std::mem::replace(&mut held, true) {
-                let reason = format!("device {}: {reason}", self.seat.place.device.uuid);
-                who.say(ExecutorWord::EndedHolding { end: end.clone(), reason, lost }).await;
-            }
+            let reason = format!("device {}: {reason}", self.seat.place.device.uuid);
+            held = Some(self.seat.quarantined());
+            who.say(ExecutorWord::EndedHolding { end: end.clone(), reason, lost }).await;
             sleep(HELD_LOOK_INTERVAL).await;
         }
         self.seat.users(|users| users.present -= 1);
         self.seat.settled.record(begun.elapsed().as_secs_f64(), &[]);
-        who.say(if held { ExecutorWord::DeviceBack } else { ExecutorWord::Ended(end) }).await;
+        who.say(if held.is_some() { ExecutorWord::DeviceBack } else { ExecutorWord::Ended(end) }).await;
     }
 }
 

@@ -2,6 +2,7 @@
 //! credentials of the log, not what the machine's operator happens to have set. Next file: `process.rs`.
 
 use std::ffi::{OsStr, OsString};
+use workers_torch::VISIBLE_DEVICES_VARIABLE;
 
 /// Variables that executors get, each with its reason.
 const NAMES: &[&str] = &[
@@ -24,7 +25,7 @@ const NAMES: &[&str] = &[
     "https_proxy",
     "no_proxy",
     // which GPUs there are
-    "CUDA_VISIBLE_DEVICES",
+    VISIBLE_DEVICES_VARIABLE,
     "NVIDIA_VISIBLE_DEVICES",
     // how much it says, and how many threads it may use
     "EBB_LOG",

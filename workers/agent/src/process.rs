@@ -2,12 +2,12 @@
 //! error kept in a bounded log, reaped. It decides nothing; every happening goes to `host.rs` as a [`HostEvent`]. Next file:
 //! `group.rs`.
 
-use crate::devices::{Seat, VISIBLE_DEVICES};
+use crate::devices::Seat;
 use crate::environment;
 use crate::group::{Stat, clear_group, kill_group};
 use crate::host::HostEvent;
 use crate::log_file::LogFile;
-use crate::record::{self, ExecutorRecord, NONCE_VARIABLE};
+use crate::record::{self, ExecutorRecord};
 use events_schema::ExecutorId;
 use events_schema::TraceContext;
 use events_schema::batch::from_bytes;
@@ -29,6 +29,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use workers_agent_core::{ExecutorWord, In, ProcessEnd};
+use workers_torch::{NONCE_VARIABLE, VISIBLE_DEVICES_VARIABLE};
 
 /// Frames waiting for an executor. Orders change a few times a minute; one that leaves this many unread is stuck.
 const FRAMES_WAITING_MAX: usize = 64;
@@ -107,7 +108,7 @@ pub(crate) fn launch(
         .env_clear()
         .envs(environment::for_executors(std::env::vars_os()))
         .env(NONCE_VARIABLE, &nonce)
-        .envs(launch.visible.iter().map(|devices| (VISIBLE_DEVICES, devices)))
+        .envs(launch.visible.iter().map(|devices| (VISIBLE_DEVICES_VARIABLE, devices)))
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

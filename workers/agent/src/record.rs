@@ -9,9 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-
-/// Environment variable that marks every process an executor starts, unless the process removes it.
-pub(crate) const NONCE_VARIABLE: &str = "EBB_EXECUTOR_NONCE";
+use workers_torch::NONCE_VARIABLE;
 
 /// A running executor, kept as `executors/SLOT.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

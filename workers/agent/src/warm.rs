@@ -8,7 +8,6 @@ use crate::group::{clear_group, kill_group};
 use crate::host::HostEvent;
 use crate::log_file::LogFile;
 use crate::process::{PIPES_TIMEOUT, keep_log};
-use crate::record::NONCE_VARIABLE;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::pending;
@@ -26,12 +25,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use workers_agent_core::{WARM_MAX, WARM_WAITING_MAX, WarmIn, WarmOut, WarmPool};
-use workers_torch::frame;
-use workers_torch::warm::{Ask, DESCRIPTORS, ENDED, FORK, FORKED, LIFE, REFUSED, ServerKey, WARM};
+use workers_agent_core::{
+    WARM_FORK_TIMEOUT_MS, WARM_IMPORT_TIMEOUT_MS, WARM_MAX, WARM_WAITING_MAX, WarmIn, WarmOut, WarmPool,
+};
+use workers_torch::warm::{
+    ANSWER_TIMEOUT, Ask, DESCRIPTORS, ENDED, FORK, FORKED, LIFE, REFUSED, ServerKey, WARM, WORD_TIMEOUT,
+};
+use workers_torch::{NONCE_VARIABLE, frame};
 
-/// Longest wait for one end of a socket to take or give a frame: both are on this machine and have nothing else to do.
-const WORD_TIMEOUT: Duration = Duration::from_secs(2);
+/// An executor waits for its child longer than a process takes that has to import PyTorch first, so it hears why there is none.
+const _: () = assert!(ANSWER_TIMEOUT.as_millis() > (WARM_IMPORT_TIMEOUT_MS + WARM_FORK_TIMEOUT_MS) as u128);
 /// Connections whose request is being read; each has a thread for at most [`WORD_TIMEOUT`].
 const KNOCKING_MAX: usize = 32;
 /// Happenings that wait to be looked at.

@@ -2,6 +2,7 @@
 
 use crate::{Device, Driver, DriverError, Uuid};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Most slots that are devices on one server; what a list names more of is a mistake.
@@ -84,6 +85,28 @@ pub enum ChooseError {
         /// Those that are.
         there: String,
     },
+    /// One is cut into parts, and neither it nor a part of it can be a slot: a program sees one part at most, and what is taken of the whole says nothing of it.
+    #[error(
+        "the device {device} is in MIG mode ({parts}), and slots are whole devices; end that with `nvidia-smi -i {device} -mig 0`, or name others{others}"
+    )]
+    Cut {
+        /// Which.
+        device: Uuid,
+        /// Into what.
+        parts: String,
+        /// Devices that are whole, as they are named.
+        others: String,
+    },
+    /// Programs cannot reach one.
+    #[error(
+        "nothing can compute on the device {device}, because `{}` is not there; run `nvidia-modprobe -u -c=0` as root once (with the device's number instead of 0), or give this container its devices", node.display()
+    )]
+    Unreachable {
+        /// Which.
+        device: Uuid,
+        /// The file through which it is reached.
+        node: PathBuf,
+    },
     /// There are none at all.
     #[error("this server has no device; say `none` for slots without")]
     Nothing,
@@ -103,14 +126,34 @@ pub fn choose(wanted: &Wanted, driver: &dyn Driver) -> Result<Vec<Device>, Choos
     let found = |name: &Name| {
         let device = match name {
             Name::Index(index) => there.get(*index),
-            Name::Uuid(uuid) => there.iter().find(|device| device.uuid == *uuid),
+            Name::Uuid(uuid) => there.iter().find(|device| device.uuid == *uuid || is_cut_into(device, uuid)),
         };
-        device.cloned().ok_or_else(|| ChooseError::NotThere {
-            missing: name.clone(),
-            there: there.iter().map(|device| device.uuid.to_string()).collect::<Vec<_>>().join(", "),
-        })
+        device.cloned().ok_or_else(|| ChooseError::NotThere { missing: name.clone(), there: listed(there.iter()) })
     };
-    named.map_or_else(|| Ok(there.clone()), |named| named.iter().map(found).collect())
+    let chosen: Vec<Device> =
+        named.map_or_else(|| Ok(there.clone()), |named| named.iter().map(found).collect::<Result<_, _>>())?;
+    match chosen.iter().find_map(|device| Some((device, device.parts.as_ref()?))) {
+        None => Ok(chosen),
+        Some((device, parts)) => Err(cut(device, parts, &there)),
+    }
+}
+
+fn is_cut_into(device: &Device, part: &Uuid) -> bool {
+    device.parts.iter().flatten().any(|found| found == part)
+}
+
+fn cut(device: &Device, parts: &[Uuid], there: &[Device]) -> ChooseError {
+    let parts = match parts {
+        [] => "cut into no parts yet".to_owned(),
+        parts => format!("cut into {}", parts.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    let whole = listed(there.iter().filter(|device| device.parts.is_none()));
+    let others = if whole.is_empty() { String::new() } else { format!(": --devices {}", whole.replace(", ", ",")) };
+    ChooseError::Cut { device: device.uuid.clone(), parts, others }
+}
+
+fn listed<'a>(devices: impl Iterator<Item = &'a Device>) -> String {
+    devices.map(|device| device.uuid.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

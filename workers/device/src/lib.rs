@@ -2,18 +2,21 @@
 //!
 //! Behind [`Driver`] is NVIDIA's management library, loaded when it is asked for, so that everything builds and runs without one. It tells a
 //! device's memory without making a context on it ([decision 13](../../../docs/decisions/0013-devices-are-asked-through-nvml.md)). Nothing here
-//! starts, stops or resets anything, and nothing decides about slots. Reading order: `choose.rs`, `settle.rs`, `nvml.rs`.
+//! starts, stops or resets anything, and nothing decides about slots. Reading order: `choose.rs`, `nodes.rs`, `settle.rs`, `nvml.rs`.
 
 mod choose;
+mod nodes;
 mod nvml;
 mod settle;
 
 pub use choose::{ChooseError, SLOTS_MAX, Wanted, WantedError, choose};
+pub use nodes::{UNIFIED_MEMORY, missing};
 pub use nvml::Nvml;
-pub use settle::{Ground, SETTLE_TIMEOUT_MS, Settling, TOLERANCE_BYTES, Verdict};
+pub use settle::{Flapping, Ground, Quarantine, SETTLE_TIMEOUT_MS, Settling, TOLERANCE_BYTES, Verdict};
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The name of a device that it has everywhere and always: `GPU-` or `MIG-`, and five groups of hexadecimal digits.
@@ -57,6 +60,10 @@ pub struct Device {
     pub total_bytes: u64,
     /// What of it is taken.
     pub used_bytes: u64,
+    /// What it is cut into, if it is in MIG mode.
+    pub parts: Option<Vec<Uuid>>,
+    /// The file through which programs reach it, if the driver says which; it may not be there.
+    pub node: Option<PathBuf>,
 }
 
 /// What is on a device.

@@ -3,9 +3,13 @@
 use crate::{Device, Driver, DriverError, Reading, Uuid};
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
 /// The library's name for the system's loader.
 const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// The file of a device, but for its number.
+const NODE: &str = "/dev/nvidia";
 
 /// The loaded library.
 #[derive(Debug)]
@@ -22,7 +26,9 @@ impl Nvml {
         let device = self.0.device_by_index(index)?;
         let (memory, uuid) = (device.memory_info()?, device.uuid()?);
         let uuid = uuid.parse().map_err(|_| NvmlError::UnexpectedVariant(index))?;
-        Ok(Device { uuid, name: device.name()?, total_bytes: memory.total, used_bytes: memory.used })
+        let (parts, node) = (parts(&device)?, told(device.minor_number())?);
+        let node = node.map(|minor| PathBuf::from(format!("{NODE}{minor}")));
+        Ok(Device { uuid, name: device.name()?, total_bytes: memory.total, used_bytes: memory.used, parts, node })
     }
 
     fn reading(&self, device: &Uuid) -> Result<Reading, NvmlError> {
@@ -32,6 +38,25 @@ impl Nvml {
         let processes = device.running_compute_processes().ok();
         let processes = processes.map(|listed| listed.iter().map(|process| process.pid).collect());
         Ok(Reading { used_bytes, processes })
+    }
+}
+
+/// What a device in MIG mode is cut into. One that is to be cut, or whole, only when the machine starts anew is what it is now.
+fn parts(device: &nvml_wrapper::Device<'_>) -> Result<Option<Vec<Uuid>>, NvmlError> {
+    if told(device.mig_mode())?.is_none_or(|mode| mode.current == 0) {
+        return Ok(None);
+    }
+    let places = told(device.mig_device_count())?.unwrap_or(0);
+    // Not every place has a part.
+    let part = |index| device.mig_device_by_index(index).and_then(|part| part.uuid()).ok();
+    Ok(Some((0..places).filter_map(|index| part(index)?.parse().ok()).collect()))
+}
+
+/// What not every device or library can say.
+fn told<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match answer {
+        Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

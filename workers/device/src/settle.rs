@@ -13,6 +13,14 @@ pub const SETTLE_TIMEOUT_MS: u64 = 5_000;
 /// What may be taken more than before: the driver's own bookkeeping moves by so much, a context is several times as large.
 pub const TOLERANCE_BYTES: u64 = 64 << 20;
 
+/// How long a device has to be as it was, without a break, when its slot was in quarantine a second time within [`FORGOTTEN_MS`]. Twice as long each time
+/// after that: each quarantine and its end are facts for ever, and who plans on the slot loses an executor by each.
+const STEADY_MS: u64 = 5_000;
+/// Longest such time: a slot whose device comes and goes makes so few facts at last, and is of no use meanwhile.
+const STEADY_MS_MAX: u64 = 600_000;
+/// A slot that was not in quarantine for so long begins anew. Longer than the longest wait, or that would never be reached.
+const FORGOTTEN_MS: u64 = 3_600_000;
+
 /// What a device is held against.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ground {
@@ -81,6 +89,51 @@ impl Settling {
     }
 }
 
+/// How often a slot was in quarantine lately.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Flapping {
+    times: u32,
+    last_ms: u64,
+}
+
+impl Flapping {
+    /// It is once more.
+    pub fn again(&mut self, now_ms: u64) -> Quarantine {
+        if now_ms.saturating_sub(self.last_ms) > FORGOTTEN_MS {
+            self.times = 0;
+        }
+        let doublings = self.times.checked_sub(1);
+        (self.times, self.last_ms) = (self.times.saturating_add(1), now_ms);
+        // The first time nobody waits longer than the device takes.
+        let doubled = |doublings: u32| STEADY_MS.saturating_mul(1_u64.checked_shl(doublings).unwrap_or(u64::MAX));
+        Quarantine { steady_ms: doublings.map_or(0, doubled).min(STEADY_MS_MAX), back_since_ms: None }
+    }
+}
+
+/// A slot whose device is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantine {
+    steady_ms: u64,
+    back_since_ms: Option<u64>,
+}
+
+impl Quarantine {
+    /// How long its device has to be as it was before it ends.
+    #[must_use]
+    pub fn steady_ms(&self) -> u64 {
+        self.steady_ms
+    }
+
+    /// Whether it ends with what was seen now.
+    pub fn ends(&mut self, now_ms: u64, seen: &Verdict) -> bool {
+        if *seen != Verdict::Back {
+            self.back_since_ms = None;
+            return false;
+        }
+        now_ms.saturating_sub(*self.back_since_ms.get_or_insert(now_ms)) >= self.steady_ms
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +173,39 @@ mod tests {
         assert_eq!(look(100, taken(9 << 30, None)), Verdict::Back, "who leaves last answers for all");
         assert_eq!(Settling::new(100, ground(&[])).look(100, &taken(9 << 30, Some(&[5])), true), Verdict::Back);
         assert_eq!(settling.look(100, &taken(9 << 30, Some(&[])), false), Verdict::Wait, "the last one");
+    }
+
+    #[test]
+    fn a_device_that_comes_and_goes_makes_ever_fewer_quarantines() {
+        let (mut flapping, mut now_ms, mut begun) = (Flapping::default(), 0, Vec::new());
+        // Back a second after each loss, and lost a second after each quarantine: a day of it.
+        while now_ms < 24 * 3_600_000 {
+            begun.push(now_ms);
+            let mut quarantine = flapping.again(now_ms);
+            while !quarantine.ends(now_ms, &Verdict::Back) {
+                now_ms += 1_000;
+            }
+            now_ms += 2_000;
+        }
+        assert_eq!(begun[..4], [0, 2_000, 9_000, 21_000], "at once the first time, then after 5 s, 10 s, …");
+        let at_last = usize::try_from(now_ms / STEADY_MS_MAX);
+        assert!(at_last.is_ok_and(|at_last| begun.len() < at_last + 10), "{} in a day", begun.len());
+    }
+
+    #[test]
+    fn a_quarantine_ends_when_its_device_was_back_without_a_break_and_is_forgotten_at_last() {
+        let mut flapping = Flapping::default();
+        assert!(flapping.again(0).ends(7, &Verdict::Back));
+        let mut second = flapping.again(10);
+        assert_eq!(second.steady_ms(), STEADY_MS);
+        assert!(!second.ends(100, &Verdict::Back));
+        assert!(!second.ends(STEADY_MS + 99, &Verdict::Lost("gone".to_owned())));
+        assert!(!second.ends(STEADY_MS + 100, &Verdict::Back));
+        assert!(second.ends(2 * STEADY_MS + 100, &Verdict::Back));
+        assert_eq!(flapping.again(10 + FORGOTTEN_MS + 1).steady_ms(), 0);
+        for _ in 0..100 {
+            assert!(flapping.again(10 + FORGOTTEN_MS + 2).steady_ms() <= STEADY_MS_MAX);
+        }
     }
 
     #[test]

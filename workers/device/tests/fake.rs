@@ -45,7 +45,9 @@ fn devices_are_listed_and_chosen_by_name_or_number() {
     let chosen = |wanted: &str| choose(&wanted.parse().unwrap(), &fake.driver);
     let uuids = |wanted: &str| chosen(wanted).unwrap().iter().map(|device| device.uuid.to_string()).collect::<Vec<_>>();
     assert_eq!(fake.driver.version().unwrap(), "580.01");
-    let first = Device { uuid: uuid(ONE), name: "Fake".to_owned(), total_bytes: 81_920 << 20, used_bytes: 3 << 20 };
+    let (parts, node) = (None, None);
+    let (total_bytes, used_bytes) = (81_920 << 20, 3 << 20);
+    let first = Device { uuid: uuid(ONE), name: "Fake".to_owned(), total_bytes, used_bytes, parts, node };
     assert_eq!(chosen("auto").unwrap()[0], first);
     assert_eq!(uuids("auto"), [ONE, TWO]);
     assert_eq!(uuids(TWO), [TWO]);
@@ -57,6 +59,28 @@ fn devices_are_listed_and_chosen_by_name_or_number() {
     }
     fake.says("");
     assert!(matches!(chosen("auto"), Err(ChooseError::Nothing)));
+}
+
+#[test]
+fn a_device_that_is_cut_into_parts_is_no_slot_and_neither_is_a_part() {
+    let fake = Fake::new(&format!("{ONE} 81920 3 cut\n{TWO} 81920 5 well\n"));
+    let chosen = |wanted: &str| choose(&wanted.parse().unwrap(), &fake.driver);
+    let parts = ["MIG-00000000-0000-0000-0000-000000000011", "MIG-00000000-0000-0000-0000-000000000012"];
+    for wanted in ["auto", "0", ONE, parts[1]] {
+        let error = chosen(wanted).unwrap_err().to_string();
+        for said in [ONE, parts[0], parts[1], "-mig 0", &format!("--devices {TWO}")] {
+            assert!(error.contains(said), "{wanted}: {error}");
+        }
+    }
+    assert_eq!(chosen("1").unwrap()[0].uuid, uuid(TWO));
+}
+
+#[test]
+fn the_file_of_a_device_is_known_where_the_driver_says_so() {
+    let fake = Fake::new(&format!("{ONE} 81920 3 unreachable\n{TWO} 81920 5 well\n"));
+    let listed = fake.driver.list().unwrap();
+    assert_eq!(listed[0].node.as_deref(), Some("/dev/nvidia4095".as_ref()));
+    assert_eq!(listed[1].node, None);
 }
 
 #[test]

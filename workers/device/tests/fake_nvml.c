@@ -1,6 +1,7 @@
 /* A driver library whose behaviour a file says, for tests: `devices` beside the library has one line for each device,
  *   UUID TOTAL_MIB USED_MIB STATE [PID...]
- * where STATE is `well`, `lost` (fell off the bus), `busy` (answers nothing for now) or `unlisted` (well, but does not tell its processes).
+ * where STATE is `well`, `lost` (fell off the bus), `busy` (answers nothing for now), `unlisted` (well, but does not tell its processes),
+ * `cut` (in MIG mode, in two parts) or `unreachable` (its file would have the number 4095, which no machine has).
  * It is read anew at every call. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -70,8 +71,29 @@ result nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
         if (!strcmp(lines[at].uuid, uuid)) { *device = (void *)(size_t)(at + 1); return SUCCESS; }
     return NOT_FOUND;
 }
+/* The handle of a part has the part's number above the line's. */
+enum { PARTS = 2, PART = 256, NODE = 4095 };
+result nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+    struct line line;
+    result found = line_of(device, &line);
+    if (found == SUCCESS) *current = *pending = !strcmp(line.state, "cut");
+    return found;
+}
+result nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) { (void)device; *count = 7; return SUCCESS; }
+result nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part) {
+    *part = (void *)((size_t)device + PART * (size_t)(index + 1));
+    return index < PARTS ? SUCCESS : NOT_FOUND;
+}
+result nvmlDeviceGetMinorNumber(void *device, unsigned *number) {
+    struct line line;
+    result found = line_of(device, &line);
+    *number = NODE;
+    return found != SUCCESS || !strcmp(line.state, "unreachable") ? found : NOT_SUPPORTED;
+}
 result nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
     struct line line;
+    size_t part = (size_t)device / PART;
+    if (part) { snprintf(text, length, "MIG-00000000-0000-0000-0000-%012zu", (size_t)device % PART * 10 + part); return SUCCESS; }
     result found = line_of(device, &line);
     if (found == SUCCESS) snprintf(text, length, "%s", line.uuid);
     return found;

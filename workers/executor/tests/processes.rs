@@ -28,7 +28,7 @@ fn finish(mut driver: Driver) -> Driver {
     assert_eq!(outcome.metrics, plain.evaluations.last().map(|e| e.1.clone()));
     assert_eq!(outcome.step.0, plain.losses.len() as u64);
     let last = plain.losses.last().copied().unwrap_or(0.0);
-    assert_eq!(outcome.train_loss_micro, (last * 1e6).round() as i64);
+    assert_eq!(outcome.train_loss_micro, Some((last * 1e6).round() as i64));
     let evaluated: Vec<(Step, _)> = driver
         .reports
         .iter()

@@ -4,15 +4,13 @@
 
 use crate::event::Config;
 use events_schema::Step;
-use events_schema::report::{MEASURE_NAME_BYTES_MAX, MEASURES_MAX};
+use events_schema::report::{MEASURE_NAME_BYTES_MAX, MEASURES_MAX, PREDICTIONS_MAX};
 use workers_session::{Contribution, Envelope, Membership, Message, RankMetrics, ShardWritten};
 
 /// The fixed part of a message, a checkpoint's key included.
 const MESSAGE_BYTES_MIN: usize = 4 << 10;
 /// What a message says of one rank: a seat, its sums, or its metrics with the sums that the job's code names.
 const RANK_BYTES_MAX: usize = 128 + MEASURES_MAX * (MEASURE_NAME_BYTES_MAX + 12);
-/// Predictions of one rank in one evaluation: more than any dataset has, and far from where sums overflow.
-const PREDICTIONS_MAX: u64 = 1 << 40;
 
 /// Whether a correct member can have said it.
 pub(crate) fn admits(config: &Config, envelope: &Envelope, bytes: usize) -> bool {

@@ -154,7 +154,7 @@ impl<P> Member<P> {
 
     fn on_model(&mut self, model_digest: Digest) {
         let (step, model_key) = (Step(self.config.steps_total), storage_keys::model(&self.config.job));
-        let train_loss_micro = (self.meter.loss() * 1e6).round() as i64;
+        let train_loss_micro = Some((self.meter.loss() * 1e6).round() as i64);
         let outcome = Outcome { step, model_key, model_digest, train_loss_micro, metrics: self.saving.metrics.clone() };
         let (job, generation) = (self.config.job.clone(), self.generation());
         self.report(Report::JobCompleted { job, generation, outcome });

@@ -14,8 +14,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Bound when an earlier agent says none: some environments with a PyTorch of their own.
-const CACHE_MIB_DEFAULT: u64 = 50 << 10;
+/// Bound where nobody says one: some environments with a PyTorch of their own.
+pub const CACHE_MIB_DEFAULT: u64 = 50 << 10;
 const LOCK: &str = "lock";
 
 /// The shared folders.

@@ -21,8 +21,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// Names of the variables that say which descriptors are the child's end of the socket, and of the pipe that ends with this process.
-const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
-const LIFE_VARIABLE: &str = "EBB_TORCH_LIFE";
+pub(crate) const SOCKET_VARIABLE: &str = "EBB_TORCH_FD";
+pub(crate) const LIFE_VARIABLE: &str = "EBB_TORCH_LIFE";
 
 /// What is started. Its variables may hold secrets, so it cannot be printed.
 pub(crate) struct Launch {

@@ -2,19 +2,19 @@
 //! is to be had, else by pip. Where packages come from is the server's to say, in variables and files of these programs.
 //!
 //! It lies over the environment of the Python that it is built with: what that has is used as it is, above all PyTorch, and only what it
-//! lacks is installed. What both programs agree on, and they alone, is left to them.
+//! lacks is installed. What both programs agree on, and they alone, is left to them. With what rights they run is `build_site.rs`'s.
 
+use crate::build_site::BuildSite;
 use crate::cache::{Cache, Held};
+use crate::isolation::Isolation;
 use crate::job::TorchError;
 use crate::output::{Output, told};
-use crate::spawn::spawn;
-use crate::variables;
 use events_schema::Digest;
+use events_schema::control::TorchHost;
 use events_schema::torch::Requirements;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -22,19 +22,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Variables of the server that say where packages come from.
-const NAMES: &[&str] = &[
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-];
-/// All that begin so are settings of the two programs.
-const PREFIXES: &[&str] = &["PIP_", "UV_"];
 /// File in the new environment by which Python finds the packages of the one below.
 const BELOW: &str = "_ebb_below.pth";
 /// How often what a package turned out to need is installed as well; each time brings in at least one.
@@ -99,17 +86,28 @@ impl Installer {
             Self::Pip => "pip",
         }
     }
+
+    /// A program that is not the Python's own.
+    fn program(&self) -> Option<&Path> {
+        match self {
+            Self::Uv(program) => Some(program),
+            Self::Pip => None,
+        }
+    }
 }
 
 /// The environment of a job on this server; built if it is not there. `package` is the folder of the package `ebb`.
 pub(crate) fn prepare(
+    host: &TorchHost,
     python: &str,
     requirements: Option<&Requirements>,
     cache: &Cache,
     package: &Path,
 ) -> Result<Environment, TorchError> {
     let Some(requirements) = requirements else { return Ok(Environment { python: python.to_owned(), held: None }) };
-    let base: Base = ask(Path::new(python), package, &json!({"ask": "base", "lines": requirements.lines()}))?;
+    let site = BuildSite::new(host, python, package)?;
+    let question = json!({"ask": "base", "lines": requirements.lines()});
+    let base: Base = ask(Path::new(python), &site, site.rules(None, &[], None)?.as_ref(), &question)?;
     if !requirements.is_full() {
         if let Some(conflict) = &base.conflict {
             return Err(TorchError::Refused(format!(
@@ -122,8 +120,11 @@ pub(crate) fn prepare(
         }
     }
     let installer = installer(&base)?;
-    let held =
-        cache.hold(&name(&base, requirements), |folder| build(folder, &base, requirements, &installer, package))?;
+    let held = cache.hold(&name(&base, requirements), |folder| {
+        let rules = site.rules(Some(folder), &[&base.executable], installer.program())?;
+        let rules = rules.as_ref();
+        Building { folder, base: &base, requirements, installer: &installer, site: &site, rules }.build()
+    })?;
     Ok(Environment { python: program_of(held.path()).display().to_string(), held: Some(held) })
 }
 
@@ -152,58 +153,118 @@ fn program_of(folder: &Path) -> PathBuf {
     folder.join("bin").join("python")
 }
 
-fn build(
-    folder: &Path,
-    base: &Base,
-    requirements: &Requirements,
-    installer: &Installer,
-    package: &Path,
-) -> Result<(), TorchError> {
-    let began = Instant::now();
-    tracing::info!(
-        python = base.executable,
-        with = installer.name(),
-        "building the environment of the job's requirements"
-    );
-    let mut venv = tool(&base.executable);
-    venv.args(["-m", "venv", "--without-pip"]).arg(folder);
-    run("venv", venv)?;
-    let packages = packages_of(folder)?;
-    if requirements.is_full() {
-        install(folder, base, installer, requirements.lines(), &BTreeSet::new(), true)?;
-    } else {
-        fs::write(packages.join(BELOW), below(&base.folders))?;
-        let mut lines: Vec<String> = base.needed.iter().map(|needed| needed.line.clone()).collect();
-        let mut own: BTreeSet<String> = base.needed.iter().map(|needed| needed.name.clone()).collect();
+/// An environment while it is built.
+struct Building<'a> {
+    folder: &'a Path,
+    base: &'a Base,
+    requirements: &'a Requirements,
+    installer: &'a Installer,
+    site: &'a BuildSite<'a>,
+    /// Of all programs that are started for it: packages bring code of their own.
+    rules: Option<&'a Isolation>,
+}
+
+impl Building<'_> {
+    fn build(&self) -> Result<(), TorchError> {
+        let began = Instant::now();
+        let (python, with) = (&self.base.executable, self.installer.name());
+        tracing::info!(python, with, "building the environment of the job's requirements");
+        if self.site.lacks(self.rules) {
+            tracing::warn!(
+                "this kernel has no Landlock, so what packages run while they are installed can read and write every file of the agent's user"
+            );
+        }
+        let mut venv = self.site.tool(&self.base.executable);
+        venv.args(["-m", "venv", "--without-pip"]).arg(self.folder);
+        self.run("venv", venv)?;
+        if self.requirements.is_full() {
+            self.install(self.requirements.lines(), &BTreeSet::new())?;
+        } else {
+            self.install_over_base()?;
+        }
+        let took_ms = began.elapsed().as_millis();
+        tracing::info!(took_ms, folder = %self.folder.display(), "the environment is built");
+        Ok(())
+    }
+
+    /// What the Python below lacks, and what that turns out to need.
+    fn install_over_base(&self) -> Result<(), TorchError> {
+        let packages = packages_of(self.folder)?;
+        fs::write(packages.join(BELOW), below(&self.base.folders))?;
+        let mut lines: Vec<String> = self.base.needed.iter().map(|needed| needed.line.clone()).collect();
+        let mut own: BTreeSet<String> = self.base.needed.iter().map(|needed| needed.name.clone()).collect();
         for _ in 0..ROUNDS_MAX {
-            install(folder, base, installer, &lines, &own, false)?;
+            self.install(&lines, &own)?;
             let question = json!({"ask": "missing", "folder": packages});
-            let Missing { missing } = ask(&program_of(folder), package, &question)?;
+            let Missing { missing } = ask(&program_of(self.folder), self.site, self.rules, &question)?;
             // Of what lies below only PyTorch must stay as it is.
             let more: Vec<&Lack> =
                 missing.iter().filter(|lack| lack.name != "torch" && !own.contains(&lack.name)).collect();
             if more.is_empty() {
-                return match missing.first() {
-                    None => {
-                        said(began, folder);
-                        Ok(())
-                    }
-                    Some(lack) => Err(refused_for(lack, base)),
-                };
+                return missing.first().map_or(Ok(()), |lack| Err(refused_for(lack, self.base)));
             }
             lines.extend(more.iter().map(|lack| lack.name.clone()));
             own.extend(more.iter().map(|lack| lack.name.clone()));
         }
-        return Err(TorchError::Refused(
+        Err(TorchError::Refused(
             "the job's requirements need ever more packages than they name; name all of them".to_owned(),
-        ));
+        ))
     }
-    said(began, folder);
-    Ok(())
-}
 
-fn said(began: Instant, folder: &Path) {
-    tracing::info!(took_ms = began.elapsed().as_millis(), folder = %folder.display(), "the environment is built");
+    /// Installs lines. `own` are packages that the new environment has itself, whatever lies below.
+    fn install(&self, lines: &[String], own: &BTreeSet<String>) -> Result<(), TorchError> {
+        let full = self.requirements.is_full();
+        let file = |name: &str, lines: Vec<String>| -> io::Result<PathBuf> {
+            let path = self.folder.join(name);
+            fs::write(&path, lines.join("\n") + "\n")?;
+            Ok(path)
+        };
+        let wanted = file("requirements.txt", lines.to_vec())?;
+        match self.installer {
+            Installer::Uv(program) => {
+                // It does not see what lies below, so that is taken out of what it looks for.
+                let there = self.base.installed.keys().filter(|name| !full && !own.contains(*name));
+                let overrides =
+                    file("overrides.txt", there.map(|name| format!("{name}; python_version < '0'")).collect())?;
+                let mut uv = self.site.tool(program);
+                uv.args(["pip", "install", "--no-progress", "--python"]).arg(program_of(self.folder));
+                uv.arg("--overrides").arg(overrides).arg("-r").arg(wanted);
+                self.run("uv", uv)
+            }
+            Installer::Pip => {
+                let torch = self.base.installed.get("torch").filter(|_| !full);
+                let constraints =
+                    file("constraints.txt", torch.map(|version| format!("torch=={version}")).into_iter().collect())?;
+                let mut pip = self.site.tool(&self.base.executable);
+                pip.args(["-m", "pip", "--python"]).arg(program_of(self.folder));
+                pip.args(["install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "-c"])
+                    .arg(constraints);
+                pip.arg("-r").arg(wanted);
+                self.run("pip", pip)
+            }
+        }
+    }
+
+    /// Runs a program to its end; what it says is in the job's log.
+    fn run(&self, name: &str, mut command: Command) -> Result<(), TorchError> {
+        let (reader, writer) = io::pipe()?;
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        let program = command.get_program().display().to_string();
+        let spawned = Isolation::spawn(self.rules, &mut command);
+        drop(command);
+        let mut child = spawned.map_err(|source| TorchError::Start { python: program, source })?;
+        let output = Output::follow(reader)?;
+        let status = child.wait()?;
+        if status.success() {
+            return Ok(());
+        }
+        let what = format!("{name} ended with {status}");
+        match status.signal() {
+            // Somebody ended it; the requirements may be well.
+            Some(_) => Err(TorchError::Ended(format!("the environment is not built: {what}"))),
+            None => Err(TorchError::Environment { what, last_lines: output.last_lines() }),
+        }
+    }
 }
 
 fn refused_for(lack: &Lack, base: &Base) -> TorchError {
@@ -230,91 +291,18 @@ fn below(folders: &[String]) -> String {
     folders.iter().map(line).collect()
 }
 
-/// Installs lines. `own` are packages that the new environment has itself, whatever lies below.
-fn install(
-    folder: &Path,
-    base: &Base,
-    installer: &Installer,
-    lines: &[String],
-    own: &BTreeSet<String>,
-    full: bool,
-) -> Result<(), TorchError> {
-    let file = |name: &str, lines: Vec<String>| -> io::Result<PathBuf> {
-        let path = folder.join(name);
-        fs::write(&path, lines.join("\n") + "\n")?;
-        Ok(path)
-    };
-    let wanted = file("requirements.txt", lines.to_vec())?;
-    match installer {
-        Installer::Uv(program) => {
-            // It does not see what lies below, so that is taken out of what it looks for.
-            let there = base.installed.keys().filter(|name| !full && !own.contains(*name));
-            let overrides = file("overrides.txt", there.map(|name| format!("{name}; python_version < '0'")).collect())?;
-            let mut uv = tool(program);
-            uv.args(["pip", "install", "--no-progress", "--python"]).arg(program_of(folder));
-            uv.arg("--overrides").arg(overrides).arg("-r").arg(wanted);
-            run("uv", uv)
-        }
-        Installer::Pip => {
-            let torch = base.installed.get("torch").filter(|_| !full);
-            let constraints =
-                file("constraints.txt", torch.map(|version| format!("torch=={version}")).into_iter().collect())?;
-            let mut pip = tool(&base.executable);
-            pip.args(["-m", "pip", "--python"]).arg(program_of(folder));
-            pip.args(["install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", "-c"])
-                .arg(constraints);
-            pip.arg("-r").arg(wanted);
-            run("pip", pip)
-        }
-    }
-}
-
-/// A program with nothing in its environment but what all programs of a job get.
-fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().envs(variables::given()).stdin(Stdio::null());
-    command
-}
-
-/// A program that builds, with the server's settings for it and nothing of the job's.
-fn tool(program: impl AsRef<OsStr>) -> Command {
-    let mut command = command(program);
-    let settings = std::env::vars_os().filter(|(name, _)| {
-        name.to_str()
-            .is_some_and(|name| NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
-    });
-    command.envs(settings);
-    command
-}
-
-/// Runs it to its end; what it says is in the job's log.
-fn run(name: &str, mut command: Command) -> Result<(), TorchError> {
-    let (reader, writer) = io::pipe()?;
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let program = command.get_program().display().to_string();
-    let spawned = spawn(&mut command);
-    drop(command);
-    let mut child = spawned.map_err(|source| TorchError::Start { python: program, source })?;
-    let output = Output::follow(reader)?;
-    let status = child.wait()?;
-    if status.success() {
-        return Ok(());
-    }
-    let what = format!("{name} ended with {status}");
-    match status.signal() {
-        // Somebody ended it; the requirements may be well.
-        Some(_) => Err(TorchError::Ended(format!("the environment is not built: {what}"))),
-        None => Err(TorchError::Environment { what, last_lines: output.last_lines() }),
-    }
-}
-
 /// Asks a Python what it has.
-fn ask<T: for<'a> Deserialize<'a>>(python: &Path, package: &Path, question: &Value) -> Result<T, TorchError> {
-    let mut command = command(python);
-    command.args(["-m", "ebb.environment"]).env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
+fn ask<T: for<'a> Deserialize<'a>>(
+    python: &Path,
+    site: &BuildSite<'_>,
+    rules: Option<&Isolation>,
+    question: &Value,
+) -> Result<T, TorchError> {
+    let mut command = site.command(python);
+    command.args(["-m", "ebb.environment"]).env("PYTHONPATH", site.package()).env("PYTHONDONTWRITEBYTECODE", "1");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let not_started = |source| TorchError::Start { python: python.display().to_string(), source };
-    let mut child = spawn(&mut command).map_err(not_started)?;
+    let mut child = Isolation::spawn(rules, &mut command).map_err(not_started)?;
     if let Some(mut input) = child.stdin.take() {
         // One that does not read says why when it has ended.
         let _ = input.write_all(question.to_string().as_bytes());
@@ -338,7 +326,16 @@ mod tests {
         // Written by another process: one that this process writes could not be run while a test beside forks.
         let write = "printf '#!/bin/sh\nyes noise | head -n 600000 >&2\necho the end >&2\nexit 3\n' > $0; chmod 700 $0";
         assert!(Command::new("sh").args(["-c", write]).arg(&python).status().unwrap().success());
-        let error = ask::<Base>(&python, folder.path(), &json!({})).unwrap_err();
+        let host = TorchHost {
+            folder: folder.path().display().to_string(),
+            python: "python3".to_owned(),
+            secrets: None,
+            cache_mib: None,
+            warm: None,
+            files: None,
+        };
+        let site = BuildSite::new(&host, "python3", folder.path()).unwrap();
+        let error = ask::<Base>(&python, &site, None, &json!({})).unwrap_err();
         let TorchError::Environment { what, last_lines } = error else { panic!("{error}") };
         assert!(what.contains("exit status: 3"), "{what}");
         assert!(last_lines.len() < 2_000 && last_lines.ends_with("the end"), "{} bytes", last_lines.len());

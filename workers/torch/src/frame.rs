@@ -12,9 +12,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// Longest frame: the names of all parameters of a large model fit in it.
-const FRAME_BYTES_MAX: usize = 64 << 20;
+pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Descriptors that one frame brings at most: those of a request to fork.
-const DESCRIPTORS_MAX: usize = 5;
+pub(crate) const DESCRIPTORS_MAX: usize = 5;
 
 /// Says one thing.
 pub fn write(socket: &mut UnixStream, kind: u8, payload: &[u8]) -> io::Result<()> {

@@ -9,8 +9,8 @@ use crate::own_folder::OwnFolder;
 use crate::spawn::spawn;
 use events_schema::control::{FileAccess, TorchHost};
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
-    RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathFd, PathFdError, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -39,6 +39,8 @@ const GPUS: &str = "nvidia";
 const SHARED_MEMORY: &str = "/dev/shm";
 /// What is taken of the folder that a Python is in. Never all of it: a Python at `~/bin/python` would open a home.
 const OF_PYTHON: &[&str] = &["bin", "lib", "lib64", "libexec", "include", "share", "etc", "ssl", "pyvenv.cfg"];
+/// The variable by which Python finds the packages that the user who runs this installed for themselves, whatever its home is.
+pub const USER_PACKAGES: &str = "PYTHONUSERBASE";
 /// Files that are read of a folder of tensors.
 const TENSORS: &str = "safetensors";
 const ABOUT_TENSORS: &str = "json";
@@ -55,6 +57,15 @@ pub enum IsolationError {
     /// A descriptor.
     #[error("the operating system refuses")]
     System(#[from] io::Error),
+    /// What Ebb itself put there for the program is gone.
+    #[error("the program's own folder `{path}` cannot be opened to it")]
+    NotThere {
+        /// The folder, or file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: PathFdError,
+    },
     /// Refuse: jobs could have put it there, and it would be started without any rules.
     #[error(
         "`python:` is `{0}`, which programs of jobs can write; name one that the operator of the servers has installed"
@@ -69,6 +80,29 @@ pub fn is_offered() -> bool {
     asked.and_then(Ruleset::create).is_ok()
 }
 
+/// What is so for programs of jobs because this kernel has not all kinds of rules, of which newer ones have more.
+#[must_use]
+pub fn shortcomings() -> Vec<&'static str> {
+    let keeps = |access: AccessFs| {
+        let hard = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        hard.handle_access(access).and_then(Ruleset::create).is_ok()
+    };
+    let keeps_signals = || {
+        let hard = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        hard.scope(Scope::Signal).and_then(Ruleset::create).is_ok()
+    };
+    let known = [
+        (keeps(AccessFs::Refer), "they cannot move anything from one folder to another (before Linux 5.19)"),
+        (keeps(AccessFs::Truncate), "they can empty this user's files by their paths (before Linux 6.2)"),
+        (
+            keeps(AccessFs::IoctlDev),
+            "they can send commands to any device that is open to this user (before Linux 6.10)",
+        ),
+        (keeps_signals(), "they can send signals to other processes of this user (before Linux 6.12)"),
+    ];
+    known.into_iter().filter(|(kept, _)| !kept).map(|(_, otherwise)| otherwise).collect()
+}
+
 /// What one program may reach beside what all may.
 #[derive(Debug, Default)]
 pub struct Reach {
@@ -76,6 +110,8 @@ pub struct Reach {
     pub pythons: Vec<String>,
     /// Files and folders that Ebb itself put there for it.
     pub readable: Vec<PathBuf>,
+    /// What its operator names for it alone, but for what is hidden in that.
+    pub named: Vec<PathBuf>,
     /// Folders of its own.
     pub writable: Vec<PathBuf>,
     /// Tensors at a path that the job names.
@@ -121,10 +157,11 @@ impl Isolation {
             // It may not end processes that are not its own; the agent and other executors are of the same user.
             .scope(Scope::Signal)?
             .create()?
-            .add_rules(path_beneath_rules(readable(host, access, reach), AccessFs::from_read(NEWEST)))?
-            .add_rules(path_beneath_rules(devices(), device))?
-            .add_rules(path_beneath_rules([SHARED_MEMORY], write & !AccessFs::Execute))?
-            .add_rules(path_beneath_rules(&reach.writable, write))?;
+            .add_rules(path_beneath_rules(there(readable(host, access, reach)), AccessFs::from_read(NEWEST)))?
+            .add_rules(path_beneath_rules(own(&reach.readable)?, AccessFs::from_read(NEWEST)))?
+            .add_rules(path_beneath_rules(there(devices()), device))?
+            .add_rules(path_beneath_rules(there(vec![SHARED_MEMORY.into()]), write & !AccessFs::Execute))?
+            .add_rules(path_beneath_rules(own(&reach.writable)?, write))?;
         let rules = match reach.tensors.as_deref().filter(|path| path.is_dir() && !tensors(path).is_empty()) {
             // Its names alone; of what is in it, see `tensors`.
             Some(folder) => rules.add_rules(path_beneath_rules([folder], BitFlags::from(AccessFs::ReadDir)))?,
@@ -172,23 +209,50 @@ pub fn user_packages() -> Option<PathBuf> {
     Some(PathBuf::from(std::env::var_os("HOME")?).join(".local")).filter(|base| base.join("lib").is_dir())
 }
 
+/// Of what was found, what rules can be made for. What has gone meanwhile needs none; of the rest it is said, once for each program.
+fn there(mut found: Vec<PathBuf>) -> Vec<PathBuf> {
+    found.retain(|path| match PathFd::new(path) {
+        Ok(_) => true,
+        Err(PathFdError::OpenCall { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "it should be open to the job's program, and stays closed");
+            false
+        }
+    });
+    found
+}
+
+/// What Ebb itself put there: without it the program could do nothing, and nobody would know why.
+fn own(paths: &[PathBuf]) -> Result<&[PathBuf], IsolationError> {
+    for path in paths {
+        PathFd::new(path).map_err(|source| IsolationError::NotThere { path: path.clone(), source })?;
+    }
+    Ok(paths)
+}
+
+/// What of a Python programs of jobs could not read, because it lies within what is hidden.
+#[must_use]
+pub fn hidden_of_python(python: &str, hidden: &[PathBuf]) -> Option<PathBuf> {
+    let hidden: Vec<PathBuf> = hidden.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    let mut parts = of_python(Path::new(python)).into_iter().filter_map(|part| fs::canonicalize(part).ok());
+    parts.find(|part| hidden.iter().any(|hidden| part.starts_with(hidden)))
+}
+
 fn readable(host: &TorchHost, access: &FileAccess, reach: &Reach) -> Vec<PathBuf> {
     let hidden: Vec<PathBuf> =
         access.hidden.iter().chain(&host.secrets).filter_map(|path| fs::canonicalize(path).ok()).collect();
     let mut found = Vec::new();
     let library_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let libraries = std::env::split_paths(&library_path).filter(|path| path.is_absolute());
-    let named = access.readable.iter().map(PathBuf::from);
+    let named = access.readable.iter().map(PathBuf::from).chain(reach.named.iter().cloned());
     for root in SYSTEM.iter().map(PathBuf::from).chain(named).chain(libraries) {
         open(&root, &hidden, &mut found);
     }
-    let visible = |path: &PathBuf| !hidden.iter().any(|hidden| path.starts_with(hidden) || hidden.starts_with(path));
     let of_job = reach.pythons.iter().flat_map(|python| of_python(Path::new(python)));
     let of_job = of_job.chain(user_packages().map(|base| base.join("lib")));
     let of_job = of_job.chain(reach.tensors.iter().flat_map(|path| tensors(path)));
     let of_job = of_job.chain(reach.program.iter().filter_map(|path| where_is(path)).filter(|path| is_program(path)));
-    found.extend(of_job.filter_map(|path| fs::canonicalize(path).ok()).filter(visible));
-    found.extend(reach.readable.iter().cloned());
+    of_job.for_each(|path| open(&path, &hidden, &mut found));
     found
 }
 
@@ -382,6 +446,40 @@ mod tests {
             |name: &str| opened(Reach { pythons: vec![at(name).display().to_string()], ..Reach::default() });
         assert!(!of_python("bin/python").contains(&all.path().to_owned()));
         assert!(of_python("run").contains(&at("run")) && !of_python("key").contains(&at("key")));
+    }
+
+    #[test]
+    fn a_folder_of_ebbs_that_is_gone_is_an_error_and_what_others_name_is_not() {
+        let all = tempfile::tempdir().unwrap();
+        let mut host = host(all.path());
+        host.files.as_mut().unwrap().readable.push("/nowhere/rows".to_owned());
+        let gone = all.path().join("gone");
+        for reach in [
+            Reach { readable: vec![gone.clone()], ..Reach::default() },
+            Reach { writable: vec![gone.clone()], ..Reach::default() },
+        ] {
+            let error = Isolation::of(&host, reach).unwrap_err();
+            assert!(matches!(&error, IsolationError::NotThere { path, .. } if *path == gone), "{error}");
+        }
+        assert!(Isolation::of(&host, Reach::default()).unwrap().is_some());
+        assert_eq!(there(vec!["/nowhere/rows".into(), "/usr".into()]), [PathBuf::from("/usr")]);
+    }
+
+    #[test]
+    fn a_python_in_what_is_hidden_is_found_also_where_only_what_is_below_it_lies_there() {
+        let all = tempfile::tempdir().unwrap();
+        let at = |name: &str| all.path().join(name);
+        for python in ["data/base/bin/python", "venv/bin/python", "other/bin/python"] {
+            fs::create_dir_all(at(python).parent().unwrap()).unwrap();
+            fs::write(at(python), "").unwrap();
+            fs::set_permissions(at(python), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        fs::write(at("venv/pyvenv.cfg"), format!("home = {}\n", at("data/base/bin").display())).unwrap();
+        let hidden = [at("data")];
+        let found = |name: &str| hidden_of_python(at(name).to_str().unwrap(), &hidden);
+        assert_eq!(found("data/base/bin/python"), fs::canonicalize(at("data/base/bin/python")).ok());
+        assert!(found("venv/bin/python").is_some_and(|part| part.starts_with(fs::canonicalize(at("data")).unwrap())));
+        assert_eq!(found("other/bin/python"), None);
     }
 
     #[test]

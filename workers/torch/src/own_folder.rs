@@ -2,6 +2,7 @@
 //! the next one that looks. What looks runs without rules for files, so programs write within it, and not it.
 
 use events_schema::Digest;
+use events_schema::control::TorchHost;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// All of them of a server.
+const ALL: &str = "scratch";
 const LOCK: &str = "lock";
 const HOME: &str = "home";
 /// Names that are tried: a process of another container may have the same number, and share the folder.
@@ -46,7 +49,12 @@ impl OwnFolder {
         Ok(Self { folder, temporary, _lock: lock })
     }
 
-    /// The same of any name.
+    /// One on this server, of any name.
+    pub fn of(host: &TorchHost) -> io::Result<Self> {
+        Self::any(&std::path::absolute(&host.folder)?.join(ALL))
+    }
+
+    /// The same in any place.
     pub fn any(all: &Path) -> io::Result<Self> {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         for _ in 0..NAMES_MAX {

@@ -21,7 +21,8 @@ impl TorchStart {
         let cache = Cache::open(folder, self.host.cache_mib)?;
         let python = &whole(self.model.python.as_ref().unwrap_or(&self.host.python))?;
         let own = self.own_folder(python)?;
-        let environment = environment::prepare(python, self.model.requirements.as_ref(), &cache, &package)?;
+        let requirements = self.model.requirements.as_ref();
+        let environment = environment::prepare(&self.host, python, requirements, &cache, &package)?;
         // What a warm process is started with its agent keeps, and no secret is an agent's to keep.
         let late = !secrets.keys().any(|name| variables::is_read_at_import(name));
         let mut variables = variables::all(self, &package);
@@ -31,13 +32,15 @@ impl TorchStart {
             None => None,
         };
         let own_variables = own.as_ref().map(|own| isolation::variables(own, &self.model.environment));
+        // Packages may run code of theirs as soon as a Python that has them starts, and a warm process has no rules.
+        let brings_code = isolation.is_some() && environment.folder().is_some();
         let launch = Launch {
             python: environment.python.clone(),
             variables,
             own_variables: own_variables.unwrap_or_default(),
             own,
             isolation,
-            warm: self.host.warm.clone().filter(|_| late && !self.leads_a_warm_process()),
+            warm: self.host.warm.clone().filter(|_| late && !brings_code && !self.leads_a_warm_process()),
             memory_limit_mib: self.model.memory_limit_mib,
         };
         Ok((launch, environment))
@@ -55,9 +58,8 @@ impl TorchStart {
         if self.host.files.is_none() {
             return Ok(None);
         }
-        let folder = Path::new(&self.host.folder);
-        isolation::refuse_planted(python, folder)?;
-        Ok(Some(OwnFolder::any(&std::path::absolute(folder)?.join("scratch"))?))
+        isolation::refuse_planted(python, Path::new(&self.host.folder))?;
+        Ok(Some(OwnFolder::of(&self.host)?))
     }
 
     fn reach(&self, python: &str, package: &Path, environment: &Environment, own: &OwnFolder) -> Reach {
@@ -72,7 +74,7 @@ impl TorchStart {
             readable: readable.chain(environment.folder()).chain(fetched).collect(),
             writable: vec![own.home()],
             tensors,
-            program: None,
+            ..Reach::default()
         }
     }
 }

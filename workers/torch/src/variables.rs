@@ -19,10 +19,9 @@ const NAMES: &[&str] = &[
     "LANG",
     "LC_ALL",
     "TZ",
-    "CUDA_VISIBLE_DEVICES",
+    VISIBLE_DEVICES,
     "NVIDIA_VISIBLE_DEVICES",
-    // marks what an executor started, for who looks for leftovers
-    "EBB_EXECUTOR_NONCE",
+    NONCE,
 ];
 
 /// Variables whose names begin so are read by the C library, by Python, or by what torch and NumPy load, before the first line of a
@@ -43,8 +42,12 @@ const READ_AT_IMPORT: &[&str] = &[
     "CUDA_", "CUBLAS", "CUDNN", "CUFFT", "CUTE", "CUTLASS", "NVIDIA_", "NV_", "NVRTC", "LIBNVVM_", "PTXAS_", "CASK_", "HIP_", "ROCM_", "HSA_",
 ];
 
-/// The slot's, not the server's: the driver reads it when a program first asks for a device.
-const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Says which devices a process sees. The slot's, not the server's: the driver reads it when a program first asks for a device.
+pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Marks an executor and every process that it starts, unless the process removes it, for who looks for leftovers.
+pub const NONCE: &str = "EBB_EXECUTOR_NONCE";
+/// What CUDA's matrix products need to be the same each time.
+pub(crate) const CUBLAS_WORKSPACE: (&str, &str) = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 
 /// What every program of a job is given of this process's environment, whoever starts it.
 pub fn given() -> impl Iterator<Item = (String, OsString)> {
@@ -58,7 +61,7 @@ pub(crate) fn all(start: &TorchStart, package: &Path) -> BTreeMap<String, OsStri
     let fixed = [
         ("OMP_NUM_THREADS", threads.as_str()),
         ("MKL_NUM_THREADS", &threads),
-        ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+        CUBLAS_WORKSPACE,
         ("PYTHONUNBUFFERED", "1"),
         ("PYTHONDONTWRITEBYTECODE", "1"),
         // Where compiled code crashes, the lines of Python that led there are the last that it says.
@@ -72,7 +75,7 @@ pub(crate) fn all(start: &TorchStart, package: &Path) -> BTreeMap<String, OsStri
     if start.host.files.is_some()
         && let Some(base) = isolation::user_packages()
     {
-        all.entry("PYTHONUSERBASE".to_owned()).or_insert_with(|| base.into());
+        all.entry(isolation::USER_PACKAGES.to_owned()).or_insert_with(|| base.into());
     }
     // Which GPU it is, is for the slot to say, and not for the job.
     let visible = std::env::var_os(VISIBLE_DEVICES);

@@ -37,9 +37,10 @@ pub const REFUSED: u8 = b'!';
 pub const DESCRIPTORS: RangeInclusive<usize> = 3..=4;
 
 /// Longest wait for a child. An agent gives up on a server before, and says so by closing; this is for an agent that says nothing.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest wait for the agent to take a request, and for the status of a child that has ended already.
-const WORD_TIMEOUT: Duration = Duration::from_secs(2);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest wait for a word that is said at once: for the agent to take a request or an executor to say it, and for the status of a child that has
+/// ended already.
+pub const WORD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Which warm processes are alike: the same Python, begun with the same variables. An environment that is built for a job is a Python at a
 /// path of its own, named by its content.

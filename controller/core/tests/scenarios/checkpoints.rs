@@ -57,7 +57,7 @@ fn a_report_reaches_only_what_its_own_job_wrote_and_names_no_object() {
         step: Step(1_000),
         model_key: counted.manifest_key.clone(),
         model_digest: Digest::of(b"model"),
-        train_loss_micro: 1,
+        train_loss_micro: Some(1),
         metrics: None,
     };
     let generation = before.generation;

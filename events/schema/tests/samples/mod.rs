@@ -121,7 +121,7 @@ fn outcome() -> Outcome {
         step: Step(540),
         model_key: "jobs/a/model".to_owned(),
         model_digest: Digest([0x22; 32]),
-        train_loss_micro: -1,
+        train_loss_micro: Some(-1),
         metrics: Some(metrics()),
     }
 }

@@ -9,6 +9,7 @@ use gateway::HostName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use workers_device::Wanted;
+use workers_torch::CACHE_MIB_DEFAULT;
 
 /// Arguments of `ebb up`.
 #[derive(Debug, Clone, Args)]
@@ -134,6 +135,9 @@ pub struct AgentArgs {
     pub run: RunArgs,
 }
 
+/// What all jobs may read unless their operator says otherwise, where it is there.
+pub const READABLE: &str = "/data";
+
 /// What runs the models that users wrote in PyTorch.
 #[derive(Debug, Clone, Args)]
 pub struct PythonArgs {
@@ -146,13 +150,13 @@ pub struct PythonArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, hide_short_help = true)]
     pub secrets: Option<PathBuf>,
     /// Most MiB of jobs' code and environments that are kept on this machine when no job uses them.
-    #[arg(long, value_name = "MIB", default_value_t = 51_200, hide_short_help = true)]
+    #[arg(long, value_name = "MIB", default_value_t = CACHE_MIB_DEFAULT, hide_short_help = true)]
     pub cache_mib: u64,
     /// Whether programs of jobs reach only files that they need; `auto`: where the kernel has Landlock.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Isolate::Auto, hide_short_help = true)]
     pub isolate: Isolate,
     /// Folder or file of this machine that all jobs may read, beside their own and the system's; once per place.
-    #[arg(long, value_name = "PATH", default_value = "/data", value_hint = ValueHint::AnyPath, hide_short_help = true)]
+    #[arg(long, value_name = "PATH", default_value = READABLE, value_hint = ValueHint::AnyPath, hide_short_help = true)]
     pub readable: Vec<PathBuf>,
 }
 

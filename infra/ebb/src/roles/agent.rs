@@ -1,7 +1,7 @@
 //! The role that has the slots of a server: starts and ends executors, which are this program again. `ebb agent` runs it alone, for
 //! another machine than the controller's.
 
-use crate::args::{AgentArgs, Isolate, PythonArgs};
+use crate::args::{AgentArgs, Isolate, PythonArgs, READABLE};
 use crate::failure::Failure;
 use crate::home::keep_private;
 use crate::output::{Output, mention};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use storage::store::without_secrets;
 use url::Url;
 use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, Devices, LEASE, PythonConfig};
-use workers_device::{ChooseError, Driver, Nvml, Wanted, choose};
-use workers_torch::isolation::is_offered;
+use workers_device::{ChooseError, Device, Driver, Nvml, UNIFIED_MEMORY, Wanted, choose, missing};
+use workers_torch::isolation::{hidden_of_python, is_offered, shortcomings};
 
 /// What differs between the agent of `ebb up` and one alone.
 pub struct AgentParts {
@@ -48,9 +48,9 @@ pub struct AgentParts {
     pub devices: Option<Devices>,
 }
 
-/// What CUDA's memory goes through. The driver's own helper makes it when the first CUDA program of a machine starts, with rights that programs of
-/// jobs do not have where files are kept from them.
-const UNIFIED_MEMORY_DEVICE: &str = "/dev/nvidia-uvm";
+/// The driver's own helper. It makes the files of devices when the first CUDA program of a machine starts, with rights that programs of jobs do not
+/// have where files are kept from them.
+const MAKES_NODES: &str = "nvidia-modprobe";
 
 /// The GPUs that are to be slots.
 pub async fn devices(wanted: &Wanted) -> Result<Option<Devices>, Failure> {
@@ -60,11 +60,8 @@ pub async fn devices(wanted: &Wanted) -> Result<Option<Devices>, Failure> {
     let wanted = wanted.clone();
     let asked = tokio::task::spawn_blocking(move || -> Result<Devices, ChooseError> {
         let driver = Nvml::load(None).map_err(ChooseError::from)?;
-        if !Path::new(UNIFIED_MEMORY_DEVICE).exists() {
-            // As CUDA does at its first use. Where the helper is not there or may not, it is told below.
-            drop(Command::new("nvidia-modprobe").args(["-u", "-c=0"]).stdin(Stdio::null()).status());
-        }
         let chosen = choose(&wanted, &driver)?;
+        with_nodes(&chosen)?;
         let version = driver.version().map_err(ChooseError::from)?;
         for (slot, device) in chosen.iter().enumerate() {
             let (mib, used_mib) = (device.total_bytes >> 20, device.used_bytes >> 20);
@@ -75,6 +72,22 @@ pub async fn devices(wanted: &Wanted) -> Result<Option<Devices>, Failure> {
     let found = asked.await.map_err(|e| Failure::local("the NVIDIA driver could not be asked", e))?;
     let advice = "`nvidia-smi -L` shows the GPUs of this machine; --devices none makes slots without";
     found.map(Some).map_err(|e| Failure::local("--devices names no GPUs", e).advise(advice))
+}
+
+/// CUDA needs a device's file and that of its memory. Nobody has to have made them: CUDA has its helper do that at its first use, so it is done here.
+fn with_nodes(chosen: &[Device]) -> Result<(), ChooseError> {
+    let there = |path: &Path| path.exists();
+    if missing(chosen, there).is_empty() && Path::new(UNIFIED_MEMORY).exists() {
+        return Ok(());
+    }
+    for number in chosen.iter().filter_map(Device::node_number) {
+        // Where the helper is not there or may not, it is told below.
+        drop(Command::new(MAKES_NODES).args(["-u", &format!("-c={number}")]).stdin(Stdio::null()).status());
+    }
+    match missing(chosen, there).into_iter().next() {
+        None => Ok(()),
+        Some((device, node)) => Err(ChooseError::Unreachable { device, node }),
+    }
 }
 
 /// How many slots there are: as many as GPUs, or more, of which the first are the GPUs.
@@ -98,11 +111,6 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         .map_err(|e| Failure::local("the known-answer test of the engine failed", e))?;
     let hidden = parts.hidden.into_iter().chain([parts.data_dir.clone()]).collect();
     let python = of_python(parts.python, hidden)?;
-    if parts.devices.is_some() && python.files.is_some() && is_offered() && !Path::new(UNIFIED_MEMORY_DEVICE).exists() {
-        tracing::warn!(
-            "{UNIFIED_MEMORY_DEVICE} is not there, and programs of jobs may not make it: CUDA fails in them until `nvidia-modprobe -u -c=0` was run once"
-        );
-    }
     let config = AgentConfig {
         server: parts.server,
         slots: parts.slots,
@@ -132,7 +140,7 @@ fn of_python(args: PythonArgs, hidden: Vec<PathBuf>) -> Result<PythonConfig, Fai
     Ok(PythonConfig { program: python, secrets: secrets.map(whole).transpose()?, cache_mib, files })
 }
 
-/// Which files jobs may reach. Said once, where that is more than their operator may think.
+/// Which files jobs may reach. Said once, where that is more than their operator may think, or less.
 fn files(args: &PythonArgs, hidden: Vec<PathBuf>) -> Result<Option<FileAccess>, Failure> {
     let required = args.isolate == Isolate::Require;
     if args.isolate == Isolate::Off {
@@ -147,6 +155,24 @@ fn files(args: &PythonArgs, hidden: Vec<PathBuf>) -> Result<Option<FileAccess>, 
         tracing::warn!(
             "this kernel has no Landlock, so programs of jobs can read and write every file that this user can; --isolate require refuses to start instead"
         );
+    }
+    let shortcomings = shortcomings();
+    if is_offered() && !shortcomings.is_empty() {
+        tracing::warn!(
+            "this kernel has not all rules that keep programs of jobs from files: {}",
+            shortcomings.join("; ")
+        );
+    }
+    for path in args.readable.iter().filter(|path| !path.exists() && *path != Path::new(READABLE)) {
+        tracing::warn!(path = %path.display(), "--readable names what is not there; programs of jobs that start later can read it once it is");
+    }
+    let closed: Vec<PathBuf> = hidden.iter().chain(&args.secrets).cloned().collect();
+    if let Some(part) = hidden_of_python(&args.python, &closed).filter(|_| is_offered()) {
+        let (python, part) = (&args.python, part.display());
+        return Err(Failure::plain(format!(
+            "--python is `{python}`, and programs of jobs could not read `{part}`, which lies in a folder that is closed to them"
+        ))
+        .advise("install that Python outside of the data directory and of the folder of secrets, or say --isolate off"));
     }
     let shown = |paths: Vec<PathBuf>| {
         paths.iter().filter_map(|path| std::path::absolute(path).ok()).map(|path| path.display().to_string()).collect()

@@ -184,6 +184,12 @@ async fn devices_that_are_not_there_are_named() {
     assert!(missing.contains("000000000003 is not on this server") && missing.contains(GPUS[1]), "{missing}");
     let fewer = run("0,1");
     assert!(fewer.contains("--slots is 1, and --devices names 2 slots"), "{fewer}");
+    driver.says([3, 3], ["cut", "well"]);
+    let cut = run("auto");
+    assert!(cut.contains("is in MIG mode") && cut.contains(&format!("--devices {}", GPUS[1])), "{cut}");
+    driver.says([3, 3], ["well", "unreachable"]);
+    let unreachable = run("1");
+    assert!(unreachable.contains("/dev/nvidia4095") && unreachable.contains("nvidia-modprobe"), "{unreachable}");
     let no_name = run("gpu");
     assert!(no_name.contains("`gpu` names no device"), "{no_name}");
 }

@@ -140,6 +140,8 @@ async fn the_example_runs_as_pasted() {
     let system = service().await;
     let submitted = system.ebb_json(&["submit", &text(&example(&system, 2_000)), "--wait"]).await;
     assert_eq!(submitted["phase"], "finished", "{submitted}");
+    // Nobody measured one.
+    assert_eq!(submitted["outcome"]["train_loss"], Value::Null, "{submitted}");
     assert_eq!(result(&system, submitted["id"].as_str().unwrap()).await[0].0, "last.pt");
 }
 

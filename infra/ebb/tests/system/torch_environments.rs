@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use workers_torch::isolation::is_offered;
 
 /// A model that needs a package which nobody has.
 const TRAIN: &str = r#"
@@ -57,6 +58,12 @@ wheel("oldtorch", "1.0", "torch<2")
 fn path_without_uv() -> String {
     let path = std::env::var("PATH").unwrap();
     path.split(':').filter(|folder| !Path::new(folder).join("uv").exists()).collect::<Vec<_>>().join(":")
+}
+
+fn path_with_uv() -> String {
+    let uv =
+        std::env::var("EBB_TEST_UV").expect("EBB_TEST_UV is not set: it names a uv; `infra/run test` installs one");
+    format!("{}:{}", text(Path::new(&uv).parent().unwrap()), path_without_uv())
 }
 
 /// A service whose packages come from `place`, with these programs.
@@ -142,10 +149,134 @@ async fn an_environment_is_built_once_by_pip_where_there_is_no_uv() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_environment_is_built_once_by_uv() {
-    let uv =
-        std::env::var("EBB_TEST_UV").expect("EBB_TEST_UV is not set: it names a uv; `infra/run test` installs one");
-    let folder = Path::new(&uv).parent().unwrap().to_str().unwrap().to_owned();
-    an_environment_is_built_once(&format!("{folder}:{}", path_without_uv()), "uv").await;
+    an_environment_is_built_once(&path_with_uv(), "uv").await;
+}
+
+/// With `full: true` nothing is taken from below, PyTorch included: here one that says where it really is, as the real one takes gigabytes.
+async fn a_full_environment_is_built_anew(path: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    wheels(folder.path());
+    let make = r#"
+import os, sys, zipfile, torch
+there = os.path.dirname(os.path.dirname(torch.__file__))
+with zipfile.ZipFile(f"{sys.argv[1]}/torch-99.0-py3-none-any.whl", "w") as z:
+    z.writestr("torch_elsewhere.pth", f"import site; site.addsitedir({there!r})\n")
+    z.writestr("torch-99.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 99.0\n")
+    z.writestr("torch-99.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr("torch-99.0.dist-info/RECORD", "")
+"#;
+    assert!(Command::new(python()).args(["-c", make]).arg(folder.path()).status().unwrap().success());
+    let system = service_with(folder.path(), path, &[]).await;
+    let client = system.client();
+    let code = plain_code().replace(
+        "def model(self):",
+        "def model(self):\n        from importlib.metadata import version\n        assert version('torch') == '99.0' and __import__('reefs').VERSION == '1.2'",
+    );
+    let mut document = with_lines(&system, &code, &["reefs", "torch"]).await;
+    let mut plain = with_lines(&system, &plain_code(), &["reefs"]).await;
+    plain["model"].as_object_mut().unwrap().remove("requirements");
+    let plain = submit(&client, &plain, "plain").await;
+    document["model"]["requirements"]["full"] = json!(true);
+    let full = submit(&client, &document, "full").await;
+    assert_eq!(crate::support::finished(&client, &full).await, crate::support::finished(&client, &plain).await);
+    let environments = environments(&system);
+    let packages =
+        std::fs::read_dir(environments[0].join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    assert!(environments.len() == 1 && packages.join("idna").exists() && !packages.join("_ebb_below.pth").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_environment_is_built_anew_by_pip() {
+    a_full_environment_is_built_anew(&path_without_uv()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_environment_is_built_anew_by_uv() {
+    a_full_environment_is_built_anew(&path_with_uv()).await;
+}
+
+/// A package that is built where it is installed: what builds it, and what it runs whenever its Python starts, tries to read what is none of its business.
+fn prying_package(folder: &Path, closed: &[PathBuf]) {
+    let make = r#"
+import io, json, sys, tarfile
+pry = f"CLOSED = {sys.argv[2:]!r}\n" + """
+def found():
+    told = []
+    for path in CLOSED:
+        for mode in ("r", "a"):
+            try:
+                open(path, mode).close()
+                told.append(path)
+            except PermissionError:
+                pass
+    return told
+"""
+backend = """
+import os, zipfile, pry
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    found, name = pry.found(), "tidepool-1.0-py3-none-any.whl"
+    with open(os.path.join(os.environ["HOME"], "own"), "w") as file:
+        file.write("x")
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as z:
+        z.writestr("tidepool/__init__.py", f"VERSION = '1.0'\\nBUILT = {found!r}\\n")
+        z.writestr("tidepool_start.py", open(pry.__file__).read() + "FOUND = found()\\n")
+        z.writestr("tidepool.pth", "import tidepool_start\\n")
+        info = "tidepool-1.0.dist-info"
+        z.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: tidepool\\nVersion: 1.0\\n")
+        z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        z.writestr(f"{info}/RECORD", "")
+    return name
+"""
+project = '[project]\nname = "tidepool"\nversion = "1.0"\n[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+about = "Metadata-Version: 2.1\nName: tidepool\nVersion: 1.0\n"
+with tarfile.open(f"{sys.argv[1]}/tidepool-1.0.tar.gz", "w:gz") as tar:
+    for name, text in (("pyproject.toml", project), ("PKG-INFO", about), ("backend.py", backend), ("pry.py", pry)):
+        entry = tarfile.TarInfo(f"tidepool-1.0/{name}")
+        entry.size = len(text.encode())
+        tar.addfile(entry, io.BytesIO(text.encode()))
+"#;
+    std::fs::create_dir_all(folder).unwrap();
+    assert!(Command::new(python()).args(["-c", make]).arg(folder).args(closed).status().unwrap().success());
+}
+
+/// Neither while it is built, nor when a Python starts that has it, does a package reach the server's files.
+async fn packages_are_kept_from_the_servers_files(path: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let (packages, home) = (folder.path().join("packages"), folder.path().join("home"));
+    std::fs::create_dir_all(home.join(".ssh")).unwrap();
+    let key = home.join(".ssh/id");
+    std::fs::write(&key, "x").unwrap();
+    let (python, place, home) = (python(), text(&packages), text(&home));
+    let variables =
+        [("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", &place), ("UV_NO_INDEX", "1"), ("UV_FIND_LINKS", &place)];
+    let variables: Vec<(&str, &str)> = variables.into_iter().chain([("PATH", path), ("HOME", &home)]).collect();
+    let system = System::start_with_in(2, &["--python", &python, "--isolate", "require"], &variables).await;
+    let tokens = std::fs::read_dir(system.path("data").join("secrets")).unwrap();
+    let closed: Vec<PathBuf> = tokens.map(|entry| entry.unwrap().path()).chain([key]).collect();
+    assert!(closed.len() > 1, "{closed:?}");
+    prying_package(&packages, &closed);
+    let code = TRAIN.replace(
+        "def model(self):",
+        "def model(self):\n        import tidepool_start\n        assert not tidepool.BUILT + tidepool_start.FOUND, (tidepool.BUILT, tidepool_start.FOUND)",
+    );
+    let client = system.client();
+    let id = submit(&client, &with_lines(&system, &code, &["tidepool"]).await, "pries").await;
+    let ended = ended(&client, &id).await;
+    assert_eq!(ended.phase, "finished", "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_that_pip_builds_does_not_reach_the_servers_files() {
+    if is_offered() {
+        packages_are_kept_from_the_servers_files(&path_without_uv()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_that_uv_builds_does_not_reach_the_servers_files() {
+    if is_offered() {
+        packages_are_kept_from_the_servers_files(&path_with_uv()).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

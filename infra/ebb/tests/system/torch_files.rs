@@ -6,6 +6,7 @@ use crate::torch::{document, python};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use workers_torch::isolation::is_offered;
 
 /// It tries what it must not, what it may, and trains.
@@ -112,4 +113,20 @@ async fn a_whole_program_reaches_its_own_files() {
     );
     let id = submit_script(&system, "files", &script, "max_restarts: 0").await;
     finished(&system.client(), &id).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_that_jobs_could_not_read_is_refused_at_the_start() {
+    if !is_offered() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let python = data.path().join("venv/bin/python");
+    std::fs::create_dir_all(python.parent().unwrap()).unwrap();
+    std::fs::copy("/bin/true", &python).unwrap();
+    let mut command = Command::new(crate::support::EBB);
+    command.args(["up", "--listen", "127.0.0.1:0", "--python"]).arg(&python).arg("--data").arg(data.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains(&format!("--python is `{}`", text(&python))), "{said}");
 }

@@ -36,8 +36,6 @@ use workers_torch::{Isolation, IsolationError, Reach, isolation, never_starts};
 /// Happenings that wait: orders come a few times a minute, and the program ends once.
 pub const HAPPENINGS_MAX: usize = 64;
 
-/// Where Python looks for packages that the agent's user installed for themselves, whatever the home of its program is.
-const USER_PACKAGES: &str = "PYTHONUSERBASE";
 /// Time that a program has to end when its job is over: half of what an agent gives its executor.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
@@ -366,9 +364,9 @@ impl<W: Write> Gang<W> {
         if self.host.files.is_some() {
             told.extend(isolation::variables(self.place.own(), &self.spec.environment));
             if let Some(base) =
-                isolation::user_packages().filter(|_| !self.spec.environment.contains_key(USER_PACKAGES))
+                isolation::user_packages().filter(|_| !self.spec.environment.contains_key(isolation::USER_PACKAGES))
             {
-                told.insert(USER_PACKAGES.to_owned(), base.into());
+                told.insert(isolation::USER_PACKAGES.to_owned(), base.into());
             }
         }
         let isolation = Isolation::of(&self.host, self.reach()).map_err(GangError::Isolation)?;
@@ -460,7 +458,7 @@ impl<W: Write> Gang<W> {
         }
         if let Some(model_digest) = outcome.model {
             let model_key = storage::keys::model(&job);
-            let outcome = JobOutcome { step, model_key, model_digest, train_loss_micro: 0, metrics: None };
+            let outcome = JobOutcome { step, model_key, model_digest, train_loss_micro: None, metrics: None };
             self.report(Report::JobCompleted { job, generation, outcome })?;
         }
         Ok(In::Saved(purpose))

@@ -10,12 +10,10 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use workers_torch::OwnFolder;
+use workers_torch::{OwnFolder, VISIBLE_DEVICES_VARIABLE as VISIBLE_DEVICES};
 
 /// Where a program keeps what it goes on from.
 const CHECKPOINT_VARIABLE: &str = "EBB_CHECKPOINT_DIR";
-/// Which devices a program sees.
-const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Folders of this executor's own. They go with the process, or with the next one that looks.
 #[derive(Debug)]

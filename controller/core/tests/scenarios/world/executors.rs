@@ -206,7 +206,7 @@ impl World {
                 step: Step(total),
                 model_key: "jobs/of-another/model.safetensors".to_owned(),
                 model_digest: Digest::of(job.as_str().as_bytes()),
-                train_loss_micro: 1,
+                train_loss_micro: Some(1),
                 metrics: None,
             };
             self.report(&server, Report::JobCompleted { job: job.clone(), generation, outcome });
