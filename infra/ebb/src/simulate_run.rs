@@ -190,7 +190,8 @@ impl Rules {
         let queues = || {
             let quanta = self.quanta_slot_s.iter().map(|quantum| quantum.saturating_mul(1_000)).collect();
             let patience = (self.starvation_ratio > 0).then_some(self.starvation_ratio);
-            Tiresias::new(quanta, patience).map_err(|error| Failure::Usage(format!("--quanta-slot-s: {error}")))
+            Tiresias::new(quanta, patience)
+                .map_err(|error| Failure::Usage(format!("--quanta-slot-s cannot be used: {error}")))
         };
         let unknown =
             || Failure::Usage(format!("--policies: `{name}` is no policy; there are {}", POLICY_NAMES.join(", ")));

@@ -90,7 +90,7 @@ pub enum ChooseError {
         "the device {device} is in MIG mode ({parts}), and slots are whole devices; end that with `nvidia-smi -i {device} -mig 0`, or name others{others}"
     )]
     Cut {
-        /// Which.
+        /// The one that is cut.
         device: Uuid,
         /// Into what.
         parts: String,
@@ -102,7 +102,7 @@ pub enum ChooseError {
         "nothing can compute on the device {device}, because `{}` is not there; run `nvidia-modprobe -u -c=0` as root once (with the device's number instead of 0), or give this container its devices", node.display()
     )]
     Unreachable {
-        /// Which.
+        /// The one that nothing reaches.
         device: Uuid,
         /// The file through which it is reached.
         node: PathBuf,

@@ -26,7 +26,7 @@ fn refused(what: String) -> io::Error {
 /// Opens a file of another process by its descriptor there, if it has this name. Its name is looked at first: others, a pipe say, could block.
 fn open_named(process: u32, descriptor: i32, name: &str) -> io::Result<File> {
     let path = format!("/proc/{process}/fd/{descriptor}");
-    let expected = format!("/memfd:{name} (deleted)");
+    let expected = ["/memfd:", name, " (deleted)"].concat();
     let found = read_link(&path)?;
     if found.as_os_str() != expected.as_str() {
         return Err(refused(format!("{path} is {}, not {expected}", found.display())));

@@ -74,7 +74,7 @@ fn could_run(view: &View, job: usize) -> bool {
     (0..view.classes.len()).any(|class| fits(&class))
 }
 
-/// R2.
+/// Rule R2: who gains most from another slot gets it, as long as there are any.
 fn grow(view: &View, shares: &mut [Share], pool: &mut [u32]) {
     let next = |job: usize, share: Share| {
         let to = next_size(view.jobs[job].max, share.slots)?;
