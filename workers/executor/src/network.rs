@@ -541,10 +541,11 @@ impl Reader<'_> {
     }
 
     fn recognise(&self, sign: &[u8; SIGN_LEN]) {
-        if self.shared.door.is_some() && self.lender.recognise(&decode_sign(sign)) {
-            if let Some(outbox) = self.outbox.upgrade() {
-                outbox.put(Outgoing::Frame(frame(Frame::Readable, &[])));
-            }
+        if self.shared.door.is_some()
+            && self.lender.recognise(&decode_sign(sign))
+            && let Some(outbox) = self.outbox.upgrade()
+        {
+            outbox.put(Outgoing::Frame(frame(Frame::Readable, &[])));
         }
     }
 }

@@ -285,9 +285,9 @@ impl Term<'_> {
     }
 }
 
-/// `right[i] = left[i] + right[i]`: the same addition, kept on the right.
+/// The same addition, kept on the right: of two numbers it is the same whichever comes first.
 fn add_to_left(left: &[f32], right: &mut [f32]) {
-    right.iter_mut().zip(left).for_each(|(r, l)| *r = *l + *r);
+    right.iter_mut().zip(left).for_each(|(r, l)| *r += *l);
 }
 
 /// `left[i] += right[i]`: the one addition that the canonical sum consists of.
