@@ -45,6 +45,8 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
         tenant: job.tenant.to_string(),
         phase: phase(&job.phase).into(),
         spec: api::JobSpec::from(&*job.spec),
+        spec_digest: job.spec.digest().to_string(),
+        numeric_class: job.class.map(|class| class.to_string()),
         submitted_at: rfc3339(job.accepted_at),
         started_at: usage.started_at.map(rfc3339),
         finished_at: ended_at.map(rfc3339),
@@ -219,6 +221,7 @@ pub fn job_progress(telemetry: &Telemetry) -> JobProgress {
 
 fn progress(telemetry: &Telemetry) -> api::Progress {
     api::Progress {
+        checkpoint_every_ms: telemetry.checkpoint_every_ms,
         step: telemetry.step.0,
         steps_total: telemetry.steps_total,
         epoch: telemetry.epoch,

@@ -148,17 +148,24 @@ fn each_file(packed: &[u8], mut with: impl FnMut(&Path, &mut dyn Read) -> io::Re
     let mut archive = Archive::new(GzDecoder::new(packed).take(UNPACKED_BYTES_MAX));
     for (index, entry) in archive.entries()?.enumerate() {
         let mut entry = entry?;
-        let name = entry.path()?.into_owned();
-        let inside = name.components().all(|part| matches!(part, Component::Normal(_)));
-        if !inside || entry.header().entry_type() != EntryType::Regular {
-            return Err(refused("an entry is no plain file below the folder"));
-        }
         if index >= FILES_MAX {
             return Err(refused("it has too many files"));
         }
-        with(&name, &mut entry)?;
+        let (name, kind) = (inside(&entry.path()?), entry.header().entry_type());
+        match name {
+            // `tar` writes them by itself where it is told a folder; files make theirs.
+            Some(_) if kind == EntryType::Directory => {}
+            Some(name) if kind == EntryType::Regular && !name.as_os_str().is_empty() => with(&name, &mut entry)?,
+            _ => return Err(refused("an entry is no plain file below the folder")),
+        }
     }
     Ok(())
+}
+
+/// The path without the `./` that `tar` begins names with; `None` if it leads out of the folder.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    parts.map(|part| if let Component::Normal(name) = part { Some(name) } else { None }).collect()
 }
 
 /// Makes the folder `name` below `folder` unless it is there; whole or not at all, whoever else does the same at the same time.
@@ -230,8 +237,19 @@ mod tests {
             archive.append(&header, io::empty()).unwrap();
             archive.into_inner().unwrap().finish().unwrap()
         };
-        verify(&archive(b"train.py", EntryType::Regular)).unwrap();
+        for name in [&b"train.py"[..], b"./train.py", b"lib/./net.py"] {
+            let (packed, to) = (archive(name, EntryType::Regular), tempfile::tempdir().unwrap());
+            verify(&packed).unwrap();
+            unpack(&packed, Digest::of(&packed), to.path()).unwrap();
+            assert_eq!(files_of(to.path()).unwrap().len(), 1, "{name:?}");
+        }
+        for name in [&b"./"[..], b"lib/"] {
+            verify(&archive(name, EntryType::Directory)).unwrap();
+        }
         for packed in [
+            archive(b"./", EntryType::Regular),
+            archive(b"../lib/", EntryType::Directory),
+            archive(b"./../train.py", EntryType::Regular),
             archive(b"../train.py", EntryType::Regular),
             archive(b"/etc/train.py", EntryType::Regular),
             archive(b"train.py", EntryType::Symlink),

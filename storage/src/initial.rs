@@ -2,6 +2,7 @@
 //! What is in them, the Python package reads.
 
 use crate::checkpoint::MODEL_BYTES_MAX;
+use crate::retry::StoreFault;
 use bytes::Bytes;
 use events_schema::Digest;
 use futures::{Stream, StreamExt};
@@ -130,14 +131,8 @@ pub fn digest_of(path: &Path) -> io::Result<(Digest, u64)> {
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Retry, unless it is not there: then refuse.
-    #[error("the tensors to begin with cannot be fetched from `{key}`")]
-    Store {
-        /// Where they should be.
-        key: String,
-        /// Why not.
-        #[source]
-        source: object_store::Error,
-    },
+    #[error("the tensors to begin with cannot be fetched")]
+    Store(#[from] StoreFault),
     /// Refuse: the store holds something else.
     #[error(
         "the tensors to begin with at `{key}` have other bytes than their name says ({found}); submit the job again"
@@ -167,12 +162,7 @@ impl FetchError {
     /// Whether no server will ever find what it needs.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        matches!(
-            self,
-            Self::Content { .. }
-                | Self::TooLarge { .. }
-                | Self::Store { source: object_store::Error::NotFound { .. }, .. }
-        )
+        matches!(self, Self::Content { .. } | Self::TooLarge { .. } | Self::Store(StoreFault::Missing { .. }))
     }
 }
 
@@ -195,7 +185,7 @@ async fn fetch_up_to(
     digest: Option<Digest>,
     folder: &Path,
 ) -> Result<(), FetchError> {
-    let failed = |source| FetchError::Store { key: key.to_owned(), source };
+    let failed = |error| StoreFault::of(key, error);
     let mut file = std::fs::File::create(folder.join(FILE))?;
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
     let mut body = store.get(&StorePath::from(key)).await.map_err(failed)?.into_stream();

@@ -4,7 +4,7 @@
 use crate::dataset::columns::{Block, BlockBuilder};
 use crate::dataset::scan::{FOOTER_BYTES_MAX, FileBytes, OpenFile, ScanError};
 use crate::dataset::{BlockRecord, Columns, DatasetMetadata, LoadError, Location, Partition};
-use crate::object::Object;
+use crate::object::{Object, WholeError};
 use crate::order::OrderError;
 use crate::retry::{RetryPolicy, StoreFault};
 use crate::store::{OpenStoreError, open_object};
@@ -41,6 +41,15 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// The fault of the store that it is, if it is one.
+    #[must_use]
+    pub fn store_fault(&self) -> Option<&StoreFault> {
+        match self {
+            Self::Store(fault) | Self::Metadata(LoadError::Object(WholeError::Fault(fault))) => Some(fault),
+            Self::Corrupt { .. } | Self::Metadata(_) | Self::Address(_) | Self::Order(_) => None,
+        }
+    }
+
     /// The object it is about, if it is about one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {

@@ -191,6 +191,12 @@ impl StoreFault {
         matches!(self, Self::Truncated { .. } | Self::Silent { .. } | Self::Unreachable { .. })
     }
 
+    /// Whether somebody may mend it while whoever asks waits: it passes by itself, or a right or a bucket comes back.
+    #[must_use]
+    pub fn is_mendable(&self) -> bool {
+        self.is_transient() || matches!(self, Self::Refused { .. } | Self::NoStore { .. })
+    }
+
     /// Whether it lies with this process (who it is, where it looks) and not with the object: another process may have more luck.
     #[must_use]
     pub fn is_of_the_asker(&self) -> bool {

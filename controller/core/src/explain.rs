@@ -68,6 +68,6 @@ pub(crate) fn waits_placed(at: TimeMs, job: &Job, slots: usize) -> Option<WaitCa
     if at < until {
         return Some(WaitCause::Backoff { until });
     }
-    let missing = u32::from(job.spec.workers.max).saturating_sub(slots as u32);
+    let missing = u32::from(job.spec.executors().max).saturating_sub(slots as u32);
     (missing > 0).then_some(WaitCause::Slots { missing })
 }

@@ -7,9 +7,9 @@
 //! None of them knows how long a report may take. That a reclaimed slot really becomes free in time is for whoever watches clocks:
 //! [`overdue`] lists those that did not.
 
-use crate::state::{Executor, Fleet, Job, JobPhase, Slot, SlotKind, SlotState, State};
+use crate::state::{Executor, Fleet, Job, JobPhase, Server, Slot, SlotKind, SlotState, State};
 use events_schema::fact::Proposal;
-use events_schema::{ExecutorId, FleetId, JobId, Rank, SlotId, TimeMs};
+use events_schema::{ExecutorId, FleetId, JobId, Rank, ServerId, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
 /// A broken invariant.
@@ -178,7 +178,9 @@ impl Touched {
             executors: after.executors.changed(&before.executors).into_iter().cloned().collect(),
             fleets: after.fleets.changed(&before.fleets).into_iter().cloned().collect(),
         };
-        let of_servers = after.servers.changed(&before.servers).into_iter().flat_map(|server| after.slots_of(server));
+        let of_servers =
+            after.servers.changed(&before.servers).into_iter().filter(|server| is_other(before, after, server));
+        let of_servers = of_servers.flat_map(|server| after.slots_of(server));
         touched.slots.extend(of_servers.map(|(id, _)| id.clone()));
         touched.jobs.extend(touched.executors.iter().map(|executor| executor.job.clone()));
         for state in [before, after] {
@@ -194,6 +196,13 @@ impl Touched {
         }
         touched
     }
+}
+
+/// Whether a server differs in more than how many of its reports were taken, which is no matter of its slots.
+fn is_other(before: &State, after: &State, server: &ServerId) -> bool {
+    let (Some(before), Some(after)) = (before.server(server), after.server(server)) else { return true };
+    let of = |server: &Server| (server.incarnation, server.connected, server.slots, server.class);
+    of(before) != of(after) || before.devices != after.devices
 }
 
 fn job_owns_its_slots(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
@@ -254,8 +263,9 @@ fn reclaimed_is_being_left(state: &State, id: &SlotId, slot: &Slot, broken: &mut
 }
 
 fn no_plan_beyond_capacity(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
-    if job.slots().len() > usize::from(job.spec.workers.max) {
-        broken.push(format!("{id} has {} slots for {} workers", job.slots().len(), job.spec.workers.max));
+    let max = job.spec.executors().max;
+    if job.slots().len() > usize::from(max) {
+        broken.push(format!("{id} has {} slots for {max} workers", job.slots().len()));
     }
     for slot in job.slots() {
         if !state.is_present(slot) {
@@ -270,8 +280,9 @@ fn no_plan_beyond_capacity(state: &State, id: &JobId, job: &Job, broken: &mut Ve
 fn guarantee_is_kept(state: &State, id: &JobId, job: &Job, broken: &mut Vec<String>) {
     let planned = job.slots().len();
     let runs = matches!(job.phase, JobPhase::Starting(_) | JobPhase::Running(..));
-    if runs && planned > 0 && planned < usize::from(job.spec.workers.min) {
-        broken.push(format!("{id} has {planned} slots, its minimum is {}", job.spec.workers.min));
+    let min = job.spec.executors().min;
+    if runs && planned > 0 && planned < usize::from(min) {
+        broken.push(format!("{id} has {planned} slots, its minimum is {min}"));
     }
     if runs && planned == 0 && !state.has_awaited(id) {
         broken.push(format!("{id} has nothing and is not queued"));

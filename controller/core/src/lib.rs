@@ -30,7 +30,7 @@ mod testing;
 pub mod version;
 pub mod watch;
 
-pub use decide::{Input, decide, decide_input, plan, plan_due, plan_until};
+pub use decide::{Input, Planned, decide, decide_input, decide_input_folded, plan, plan_due, plan_until};
 pub use effects::{RetiredObject, next_retirement, retired_objects};
 pub use explain::Reasons;
 pub use orders::orders;

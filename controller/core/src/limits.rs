@@ -29,9 +29,9 @@ pub const SERVERS_FORGOTTEN_AT_ONCE_MAX: usize = 64;
 pub const RECLAIM_DEADLINE_MS_MAX: u64 = 3_600_000;
 /// Time an executor has to leave a slot that the plan, not a fleet, takes from it: several boundaries of slow steps.
 pub const PLAN_LEAVE_MS: u64 = 60_000;
-/// Time the members of a new or restarted job have to come together, beside the reading of a checkpoint: the store may be retried
-/// for two minutes. Who cannot be linked, hangs or is lost is noticed long before.
-pub const START_DEADLINE_MS: u64 = 150_000;
+/// Time the members of a new or restarted job have to come together, beside the reading of a checkpoint. Longer than it takes until it is said that
+/// they wait for the store ([`crate::watch::STORE_STALL_MS`]), from when on deadlines wait as well. Who cannot be linked, hangs or is lost is noticed long before.
+pub const START_DEADLINE_MS: u64 = 180_000;
 /// A checkpoint is read at least so fast, in bytes per millisecond: 5 MB/s is the slowest store that is worth training from.
 pub const RESTORE_BYTES_PER_MS_MIN: u64 = 5_000;
 /// A job grows over links that carry so much, in bytes per millisecond: 5 MB/s (40 Mbit/s) bring in a replica of 100 MB in twenty seconds,
@@ -58,6 +58,8 @@ pub const UNLINKED_SETTLE_MS: u64 = 2_000;
 pub const STUCK_MS: u64 = 60_000;
 /// First time a job avoids a slot whose executor hung or could not be linked; doubles each time.
 pub const AVOID_MS_MIN: u64 = 60_000;
+/// First time a job that begins avoids a slot that it lost with its server, which may only have been restarted; doubles each time.
+pub const LOST_AVOID_MS_MIN: u64 = 5_000;
 /// First time a job does not grow after a newcomer was given up; doubles each time.
 pub const GROWTH_PAUSE_MS_MIN: u64 = 30_000;
 /// Longest such times.
@@ -85,6 +87,10 @@ pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
 const _: () =
     assert!(LEFT_GRACE_MS < SWITCH_DEADLINE_MS, "an explained exit must not be taken for a loss by a slower switch");
 const _: () = assert!(BACKOFF_MS_MIN <= BACKOFF_MS_MAX);
+const _: () = assert!(
+    crate::watch::STORE_STALL_MS + 15_000 < START_DEADLINE_MS && START_DEADLINE_MS < READY_DEADLINE_MS,
+    "that members wait for the store is said before they are given up for it"
+);
 const _: () =
     assert!(READY_DEADLINE_MS + BACKOFF_MS_MAX < FAULTS_FORGOTTEN_MS, "starts that take all their time fail in a row");
 const _: () = assert!(BACKOFF_MS_MAX < STEADY_MS && STEADY_MS < FAULTS_FORGOTTEN_MS);

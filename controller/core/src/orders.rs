@@ -74,6 +74,7 @@ fn order(state: &State, number: &ExecutorId, executor: &Executor) -> Option<Exec
         link_keys: Vec::new(),
         writer: None,
         ended_well: ended_well(job),
+        restarts: job.restarts,
     };
     Some(ExecutorOrder {
         executor: number.clone(),

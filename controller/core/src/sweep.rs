@@ -2,7 +2,8 @@
 //!
 //! Said so that it stays true whatever is decided later, even by another controller while this one slept: a job that has ended never
 //! changes, and a checkpoint whose step lies before one that counts is never accepted any more. Objects of jobs that are not
-//! remembered, and keys that are made nowhere here, are somebody else's. What executors said goes by its age alone. What is uploaded for jobs
+//! remembered, and keys that are made nowhere here, are somebody else's. What a job wrote that trained another one's stretch once more is of use
+//! for a day, in which it can be compared. What executors said goes by its age alone. What is uploaded for jobs
 //! to come goes by its age too, but never while a job that is remembered names it: that may be resumed, or submitted again. Next: `controller/server/src/sweep.rs`.
 
 use crate::limits::{LOG_KEPT_MS, ORPHAN_AGE_MS, UPLOAD_KEPT_MS};
@@ -50,7 +51,7 @@ impl<'a> Orphans<'a> {
             Some(ObjectOfJob::Model(job)) => {
                 // It is written before the end of its job is said.
                 let result = !self.job.phase.is_terminal() || matches!(self.job.phase, JobPhase::Finished { .. });
-                job == *self.id && !result && old
+                job == *self.id && (!result || self.has_served()) && old
             }
             // A piece that still grows was written just now.
             Some(ObjectOfJob::Log(executor, _)) => {
@@ -59,10 +60,15 @@ impl<'a> Orphans<'a> {
             Some(ObjectOfJob::Manifest(name) | ObjectOfJob::Shard(name, _)) => {
                 let manifest = name.manifest();
                 let retired = self.retired.contains(manifest.as_str());
-                let counts = self.counted.contains(manifest.as_str());
+                let counts = self.counted.contains(manifest.as_str()) && !self.has_served();
                 name.job == *self.id && !counts && (retired || (old && self.is_past(&name)))
             }
         }
+    }
+
+    /// Whether it ended and trained only to be compared: the digests that it came to stand in the log.
+    fn has_served(&self) -> bool {
+        self.job.spec.retrains.is_some() && self.job.phase.is_terminal()
     }
 
     /// Whether a checkpoint that does not count never will.

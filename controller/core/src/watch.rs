@@ -67,8 +67,34 @@ impl Stretch {
 /// What is known of one job.
 #[derive(Debug, Clone, Default)]
 struct Watched {
-    slowest_unit_ms: Option<u64>,
+    /// The slowest unit of each sort that was seen.
+    slowest_unit_ms: BTreeMap<Sort, u64>,
     quiet_until_ms: u64,
+}
+
+impl Watched {
+    /// How long the slowest unit of a sort took; before there was one, the slowest of any.
+    fn slowest_ms(&self, sort: Sort) -> Option<u64> {
+        self.slowest_unit_ms.get(&sort).or_else(|| self.slowest_unit_ms.values().max()).copied()
+    }
+}
+
+/// Sorts of units, which take unlike times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    Gradient,
+    Evaluation,
+    Update,
+}
+
+impl Sort {
+    fn of(progress: &Progress) -> Self {
+        match progress.phase {
+            Phase::Evaluating(_) => Self::Evaluation,
+            Phase::Updating => Self::Update,
+            _ => Self::Gradient,
+        }
+    }
 }
 
 /// What all executors say of themselves.
@@ -95,7 +121,8 @@ impl Watch {
         let units = progress.units_done.saturating_sub(known.progress.units_done);
         if let Some(unit_ms) = now_ms.saturating_sub(begun_ms).checked_div(units) {
             let job = self.jobs.entry(executor.job.clone()).or_default();
-            job.slowest_unit_ms = Some(job.slowest_unit_ms.map_or(unit_ms, |slowest| slowest.max(unit_ms)));
+            let slowest_ms = job.slowest_unit_ms.entry(Sort::of(&known.progress)).or_default();
+            *slowest_ms = unit_ms.max(*slowest_ms);
         }
         if moved(&known.progress, &progress) {
             (known.since_ms, known.lenient) = (now_ms, false);
@@ -144,14 +171,14 @@ impl Watch {
         reports
     }
 
-    /// Who has to get on: the members of the generation in force. Of a job that starts, those that are in a unit of one that is over: they
-    /// are to come together with the others and cannot before it ends.
+    /// Who has to get on: the members of the generation in force. Of a job that starts, those that are in a unit of one that is over, and those that
+    /// wait for the store: they are to come together with the others and cannot before that ends.
     fn watched_members(&self, id: &JobId, job: &Job, state: &State) -> Vec<ExecutorId> {
         if let Some(active) = job.active() {
             return active.members.iter().cloned().collect();
         }
         let computes = |number: &ExecutorId| {
-            self.executors.get(number).is_some_and(|heard| matches!(kind(&heard.progress), Kind::Unit(_)))
+            self.executors.get(number).is_some_and(|heard| matches!(kind(&heard.progress), Kind::Unit(_) | Kind::Store))
         };
         let there = state.executors_of(id).filter(|(number, executor)| executor.leaving.is_none() && computes(number));
         there.map(|(number, _)| number.clone()).collect()
@@ -178,8 +205,8 @@ impl Watch {
         let all_heard = members.iter().all(is_heard);
         let there: Vec<ExecutorId> =
             members.iter().filter(|member| is_heard(member) && stays(member)).cloned().collect();
-        // Who is in a unit takes nothing in and gives nothing out meanwhile: a copy is judged while nobody is.
-        let computes = |heard: &Heard| matches!(kind(&heard.progress), Kind::Unit(_));
+        // Who is in a unit, or waits for its data, takes nothing in and gives nothing out meanwhile: a copy is judged while nobody is.
+        let computes = |heard: &Heard| matches!(kind(&heard.progress), Kind::Unit(_) | Kind::Store);
         if !all_heard || members.iter().filter_map(|member| self.executors.get(member)).any(computes) {
             for member in &members {
                 let Some(heard) = self.executors.get_mut(member) else { continue };
@@ -210,11 +237,11 @@ impl Watch {
             self.executors.get(*member).is_some_and(|heard| heard.progress.phase == Phase::Copying)
         };
         let copies = members.iter().filter(copying).count() as u64;
-        let slowest_unit_ms = self.jobs.get(id).and_then(|watched| watched.slowest_unit_ms);
+        let watched = self.jobs.get(id);
         let limit_ms = |slowest: u64| UNIT_STALL_MS_MIN.max(slowest.saturating_mul(UNIT_STALL_FACTOR));
         // How long the first one of a job takes nobody but its user can know; and who has just taken over knows how long a whole step took.
         let first_ms = job.spec.unit_timeout_ms.ms();
-        let unit_limit_ms = match (slowest_unit_ms, job.step_us) {
+        let unit_limit_ms = |sort| match (watched.and_then(|watched| watched.slowest_ms(sort)), job.step_us) {
             (Some(slowest), _) => limit_ms(slowest),
             (None, Some(step_us)) => limit_ms(step_us / 1_000).min(first_ms),
             (None, None) => first_ms,
@@ -230,7 +257,10 @@ impl Watch {
             // It may not have said anything yet since a new round was proposed, which may be the help it needs.
             linking |= matches!(kind, Kind::Linking) || heard.progress.generation < job.round;
             let judged = match kind {
-                Kind::Unit(rank) => heard.hangs(still_ms, unit_limit_ms).then_some((StallCause::Unit, rank)),
+                Kind::Unit(rank) => {
+                    let limit_ms = unit_limit_ms(Sort::of(&heard.progress));
+                    heard.hangs(still_ms, limit_ms).then_some((StallCause::Unit, rank))
+                }
                 Kind::Copying if all => heard.copies_slowly(now_ms, copies).then_some((StallCause::Bytes, None)),
                 Kind::Store => {
                     store_ms = store_ms.max(still_ms);
@@ -247,7 +277,8 @@ impl Watch {
         let all_wait = !working && now_ms.saturating_sub(still_since_ms) >= limit_ms;
         let patience_ms = if job.waits_for_store_at(step) { job.spec.store_patience_ms.ms() } else { STORE_STALL_MS };
         let cause = cause
-            .or_else(|| (all && store_ms >= patience_ms).then_some(StallCause::Store))
+            // Whoever else is lost or silent meanwhile, needs the store too.
+            .or_else(|| (store_ms >= patience_ms).then_some(StallCause::Store))
             .or_else(|| (all && all_wait).then_some(StallCause::Peers))?;
         Some((cause, blamed))
     }
@@ -321,8 +352,10 @@ fn kind(progress: &Progress) -> Kind {
 
 /// Whether it got anywhere.
 fn moved(before: &Progress, now: &Progress) -> bool {
+    // Who waited for its data begins its unit when that is there.
+    let stored = |p: &Progress| p.waits_for == WaitsFor::Store;
     let place = |p: &Progress| (p.generation, p.revision, p.step, p.phase, p.units_done, p.bytes_done);
-    place(before) != place(now)
+    place(before) != place(now) || stored(before) != stored(now)
 }
 
 #[cfg(test)]
@@ -557,6 +590,66 @@ mod tests {
         assert!((1_800_000..=1_801_000).contains(&(first_ms + more_ms)), "{more_ms}");
         story.decide(stall);
         assert!(story.until_stall(4_000, &|_| [saving(), saving()]).is_none(), "it is being suspended");
+    }
+
+    #[test]
+    fn who_waits_for_its_data_is_not_in_a_unit_and_begins_it_when_they_are_there() {
+        // One of the two reads what it trains on from a store that is away for twenty minutes.
+        let reading = || (7, Phase::Computing(Rank(0)), WaitsFor::Store, (4, 1_000, 50));
+        let mut story = Story::new();
+        let (first_ms, stall) = story.until_stall(1_200, &|_| [reading(), reducing(0)]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Store, vec![]));
+        assert!((150_000..=151_000).contains(&first_ms), "{first_ms}");
+        story.decide(stall);
+        assert!(story.until_stall(1_200, &|_| [reading(), reducing(0)]).is_none());
+        // They are there: from now on it computes, and has as long as any unit.
+        let working = |ms: u64| [computing(0, ms), reducing(0)];
+        assert!(story.until_stall(59, &working).is_none());
+        // What it waited is not what its unit took, by which others are judged.
+        let done = |_: u64| [(7, Phase::Reducing, WaitsFor::Peers(vec![1]), (5, 1_000, 60)), computing(1, 50)];
+        let (after_ms, stall) = story.until_stall(2_000, &done).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Unit, vec![(1, Some(Rank(1)))]));
+        assert!(after_ms < 8 * 60_000 + 1_000, "{after_ms}");
+    }
+
+    #[test]
+    fn who_waits_for_the_store_is_said_so_before_there_is_a_generation_and_whoever_else_is_silent() {
+        let loading = || (0, Phase::Loading, WaitsFor::Store, (0, 0, 5));
+        let mut story = Story::new();
+        story.starts_anew();
+        let (after_ms, stall) = story.until_stall(4_000, &|_| [loading(), loading()]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Store, vec![]));
+        assert!((150_000..=151_000).contains(&after_ms), "{after_ms}");
+        let mut story = Story::new();
+        let mut said = None;
+        for _ in 0..400 {
+            story.now_ms += 500;
+            story.say(0, 7, Phase::Computing(Rank(0)), WaitsFor::Store, (4, 1_000, 50));
+            said = said.or_else(|| story.watch.look(story.now_ms, &story.state).pop());
+        }
+        assert_eq!(said.as_ref().map(blamed), Some((StallCause::Store, vec![])), "the other one is not heard");
+    }
+
+    #[test]
+    fn a_unit_is_judged_by_the_slowest_of_its_sort() {
+        let mut story = Story::new();
+        let evaluating =
+            |units, processor_ms| (7, Phase::Evaluating(Rank(0)), WaitsFor::Nothing, (units, 0, processor_ms));
+        // An evaluation of forty seconds, then gradients of half a second.
+        assert!(story.until_stall(40, &|ms| [evaluating(4, ms), reducing(0)]).is_none());
+        let gradients = |ms: u64| (8, Phase::Computing(Rank(0)), WaitsFor::Nothing, (5 + ms / 500, 0, ms));
+        assert!(story.until_stall(20, &|ms| [gradients(ms), reducing(0)]).is_none());
+        let hung = (8, Phase::Computing(Rank(0)), WaitsFor::Nothing, (45, 0, 20_000));
+        let (after_ms, stall) = story.until_stall(600, &|_| [hung.clone(), reducing(0)]).unwrap();
+        assert_eq!(blamed(&stall), (StallCause::Unit, vec![(0, Some(Rank(0)))]));
+        assert!((60_000..=62_000).contains(&after_ms), "{after_ms}");
+    }
+
+    #[test]
+    fn a_copy_is_not_judged_while_who_sends_it_waits_for_the_store() {
+        let sender = || (7, Phase::Computing(Rank(0)), WaitsFor::Store, (4, 1_000, 50));
+        let copying = (7, Phase::Copying, WaitsFor::Peers(vec![0]), (0, 500, 5));
+        assert!(Story::new().until_stall(149, &|_| [sender(), copying.clone()]).is_none());
     }
 
     /// A copy that gets so many bytes a millisecond, beside one that stands and waits.

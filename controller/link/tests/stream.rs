@@ -51,6 +51,7 @@ fn telemetry(step: u64) -> Telemetry {
         step_us: 1,
         members: 1,
         data_wait_us: None,
+        checkpoint_every_ms: None,
     }
 }
 

@@ -75,6 +75,7 @@ mod tests {
             step_us: 1,
             members: 1,
             data_wait_us: None,
+            checkpoint_every_ms: None,
         }
     }
 

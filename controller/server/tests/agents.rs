@@ -30,6 +30,7 @@ fn telemetry() -> Telemetry {
         step_us: 1,
         members: 1,
         data_wait_us: None,
+        checkpoint_every_ms: None,
     }
 }
 

@@ -328,6 +328,17 @@ data! {
         /// How long it takes the others: their median, in microseconds.
         peers_unit_us: u64,
     }
+    /// Members had different replicas.
+    ReplicasDiffered {
+        /// The job's id.
+        job: String,
+        /// The step.
+        step: u64,
+        /// The processes whose replica differed from what more than half of the members had; none if nothing was held by so many.
+        executors: Vec<String>,
+        /// Where they were, in the same order. Nothing is trained there until the slot's fleet has had it back, or its agent was started anew.
+        slots: Vec<String>,
+    }
     /// A member keeps up again.
     MemberKeepsUp {
         /// The job's id.

@@ -130,6 +130,12 @@ fn of_executor(fact: &Fact) -> Option<PublicEvent> {
                 peers_unit_us: *peers_unit_us,
             })
         }
+        Fact::ReplicasDiffered { job, step, minority, slots, .. } => PublicEvent::ReplicasDiffered(ReplicasDiffered {
+            job: job.to_string(),
+            step: step.0,
+            executors: minority.iter().map(ToString::to_string).collect(),
+            slots: slots.iter().map(ToString::to_string).collect(),
+        }),
         Fact::MemberKeepsUp { executor } => {
             PublicEvent::MemberKeepsUp(MemberKeepsUp { job: executor.job.to_string(), executor: executor.to_string() })
         }
@@ -402,6 +408,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         | Fact::MemberLost { .. }
         | Fact::MemberStraggles { .. }
         | Fact::MemberKeepsUp { .. }
+        | Fact::ReplicasDiffered { .. }
         | Fact::GenerationProposed { .. }
         | Fact::GenerationActive { .. }
         | Fact::GenerationStepped { .. }

@@ -112,6 +112,8 @@ public_events! {
     MemberStraggles = "dev.ebb.generation.member_straggles.v1" about event => &event.job;
     /// A member that straggled keeps up again.
     MemberKeepsUp = "dev.ebb.generation.member_keeps_up.v1" about event => &event.job;
+    /// Members had different replicas at one step; the job goes back to its last checkpoint.
+    ReplicasDiffered = "dev.ebb.generation.replicas_differed.v1" about event => &event.job;
     /// A member cannot reach others that live.
     PeersMissing = "dev.ebb.generation.peers_missing.v1" about event => &event.job;
     /// A checkpoint counts.

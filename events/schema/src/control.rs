@@ -17,6 +17,10 @@ pub const CONTROL_FRAMES: Frames = Frames::up_to(1 << 20);
 /// Status of a gang's executor that stopped its program because its slot was taken back: what a process ended by SIGTERM has in a shell.
 pub const STOPPED_STATUS: i32 = 143;
 
+/// Status of an executor that trains and ended because of the object store, which was away for longer than it is waited for: a fault of nobody's program.
+/// `EX_TEMPFAIL` of sysexits.h.
+pub const STORE_STATUS: i32 = 75;
+
 /// From agent to executor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub enum ToExecutor {

@@ -686,6 +686,29 @@ pub enum Fact {
         #[n(3)]
         reason: String,
     },
+    /// Members had different replicas at one step. All of them end, and the job goes back to its last checkpoint, at which all were equal: what
+    /// was computed since may be spoiled in every replica. The slots of the minority are in quarantine until their fleet has had them back or
+    /// their agent is another process.
+    #[n(63)]
+    ReplicasDiffered {
+        #[n(0)]
+        job: JobId,
+        /// The step.
+        #[n(1)]
+        step: Step,
+        /// Those that differed from more than half of the members; none if no majority had the same.
+        #[n(2)]
+        minority: Vec<ExecutorId>,
+        /// Where they were: in the same order.
+        #[n(3)]
+        slots: Vec<SlotId>,
+        /// Why those slots are in quarantine.
+        #[n(4)]
+        reason: String,
+        /// What it was judged to be.
+        #[n(5)]
+        verdict: Verdict,
+    },
     /// Signals in a fleet's own topic could not be used, and changed nothing.
     #[n(77)]
     SignalsRefused {

@@ -1,9 +1,11 @@
 //! One type per kind of thing, so that a step is never passed for an offset. Each has one parse rule and one display form.
 
+use minicbor::encode::Write;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// A text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,11 +35,20 @@ fn check_name(kind: &'static str, value: &str) -> Result<(), IdError> {
 
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        // Shared, because whoever decides copies names all the time, and each copy would be one more piece of memory.
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Serialize, Deserialize)]
-        #[cbor(transparent)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(#[n(0)] String);
+        pub struct $name(Arc<str>);
+        impl<C> Encode<C> for $name {
+            fn encode<W: Write>(
+                &self,
+                e: &mut minicbor::Encoder<W>,
+                _: &mut C,
+            ) -> Result<(), minicbor::encode::Error<W::Error>> {
+                e.str(&self.0)?.ok()
+            }
+        }
         // By the same rule as text, so that no record holds a name that could not have been given.
         impl<'b, C> Decode<'b, C> for $name {
             fn decode(d: &mut minicbor::Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
@@ -49,7 +60,7 @@ macro_rules! name_id {
             /// Parses the one legal form.
             pub fn parse(value: &str) -> Result<Self, IdError> {
                 check_name($kind, value)?;
-                Ok(Self(value.to_owned()))
+                Ok(Self(value.into()))
             }
             /// The text form.
             pub fn as_str(&self) -> &str {
@@ -75,7 +86,7 @@ macro_rules! name_id {
         }
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0
+                id.0.as_ref().to_owned()
             }
         }
     };

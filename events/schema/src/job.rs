@@ -5,11 +5,14 @@
 //!
 //! Next on a job's path: `gateway/src/submit.rs`.
 
+pub use crate::checkpoint::{CheckpointInterval, CheckpointSpec};
+use crate::checkpoint::{DEFAULT_CHECKPOINT, parse_checkpoint};
 use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems, whole, whole_signed};
 use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS};
 pub use crate::model::ModelSpec;
 use crate::model::parse_model;
+use crate::retrains::{Retrains, parse_retrains};
 use crate::torch::TorchDevice;
 use crate::{DatasetName, Digest};
 use minicbor::{Decode, Encode};
@@ -100,6 +103,14 @@ pub struct JobFields {
     #[n(18)]
     #[cbor(skip_if = "StorePatience::is_default")]
     pub store_patience_ms: StorePatience,
+    /// The stretch of another job that it trains once more. Not in the bytes, nor shown, of a job that trains for itself.
+    #[n(19)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retrains: Option<Retrains>,
+    /// Steps between two comparisons of the members' replicas; none: as often as costs less than a hundredth of the steps.
+    #[n(20)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compare_every_steps: Option<u64>,
 }
 
 /// Bounds of the number of executors.
@@ -260,22 +271,41 @@ pub struct EvaluationSpec {
     pub every_steps: u64,
 }
 
-/// When checkpoints are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize)]
-pub struct CheckpointSpec {
-    /// Steps between two checkpoints.
-    #[n(0)]
-    pub every_steps: u64,
-    /// How many of the newest are kept.
-    #[n(1)]
-    pub keep: u32,
-}
-
 impl JobSpec {
     /// The program that it runs as a gang, if it does not train in steps.
     #[must_use]
     pub fn gang(&self) -> Option<&CommandSpec> {
         self.model.gang()
+    }
+
+    /// Bounds of the number of its executors, as whoever plans has to keep them.
+    #[must_use]
+    pub fn executors(&self) -> Workers {
+        match &self.retrains {
+            Some(Retrains { slots, .. }) => Workers { min: *slots, max: *slots },
+            None => self.workers,
+        }
+    }
+
+    /// Whether both come to the same replicas at the same steps: they are equal in all that decides the result, and differ at most in
+    /// how they run, where they end and what of it is kept.
+    #[must_use]
+    pub fn trains_as(&self, other: &Self) -> bool {
+        let mine = self.0.clone();
+        let as_this_runs = JobFields {
+            compare_every_steps: mine.compare_every_steps,
+            name: mine.name,
+            workers: Workers { min: mine.workers.min, max: other.workers.max },
+            checkpoint: mine.checkpoint,
+            priority: mine.priority,
+            suspend: mine.suspend,
+            max_restarts: mine.max_restarts,
+            unit_timeout_ms: mine.unit_timeout_ms,
+            store_patience_ms: mine.store_patience_ms,
+            retrains: mine.retrains,
+            ..other.0.clone()
+        };
+        self.0 == as_this_runs
     }
 
     /// Whether it runs only on slots that are devices.
@@ -351,6 +381,8 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let unit_timeout_ms = UnitTimeout::read(&mut f, "unit_timeout_ms", because);
     let because = "a request is tried again for two minutes before it counts as refused, and a store that is away for a day needs somebody";
     let store_patience_ms = StorePatience::read(&mut f, "store_patience_ms", because);
+    let retrains = f.nested("retrains", |path, value| parse_retrains(path, value, workers.min, workers.max));
+    let compare_every_steps = f.integer("compare_every_steps", 1..=1_000_000_000);
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),
@@ -361,9 +393,11 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             ("gradient_clip_norm", gradient_clip_norm.is_some()),
             ("evaluation", evaluation.is_some()),
             ("unit_timeout_ms", !unit_timeout_ms.is_default()),
+            ("retrains", retrains.is_some()),
+            ("compare_every_steps", compare_every_steps.is_some()),
         ];
         useless.iter().filter(|(_, said)| *said).for_each(|(name, _)| f.wrong(name, OF_THE_PROGRAM));
-        if checkpoint.every_steps != DEFAULT_CHECKPOINT.every_steps {
+        if checkpoint.every != DEFAULT_CHECKPOINT.every {
             f.wrong("checkpoint", "`keep` alone: `save_every_ms` says how often the folder of a command is saved");
         }
     }
@@ -389,6 +423,8 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             max_restarts: max_restarts as u32,
             unit_timeout_ms,
             store_patience_ms,
+            retrains,
+            compare_every_steps,
         }),
         _ => None,
     };
@@ -397,7 +433,6 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
 
 const DEFAULT_OPTIMIZER: OptimizerSpec =
     OptimizerSpec::Adamw { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 };
-const DEFAULT_CHECKPOINT: CheckpointSpec = CheckpointSpec { every_steps: 500, keep: 2 };
 const DEFAULT_SCHEDULE: ScheduleSpec = ScheduleSpec { warmup_steps: 0, shape: ScheduleShape::Constant };
 const DEFAULT_SHUFFLE: Shuffle = Shuffle::Blocks { open: 8 };
 /// What the first build that ran whole programs wrote, and its `ebb submit` still sends, for the dataset that such a job has not.
@@ -542,11 +577,4 @@ fn parse_evaluation(path: &str, value: &Value, own_rows: bool) -> Result<Evaluat
     let dataset = parse_dataset(&mut f, own_rows);
     let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(100);
     f.finish(dataset.map(|dataset| EvaluationSpec { dataset, every_steps }))
-}
-
-fn parse_checkpoint(path: &str, value: &Value) -> Result<CheckpointSpec, Problems> {
-    let mut f = Fields::new(path, value);
-    let every_steps = f.integer("every_steps", 1..=1_000_000_000).unwrap_or(DEFAULT_CHECKPOINT.every_steps);
-    let keep = f.integer("keep", 1..=1_000).unwrap_or(u64::from(DEFAULT_CHECKPOINT.keep));
-    f.finish(Some(CheckpointSpec { every_steps, keep: keep as u32 }))
 }

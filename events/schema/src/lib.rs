@@ -2,7 +2,7 @@
 //!
 //! Pure: no I/O, no clock, no chance. Nothing here decides anything; `controller-core` does.
 //!
-//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own and [`gang`] where the program is), [`dataset`] (what it reads),
+//! Reading order: [`ids`] (one type per thing), [`job`] (what a user submits, with [`torch`] where the model is the user's own [`gang`] where the program is, and [`retrains`] where it trains what another one trained), [`dataset`] (what it reads),
 //! [`tree`] (how ranks are summed and placed), [`command`] (what is asked), [`report`] (what was seen, [`device`] of devices),
 //! [`fact`] (what was decided), [`batch`] (how facts stand in the log), [`orders`] (what an agent is told), [`control`] (what
 //! an agent tells an executor), [`trace`] (which trace something belongs to). What subscribers
@@ -13,6 +13,7 @@
 //! from state, never stored. *Generation*: a numbered membership of a job. *Term*: the offset of a controller's claim.
 
 pub mod batch;
+pub mod checkpoint;
 pub mod command;
 pub mod control;
 pub mod dataset;
@@ -30,6 +31,7 @@ mod model;
 pub mod orders;
 pub mod report;
 mod requirements;
+pub mod retrains;
 pub mod torch;
 pub mod trace;
 pub mod tree;

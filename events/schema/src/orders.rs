@@ -168,6 +168,14 @@ pub struct JobOrder {
     #[n(8)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub ended_well: Vec<u32>,
+    /// How often every replica of the job was lost so far: by that and by how long it trained its leader judges how often that happens.
+    #[n(9)]
+    #[cbor(skip_if = "is_zero")]
+    pub restarts: u32,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl JobOrder {
@@ -184,6 +192,7 @@ impl JobOrder {
             link_keys: Vec::new(),
             writer: None,
             ended_well: Vec::new(),
+            restarts: 0,
         }
     }
 }
@@ -246,4 +255,8 @@ pub struct Telemetry {
     #[n(9)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_wait_us: Option<u64>,
+    /// How long its leader lets pass between two checkpoints now, in milliseconds; none where they go by steps, and of earlier builds.
+    #[n(10)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every_ms: Option<u64>,
 }

@@ -376,6 +376,20 @@ pub enum Report {
         #[n(0)]
         slot: SlotId,
     },
+    /// Members that were at the same step had different replicas: at least one computes wrongly, and nobody knows what it has spoiled since
+    /// they were last compared. From the leader, which ends itself.
+    #[n(30)]
+    ReplicasDiffer {
+        /// Who compared them.
+        #[n(0)]
+        by: ExecutorId,
+        /// The step.
+        #[n(1)]
+        step: Step,
+        /// Those that differ from what more than half of all have; none if nothing is held by so many.
+        #[n(2)]
+        minority: Vec<ExecutorId>,
+    },
 }
 
 impl Report {
@@ -406,7 +420,8 @@ impl Report {
             | Report::GenerationStepped { .. }
             | Report::CheckpointDamaged { .. }
             | Report::CheckpointSaved { .. }
-            | Report::CheckpointUnreadable { .. } => false,
+            | Report::CheckpointUnreadable { .. }
+            | Report::ReplicasDiffer { .. } => false,
         }
     }
 }

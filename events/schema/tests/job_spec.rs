@@ -7,7 +7,9 @@ mod samples;
 use events_schema::DatasetName;
 use events_schema::batch::{from_bytes, to_bytes};
 use events_schema::fields::{Problem, whole};
-use events_schema::job::{JobFields, JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
+use events_schema::job::{
+    CheckpointInterval, JobFields, JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -160,6 +162,8 @@ fn a_program_of_the_users_own_is_a_fixed_gang_without_data_or_steps() {
         (json!({"gradient_clip_norm": 1.0}), json!({}), "gradient_clip_norm"),
         (json!({"evaluation": {"dataset": "digits"}}), json!({}), "evaluation"),
         (json!({"checkpoint": {"every_steps": 20}}), json!({}), "checkpoint"),
+        (json!({"checkpoint": {"every": "auto"}}), json!({}), "checkpoint"),
+        (json!({"compare_every_steps": 20}), json!({}), "compare_every_steps"),
         (json!({"unit_timeout_ms": 1_000}), json!({}), "unit_timeout_ms"),
         (json!({}), json!({"command": "python train.py"}), "model.command"),
         (json!({}), json!({"command": []}), "model.command"),
@@ -255,7 +259,8 @@ fn the_least_job_gets_documented_defaults() {
     assert_eq!((spec.length, spec.shuffle, spec.tail), (Length::Epochs(1), Shuffle::Blocks { open: 8 }, Tail::Short));
     assert!(matches!(spec.optimizer, OptimizerSpec::Adamw { .. }));
     assert_eq!((spec.schedule.warmup_steps, spec.schedule.shape), (0, ScheduleShape::Constant));
-    assert_eq!((spec.checkpoint.every_steps, spec.checkpoint.keep), (500, 2));
+    assert_eq!((spec.checkpoint.every, spec.checkpoint.keep), (CheckpointInterval::Steps(500), 2));
+    assert_eq!(spec.compare_every_steps, None);
     assert!(spec.gradient_clip_norm.is_none() && spec.evaluation.is_none());
     assert_eq!((spec.unit_timeout_ms.ms(), spec.store_patience_ms.ms()), (600_000, 1_800_000));
 }
@@ -394,6 +399,17 @@ fn each_wrong_value_is_refused_by_name() {
         ("evaluation", Some(json!({"dataset": "d", "every_steps": 0})), "evaluation.every_steps", "whole number"),
         ("checkpoint", Some(json!({"keep": 0})), "checkpoint.keep", "1 to 1000"),
         ("checkpoint", Some(json!({"every_steps": "often"})), "checkpoint.every_steps", "whole number"),
+        (
+            "checkpoint",
+            Some(json!({"every_steps": 0})),
+            "checkpoint.every_steps",
+            "from 1 to 1000000000, or `every_seconds`",
+        ),
+        ("checkpoint", Some(json!({"every_seconds": 4})), "checkpoint.every_seconds", "from 5 to 604800"),
+        ("checkpoint", Some(json!({"every": "often"})), "checkpoint.every", "one of auto"),
+        ("checkpoint", Some(json!({"every": "auto", "every_steps": 5})), "checkpoint.every_steps", "left out where"),
+        ("checkpoint", Some(json!({"every": "auto", "every_seconds": 60})), "checkpoint.every_seconds", "not both"),
+        ("compare_every_steps", Some(json!(0)), "compare_every_steps", "1 to 1000000000"),
         ("priority", Some(json!("high")), "priority", "higher goes first"),
         ("priority", Some(json!(3_000_000_000u32)), "priority", "higher goes first"),
         ("suspend", Some(json!("no")), "suspend", "true or false"),
@@ -403,6 +419,21 @@ fn each_wrong_value_is_refused_by_name() {
         ("unit_timeout_ms", Some(json!(1e3 + 0.5)), "unit_timeout_ms", "a whole number of milliseconds"),
         ("store_patience_ms", Some(json!(0)), "store_patience_ms", "from 180000 to 86400000: a request is tried again"),
         ("store_patience_ms", Some(json!(u64::MAX)), "store_patience_ms", "a store that is away for a day"),
+        ("retrains", Some(json!({"from_step": 5})), "retrains.job", "the id of the job that is trained once more"),
+        (
+            "retrains",
+            Some(json!({"job": "job-a", "from_step": 9, "to_step": 8})),
+            "retrains.to_step",
+            "not before `from_step` (9)",
+        ),
+        ("retrains", Some(json!({"job": "job-a", "slots": 2})), "retrains.slots", "from 1 to 1"),
+        (
+            "retrains",
+            Some(json!({"job": "job-a", "replica_digest": "0a".repeat(32)})),
+            "retrains.replica_digest",
+            "in no checkpoint",
+        ),
+        ("retrains", Some(json!({"job": "job-a", "step": 1})), "retrains.step", "no such field"),
         ("unit_timeout", Some(json!(60_000)), "unit_timeout", "did you mean `unit_timeout_ms`"),
         ("batchsize", Some(json!(8)), "batchsize", "did you mean `batch_size`"),
         ("epoch", Some(json!(1)), "epoch", "did you mean `epochs`"),

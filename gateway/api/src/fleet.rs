@@ -13,9 +13,9 @@ words! {
         Undeclared = "undeclared",
         /// Its fleet's own.
         Unoffered = "unoffered",
-        /// Lent, and on no job.
+        /// Lent, and no job was on it since.
         Offered = "offered",
-        /// Lent, and on a job.
+        /// Lent, and a job is on it, or was since; `job` says which is now.
         Borrowed = "borrowed",
         /// On its way back to its fleet.
         Reclaimed = "reclaimed",
@@ -89,7 +89,7 @@ pub struct Slot {
     /// The device that it is; absent if it is none, and while no agent is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<SlotDevice>,
-    /// What is wrong with its device; absent if nothing is.
+    /// What is wrong with its device, or what was computed wrongly on it; absent if nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
 }

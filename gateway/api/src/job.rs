@@ -55,6 +55,12 @@ pub struct Job {
     pub phase: Word<JobPhase>,
     /// Its spec with defaults applied; submitting it again trains the same.
     pub spec: JobSpec,
+    /// Digest of the spec: equal ones are one spec. Its checkpoints and its model name it.
+    #[schemars(with = "Hash")]
+    pub spec_digest: String,
+    /// Numeric class of the servers on which it trains, as `GET /v1/slots` shows it; null before it first trained.
+    #[schemars(with = "Option<Hash>")]
+    pub numeric_class: Option<String>,
     /// When it was accepted.
     #[schemars(with = "Time")]
     pub submitted_at: String,
@@ -266,6 +272,9 @@ pub struct Progress {
     /// For how long the leader waited for the samples of a step, in microseconds, over the last second or two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_wait_us: Option<u64>,
+    /// How long is let pass between two checkpoints now, in milliseconds; absent where they go by steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every_ms: Option<u64>,
     /// Executors in lock-step.
     pub members: u16,
 }

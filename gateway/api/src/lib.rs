@@ -40,7 +40,7 @@ pub use model::{Device, Elastic, Model, Requirements};
 pub use problem::{FieldProblem, Problem, ProblemKind};
 pub use service::{BINARY, Code, CommandState, CommandStatus, EventPage, Health, Server, Undecided, UploadedModel};
 pub use spec::{
-    CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Schedule, ScheduleKind, Shuffle, ShuffleWord, ShuffledBlocks,
-    Tail, Workers,
+    CheckpointEvery, CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Retrains, Schedule, ScheduleKind, Shuffle,
+    ShuffleWord, ShuffledBlocks, Tail, Workers,
 };
 pub use word::Word;

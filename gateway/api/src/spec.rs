@@ -1,9 +1,10 @@
 //! The job spec, as it is submitted and as it is shown with its defaults applied: what is shown can be submitted again. `docs/jobs.md` says what the fields mean,
 //! `events-schema` refuses what is not legal.
 
-use crate::forms::Name;
+use crate::forms::{Hash, Name};
 use crate::model::Model;
 use events_schema::job as schema;
+use events_schema::retrains;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -77,6 +78,38 @@ pub struct JobSpec {
     #[serde(default = "store_patience_ms")]
     #[schemars(range(min = 180_000, max = 86_400_000))]
     pub store_patience_ms: u64,
+    /// Trains a stretch of another job once more instead of training for itself; `ebb verify` submits such jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retrains: Option<Retrains>,
+    /// Steps between two comparisons of the members' replicas; as often as costs less than a hundredth of the steps if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub compare_every_steps: Option<u64>,
+}
+
+/// A stretch of another job, which is trained once more from that job's whole replica: parameters, state of the optimizer, step and place in
+/// the data. Both specs are equal in all that decides the result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Retrains {
+    /// The other job.
+    #[schemars(with = "Name")]
+    pub job: String,
+    /// It begins with that job's checkpoint of this step; 0: as that job began.
+    #[serde(default)]
+    #[schemars(range(max = 1_000_000_000_000_u64))]
+    pub from_step: u64,
+    /// It ends at this step, whose replica it saves; null: where that job ends. What it then has is its model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub to_step: Option<u64>,
+    /// Its number of executors, never more and never fewer; null: `workers.min`.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 256))]
+    pub slots: Option<u16>,
+    /// What the replica that it begins with has to be; with another one it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Hash>")]
+    pub replica_digest: Option<String>,
 }
 
 fn max_restarts() -> u32 {
@@ -113,6 +146,8 @@ impl Default for JobSpec {
             max_restarts: max_restarts(),
             unit_timeout_ms: unit_timeout_ms(),
             store_patience_ms: store_patience_ms(),
+            retrains: None,
+            compare_every_steps: None,
         }
     }
 }
@@ -336,17 +371,39 @@ fn hundred() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CheckpointSpec {
-    /// Steps between two checkpoints.
-    #[schemars(range(min = 1, max = 1_000_000_000))]
+    /// Steps between two checkpoints; 0 where `every_seconds` or `every` says when they are written.
+    #[schemars(range(max = 1_000_000_000))]
     pub every_steps: u64,
+    /// Seconds between two checkpoints, instead of steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 5, max = 604_800))]
+    pub every_seconds: Option<u64>,
+    /// `auto`: by what one costs and how often every replica is lost, instead of steps or seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<CheckpointEvery>,
     /// How many of the newest are kept.
     #[schemars(range(min = 1, max = 1_000))]
     pub keep: u32,
 }
 
+/// Who says how often checkpoints are written, if not the spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointEvery {
+    /// The job's leader, by what it measures.
+    Auto,
+}
+
 impl Default for CheckpointSpec {
     fn default() -> Self {
-        Self { every_steps: 500, keep: 2 }
+        Self { every_steps: 500, every_seconds: None, every: None, keep: 2 }
+    }
+}
+
+impl From<schema::CheckpointSpec> for CheckpointSpec {
+    fn from(schema::CheckpointSpec { every, keep }: schema::CheckpointSpec) -> Self {
+        let auto = (every == schema::CheckpointInterval::Auto).then_some(CheckpointEvery::Auto);
+        Self { every_steps: every.steps().unwrap_or(0), every_seconds: every.seconds(), every: auto, keep }
     }
 }
 
@@ -377,12 +434,26 @@ impl From<&schema::JobSpec> for JobSpec {
                 dataset: evaluation.dataset.as_ref().map(ToString::to_string),
                 every_steps: evaluation.every_steps,
             }),
-            checkpoint: CheckpointSpec { every_steps: spec.checkpoint.every_steps, keep: spec.checkpoint.keep },
+            checkpoint: spec.checkpoint.into(),
             priority: spec.priority,
             suspend: spec.suspend,
             max_restarts: spec.max_restarts,
             unit_timeout_ms: spec.unit_timeout_ms.ms(),
             store_patience_ms: spec.store_patience_ms.ms(),
+            retrains: spec.retrains.as_ref().map(Retrains::from),
+            compare_every_steps: spec.compare_every_steps,
+        }
+    }
+}
+
+impl From<&retrains::Retrains> for Retrains {
+    fn from(stretch: &retrains::Retrains) -> Self {
+        Self {
+            job: stretch.job.to_string(),
+            from_step: stretch.from_step.0,
+            to_step: stretch.to_step.map(|step| step.0),
+            slots: Some(stretch.slots),
+            replica_digest: stretch.replica_digest.map(|digest| digest.to_string()),
         }
     }
 }
@@ -449,6 +520,10 @@ mod tests {
             json!({"shuffle": "full", "schedule": {"kind": "cosine", "warmup_steps": 2}, "gradient_clip_norm": 1.5, "priority": -3}),
             json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
             json!({"model": {"kind": "cnn"}, "unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
+            json!({"workers": {"min": 2, "max": 4}, "retrains": {"job": "job-a", "from_step": 20, "to_step": 40, "replica_digest": "0a".repeat(32)}}),
+            json!({"checkpoint": {"every_steps": 7, "keep": 3}, "compare_every_steps": 40}),
+            json!({"checkpoint": {"every_seconds": 600}}),
+            json!({"checkpoint": {"every": "auto", "keep": 1}}),
         ];
         let command = json!({"name": "a", "model": {"kind": "command", "command": ["python", "train.py"]}, "workers": {"max": 2}});
         let of_base = variations.into_iter().map(|variation| {

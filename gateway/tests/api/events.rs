@@ -231,6 +231,7 @@ async fn progress_is_told_when_it_is_new_since_the_stream_began() {
             step_us,
             members,
             data_wait_us,
+            checkpoint_every_ms: None,
         };
         Some(telemetry)
     };

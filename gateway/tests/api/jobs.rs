@@ -260,11 +260,12 @@ async fn progress_is_shown_and_is_no_change() {
             step_us: 7,
             members: 2,
             data_wait_us: Some(3),
+            checkpoint_every_ms: Some(66_000),
         })
     };
     let rig = Rig::with_telemetry(log, quick(), Arc::new(telemetry)).await;
     let before = rig.get("/v1/jobs/job-a").await;
-    let expected = json!({"step": 1, "steps_total": 9, "epoch": 0, "loss": 0.5, "samples_per_second": 8.0, "step_us": 7, "members": 2, "data_wait_us": 3});
+    let expected = json!({"step": 1, "steps_total": 9, "epoch": 0, "loss": 0.5, "samples_per_second": 8.0, "step_us": 7, "members": 2, "data_wait_us": 3, "checkpoint_every_ms": 66000});
     assert_eq!(before.json["progress"], expected);
     step.store(2, Ordering::SeqCst);
     let after = rig.get("/v1/jobs/job-a").await;

@@ -33,12 +33,12 @@ A first job, in three commands (each in its own terminal or one after the other)
 
 Short forms:
   ebb job …    ebb submit, jobs, watch, wait, explain, logs, cancel, suspend, resume, checkpoints
-  ebb fleet …  ebb fleets, demand, offer, reclaim
+  ebb fleet …  ebb fleets, demand, offer, reclaim   ebb job verify  ebb verify
   ebb slot …   ebb slots, take-back           ebb event list  ebb events
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused by the service,
-10 no such thing, 130 interrupted. Of what was waited for (submit --wait, watch, wait): 5 failed,
-6 cancelled, 7 suspended, 8 the time was over. 9: a threshold of `ebb load` does not hold.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused, 10 no such thing,
+130 interrupted. Of what was waited for: 5 failed, 6 cancelled, 7 suspended, 8 the time was over.
+9: a threshold of `ebb load` does not hold. `ebb verify`: 11 different, 12 nothing can be said.";
 
 /// Elastic training on slots that inference does not need right now.
 #[derive(Debug, Clone, Parser)]

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::output::{self, Output, table};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory};
+use events_log::LogUrl;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -219,7 +220,11 @@ impl Configuration {
     }
 
     fn row(&self, key: &'static Key) -> (&'static str, String, String) {
-        let hidden = |value: &String| without_secrets(value);
+        // The address of a log that makes sense holds no secret, and its parameters say which log it is.
+        let hidden = |value: &String| match value.parse::<LogUrl>() {
+            Ok(log) if key.name == "log.url" => log.to_string(),
+            _ => without_secrets(value),
+        };
         match self.settings.get(key.name) {
             Some(setting) => {
                 let from = match &setting.source {
@@ -511,6 +516,10 @@ mod tests {
         let key = KEYS.iter().find(|key| key.name == "store.url").unwrap();
         let (_, value, from) = configuration.row(key);
         assert!(!value.contains("secret") && from.ends_with("config.toml"), "{value} {from}");
+        let log = "kafka://127.0.0.1:9092?prefix=mine&cells=2";
+        let configuration = load(Some(&format!("[log]\nurl = \"{log}\"")), &[]).unwrap();
+        let key = KEYS.iter().find(|key| key.name == "log.url").unwrap();
+        assert_eq!(configuration.row(key).1, log, "what says which log it is, is shown");
         let key = KEYS.iter().find(|key| key.name == "gateway.listen").unwrap();
         assert_eq!(configuration.row(key), ("gateway.listen", "127.0.0.1:7878".to_owned(), "default".to_owned()));
     }

@@ -31,6 +31,10 @@ pub mod exit_code {
     pub const THRESHOLD: u8 = 9;
     /// There is no such thing, as typed.
     pub const NOT_FOUND: u8 = 10;
+    /// A job was trained once more, and something of it differs.
+    pub const DIFFERENT: u8 = 11;
+    /// A job cannot be verified, or nothing could be compared.
+    pub const NOT_VERIFIED: u8 = 12;
     /// Ctrl-C or its like; the shell's code for it.
     pub const INTERRUPTED: u8 = 130;
 }
@@ -85,6 +89,12 @@ pub enum Failure {
         /// Measure and figure of each.
         broken: Vec<String>,
     },
+    /// A job was trained once more, and something of it differs from what was recorded. Stop; its document says where.
+    #[error("job {job} is another one: {says}")]
+    Different { job: String, says: String },
+    /// Nothing can be said of a job by training it once more. Stop.
+    #[error("job {job} cannot be verified: {because}")]
+    NotVerified { job: String, because: String },
     /// What was waited for did not come in time; the job goes on. Wait again.
     #[error("{job} is {phase}; waited {within:?} for it to be {wanted}")]
     TimedOut {
@@ -153,6 +163,8 @@ impl Failure {
             },
             Self::TimedOut { .. } => exit_code::TIMED_OUT,
             Self::Usage(_) => exit_code::USAGE,
+            Self::Different { .. } => exit_code::DIFFERENT,
+            Self::NotVerified { .. } => exit_code::NOT_VERIFIED,
             Self::Thresholds { .. } => exit_code::THRESHOLD,
             Self::Interrupted => exit_code::INTERRUPTED,
             Self::Service(_) | Self::Agent(_) | Self::Ambiguous { .. } | Self::Local { .. } => exit_code::FAILED,
@@ -182,7 +194,10 @@ impl Failure {
             }
             Self::Local { next, .. } => next.clone(),
             Self::Usage(_) => Some("`ebb help COMMAND` shows how it is used".to_owned()),
-            Self::Thresholds { .. } | Self::Interrupted => None,
+            Self::Different { .. } => Some(
+                "keep the document and both jobs' checkpoints; verify it once more on other servers to tell which of them erred".to_owned(),
+            ),
+            Self::NotVerified { .. } | Self::Thresholds { .. } | Self::Interrupted => None,
         }
     }
 
@@ -190,10 +205,8 @@ impl Failure {
     pub fn print(&self) {
         let mut err = std::io::stderr().lock();
         let mut text = format!("ebb: {self}\n");
-        let mut cause = self.source();
-        while let Some(source) = cause {
-            text.push_str(&format!("  because: {source}\n"));
-            cause = source.source();
+        for cause in causes(self) {
+            text.push_str(&format!("  because: {cause}\n"));
         }
         if let Some(next) = self.next_step() {
             text.push_str(&format!("  next: {next}\n"));
@@ -201,6 +214,21 @@ impl Failure {
         // A closed standard error leaves the exit code to tell.
         let _ = err.write_all(text.as_bytes());
     }
+}
+
+/// What led to a failure, nearest first, without what was told already: some libraries put the text of their source into their own.
+fn causes(failure: &dyn Error) -> Vec<String> {
+    let (mut told, mut before) = (Vec::new(), failure.to_string());
+    let mut cause = failure.source();
+    while let Some(source) = cause {
+        let text = source.to_string();
+        if !before.contains(&text) {
+            told.push(text.clone());
+            before = text;
+        }
+        cause = source.source();
+    }
+    told
 }
 
 /// What to do where something else answers.
@@ -281,6 +309,22 @@ fn shown(candidates: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let link = |text, source: Option<Link>| Link { text, source: source.map(Box::new) };
+        let chain =
+            link("PUT x failed: status 403: <page>", Some(link("status 403: <page>", Some(link("closed", None)))));
+        let failure = Failure::local("the store does not answer", chain);
+        assert_eq!(causes(&failure), ["PUT x failed: status 403: <page>", "closed"]);
+    }
 
     #[test]
     fn each_kind_has_its_own_exit_code() {

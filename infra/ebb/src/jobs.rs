@@ -255,7 +255,9 @@ fn describe(job: &Job) -> String {
             p.step_us,
             p.data_wait_us.unwrap_or(0),
             p.members
-        )
+        ) + &p
+            .checkpoint_every_ms
+            .map_or_else(String::new, |ms| format!(", a checkpoint every {} s", ms.div_ceil(1_000)))
     });
     let reason = job.reason.as_ref().map(|r| format!("{} (policy {})", words(&r.cause), r.policy));
     let scaling =

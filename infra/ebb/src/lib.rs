@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`args`] (what can be asked), [`mod@configuration`] (where settings come from), [`up`] (the service in one process) and
 //! [`roles`] (its parts, each also alone), [`home`] (a data directory), `gateway-client`
-//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, `fleets.rs`, `datasets.rs`, [`take_back`], then what
+//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, [`verify`], `fleets.rs`, `datasets.rs`, [`take_back`], then what
 //! [`demo`] and [`mod@bench`] print of `loadtest/demo` and `loadtest/bench`. Only this crate reads arguments, prints, and ends the process.
 
 pub mod args;
@@ -30,12 +30,14 @@ pub mod output;
 pub mod roles;
 mod sentences;
 pub mod simulate;
+pub mod simulate_papers;
 pub mod simulate_run;
 pub mod store;
 pub mod take_back;
 mod top;
 mod try_here;
 pub mod up;
+pub mod verify;
 mod watch;
 pub mod wire;
 
@@ -124,6 +126,7 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
             return match command {
                 simulate::SimulateCommand::Chaos(args) => simulate::chaos(args, cli.output),
                 simulate::SimulateCommand::Run(args) => simulate_run::simulate_run(args, cli.output),
+                simulate::SimulateCommand::Papers(args) => simulate_papers::simulate_papers(args, cli.output),
             };
         }
         Command::Completion { shell } => {
@@ -235,6 +238,7 @@ async fn job(client: &Client, output: Output, args: &JobArgs) -> Result<(), Fail
         JobCommand::Suspend(job) => jobs::change(client, output, &job.id, Change::Suspend).await,
         JobCommand::Resume(job) => jobs::change(client, output, &job.id, Change::Resume).await,
         JobCommand::Checkpoints(args) => jobs::checkpoints(client, output, args).await,
+        JobCommand::Verify(args) => verify::verify(client, output, args).await,
     }
 }
 

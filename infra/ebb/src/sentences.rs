@@ -69,6 +69,16 @@ pub fn sentence(event: &Value) -> String {
             word("unit_us"),
             word("peers_unit_us")
         ),
+        "generation.replicas_differed" if data["slots"].as_array().is_some_and(Vec::is_empty) => format!(
+            "replicas differed at step {}, and no majority was equal; it goes back to its last checkpoint",
+            word("step")
+        ),
+        "generation.replicas_differed" => format!(
+            "{} on {} had other replicas than the others at step {}; nothing is trained there any more, and it goes back to its last checkpoint",
+            word("executors"),
+            word("slots"),
+            word("step")
+        ),
         "checkpoint.damaged" => format!(
             "the checkpoint of step {} is damaged ({}); step {} is used instead",
             word("step"),

@@ -6,6 +6,7 @@ use crate::output::{Output, advise, json as print_json, line};
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
 use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
+use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
 use controller_core::{Policy, policy_by_name};
 use flate2::read::GzDecoder;
@@ -18,7 +19,8 @@ use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::setup::{Notes, Shape, jobs};
 use loadtest_simulate::tally::Sums;
 use loadtest_simulate::{
-    Cluster, Costs, Demand, Failures, Format, Generator, Outcome, Setup, Tables, TraceJob, Work, run, trace,
+    Cluster, Costs, Demand, Failures, Format, Generator, Information, Outcome, Setup, Tables, TraceJob, Work, run,
+    trace,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -76,9 +78,14 @@ pub struct RunArgs {
     /// What they need: a curve, whose maximum needs all their slots; it begins again at its end.
     #[arg(long, value_name = "FILE:COLUMN", requires = "inference")]
     pub demand: Option<String>,
-    /// Policies, each on the same jobs.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = POLICY_NAMES)]
+    /// Policies, each on the same jobs; without this all of them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = POLICY_NAMES, hide_default_value = true)]
     pub policies: Vec<String>,
+    /// What policies know of the work left: `unknown`, `known`, `estimated:SIGMA` (log-normal error) or `estimated:SIGMA,SHARE`.
+    ///
+    /// SHARE is the share of jobs without an estimate.
+    #[arg(long, value_name = "CLASS", default_value = "unknown")]
+    pub information: Information,
     /// Seed of everything that is by chance.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
@@ -124,6 +131,9 @@ pub struct RunArgs {
     /// elastic-tiresias: with more jobs pending than so many, those of later queues run on half of their slots.
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = PENDING_MAX)]
     pub pending_max: usize,
+    /// ibm-dp, ibm-dp-drop: seconds between two decisions; 0: one at every arrival and end. Live it is 600.
+    #[arg(long, hide_short_help = true, value_name = "S", default_value_t = 0)]
+    pub delta_s: u64,
     /// How long a fleet waits for a slot until its executor is killed.
     #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 5_000)]
     pub reclaim_deadline_ms: u64,
@@ -133,7 +143,7 @@ pub struct RunArgs {
     /// How long its repair takes.
     #[arg(long, hide_short_help = true, value_name = "MINUTES", default_value_t = 30)]
     pub repair_minutes: u64,
-    /// Write into this folder: results.json, and of each policy its picture (POLICY.svg) and its jobs (POLICY-jobs.csv).
+    /// Folder for results.json and each policy's picture and jobs.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub report: Option<PathBuf>,
 }
@@ -186,7 +196,7 @@ impl Rules {
         })
     }
 
-    fn policy(&self, name: &str, pending_max: usize) -> Result<Box<dyn Policy>, Failure> {
+    fn policy(&self, name: &str, args: &RunArgs) -> Result<Box<dyn Policy>, Failure> {
         let queues = || {
             let quanta = self.quanta_slot_s.iter().map(|quantum| quantum.saturating_mul(1_000)).collect();
             let patience = (self.starvation_ratio > 0).then_some(self.starvation_ratio);
@@ -195,9 +205,12 @@ impl Rules {
         };
         let unknown =
             || Failure::Usage(format!("--policies: `{name}` is no policy; there are {}", POLICY_NAMES.join(", ")));
+        let delta_ms = args.delta_s.saturating_mul(1_000);
         match name {
             "tiresias" => Ok(Box::new(queues()?)),
-            "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, pending_max))),
+            "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, args.pending_max))),
+            "ibm-dp" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::Wait))),
+            "ibm-dp-drop" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::AreDropped))),
             _ => policy_by_name(name).ok_or_else(unknown),
         }
     }
@@ -211,7 +224,7 @@ impl Rules {
 /// `ebb simulate run`.
 pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure> {
     let rules = Rules::of(args)?;
-    let policies = args.policies.iter().map(|name| rules.policy(name, args.pending_max));
+    let policies = args.policies.iter().map(|name| rules.policy(name, args));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
     let (mut options, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
     for seed in (0..args.seeds).map(|more| args.seed.wrapping_add(more)) {
@@ -334,7 +347,10 @@ fn setup(args: &RunArgs, rules: &Rules, seed: u64) -> Result<(Setup, Notes, Vec<
         .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
     let (cluster, reclaim_deadline_ms) = (rules.cluster.clone(), args.reclaim_deadline_ms);
     let round_ms = rules.round_ms;
-    Ok((Setup { jobs, cluster, inference, demand, reclaim_deadline_ms, costs, failures, round_ms, seed }, notes, trace))
+    let information = args.information;
+    let setup =
+        Setup { jobs, cluster, inference, demand, reclaim_deadline_ms, costs, failures, round_ms, information, seed };
+    Ok((setup, notes, trace))
 }
 
 fn open(file: &Path) -> Result<File, Failure> {
@@ -342,7 +358,7 @@ fn open(file: &Path) -> Result<File, Failure> {
 }
 
 /// What stands in a file, unpacked if it is compressed.
-fn text(file: &Path) -> Result<String, Failure> {
+pub(crate) fn text(file: &Path) -> Result<String, Failure> {
     let packed = file.extension().is_some_and(|extension| extension == "gz");
     let opened = open(file)?;
     let source: Box<dyn Read> = if packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) };
@@ -357,7 +373,7 @@ fn text(file: &Path) -> Result<String, Failure> {
 }
 
 /// `MODEL.csv` with iterations per second, or `MODEL/` with what Pollux measured.
-fn tables(folder: &Path) -> Result<Tables, Failure> {
+pub(crate) fn tables(folder: &Path) -> Result<Tables, Failure> {
     let mut tables = Tables::default();
     for (name, path) in listed(folder)? {
         let unusable = |error| Failure::Usage(format!("{} cannot be used as a table: {error}", path.display()));
@@ -432,7 +448,7 @@ fn create(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(failed)
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| Failure::local(format!("{} cannot be written", file.display()), error))
 }
 
@@ -482,9 +498,10 @@ fn options_of(args: &RunArgs, rules: &Rules, setup: &Setup, trace: &[TraceJob], 
             "offered_load": offered_load(trace, slots.0, args.speed_up)},
         "cluster": setup.cluster.groups, "cluster_slots": slots.0,
         "inference": setup.inference.groups, "inference_slots": slots.1,
-        "demand": args.demand, "policies": args.policies, "seed": args.seed, "seeds": args.seeds,
+        "demand": args.demand, "policies": args.policies, "information": args.information, "seed": args.seed, "seeds": args.seeds,
         "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
         "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
+        "delta_s": args.delta_s,
         "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,
         "notes": notes,
     })

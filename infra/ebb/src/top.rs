@@ -82,7 +82,8 @@ impl Picture {
             "used": self.slots.iter().filter(|slot| !slot["executor"].is_null()).count(),
             "leaving": in_state(&["reclaimed"]),
             "running": self.jobs.iter().filter(|job| job["phase"] == "running").count(),
-            "steps_per_second": self.jobs.iter().filter_map(|job| steps_per_second(job["progress"]["step_us"].as_u64()?)).sum::<f64>(),
+            // The sum of nothing is -0, which nobody wants to read.
+            "steps_per_second": self.jobs.iter().filter_map(|job| steps_per_second(job["progress"]["step_us"].as_u64()?)).sum::<f64>().abs(),
         })
     }
 
@@ -187,5 +188,10 @@ mod tests {
         assert!(lines[6].contains("5/10  4.0      64"), "who trains comes first: {text}");
         assert!(lines[7].ends_with("slots missing 2"), "{text}");
         assert_eq!(picture.document()["totals"]["steps_per_second"], 4.0);
+        let nothing = Picture { fleets: vec![], slots: vec![], jobs: vec![] }.text().unwrap();
+        assert!(
+            nothing.starts_with("0 slots: 0 lent, 0 used, 0 leaving   0 jobs: 0 running, 0.0 steps/s"),
+            "{nothing}"
+        );
     }
 }

@@ -52,9 +52,21 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
 pub fn sources(root: &Path) -> Result<Vec<(String, String)>> {
     let mut paths = Vec::new();
     for folder in SOURCES {
-        collect(&root.join(folder), DEPTH_MAX, &mut paths)?;
+        collect(&root.join(folder), DEPTH_MAX, "rs", &mut paths)?;
     }
     paths.sort();
+    read_all(root, paths)
+}
+
+/// Every file of a folder with this ending, as [`sources`] gives Rust's.
+pub fn under(root: &Path, folder: &str, ending: &str) -> Result<Vec<(String, String)>> {
+    let mut paths = Vec::new();
+    collect(&root.join(folder), DEPTH_MAX, ending, &mut paths)?;
+    paths.sort();
+    read_all(root, paths)
+}
+
+fn read_all(root: &Path, paths: Vec<PathBuf>) -> Result<Vec<(String, String)>> {
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         Ok((path.strip_prefix(root).unwrap_or(&path).display().to_string(), text))
@@ -62,15 +74,15 @@ pub fn sources(root: &Path) -> Result<Vec<(String, String)>> {
     paths.into_iter().map(read).collect()
 }
 
-fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+fn collect(folder: &Path, depth: usize, ending: &str, found: &mut Vec<PathBuf>) -> Result<()> {
     anyhow::ensure!(depth > 0, "{} is nested too deep", folder.display());
     for entry in std::fs::read_dir(folder).with_context(|| format!("{} cannot be listed", folder.display()))? {
         let entry = entry?;
         let path = entry.path();
         let kind = entry.file_type()?;
         if kind.is_dir() && entry.file_name() != "target" {
-            collect(&path, depth - 1, found)?;
-        } else if kind.is_file() && path.extension().is_some_and(|e| e == "rs") {
+            collect(&path, depth - 1, ending, found)?;
+        } else if kind.is_file() && path.extension().is_some_and(|e| e == ending) {
             found.push(path);
         }
     }

@@ -1,7 +1,8 @@
 //! Every sentence that a person may read, collected from the sources into one document, so that they are reviewed as text. A
 //! sentence names the thing, says what is wrong and, where that is not plain, what to do.
 //!
-//! Sources are read as text: what stands in a string after one of the [`MARKERS`] is a sentence. Tests and examples are left out.
+//! Sources are read as text: what stands in a string after one of the [`MARKERS`] is a sentence, and in a few files every text. Tests and examples are
+//! left out.
 
 use crate::files;
 use anyhow::{Context, Result};
@@ -32,13 +33,19 @@ const MARKERS: &[&str] = &[
     "let detail = ",
     "let expected = ",
     "not_ready(",
+    "let reason = ",
 ];
+/// Files of which people read every text of so many words and more: what events say, and why executors failed.
+const READ_WHOLE: &[&str] = &["infra/ebb/src/sentences.rs", "controller/core/src/decide/failures.rs"];
+/// Where the Python package is, and what sentences of it stand behind.
+const PYTHON: &str = "workers/torch/python/ebb";
+const PYTHON_MARKERS: &[&str] = &["Refused(", "RuntimeError(", "ValueError(", "Unfit(", "NonFinite("];
 /// Of these the first text is a field's name and the second what is expected of it.
 const OF_FIELDS: &[&str] = &[".wrong(", "ApiError::of_field("];
 /// Fewest words of a sentence that stands alone; shorter ones name a thing and say nothing of it.
 const WORDS_MIN: usize = 4;
 /// Sentences whose other words are in what is filled in.
-const COMPOSED: &[&str] = &["job {job} {}{phase}{}", "line {line}: {problem}"];
+const COMPOSED: &[&str] = &["job {job} {}{phase}{}", "line {line}: {problem}", "{} (policy {})", "device {}: {reason}"];
 /// Values whose form for programmers is one for people too: lists of numbers, and lengths of time.
 const READABLE: &[&str] = &["{shape:?}", "{declared:?}", "{other:?}", "{waited:?}", "{within:?}", "{magic:02x?}"];
 
@@ -75,11 +82,17 @@ fn collected(root: &Path) -> Result<Vec<Messages>> {
     for (file, text) in files::sources(root)? {
         let product = !["/tests/", "/examples/", "infra/xtask/"].iter().any(|part| file.contains(part))
             && !file.ends_with("tests.rs");
-        let lines = if product { of_source(&text) } else { Vec::new() };
-        if !lines.is_empty() {
-            all.push(Messages { file, lines });
-        }
+        let lines = match product {
+            true if READ_WHOLE.contains(&file.as_str()) => of_whole(&text),
+            true => of_source(&text),
+            false => Vec::new(),
+        };
+        all.push(Messages { file, lines });
     }
+    for (file, text) in files::under(root, PYTHON, "py")? {
+        all.push(Messages { file, lines: of_python(&text) });
+    }
+    all.retain(|messages| !messages.lines.is_empty());
     Ok(all)
 }
 
@@ -100,15 +113,18 @@ fn document(messages: &[Messages]) -> String {
     text
 }
 
+/// Its words, each place to be filled in being one.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace().filter(|word| word.contains('{') || word.chars().any(char::is_alphabetic))
+}
+
 /// Why a text is no sentence for people.
 fn wrong_with(text: &str) -> Option<String> {
-    let words = || text.split_whitespace().filter(|word| word.contains('{') || word.chars().any(char::is_alphabetic));
     // It consists of what another one says.
-    if COMPOSED.contains(&text) || words().all(|word| word.contains('{')) {
+    if COMPOSED.contains(&text) || words(text).all(|word| word.contains('{')) {
         return None;
     }
-    let words = words().count();
-    if words < WORDS_MIN {
+    if words(text).count() < WORDS_MIN {
         return Some(format!("has fewer than {WORDS_MIN} words: name the thing and say what is wrong with it"));
     }
     let bare = READABLE.iter().fold(text.to_owned(), |text, readable| text.replace(readable, ""));
@@ -142,6 +158,28 @@ fn of_source(text: &str) -> Vec<(usize, String)> {
             texts.next().filter(|text| text.contains(' ') || *marker == "#[error(")
         };
         found.extend(sentence.map(|sentence| (line, sentence)));
+    }
+    found
+}
+
+/// Every text of a source that has the words of a sentence.
+fn of_whole(text: &str) -> Vec<(usize, String)> {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code = |line: &str| !line.trim_start().starts_with("//");
+    let lines: Vec<&str> = text.lines().map(|line| if code(line) { line } else { "" }).collect();
+    let said = literals(&lines.join("\n")).into_iter().filter(|text| words(text).count() >= WORDS_MIN);
+    said.map(|text| (1, text)).collect()
+}
+
+/// The sentences of a source in Python, whose texts beside each other are one.
+fn of_python(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (place, _) in text.char_indices() {
+        let Some(marker) = PYTHON_MARKERS.iter().find(|marker| text[place..].starts_with(**marker)) else { continue };
+        let parts = literals(extent(&text[place + marker.len()..], true));
+        let sentence = parts.into_iter().filter(|part| part.contains(' ') && part.len() > 2).collect::<String>();
+        let line = text[..place].lines().count().max(1);
+        found.extend(sentence.contains(' ').then_some((line, sentence)));
     }
     found
 }
@@ -220,6 +258,23 @@ mod tests { #[error("not this one either")] }
                 "choose another one with --data",
                 "`max` is …; expected a whole number from 1"
             ]
+        );
+    }
+
+    #[test]
+    fn texts_of_python_beside_each_other_are_one_sentence() {
+        let source = "class Refused(Exception):\n    pass\nraise Refused(\n    f\"`{name}` has no kernel that gives \"\n    \"the same bits: use another\"\n)\n";
+        let texts: Vec<String> = of_python(source).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["`{name}` has no kernel that gives the same bits: use another"]);
+    }
+
+    #[test]
+    fn of_some_files_every_text_is_read() {
+        let source = "fn f() { // not \"this one of some words\"\n    // \"nor this one of some words\"\n    g(\"key\", \"it was not ready in time\");\n}\n#[cfg(test)] \"nor this one at last\"";
+        let texts: Vec<String> = of_whole(source).into_iter().map(|(_, text)| text).collect();
+        assert!(
+            texts.contains(&"it was not ready in time".to_owned())
+                && !texts.iter().any(|text| text.contains("nor this"))
         );
     }
 

@@ -25,14 +25,14 @@ pub fn job() -> Value {
         "name": "tide",
         "model": {"kind": "cnn", "channels": [8, 16], "blocks": 1, "groups": 4},
         "dataset": "digits",
-        "evaluation": {"dataset": "digits-test", "every_steps": 100},
+        "evaluation": {"dataset": "digits-test", "every_steps": 400},
         "workers": {"min": 1, "max": 4},
         "batch_size": 16,
-        "epochs": 36,
+        "epochs": 160,
         "seed": 7,
         "optimizer": {"kind": "adamw", "learning_rate": 0.005},
         "schedule": {"kind": "cosine", "warmup_steps": 20},
-        "checkpoint": {"every_steps": 100},
+        "checkpoint": {"every_steps": 400},
     })
 }
 

@@ -47,6 +47,7 @@ fn main() {
             costs,
             failures: None,
             round_ms: Some(60_000),
+            information: Default::default(),
             seed: 0,
         };
         let policy = Tiresias::new(vec![57_600_000], None).unwrap();

@@ -26,6 +26,7 @@ fn main() {
         costs,
         failures: None,
         round_ms: None,
+        information: Default::default(),
         seed: 0,
     };
     let mut documents = Vec::new();

@@ -110,6 +110,12 @@ impl Tables {
         Ok(())
     }
 
+    /// Adds speeds of a model by slots, slots rising, in any unit.
+    pub fn add_speeds(&mut self, model: &str, points: Vec<(u16, f64)>) {
+        // The batch is not looked at where jobs name none.
+        self.0.insert(model.to_owned(), Table::Rates(BTreeMap::from([(1, points)])));
+    }
+
     /// Adds what Pollux measured of a model.
     pub fn add_pollux(&mut self, model: &str, measured: PolluxModel) {
         self.0.insert(model.to_owned(), Table::Pollux(measured));

@@ -7,16 +7,18 @@
 //!
 //! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
 //!
-//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`generate`] (jobs from chance), [`curve`], [`pollux`] and [`goodput`], [`costs`], `world.rs` (the turn of events),
-//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds).
+//! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`generate`] (jobs from chance), [`curve`], [`pollux`] and [`goodput`], [`costs`], [`information`] (what policies are told), `world.rs` (the turn of events),
+//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds), [`papers`] (results of papers as named set-ups).
 
 pub mod cluster;
 pub mod costs;
 pub mod curve;
 pub mod generate;
 pub mod goodput;
+pub mod information;
 pub mod outcome;
 pub mod paired;
+pub mod papers;
 pub mod pollux;
 pub mod setup;
 pub mod table;
@@ -34,6 +36,7 @@ pub use cluster::{Cluster, Group};
 pub use costs::Costs;
 pub use curve::{Curve, Tables};
 pub use generate::Generator;
+pub use information::Information;
 pub use outcome::{Measured, Outcome};
 pub use setup::{Demand, Failures, Setup, SetupError};
 pub use table::TableError;

@@ -45,6 +45,13 @@ pub(crate) enum Mode {
     Broken,
 }
 
+impl Training {
+    /// Where a job is after so many ms that began with so much done.
+    pub fn done_after(&self, done: f64, ms: u64) -> f64 {
+        if self.mode == Mode::Steps { self.pace.after(done, ms) } else { done }
+    }
+}
+
 impl World<'_> {
     /// A membership is proposed to executors, which begin to link up; those of a switch wait for a boundary.
     pub fn proposed(&mut self, job: usize, proposal: &Proposal) {
@@ -358,8 +365,9 @@ impl World<'_> {
         self.settle(job);
         let known = &self.jobs[job];
         let is_member = known.training.as_ref().is_some_and(|training| training.members.contains(executor));
-        let every = self.setup.jobs[job].spec.checkpoint.every_steps as f64;
-        let written = (known.steps / every).floor() * every;
+        // Jobs that are simulated say it in steps; one that does not writes none by itself.
+        let every = self.setup.jobs[job].spec.checkpoint.every.steps().map_or(f64::INFINITY, |steps| steps as f64);
+        let written = if every.is_finite() { (known.steps / every).floor() * every } else { 0.0 };
         if is_member && written > known.saved {
             self.tell_saved(job, written);
         }

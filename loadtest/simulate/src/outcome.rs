@@ -35,6 +35,8 @@ pub struct JobOutcome {
     pub preemptions: u64,
     /// How it ended, and when.
     pub ended: Option<(Ended, u64)>,
+    /// How long it takes on a single slot, where that was measured.
+    pub single_ms: Option<u64>,
     /// How long it would have taken alone on an equal share of what was lent while it was there.
     pub alone_ms: Option<u64>,
 }
@@ -73,6 +75,10 @@ impl Outcome {
         let queueing = Sorted::new(finished().map(|(job, _)| job.queued_ms));
         let returns = Sorted::new(self.tally.returns_ms.iter().copied());
         let failed = self.jobs.iter().filter(|job| matches!(job.ended, Some((Ended::Failed, _)))).count();
+        // Whoever was never on a slot failed of nothing else.
+        let dropped = |job: &&JobOutcome| matches!(job.ended, Some((Ended::Failed, _))) && job.began_ms.is_none();
+        let dropped = self.jobs.iter().filter(dropped).count();
+        let single_ms = finished().map(|(job, _)| job.single_ms).sum::<Option<u64>>();
         let preempted = self.jobs.iter().filter(|job| job.preemptions > 0).count();
         let last = finished().map(|(_, at)| at).max();
         let first = self.jobs.iter().map(|job| job.submitted_ms).min().unwrap_or(0);
@@ -111,6 +117,8 @@ impl Outcome {
             "p95_queueing_s": queueing.at(95).map(seconds_of),
             "makespan_s": last.map(|last| seconds_of(last - first)),
             "utilization": ratio(training, lent),
+            "sjs_efficiency": single_ms.and_then(|single| ratio(single, occupied)),
+            "drop_ratio": ratio(dropped as u64, self.jobs.len() as u64),
             "fairness_mean": fairness_mean,
             "fairness_p99": fairness.get(rank(fairness.len(), 99)),
             "unfair_share": ratio(unfair as u64, fairness.len() as u64),
@@ -173,7 +181,7 @@ impl Outcome {
 }
 
 /// The rows of the table for people: a name, the figure's key, and how many digits after the point.
-const ROWS: [(&str, &str, usize); 30] = [
+const ROWS: [(&str, &str, usize); 32] = [
     ("jobs", "jobs", 0),
     ("finished", "finished", 0),
     ("unfinished", "unfinished", 0),
@@ -186,6 +194,8 @@ const ROWS: [(&str, &str, usize); 30] = [
     ("queueing p95, s", "p95_queueing_s", 1),
     ("makespan, s", "makespan_s", 0),
     ("utilization", "utilization", 3),
+    ("scaling efficiency", "sjs_efficiency", 3),
+    ("dropped, share", "drop_ratio", 3),
     ("fairness mean", "fairness_mean", 2),
     ("fairness p99", "fairness_p99", 2),
     ("unfair, share", "unfair_share", 3),

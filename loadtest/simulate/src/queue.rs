@@ -37,12 +37,17 @@ pub(crate) enum Event {
     Repaired(usize),
     /// Time has passed for somebody who waits for that.
     Tick,
+    /// The policy wanted to be asked again now, if it was not asked since.
+    Wake,
 }
 
 impl Event {
     /// Whether it comes of fleets, servers and clocks, which go on for ever, and not of jobs.
     pub fn is_around(&self) -> bool {
-        matches!(self, Self::Demand { .. } | Self::Tick | Self::Breaks(_) | Self::GivenUp(_) | Self::Repaired(_))
+        matches!(
+            self,
+            Self::Demand { .. } | Self::Tick | Self::Wake | Self::Breaks(_) | Self::GivenUp(_) | Self::Repaired(_)
+        )
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::world::BEGIN;
 use controller_core::Policy;
-use controller_core::policy::{Packing, Plan, Share, View, Wait};
+use controller_core::policy::{Packing, Plan, Share, Victims, View, Wait};
 use events_schema::TimeMs;
 
 /// The first round at or after a moment.
@@ -39,6 +39,10 @@ impl Policy for InTurn<'_> {
     fn packing(&self) -> Packing {
         self.0.packing()
     }
+
+    fn victims(&self) -> Victims {
+        self.0.victims()
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +71,7 @@ mod tests {
         };
         let sizes = |jobs: &[JobView]| {
             let classes = vec![ClassView { capacity: 4, declared: 4, ..ClassView::default() }];
-            let plan = InTurn(&*tiresias).plan(&View { classes, jobs: jobs.to_vec() });
+            let plan = InTurn(&*tiresias).plan(&View { classes, jobs: jobs.to_vec(), ..View::default() });
             plan.shares.iter().map(|share| share.slots).collect::<Vec<_>>()
         };
         assert_eq!(sizes(&[job(4, 1), job(0, 0)]), [0, 0]);

@@ -4,6 +4,7 @@ use crate::cluster::Cluster;
 use crate::costs::Costs;
 use crate::curve::{Curve, Tables};
 use crate::goodput::{Goodput, Pace, densest};
+use crate::information::Information;
 use crate::trace::{TraceJob, Work};
 use events_schema::job::{JobSpec, Length, WORKERS_MAX};
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub struct Setup {
     pub failures: Option<Failures>,
     /// Plans are made in rounds, so far apart; none: whenever something changes, as the live controller makes them.
     pub round_ms: Option<u64>,
+    /// What policies know of the jobs' work.
+    pub information: Information,
     /// Of everything that is by chance.
     pub seed: u64,
 }
@@ -61,6 +64,8 @@ pub struct Job {
     pub submitted_ms: u64,
     /// What the controller is told of it.
     pub spec: JobSpec,
+    /// Slots that it asked for.
+    pub asked: u16,
     /// How fast it is by slots.
     pub curve: Curve,
     /// Steps in a millisecond where the curve is 1.
@@ -95,12 +100,18 @@ impl Job {
     /// was not measured.
     #[must_use]
     pub fn takes_ms(&self, slots: u16, factor: f64) -> Option<f64> {
+        self.takes_from_ms(0.0, slots, factor)
+    }
+
+    /// The same of what is left where so much is done, in the job's own measure.
+    #[must_use]
+    pub fn takes_from_ms(&self, done: f64, slots: u16, factor: f64) -> Option<f64> {
         match &self.goodput {
             Some(goodput) => {
                 let (pace, _) = goodput.model.pace(goodput.batch_size, &densest(slots));
-                Some(pace.takes_ms(0.0, self.total()) as f64 / factor)
+                Some(pace.takes_ms(done, self.total()) as f64 / factor)
             }
-            None => Some(self.total() / (self.curve.speed(slots)? * self.steps_per_ms * factor)),
+            None => Some((self.total() - done).max(0.0) / (self.curve.speed(slots)? * self.steps_per_ms * factor)),
         }
     }
 
@@ -264,6 +275,7 @@ fn prepare(
         tenant: job.tenant.clone(),
         submitted_ms: faster(job.submitted_ms),
         spec,
+        asked,
         curve: given.curve,
         steps_per_ms,
         goodput,

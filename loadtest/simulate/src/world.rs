@@ -5,6 +5,7 @@
 
 use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
+use crate::information::{Curves, Information, Informed};
 use crate::members::{Mode, Training};
 use crate::outcome::{Ended, JobOutcome, Measured, Outcome};
 use crate::queue::{Event, Queue};
@@ -13,8 +14,9 @@ use crate::rounds::{self, InTurn};
 use crate::setup::{DATASET, Setup};
 use crate::tally::{FleetTally, Tally};
 use controller_core::limits::{EAGER_JOBS_MAX, EXCHANGE_SETTLE_MS};
+use controller_core::policy::WorkLeft;
 use controller_core::state::JobPhase;
-use controller_core::{Input, Policy, State, decide_input, invariants, plan_until};
+use controller_core::{Input, Planned, Policy, State, decide_input_folded, invariants, plan_until};
 use events_schema::command::{Command, CommandRecord, Demand, DemandSignal, OfferMode};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::fact::{Fact, Verdict};
@@ -66,9 +68,14 @@ pub(crate) struct World<'a> {
     pub on: BTreeMap<SlotId, ExecutorId>,
     fleets: Vec<FleetId>,
     fleet_of: BTreeMap<FleetId, usize>,
+    curves: Curves,
+    /// How long each job takes in all on the slots that it asked for.
+    totals_ms: Vec<u64>,
     pub tally: Tally,
     pub random: Random,
     ticks: BTreeSet<TimeMs>,
+    /// When the policy wants to be asked again, if it is not asked before.
+    wake: Option<TimeMs>,
     view_changed: bool,
     commands: u64,
     sequence: u64,
@@ -116,9 +123,12 @@ impl<'a> World<'a> {
             on: BTreeMap::new(),
             fleets: Vec::new(),
             fleet_of: BTreeMap::new(),
+            curves: Curves::new(setup.jobs.len()),
+            totals_ms: setup.jobs.iter().map(|job| whole_ms(job.takes_ms(job.asked, 1.0))).collect(),
             tally: Tally::new(BEGIN, Vec::new()),
             random: Random::new(setup.seed),
             ticks: BTreeSet::new(),
+            wake: None,
             view_changed: false,
             commands: 0,
             sequence: 0,
@@ -202,10 +212,17 @@ impl<'a> World<'a> {
             Event::Repaired(server) => self.repaired(server),
             Event::Tick => {
                 self.ticks.remove(&self.at);
-                self.view_changed = true;
-                self.feed(&Input::Tick);
+                self.tick();
             }
+            Event::Wake if self.wake == Some(self.at) => self.tick(),
+            // It has been asked since, and said another time.
+            Event::Wake => {}
         }
+    }
+
+    fn tick(&mut self) {
+        self.view_changed = true;
+        self.feed(&Input::Tick);
     }
 
     fn submit(&mut self, number: usize) {
@@ -256,9 +273,9 @@ impl<'a> World<'a> {
     pub fn feed(&mut self, input: &Input) {
         self.tally.events += 1;
         let begun = (self.stopwatch)();
-        let facts = decide_input(&self.state, self.at, input, self.policy.name());
+        let (facts, state) = decide_input_folded(&self.state, self.at, input, self.policy.name());
         let decided = (self.stopwatch)();
-        self.take(&facts);
+        self.take(&facts, state);
         let live = self.state.live_len();
         if self.view_changed && live > 0 && self.setup.round_ms.is_none() {
             if live <= EAGER_JOBS_MAX || matches!(input, Input::Tick) {
@@ -290,28 +307,47 @@ impl<'a> World<'a> {
     fn plan(&mut self) {
         self.view_changed = false;
         self.tally.plans += 1;
-        let in_turn = InTurn(self.policy);
-        let policy: &dyn Policy = if self.setup.round_ms.is_some() { &in_turn } else { self.policy };
         let begun = (self.stopwatch)();
-        let (facts, until) = plan_until(&self.state, self.at, policy);
+        let Planned { facts, state, until } = self.planned();
         let ended = (self.stopwatch)();
         self.measured.plans_ns.push(ended.saturating_sub(begun));
         // In a round somebody may have to be asked for again, who waited for others to give way.
         let gives_way = facts.iter().any(gives_way);
-        self.take(&facts);
+        self.take(&facts, state);
         self.view_changed = gives_way && self.setup.round_ms.is_some();
-        if let Some(until) = until {
-            self.wake_at(until);
+        self.wake = until.map(|until| self.tick_from(until));
+        if let Some(at) = self.wake {
+            self.queue.put(at, Event::Wake);
         }
     }
 
-    /// Folds facts, checks the cheap invariants, and has the models do what follows.
-    fn take(&mut self, facts: &[Fact]) {
+    /// What the policy's plan brings about, told of jobs what it may know.
+    fn planned(&self) -> Planned {
+        let (setup, jobs, totals_ms, at) = (self.setup, &self.jobs, &self.totals_ms, self.at);
+        let left = |number: usize| {
+            let (job, of) = (&jobs[number], &setup.jobs[number]);
+            let left_ms = || whole_ms(of.takes_from_ms(job.done_at(at), of.asked, 1.0));
+            match setup.information {
+                Information::Unknown => WorkLeft::Unknown,
+                of => of.told(setup.seed, number, totals_ms[number], left_ms()),
+            }
+        };
+        let costs = &setup.costs;
+        let restart_ms = costs.save_ms + costs.exit_ms + costs.start_ms + costs.link_ms + costs.restore_ms;
+        let restart_ms = u32::try_from(restart_ms).unwrap_or(u32::MAX);
+        let informed =
+            Informed { policy: self.policy, jobs: &setup.jobs, curves: &self.curves, restart_ms, left: &left };
+        let in_turn = InTurn(&informed);
+        let policy: &dyn Policy = if setup.round_ms.is_some() { &in_turn } else { &informed };
+        plan_until(&self.state, self.at, policy)
+    }
+
+    /// Goes on with the state that facts were folded into, checks the cheap invariants, and has the models do what follows.
+    fn take(&mut self, facts: &[Fact], state: State) {
         if facts.is_empty() {
             return;
         }
-        let before = self.state.clone();
-        facts.iter().for_each(|fact| self.state.apply(self.at, fact));
+        let before = std::mem::replace(&mut self.state, state);
         for violation in invariants::check_changes(&before, &self.state) {
             self.tally.broken(format!("{}: {}", violation.invariant, violation.detail));
         }
@@ -412,10 +448,15 @@ impl<'a> World<'a> {
 
     /// Has a tick come at the first one of the live controller's that is not before a moment.
     pub fn wake_at(&mut self, at: TimeMs) {
-        let at = TimeMs(at.max(self.at.plus_ms(1)).0.div_ceil(TICK_MS) * TICK_MS);
+        let at = self.tick_from(at);
         if self.ticks.insert(at) {
             self.queue.put(at, Event::Tick);
         }
+    }
+
+    /// The first tick of the live controller's that is after now and not before a moment.
+    fn tick_from(&self, at: TimeMs) -> TimeMs {
+        TimeMs(at.max(self.at.plus_ms(1)).0.div_ceil(TICK_MS) * TICK_MS)
     }
 
     /// What the models do about a job that something was decided of.
@@ -444,6 +485,7 @@ impl<'a> World<'a> {
         self.jobs[number].training = None;
         self.jobs[number].outcome.ended = Some((how, self.at.since_ms(BEGIN)));
         self.jobs[number].outcome.alone_ms = self.alone_ms(number);
+        self.jobs[number].outcome.single_ms = self.setup.jobs[number].takes_ms(1, 1.0).map(|ms| ms.round() as u64);
         self.tally.live -= 1;
     }
 
@@ -489,10 +531,23 @@ impl SimJob {
         }
     }
 
+    /// How much of it is done at a time that is not before it was last looked at.
+    fn done_at(&self, at: TimeMs) -> f64 {
+        match self.training.as_ref() {
+            Some(training) => training.done_after(self.steps, at.since_ms(self.since)).min(self.total),
+            None => self.steps,
+        }
+    }
+
     /// Notes that its members came together for the first time.
     pub fn began(&mut self, at: TimeMs) {
         self.outcome.began_ms.get_or_insert(at.since_ms(BEGIN));
     }
+}
+
+/// Whole milliseconds; what would never end takes as long as can be told.
+fn whole_ms(ms: Option<f64>) -> u64 {
+    ms.map_or(u64::MAX, |ms| ms.ceil().max(0.0) as u64)
 }
 
 /// The place of a job in its setup.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use controller_core::policy::POLICY_NAMES;
+use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy_by_name;
 use loadtest_simulate::outcome::Ended;
 use loadtest_simulate::pollux::PolluxModel;
@@ -23,6 +24,7 @@ fn setup(trace: &str, cluster: &str, costs: Costs) -> Setup {
         costs,
         failures: None,
         round_ms: None,
+        information: Default::default(),
         seed: 0,
     }
 }
@@ -161,6 +163,39 @@ fn who_is_killed_at_its_deadline_goes_back_to_its_last_checkpoint() {
     let undone_s = outcome.tally.undone_ms as f64 / 4_000.0;
     assert!((13.0..14.5).contains(&undone_s), "{undone_s}");
     assert_eq!(outcome.tally.returns_ms.iter().max(), Some(&5_000));
+}
+
+/// "If a single scheduled job requires 10 mins to complete on a single GPU but requires 6 mins to complete on 2 GPUs, then its Optimal GPU time
+/// will be 10 mins whereas the Actual GPU time will be 12 mins" (Saxena et al., §IV-C).
+#[test]
+fn scaling_efficiency_is_time_on_one_slot_by_time_on_all() {
+    let mut tables = Tables::default();
+    tables.add_speeds("m", vec![(1, 1.0), (2, 10.0 / 6.0)]);
+    let text = "submitted_s,duration_s,workers,min_workers,max_workers,model\n0,600,1,1,2,m\n";
+    let made = jobs(&parse(text, Format::Csv).unwrap(), &tables, &SHAPE, &Costs::none(), 0).unwrap().0;
+    let setup = Setup { jobs: made, ..setup(text, "1x2:t4", Costs::none()) };
+    let outcome = run(&setup, &IbmDp::new(0, Unfit::Wait), &mut || 0);
+    assert_eq!(ends_s(&outcome), [360.0]);
+    assert_eq!(figures(&outcome)["sjs_efficiency"].as_f64().unwrap(), 10.0 / 12.0);
+}
+
+#[test]
+fn who_finds_no_room_is_dropped_or_waits() {
+    let text = "submitted_s,duration_s,workers,min_workers\n0,100,3,3\n10,50,2,2\n20,30,1,1\n";
+    let setup = setup(text, "1x4:t4", Costs::none());
+    let dropped = run(&setup, &IbmDp::new(0, Unfit::AreDropped), &mut || 0);
+    assert_eq!(dropped.tally.violations, Vec::<String>::new());
+    assert_eq!(
+        ends_s(&dropped),
+        [100.0, 10.0, 50.0],
+        "the second fails at once, and the third has the slot that is left"
+    );
+    assert_eq!(
+        (figures(&dropped)["failed"].as_u64(), figures(&dropped)["drop_ratio"].as_f64()),
+        (Some(1), Some(1.0 / 3.0))
+    );
+    let waits = run(&setup, &IbmDp::new(0, Unfit::Wait), &mut || 0);
+    assert_eq!((ends_s(&waits), figures(&waits)["drop_ratio"].as_f64()), (vec![100.0, 150.0, 130.0], Some(0.0)));
 }
 
 #[test]

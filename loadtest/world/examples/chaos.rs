@@ -12,8 +12,7 @@ use loadtest_world::{Mutant, Mutants, Outcome, Schedule, run, shrink, weather};
 fn main() {
     std::panic::set_hook(Box::new(|_| {}));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let quoted = |name: &String| serde_json::from_value::<Mutant>(serde_json::Value::from(name.as_str())).ok();
-    let mutants = Mutants(arguments.iter().filter_map(quoted).collect());
+    let mutants = Mutants(arguments.iter().filter_map(|name| Mutant::named(name)).collect());
     let numbers: Vec<u64> = arguments.iter().filter_map(|text| text.parse().ok()).collect();
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
     let (shrinks, quiet) = (says("shrink"), says("quiet"));

@@ -20,10 +20,14 @@ impl World {
         }
     }
 
-    /// Whoever waited for what the first job is at now has waited long enough.
+    /// Whoever waited for what a job is at now has waited long enough.
     pub fn act_in_phase(&mut self) {
-        let (phase, entries) = (self.phase(), &self.schedule.entries);
-        let due: Vec<usize> = self.awaited.extract_if(.., |index| entries[*index].when == Some(phase)).collect();
+        let (phases, entries) = (self.phases(), &self.schedule.entries);
+        let is_due = |index: &mut usize| {
+            let entry = &entries[*index];
+            entry.when.is_some() && entry.when == phases.get(usize::from(entry.of)).copied()
+        };
+        let due: Vec<usize> = self.awaited.extract_if(.., is_due).collect();
         for index in due {
             let in_ms = if self.random.one_in(2) { 0 } else { self.random.below(INTO_PHASE_MS) };
             self.bus.put(self.until(in_ms), Event::Act(index));
@@ -33,8 +37,9 @@ impl World {
     /// An entry of the schedule happens.
     pub fn act(&mut self, index: usize) {
         let act = self.schedule.entries[index].act.clone();
-        let (name, phase) = (act.name(), self.phase());
+        let (name, phases) = (act.name(), self.phases());
         let met = match act {
+            Act::FlapLink { .. } | Act::FlapServer { .. } => self.flap(index),
             Act::Cancel { .. } | Act::Suspend { .. } | Act::Resume { .. } => self.user_acts(act),
             Act::Demand { .. } | Act::TakeBack { .. } | Act::RedButton { .. } | Act::Declare { .. } => {
                 self.fleet_acts(act)
@@ -47,9 +52,11 @@ impl World {
             | Act::AppendLate { .. }
             | Act::RefuseAppends { .. }
             | Act::ShortenInput { .. } => self.log_acts(act),
-            Act::StoreAway { .. } | Act::SlowStore { .. } | Act::ListLate { .. } | Act::DamageCheckpoint { .. } => {
-                self.store_acts(act)
-            }
+            Act::StoreAway { .. }
+            | Act::StoreRefuses { .. }
+            | Act::SlowStore { .. }
+            | Act::ListLate { .. }
+            | Act::DamageCheckpoint { .. } => self.store_acts(act),
             Act::Cut { .. } | Act::ResetLinks { .. } | Act::ForgetConnections { .. } | Act::SlowLinks { .. } => {
                 self.net_acts(act)
             }
@@ -57,8 +64,32 @@ impl World {
         };
         // What met nobody says nothing.
         if met {
-            self.checks.note_act(name, phase.name());
+            self.checks.note_act(name, &phases);
         }
+    }
+
+    /// Something comes and goes for ever; whether it does. What has become core is left alone.
+    pub fn flap(&mut self, index: usize) -> bool {
+        let (act, core) = (self.schedule.entries[index].act.clone(), self.schedule.setup.core_servers);
+        let is_spared = |place: Place| self.healed_at.is_some() && place <= core;
+        let next_ms = match act {
+            Act::FlapLink { from, to, .. } if is_spared(from) && is_spared(to) => return false,
+            Act::FlapLink { from, to, cut_ms, whole_ms } => {
+                self.cut(from, to);
+                self.bus.put(self.until(cut_ms), Event::Over(Over::Cut(from, to)));
+                cut_ms + whole_ms
+            }
+            Act::FlapServer { server, .. } if is_spared(server + 1) => return false,
+            Act::FlapServer { server, down_ms, up_ms } => {
+                self.hosts[usize::from(server) + 1].up = false;
+                self.crash_agent(server + 1, down_ms);
+                down_ms + up_ms
+            }
+            _ => return false,
+        };
+        self.note_flap();
+        self.bus.put(self.until(next_ms), Event::Flap(index));
+        true
     }
 
     fn user_acts(&mut self, act: Act) -> bool {
@@ -128,11 +159,12 @@ impl World {
     fn store_acts(&mut self, act: Act) -> bool {
         match act {
             Act::StoreAway { for_ms } => self.store.away_until = self.until(for_ms),
+            Act::StoreRefuses { for_ms } => self.store.refuses_until = self.until(for_ms),
             Act::SlowStore { times, for_ms } => (self.store.slow, self.store.slow_until) = (times, self.until(for_ms)),
             Act::ListLate { for_ms } => self.store.lists_late_until = self.until(for_ms),
-            Act::DamageCheckpoint { job } => {
+            Act::DamageCheckpoint { job, bytes } => {
                 let job = self.people.jobs.get(usize::from(job)).cloned();
-                return job.is_some_and(|job| self.store.damage(&job));
+                return job.is_some_and(|job| self.store.damage(&job, bytes));
             }
             _ => return false,
         }
@@ -156,9 +188,17 @@ impl World {
     /// What happens to a host, its agent or an executor on it.
     fn host_acts(&mut self, act: Act) -> bool {
         match act {
-            Act::KillExecutor { pick } => return self.on_executor(pick, World::kill),
+            Act::KillExecutor { pick } => {
+                return self.on_executor(pick, |world, pid| {
+                    world.note_program_fails(pid);
+                    world.kill(pid);
+                });
+            }
             Act::ExitExecutor { pick, status } => {
-                return self.on_executor(pick, |world, pid| world.end_executor(pid, ProcessEnd::Exited(status)));
+                return self.on_executor(pick, |world, pid| {
+                    world.note_program_fails(pid);
+                    world.end_executor(pid, ProcessEnd::Exited(status));
+                });
             }
             Act::StopExecutor { pick, for_ms } => {
                 return self.on_executor(pick, |world, pid| world.stop_for(pid, for_ms));
@@ -168,6 +208,7 @@ impl World {
                     world.executor_mut(pid).into_iter().for_each(|executor| executor.hangs = true);
                 });
             }
+            Act::FlipBit { pick, element } => return self.on_executor(pick, |world, pid| world.flip(pid, element)),
             Act::CrashAgent { server, down_ms } => return self.crash_agent(server + 1, down_ms),
             Act::StopAgent { server, for_ms } => return self.stop_agent(server + 1, for_ms),
             Act::CrashServer { server, down_ms } => {
@@ -181,10 +222,9 @@ impl World {
                 (host.slow, host.slow_until) = (times, until);
             }
             Act::FullDisk { server, for_ms } => {
-                self.excuse(server + 1);
                 self.hosts[usize::from(server) + 1].disk_full_until = self.until(for_ms);
             }
-            Act::JumpClock { place, by_ms } => self.hosts[usize::from(place)].clock.ahead_ms += by_ms,
+            Act::JumpClock { place, by_ms } => self.jump_clock(place, by_ms),
             Act::PolicyPanics { for_ms } => {
                 self.policy_panics_until = self.until(for_ms);
                 self.policy_panics.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -220,15 +260,9 @@ impl World {
     }
 
     fn stop_agent(&mut self, place: Place, for_ms: u64) -> bool {
-        self.excuse(place);
         let Some(pid) = self.hosts[usize::from(place)].agent else { return false };
         self.stop_for(pid, for_ms);
         true
-    }
-
-    /// Direct take-backs that are under way at a server need not be in time.
-    fn excuse(&mut self, place: Place) {
-        self.people.asked.values_mut().filter(|asked| asked.place == place).for_each(|asked| asked.excused = true);
     }
 
     fn crash_agent(&mut self, place: Place, down_ms: u64) -> bool {
@@ -253,7 +287,8 @@ impl World {
         }
         self.log_goes_on();
         InputStream::ALL.into_iter().for_each(|input| self.repair(input));
-        (self.store.away_until, self.store.slow_until, self.store.lists_late_until) = (now, now, now);
+        (self.store.away_until, self.store.refuses_until) = (now, now);
+        (self.store.slow_until, self.store.lists_late_until) = (now, now);
         (self.net.slow_until, self.policy_panics_until) = (now, now);
         self.policy_panics.store(false, std::sync::atomic::Ordering::Relaxed);
         self.join_all(&core);

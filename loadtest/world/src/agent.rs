@@ -84,6 +84,7 @@ impl World {
         let host = &mut self.hosts[usize::from(place)];
         (host.agent, host.up) = (Some(pid), true);
         self.send_in(0, pid, Input::Agent(In::Wake));
+        self.ask_new_agent(place, pid);
     }
 
     /// The machine takes an input.

@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A run is over when nothing was decided for so long but what goes on for ever.
 const REST_MS: u64 = 60_000;
+/// Where something comes and goes for ever nothing comes to rest; whether jobs go on is looked at for so long.
+const FLAPS_FOR_MS: u64 = 300_000;
 /// Generations of a job after the healing, beside those that have a cause: its members come together, without whom they lost, and with all
 /// that are there.
 const GENERATIONS_MAX: u64 = 3;
@@ -27,7 +29,7 @@ const CLAIMS_OF_RIVAL: u64 = 2;
 
 /// Generations for each unit that hangs: without whoever is in it, and with another one in its place.
 const HUNG_GENERATIONS: u64 = 2;
-/// Generations for each try to grow that fails: with the newcomer, and without it.
+/// Generations for each try to grow that fails, and each time that a link or server outside the core comes and goes: with the newcomer, and without it.
 const FAILED_GENERATIONS: u64 = 2;
 
 /// The generations of a job since the healing, and what some of them come from.
@@ -75,6 +77,8 @@ pub struct Calm {
     jobs: BTreeMap<JobId, Generations>,
     /// When a job last ended: what it had is given back, and used by others.
     ended_at: At,
+    /// How often a link or server outside the core has come and gone again.
+    flaps: u64,
     /// When something was last decided that does not go on for ever, and what.
     restless: Option<(At, String)>,
 }
@@ -111,7 +115,7 @@ fn goes_on(fact: &Fact) -> bool {
         | Fact::MemberLost { .. } | Fact::MemberStraggles { .. } | Fact::MemberKeepsUp { .. } | Fact::ExecutorStuck { .. }
         | Fact::ServerForgotten { .. } | Fact::CheckpointDamaged { .. } | Fact::CheckpointUnreadable { .. }
         // Something is wrong.
-        | Fact::InputRefused { .. } | Fact::PlanFailed { .. }
+        | Fact::InputRefused { .. } | Fact::PlanFailed { .. } | Fact::ReplicasDiffered { .. }
         // By the store's sweep, which the world does not have.
         | Fact::ObjectsSwept { .. } => false,
     }
@@ -179,7 +183,7 @@ impl World {
             Fact::GenerationProposed { job, proposal } if job == id => Some(proposal),
             _ => None,
         });
-        let failed = batch.facts.iter().any(fails);
+        let (failed, flaps) = (batch.facts.iter().any(fails), self.checks.calm.flaps);
         let known = self.checks.calm.jobs.entry(id.clone()).or_default();
         known.failed += u64::from(failed);
         if since_ms <= TAKE_OVER_MS {
@@ -212,12 +216,23 @@ impl World {
         }
         let Generations { failed, lost, held_up, again, .. } = *known;
         let hung = held_up + HUNG_GENERATIONS * hung;
-        let most = outside(setup) + GENERATIONS_MAX + lost + FAILED_GENERATIONS * failed + hung;
+        let most = outside(setup) + GENERATIONS_MAX + lost + FAILED_GENERATIONS * (failed + flaps) + hung;
         if again > most && since_ms <= patience_ms(setup) {
             let detail =
                 format!("{id}, {again} that come from no new plan, more than {most}: {}", known.proposed.join(", "));
             self.found("L4: few generations are enough", detail);
         }
+    }
+
+    /// A link or server outside the core comes and goes once more.
+    pub fn note_flap(&mut self) {
+        self.checks.calm.flaps += u64::from(self.healed_at.is_some());
+    }
+
+    /// Whether something outside the core comes and goes for ever, so that there is no end of what is decided about it.
+    #[must_use]
+    pub fn flaps(&self) -> bool {
+        self.checks.calm.flaps > 0
     }
 
     /// A controller that does not lead appends a claim.
@@ -247,6 +262,9 @@ impl World {
         let first_unit_ms = patience_with_ms(&self.schedule.setup, FIRST_UNIT_STALL_MS);
         let patience_ms = if self.hung_units(None) > 0 { first_unit_ms } else { self.longest_patience_ms() };
         let by = asked_at.plus_ms(patience_ms + REST_MS);
+        if self.flaps() {
+            return now.since_ms(healed_at) >= FLAPS_FOR_MS;
+        }
         if !rests && now > by {
             let detail = restless.map_or_else(String::new, |(_, what)| format!("what was decided last is {what}"));
             self.found("L5: with constant input nothing new is decided", detail);

@@ -2,8 +2,10 @@
 
 use crate::log::{Append, Asker, Word};
 use crate::net::{ConnId, Kind, Packet};
+use crate::schedule::Place;
 use crate::world::{Body, CONTROL, Event, Input, Pid, Process, World};
 use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
+use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy::{Plan, Policy, View};
 use controller_core::policy_by_name;
 use events_rule::Stream;
@@ -24,6 +26,9 @@ const HEARTBEAT_INTERVAL_MS: u64 = 500;
 pub struct CellProcess {
     pub machine: CellMachine,
     streams: BTreeMap<LinkId, ConnId>,
+    /// How long its time has stood still, and what it shows, where a mutant has it do so.
+    still_ms: u64,
+    shown_ms: u64,
 }
 
 /// The policy that is shipped, which panics when it is told to.
@@ -43,10 +48,21 @@ impl Policy for Panicky {
     }
 }
 
+/// Seconds in which a job is promised to go on are fewer than pass between two decisions of `ibm-dp`, so here a second does.
+const DELTA_MS: u64 = 1_000;
+
+/// The policy of a name.
+pub fn policy_of(name: &str) -> Option<Box<dyn Policy>> {
+    match name {
+        "ibm-dp" => Some(Box::new(IbmDp::new(DELTA_MS, Unfit::Wait))),
+        _ => policy_by_name(name),
+    }
+}
+
 impl World {
     /// A controller's process begins; agents and callers find this one from now on.
     pub fn begin_controller(&mut self) {
-        let Some(policy) = policy_by_name(&self.schedule.setup.policy) else { return };
+        let Some(policy) = policy_of(&self.schedule.setup.policy) else { return };
         let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
         let incarnation = self.random.draw();
         let config = CellConfig {
@@ -57,7 +73,12 @@ impl World {
             agent_lease_ms: AGENT_LEASE_MS,
             heartbeat_interval_ms: HEARTBEAT_INTERVAL_MS,
         };
-        let process = CellProcess { machine: CellMachine::new(config, policy), streams: BTreeMap::new() };
+        let process = CellProcess {
+            machine: CellMachine::new(config, policy),
+            streams: BTreeMap::new(),
+            still_ms: 0,
+            shown_ms: 0,
+        };
         let pid = self.spawn(CONTROL, Body::Cell(Box::new(process)));
         self.controller = Some(pid);
         let wall = self.clock(pid).wall(self.now());
@@ -83,6 +104,17 @@ impl World {
         Some(found.machine.at())
     }
 
+    /// The wall clock of a host jumps; a mutant has the time of the controllers there stand still.
+    pub fn jump_clock(&mut self, place: Place, by_ms: i64) {
+        self.hosts[usize::from(place)].clock.ahead_ms += by_ms;
+        let still_ms = self.mutants.stands_still_ms(by_ms);
+        for process in self.processes.values_mut().filter(|process| process.place == place) {
+            if let Body::Cell(cell) = &mut process.body {
+                cell.still_ms += still_ms;
+            }
+        }
+    }
+
     fn cell(&mut self, pid: Pid) -> Option<&mut CellProcess> {
         match &mut self.processes.get_mut(&pid)?.body {
             Body::Cell(cell) => Some(cell),
@@ -94,6 +126,8 @@ impl World {
     pub fn feed_cell(&mut self, pid: Pid, input: In) {
         let now_ms = self.clock(pid).ms(self.now());
         let Some(cell) = self.cell(pid) else { return };
+        let now_ms = now_ms.saturating_sub(cell.still_ms).max(cell.shown_ms);
+        cell.shown_ms = now_ms;
         for out in cell.machine.handle(now_ms, input) {
             self.perform_cell(pid, out);
         }
@@ -120,7 +154,10 @@ impl World {
             }
             Out::Delete { number, name } => self.delete(pid, number, &name),
             Out::StandDown(end) => self.stand_down(pid, &end),
-            Out::WakeAt(ms) => self.wake_at(pid, ms * 1_000),
+            Out::WakeAt(ms) => {
+                let still_ms = self.cell(pid).map_or(0, |cell| cell.still_ms);
+                self.wake_at(pid, (ms + still_ms) * 1_000);
+            }
             Out::Committed(committed) => {
                 self.note_leader(pid);
                 self.check_committed(&committed);

@@ -9,13 +9,14 @@ use crate::cell::AGENT_LEASE_MS;
 use crate::ends::Ends;
 use crate::losses::Losses;
 use crate::numbers::{REPLICA, Reference};
-use crate::people::TAKE_BACK_GRACE_MS;
+use crate::people::{Asked, TAKE_BACK_GRACE_MS};
+use crate::phase::Phase;
 use crate::schedule::{Schedule, Setup};
 use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{CONTROL, Event, Pid, World};
 use controller_core::invariants;
-use controller_core::state::{JobPhase, SlotState, State};
+use controller_core::state::{Job, JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
 use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
 use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, Term, TimeMs};
@@ -55,6 +56,9 @@ pub struct Finding {
     pub at_ms: u64,
 }
 
+/// How often which fault met which phase, both by their names.
+pub type Met = BTreeMap<(&'static str, &'static str), u64>;
+
 /// A kind of fact: its name, and what of it.
 pub type Kind = (String, &'static str);
 
@@ -75,6 +79,7 @@ fn kind(fact: &Fact) -> Kind {
         Fact::ExecutorLeaving { cause: LeaveCause::JobEnd, .. } => "end",
         Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. } => "useless",
         Fact::PlanAdopted { slots, .. } if slots.is_empty() => "nothing",
+        Fact::ReplicasDiffered { slots, .. } if slots.is_empty() => "nobody",
         _ => "",
     };
     (name(fact), detail)
@@ -124,11 +129,14 @@ pub struct Checks {
     pub controllers_ended: u64,
     /// How often each kind of fact counted.
     pub facts: BTreeMap<Kind, u64>,
-    /// How often a fault met a phase.
-    pub met: BTreeMap<(&'static str, &'static str), u64>,
+    /// How often a fault met a phase of the first job, and of any other.
+    pub met: Met,
+    pub met_others: Met,
     pub generations: u64,
     pub steps: u64,
     pub batches: u64,
+    /// Jobs in whose present run a bit flipped.
+    pub flipped: BTreeSet<JobId>,
     /// Nothing is left to be seen.
     pub done: bool,
 }
@@ -154,10 +162,12 @@ impl Checks {
             losses: Losses::default(),
             controllers_ended: 0,
             facts: BTreeMap::new(),
-            met: BTreeMap::new(),
+            met: Met::new(),
+            met_others: Met::new(),
             generations: 0,
             steps: 0,
             batches: 0,
+            flipped: BTreeSet::new(),
             done: false,
         }
     }
@@ -168,9 +178,12 @@ impl Checks {
         known == membership
     }
 
-    /// A fault met a phase.
-    pub fn note_act(&mut self, act: &'static str, phase: &'static str) {
-        *self.met.entry((act, phase)).or_default() += 1;
+    /// A fault met every job in its phase.
+    pub fn note_act(&mut self, act: &'static str, phases: &[Phase]) {
+        for (index, phase) in phases.iter().enumerate() {
+            let met = if index == 0 { &mut self.met } else { &mut self.met_others };
+            *met.entry((act, phase.name())).or_default() += 1;
+        }
     }
 
     /// An input was acknowledged.
@@ -294,7 +307,7 @@ impl World {
         let leaving = truth.executor(executor).and_then(|executor| executor.leaving);
         let by_order = leaving.is_some_and(|leaving| leaving.cause == LeaveCause::Reclaim)
             && truth.server(&id.server).is_some_and(|server| server.connected)
-            && cause == KillCause::Deadline
+            && matches!(cause, KillCause::Deadline | KillCause::Dismissed)
             && setup.loan_lease_ms > LONG_LEASE_MS
             && !self.people.taken.contains(&(place, slot));
         let quiet_ms = setup.reclaim_deadline_ms + 2 * AGENT_LEASE_MS;
@@ -338,6 +351,11 @@ impl World {
                     let given_up = before.server(server).map(|known| known.incarnation);
                     self.check_given_up(server, given_up, (batch.term, batch.at));
                 }
+                Fact::ExecutorGone { executor, verdict, .. } => self.check_gone(executor, verdict.as_ref()),
+                Fact::JobStalled { job, cause, blamed, remedy, .. } => {
+                    self.check_stalled(job, *cause, blamed, *remedy);
+                }
+                Fact::JobRestarted { job, .. } => drop(self.checks.flipped.remove(job)),
                 Fact::JobFailed { job, reason } => self.check_failed(job, reason),
                 Fact::JobFinished { job, outcome } => self.check_finished(job, outcome),
                 Fact::JobCancelled { job } => self.note_end(job),
@@ -409,16 +427,15 @@ impl World {
         self.check_progress(healed_at);
     }
 
-    /// L2: an accepted direct take-back is free by its deadline.
+    /// L2: an accepted direct take-back is free by its deadline, the time in which its agent is stopped or down not counted.
     fn check_take_backs(&mut self) {
         let now = self.now();
-        let late: Vec<u64> = self.people.asked.iter().filter(|(_, a)| a.until < now).map(|(id, _)| *id).collect();
+        let is_late = |asked: &Asked| asked.paused_at.is_none() && asked.until < now;
+        let late: Vec<u64> = self.people.asked.iter().filter(|(_, asked)| is_late(asked)).map(|(id, _)| *id).collect();
         for request in late {
             let Some(asked) = self.people.asked.remove(&request) else { continue };
-            if !asked.excused {
-                let detail = format!("at {} for {request}", Self::server_at(asked.place));
-                self.found("L2: a direct take-back is answered in time", detail);
-            }
+            let detail = format!("at {} for {request}", Self::server_at(asked.place));
+            self.found("L2: a direct take-back is answered in time", detail);
         }
     }
 
@@ -464,9 +481,16 @@ impl World {
         // Where the core has no room for everybody's minimum, who waits, or has to do with slots that may never be reached, is promised nothing.
         let core = self.schedule.setup.core_servers;
         let outside = |slot: &SlotId| Self::place_of(&slot.server) > core;
+        let flaps = self.flaps();
+        // A policy may leave a job on slots that come and go, whose plan stays as it is for as long as they come again.
+        let is_left_outside = |job: &Job| {
+            let there = job.slots().iter().filter(|slot| !outside(slot)).count();
+            flaps && there < usize::from(job.spec.workers.min)
+        };
         let waits = |id: &JobId| {
-            !granted
-                && truth.job(id).is_some_and(|job| job.phase == JobPhase::Queued || job.slots().iter().any(outside))
+            let known = truth.job(id);
+            known.is_some_and(is_left_outside)
+                || !granted && known.is_some_and(|job| job.phase == JobPhase::Queued || job.slots().iter().any(outside))
         };
         self.checks.watched.retain(|id, _| !ended(id));
         let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();

@@ -2,15 +2,17 @@
 //! computations that hang. How long a job may stand still follows from the last.
 
 use crate::checks::{TAKE_OVER_MS, patience_ms, patience_with_ms};
-use crate::numbers::digest;
+use crate::executor::Executor;
+use crate::numbers::{Element, digest};
 use crate::time::At;
 use crate::world::{CONTROL, Pid, World};
 use controller_cell::CellFailure;
 use controller_core::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_rule::Stream;
+use events_schema::fact::{Blamed, Fault, StallCause, StallRemedy, Verdict};
 use events_schema::report::Outcome;
-use events_schema::{JobId, Rank, SlotId, Step};
-use std::collections::BTreeMap;
+use events_schema::{ExecutorId, JobId, Rank, SlotId, Step};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An executor of a job that has ended is gone after so long: told at once, killed two seconds later, reaped.
 const GONE_MS: u64 = 10_000;
@@ -19,6 +21,9 @@ const DELETED_MS: u64 = 20_000;
 /// A controller that leads has seen that an input is short after so long: eight looks, two seconds from one to the next, and what is
 /// under way.
 const SHORT_SEEN_MS: u64 = 8 * 2_000 + 4_000;
+/// Who waits for the store for longer has said so to whoever leads, if anybody does: its word of life, its agent's, and a decision about it that may
+/// wait for the log.
+const HEARD_MS: u64 = 30_000;
 /// Until the first words about units have come to a controller that leads.
 const FIRST_WORDS_MS: u64 = 3_000;
 /// Time for the first unit of a job, where its spec does not say.
@@ -39,7 +44,13 @@ struct Hung {
 #[derive(Debug, Default)]
 pub struct Ends {
     hung: Vec<Hung>,
+    /// How often somebody else ended an executor of a job, as a failure of its program.
+    program_failures: BTreeMap<JobId, u32>,
+    /// Executors that ended because of the store.
+    for_store: BTreeSet<ExecutorId>,
     jobs: BTreeMap<JobId, At>,
+    /// Manifests that ever counted.
+    accepted: BTreeSet<String>,
     retired: BTreeMap<String, (JobId, At)>,
     short: Option<(Stream, At)>,
     /// Who led last, and since when.
@@ -63,11 +74,53 @@ impl World {
         self.checks.ends.hung.push(Hung { job, at, slot });
     }
 
-    /// A job fails by itself only if the same computation hung on two slots.
+    /// An executor is ended in a way that is taken for a failure of its program.
+    pub fn note_program_fails(&mut self, pid: Pid) {
+        if let Some(job) = self.executor(pid).map(|executor| executor.id.job.clone()) {
+            *self.checks.ends.program_failures.entry(job).or_default() += 1;
+        }
+    }
+
+    /// An executor ends because of the store.
+    pub fn note_store_exit(&mut self, pid: Pid) {
+        if let Some(id) = self.executor(pid).map(|executor| executor.id.clone()) {
+            self.checks.ends.for_store.insert(id);
+        }
+    }
+
+    /// What ended for the store's sake is no failure of a program: those end the job by name.
+    pub fn check_gone(&mut self, executor: &ExecutorId, verdict: Option<&Verdict>) {
+        let of_program = matches!(verdict, Some(Verdict::Failure(failure)) if failure.fault == Fault::Program);
+        if of_program && self.checks.ends.for_store.contains(executor) {
+            self.found("what the store did is no failure of a program", executor.to_string());
+        }
+    }
+
+    /// A stall for the store's sake is waited for, and at last the job is suspended; and who waits for the store is not blamed for anything.
+    pub fn check_stalled(&mut self, job: &JobId, cause: StallCause, blamed: &[Blamed], remedy: StallRemedy) {
+        let waits = cause == StallCause::Store;
+        if waits && !matches!(remedy, StallRemedy::Wait | StallRemedy::Suspend) {
+            self.found("nobody starts again for the store's sake", format!("{job}: {remedy:?}"));
+        }
+        let now = self.now();
+        let is_blamed = |id: &ExecutorId| blamed.iter().any(|blamed| blamed.executor == *id);
+        let waited = |executor: &Executor| executor.store_since.is_some_and(|since| now.since_ms(since) > HEARD_MS);
+        let innocent = self.processes.keys().filter_map(|pid| self.executor(*pid));
+        let innocent =
+            innocent.filter(|executor| is_blamed(&executor.id) && waited(executor)).map(|e| e.id.clone()).next();
+        if let Some(id) = innocent {
+            self.found("nobody is blamed who waits for the store", format!("{id}: {cause:?}, {remedy:?}"));
+        }
+    }
+
+    /// A job fails by itself only if the same computation hung on two slots, or its program failed more often than it allows.
     pub fn check_failed(&mut self, job: &JobId, reason: &str) {
-        let hung = &self.checks.ends.hung;
+        let ends = &self.checks.ends;
+        let hung = &ends.hung;
         let again = |one: &Hung| hung.iter().any(|other| other.at == one.at && other.slot != one.slot);
-        if !hung.iter().any(|one| one.job == *job && one.at.is_some() && again(one)) {
+        let failures = ends.program_failures.get(job).copied().unwrap_or_default();
+        let of_program = failures > self.schedule.setup.max_restarts;
+        if !of_program && !hung.iter().any(|one| one.job == *job && one.at.is_some() && again(one)) {
             self.found("no job fails for what its servers did", format!("{job}: {reason}"));
         }
         self.note_end(job);
@@ -97,6 +150,24 @@ impl World {
     pub fn check_accepted(&mut self, job: &JobId, manifest_key: &str) {
         if !self.store.is_whole(job, manifest_key) {
             self.found("a checkpoint that counts is there", manifest_key.to_owned());
+        }
+        self.checks.ends.accepted.insert(manifest_key.to_owned());
+        let shards = self.store.shards(manifest_key);
+        // One member alone has nobody to be compared with.
+        if shards.len() < 2 {
+            return;
+        }
+        let is_wrong = |(step, replica): &(Step, Vec<Element>)| self.reference(job).replica(*step) != &replica[..];
+        let wrong = shards.into_iter().filter(is_wrong).count();
+        if wrong > 0 {
+            self.found("no checkpoint that counts holds a flipped bit", format!("{wrong} shards of {manifest_key}"));
+        }
+    }
+
+    /// Somebody begins from a checkpoint.
+    pub fn check_restored(&mut self, manifest_key: &str) {
+        if !self.checks.ends.accepted.contains(manifest_key) {
+            self.found("a job goes on from a checkpoint that was accepted", manifest_key.to_owned());
         }
     }
 

@@ -5,26 +5,29 @@ use crate::net::{ConnId, Packet};
 use crate::numbers::{self, Element, PARAMETERS, PIECE, REPLICA};
 use crate::schedule::Setup;
 use crate::store;
+use crate::time::At;
 use crate::world::{Body, Event, Input, Pid, World};
-use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, ToExecutor};
+use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, STORE_STATUS, ToExecutor, WaitsFor};
 use events_schema::job::Length;
 use events_schema::orders::JobOrder;
 use events_schema::report::Report;
 use events_schema::tree::Node;
-use events_schema::{ExecutorId, Generation, Step};
+use events_schema::{ExecutorId, Generation, Rank, Step};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use workers_agent_core::ProcessEnd;
 use workers_member::{
-    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, StateTransfer, SumOp, Unit,
+    Action, Bulk, Config, Done, Exit, GradientFrom, In, Kind, Member, Need, Out, STORE_PATIENCE_FACTOR, StateTransfer,
+    SumOp, Unit,
 };
 use workers_session::{Peer, RankMetrics, Tag};
 
-/// Exit statuses of an executor that ends by itself.
+/// Exit status of an executor that ends because no member has a replica.
 const STATUS_NO_REPLICA: i32 = 3;
-const STATUS_NOT_SAVED: i32 = 4;
-/// Of one whose checkpoint cannot be read.
-pub const STATUS_NOT_RESTORED: i32 = 5;
+/// Of one that found replicas different.
+const STATUS_DIVERGED: i32 = 6;
+/// How long computing a digest takes.
+const DIGEST_US: u64 = 2_000;
 
 /// An executor.
 #[derive(Debug)]
@@ -39,6 +42,12 @@ pub struct Executor {
     pub end: Option<ProcessEnd>,
     /// The next unit never ends.
     pub hangs: bool,
+    /// Since when it cannot go on without the store.
+    pub store_since: Option<At>,
+    /// The data that each rank has, by their number.
+    pub blocks: BTreeMap<Rank, u64>,
+    /// A bit of its job has flipped in this run, here or elsewhere: what it computes may be wrong, and is not looked at but where it is saved.
+    pub spoiled: bool,
     order: JobOrder,
     /// What its agent said while it was built.
     unread: Vec<ToExecutor>,
@@ -68,7 +77,9 @@ impl Executor {
             steps_per_epoch: steps_total,
             rows: order.dataset.as_ref().map_or(0, |dataset| dataset.rows),
             batch_size: order.spec.batch_size,
-            checkpoint_every: order.spec.checkpoint.every_steps,
+            checkpoint: order.spec.checkpoint.every,
+            compare_every: order.spec.compare_every_steps,
+            restarts: order.restarts,
             store_patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
             evaluation: None,
             gradient_len: PARAMETERS,
@@ -84,6 +95,9 @@ impl Executor {
             listens: false,
             end: None,
             hangs: false,
+            store_since: None,
+            blocks: BTreeMap::new(),
+            spoiled: false,
             order: order.clone(),
             unread: Vec::new(),
             unit: false,
@@ -104,6 +118,12 @@ impl Executor {
     #[must_use]
     pub fn peer(&self) -> Peer {
         Peer(self.id.number)
+    }
+
+    /// How long it waits for the store before it ends by itself.
+    #[must_use]
+    pub fn store_patience_ms(&self) -> u64 {
+        self.order.spec.store_patience_ms.ms() * u64::from(STORE_PATIENCE_FACTOR)
     }
 
     /// Whether the replica, or the gradient it lacks, is on its way.
@@ -149,6 +169,9 @@ impl World {
     pub fn begin_executor(&mut self, pid: Pid) {
         let times = self.slowness(pid);
         let us = self.schedule.setup.build_ms * 1_000 * times;
+        let job = self.executor(pid).map(|executor| executor.id.job.clone());
+        let spoiled = job.is_some_and(|job| self.checks.flipped.contains(&job));
+        self.executor_mut(pid).into_iter().for_each(|executor| executor.spoiled = spoiled);
         self.send_in(us, pid, Input::Built);
     }
 
@@ -160,7 +183,7 @@ impl World {
 
     /// Something for an executor.
     pub fn feed_executor(&mut self, pid: Pid, input: Input) {
-        let element_bytes = self.schedule.setup.element_bytes;
+        let (element_bytes, gives_store_up) = (self.schedule.setup.element_bytes, self.mutants.gives_store_up());
         let Some(executor) = self.executor_mut(pid) else { return };
         match input {
             Input::Frame(frame) if !executor.listens => executor.unread.push(frame),
@@ -170,6 +193,9 @@ impl World {
                 let mut progress = executor.member.progress();
                 // The member counts four bytes an element; here each stands for more.
                 progress.bytes_done = progress.bytes_done / 4 * element_bytes;
+                if executor.store_since.is_some() && !gives_store_up {
+                    progress.waits_for = WaitsFor::Store;
+                }
                 self.say_to_agent(pid, FromExecutor::Progress(progress));
                 self.send_in(ALIVE_INTERVAL_MS * 1_000, pid, Input::Alive);
             }
@@ -297,6 +323,15 @@ impl World {
             Out::Warm(generation, ..) => self.send_in(50_000, pid, Input::Member(In::Warmed(generation))),
             Out::Prefetch(..) => {}
             Out::Write { task, .. } => self.write(pid, task),
+            Out::Digest(at) => {
+                if executor.step != Some(at.step) {
+                    let told = format!("{pid:?} at {:?}: {at:?}", executor.step);
+                    return self.found("a digest is of its boundary's step", told);
+                }
+                let replica = executor.replica.clone();
+                let (digest, took) = (self.mutants.digest(&replica), Duration::from_micros(DIGEST_US));
+                self.send_in(DIGEST_US, pid, Input::Member(In::Digested { at, digest, took }));
+            }
             Out::Report(report) => self.say_to_agent(pid, FromExecutor::Report(report)),
             Out::Telemetry(telemetry) => self.say_to_agent(pid, FromExecutor::Telemetry(telemetry)),
             Out::WakeAt(at) => self.wake_at(pid, at.as_micros() as u64),
@@ -304,7 +339,8 @@ impl World {
                 let status = match exit {
                     Exit::Left => 0,
                     Exit::NoReplica => STATUS_NO_REPLICA,
-                    Exit::NotSaved => STATUS_NOT_SAVED,
+                    Exit::NotSaved => return self.end_for_store(pid, STORE_STATUS),
+                    Exit::Diverged => STATUS_DIVERGED,
                 };
                 self.end_executor(pid, ProcessEnd::Exited(status));
             }
@@ -376,8 +412,8 @@ impl World {
                 }
                 let sum = stack.pop().unwrap_or_default();
                 executor.total[range.clone()].iter_mut().zip(&sum).for_each(|(place, e)| *place = Some(*e));
-                let job = executor.id.job.clone();
-                if self.reference(&job).sum(step)[range.clone()] != sum[..] {
+                let (job, spoiled) = (executor.id.job.clone(), executor.spoiled);
+                if !spoiled && self.reference(&job).sum(step)[range.clone()] != sum[..] {
                     self.found(
                         "sums are added in the order of the tree",
                         format!("{pid:?} {tag} step {step} {range:?}"),
@@ -413,11 +449,14 @@ impl World {
                 };
                 let gradient = numbers::gradient(step, rank, &parameters);
                 executor.sums.insert(Node { first: rank.0, count: 1 }, gradient);
-                let job = executor.id.job.clone();
-                if self.reference(&job).replica(step)[..PARAMETERS] != parameters[..] {
+                let (job, spoiled) = (executor.id.job.clone(), executor.spoiled);
+                if !spoiled && self.reference(&job).replica(step)[..PARAMETERS] != parameters[..] {
                     self.found("a gradient is of its step's parameters", format!("{pid:?} step {step} rank {rank}"));
                 }
-                (Done::Gradient { weight: 1.0, loss: 1.0, data_wait: Duration::ZERO }, unit_us)
+                if hangs {
+                    self.note_hung(pid, at);
+                }
+                return self.read_and_compute(pid, step, rank, (!hangs).then_some(unit_us.max(1)));
             }
             Unit::Update { step, from } => {
                 self.update(pid, step, from);
@@ -452,9 +491,23 @@ impl World {
     }
 
     fn check_replica(&mut self, pid: Pid, step: Step) {
-        let Some((job, replica)) = self.executor(pid).map(|e| (e.id.job.clone(), e.replica.clone())) else { return };
+        let sound = self.executor(pid).filter(|executor| !executor.spoiled);
+        let Some((job, replica)) = sound.map(|e| (e.id.job.clone(), e.replica.clone())) else { return };
         if self.reference(&job).replica(step) != &replica[..] {
             self.found("replicas of one step are equal", format!("{pid:?} of {job} at step {step}"));
+        }
+    }
+
+    /// A bit of an executor's replica flips, as in memory that fails. From then on until its job begins anew nobody knows what that has spoiled.
+    pub fn flip(&mut self, pid: Pid, element: u64) {
+        let Some(executor) = self.executor_mut(pid).filter(|executor| !executor.replica.is_empty()) else { return };
+        let len = executor.replica.len() as u64;
+        executor.replica[(element % len) as usize] ^= 1 << (element % 61);
+        let job = executor.id.job.clone();
+        self.checks.flipped.insert(job.clone());
+        for pid in self.processes.keys().copied().collect::<Vec<_>>() {
+            let of_job = self.executor_mut(pid).filter(|executor| executor.id.job == job);
+            of_job.into_iter().for_each(|executor| executor.spoiled = true);
         }
     }
 

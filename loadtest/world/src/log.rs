@@ -218,11 +218,15 @@ impl World {
                 self.log.waiting.push(Waiting::End { asker, ticket, stream });
             }
             Out::AskEnd { ticket, stream } => {
-                let end = self.log.end(stream);
+                let end = self.told_end(stream);
                 self.answer(Asker::Cell(asker), Answer::End(ticket, end));
             }
             _ => {}
         }
+    }
+
+    fn told_end(&self, stream: Stream) -> Offset {
+        self.mutants.end(self.log.end(stream), self.log.taken(stream))
     }
 
     /// Whether nothing is answered now.
@@ -354,7 +358,7 @@ impl World {
                 Waiting::Append(append) => self.append(append),
                 Waiting::Read { asker, ticket, stream, from } => self.read(asker, ticket, stream, from),
                 Waiting::End { asker, ticket, stream } => {
-                    let end = self.log.end(stream);
+                    let end = self.told_end(stream);
                     self.answer(Asker::Cell(asker), Answer::End(ticket, end));
                 }
             }

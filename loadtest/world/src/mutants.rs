@@ -4,6 +4,7 @@
 use crate::cell::AGENT_LEASE_MS;
 use crate::executor::Executor;
 use crate::log::Log;
+use crate::numbers::{self, Element};
 use crate::time::At;
 use crate::world::{Host, Pid, World};
 use controller_core::state::Job;
@@ -12,7 +13,7 @@ use events_schema::control::FromExecutor;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Generation, JobId, Offset, ServerId};
+use events_schema::{Digest, Generation, JobId, Offset, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// A defect.
@@ -35,11 +36,21 @@ pub enum Mutant {
     PanicsDiscardInputs,
     /// Nobody notices that the log has lost a report: the ones behind it are taken.
     LostReportsAreMissed,
+    /// A controller's time stands still after its wall clock has jumped back, until that shows what it had shown before.
+    TimeStandsStill,
+    /// Nobody notices that an input topic ends before what was taken of it: what is written there is never read.
+    ShortInputsAreMissed,
+    /// Who restores a checkpoint takes the newest one that is listed, whether the controller has accepted it or not.
+    RestoresWhatIsListed,
+    /// Who reads from the store gives up after two minutes and ends as if its program had failed, and says meanwhile that it computes.
+    StoreIsGivenUp,
+    /// Replicas are not compared.
+    NobodyCompares,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 8] = [
+    pub const ALL: [Mutant; 13] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -48,7 +59,24 @@ impl Mutant {
         Mutant::LogStallGivesAgentsUp,
         Mutant::PanicsDiscardInputs,
         Mutant::LostReportsAreMissed,
+        Mutant::TimeStandsStill,
+        Mutant::ShortInputsAreMissed,
+        Mutant::RestoresWhatIsListed,
+        Mutant::StoreIsGivenUp,
+        Mutant::NobodyCompares,
     ];
+
+    /// The one of this name, as schedules and commands write it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Mutant> {
+        serde_json::from_value(serde_json::Value::from(name)).ok()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
 }
 
 /// The defects that are switched on.
@@ -92,6 +120,30 @@ impl Mutants {
         Some(message)
     }
 
+    /// For how much longer a controller's time stands still when its wall clock jumps.
+    #[must_use]
+    pub fn stands_still_ms(&self, jump_ms: i64) -> u64 {
+        if self.has(Mutant::TimeStandsStill) { jump_ms.min(0).unsigned_abs() } else { 0 }
+    }
+
+    /// Where the log says that an input ends of which so much was taken.
+    #[must_use]
+    pub fn end(&self, end: Offset, taken: Offset) -> Offset {
+        if self.has(Mutant::ShortInputsAreMissed) { end.max(taken) } else { end }
+    }
+
+    /// Whether nobody waits for the store for long.
+    #[must_use]
+    pub fn gives_store_up(&self) -> bool {
+        self.has(Mutant::StoreIsGivenUp)
+    }
+
+    /// Which manifests are read, of those that were named and those that are listed.
+    #[must_use]
+    pub fn restored(&self, named: Vec<String>, listed: impl FnOnce() -> Vec<String>) -> Vec<String> {
+        if self.has(Mutant::RestoresWhatIsListed) { listed() } else { named }
+    }
+
     /// What stands in the log of a batch, if that is not what its controller decided: of inputs that something follows from nothing does.
     #[must_use]
     pub fn written(&self, record: &[u8], policy_panics: bool) -> Option<Vec<u8>> {
@@ -121,6 +173,12 @@ impl Mutants {
             Ok(said) if self.has(Mutant::LostReportsAreMissed) => to_bytes(&ReportRecord { after: None, ..said }),
             _ => record,
         }
+    }
+
+    /// What a member says its replica's digest is.
+    #[must_use]
+    pub fn digest(&self, replica: &[Element]) -> Digest {
+        if self.has(Mutant::NobodyCompares) { Digest([0; 32]) } else { numbers::digest(replica) }
     }
 
     /// What an agent hears of what a controller says.

@@ -1,7 +1,7 @@
 //! Who asks for things: users with jobs, fleets with slots. Whoever gets no clear answer asks again under the same number, as `docs/http.md` tells
 //! clients to.
 
-use crate::schedule::{JobSetup, Place, Schedule};
+use crate::schedule::{JobSetup, Place, Schedule, Setup};
 use crate::time::At;
 use crate::world::{Input, Pid, World};
 use controller_core::state::SlotState;
@@ -54,14 +54,38 @@ pub struct Fleet {
     redeclared: bool,
 }
 
+/// What a fleet's command does with its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Lends,
+    Declares,
+    Takes,
+}
+
 /// A direct take-back that is not answered.
 #[derive(Debug)]
 pub struct Asked {
     pub agent: Pid,
     pub place: Place,
+    slots: BTreeSet<u16>,
+    /// When it has to be answered, if its agent runs until then.
     pub until: At,
-    /// Its agent, or the disk, was not there all the time.
-    pub excused: bool,
+    /// Since when its agent is stopped or down: that time is not counted.
+    pub paused_at: Option<At>,
+}
+
+impl Asked {
+    /// Its agent does not run from now on.
+    fn pause(&mut self, now: At) {
+        self.paused_at.get_or_insert(now);
+    }
+
+    /// It runs again.
+    fn go_on(&mut self, now: At) {
+        if let Some(paused_at) = self.paused_at.take() {
+            self.until = At(self.until.0 + now.0.saturating_sub(paused_at.0));
+        }
+    }
 }
 
 /// Everybody who asks.
@@ -70,6 +94,8 @@ pub struct People {
     pub fleets: BTreeMap<Place, Fleet>,
     pub jobs: Vec<JobId>,
     commands: u64,
+    /// Commands of fleets that are not decided yet.
+    open: BTreeMap<CommandId, (Place, Order)>,
     requests: u64,
     pub asked: BTreeMap<u64, Asked>,
     /// Slots that were ever taken back directly.
@@ -85,6 +111,7 @@ impl People {
             fleets: (1..=schedule.setup.servers).map(|place| (place, Fleet::default())).collect(),
             jobs: (0..schedule.setup.jobs.len()).map(job).collect(),
             commands: 0,
+            open: BTreeMap::new(),
             requests: 0,
             asked: BTreeMap::new(),
             taken: BTreeSet::new(),
@@ -106,13 +133,19 @@ fn dataset() -> DatasetInfo {
     }
 }
 
-fn spec(job: &JobSetup) -> JobSpec {
-    let document = json!({
+fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
+    let mut document = json!({
         "name": "world", "model": {"kind": "cnn"}, "dataset": "digits",
         "workers": {"min": job.min, "max": job.max}, "batch_size": 1, "steps": job.steps,
-        "checkpoint": {"every_steps": job.checkpoint_every, "keep": 2}, "max_restarts": 1_000,
+        "checkpoint": {"every_steps": job.checkpoint_every, "keep": 2}, "max_restarts": setup.max_restarts,
         "priority": job.priority,
     });
+    if let Some(patience_ms) = setup.store_patience_ms {
+        document["store_patience_ms"] = json!(patience_ms);
+    }
+    if let Some(steps) = job.compare_every {
+        document["compare_every_steps"] = json!(steps);
+    }
     match JobSpec::parse(&document) {
         Ok(spec) => spec,
         Err(problems) => unreachable!("{problems:?}"),
@@ -131,7 +164,8 @@ impl World {
             self.declare(place, self.schedule.setup.slots);
         }
         for index in 0..self.people.jobs.len() {
-            let (job, spec) = (self.people.jobs[index].clone(), spec(&self.schedule.setup.jobs[index]));
+            let (job, spec) =
+                (self.people.jobs[index].clone(), spec(&self.schedule.setup, &self.schedule.setup.jobs[index]));
             self.command(Command::SubmitJob { job, spec: Box::new(spec), body_digest: Digest([2; 32]) });
         }
     }
@@ -140,20 +174,36 @@ impl World {
     pub fn declare(&mut self, place: Place, slots: u16) {
         let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.schedule.setup.reclaim_deadline_ms);
         if let Some(fleet) = self.people.fleets.get_mut(&place) {
-            (fleet.declared, fleet.redeclared) = (slots, true);
+            fleet.declared = slots;
         }
         let slots = self.slots_at(place).into_iter().take(usize::from(slots)).collect();
-        self.command(Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
+        self.command_of(place, Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
     }
 
     fn slots_at(&self, place: Place) -> Vec<SlotId> {
         (0..self.schedule.setup.slots).map(|index| SlotId { server: Self::server_at(place), index }).collect()
     }
 
+    /// A fleet gives a command.
+    fn command_of(&mut self, place: Place, command: Command) {
+        let order = match command {
+            Command::OfferSlots { .. } | Command::ReleaseFleet { .. } => Order::Lends,
+            Command::PutFleet { .. } => Order::Declares,
+            _ => Order::Takes,
+        };
+        self.people.open.insert(self.next_command(), (place, order));
+        self.command(command);
+    }
+
+    /// The id of the command that is given next.
+    fn next_command(&self) -> CommandId {
+        name(CommandId::parse(&format!("c{}", self.people.commands + 1)))
+    }
+
     /// Gives a command.
     pub fn command(&mut self, command: Command) {
+        let id = self.next_command();
         self.people.commands += 1;
-        let id = name(CommandId::parse(&format!("c{}", self.people.commands)));
         let at = self.control_clock().wall(self.now());
         let record =
             CommandRecord { id, tenant: name(TenantId::parse("local")), at, command, trace: None, expected: None };
@@ -167,7 +217,8 @@ impl World {
         let waits = self.people.asked.values().any(|asked| asked.place == place);
         let Some(fleet) = self.people.fleets.get_mut(&place).filter(|_| !waits) else { return false };
         fleet.sequence += 1;
-        let redeclared = std::mem::take(&mut fleet.redeclared);
+        let declares = self.people.open.values().any(|open| *open == (place, Order::Declares));
+        let redeclared = std::mem::take(&mut fleet.redeclared) || declares;
         if needed < fleet.needed || redeclared {
             fleet.hands.clear();
         }
@@ -183,9 +234,12 @@ impl World {
         true
     }
 
-    /// A fleet that needs nothing lends what it took back, one question at a time.
+    /// A fleet that needs nothing declares all its slots and lends what it took back, one question at a time.
     pub fn lend_again(&mut self, place: Place) {
-        let waits = self.people.asked.values().any(|asked| asked.place == place);
+        let waits = self.people.asked.values().any(|asked| asked.place == place)
+            || self.people.open.values().any(|(of, _)| *of == place);
+        let is_whole = self.slots_at(place).iter().all(|slot| self.log.truth.slot(slot).is_some());
+        let all = self.schedule.setup.slots;
         let Some(fleet) = self.people.fleets.get_mut(&place).filter(|fleet| !waits && fleet.open.is_none()) else {
             return;
         };
@@ -193,10 +247,13 @@ impl World {
             self.demand(place, 0);
             return;
         }
+        if !is_whole {
+            return self.declare(place, all);
+        }
         if self.log.truth.fleet(&fleet_name(place)).is_some_and(|fleet| fleet.recalled.is_some()) {
             // Whoever releases vouches for all that is not needed.
             fleet.hands.clear();
-            self.command(Command::ReleaseFleet { fleet: fleet_name(place) });
+            self.command_of(place, Command::ReleaseFleet { fleet: fleet_name(place) });
             return;
         }
         let unoffered = |slot: &SlotId| self.log.truth.slot(slot).is_some_and(|s| s.state == SlotState::Unoffered);
@@ -207,16 +264,17 @@ impl World {
         if let Some(fleet) = self.people.fleets.get_mut(&place) {
             fleet.hands.retain(|index| !slots.iter().any(|slot| slot.index == *index));
         }
-        self.command(Command::OfferSlots { fleet: fleet_name(place), slots });
+        self.command_of(place, Command::OfferSlots { fleet: fleet_name(place), slots });
     }
 
     /// A fleet takes all its slots back: by name, or it is recalled; every other time.
     pub fn red_button(&mut self, place: Place) {
         let (fleet, slots) = (fleet_name(place), self.slots_at(place));
-        self.command(match self.people.commands % 2 {
+        let command = match self.people.commands % 2 {
             0 => Command::ReclaimSlots { fleet, slots },
             _ => Command::RecallFleet { fleet, slots: Recall::All },
-        });
+        };
+        self.command_of(place, command);
     }
 
     /// Asks, for the first time or again.
@@ -236,6 +294,13 @@ impl World {
     /// A call has ended.
     pub fn is_answered(&mut self, wish: Wish, outcome: &Outcome) {
         let decided = matches!(outcome, Outcome::Decided(_));
+        if let Wish::Command(record) = &wish
+            && decided
+        {
+            let declared = self.people.open.remove(&record.id).filter(|(_, order)| *order == Order::Declares);
+            let fleet = declared.and_then(|(place, _)| self.people.fleets.get_mut(&place));
+            fleet.into_iter().for_each(|fleet| fleet.redeclared = true);
+        }
         if let Wish::Signal { place, signal } = &wish
             && let Some(fleet) = self.people.fleets.get_mut(place)
         {
@@ -258,9 +323,9 @@ impl World {
         }
     }
 
-    /// A fleet takes slots back at the agent. Not while a signal of its own is undecided: that one may lend them.
+    /// A fleet takes slots back at the agent. Not while a signal or a command of its own is undecided that may lend them.
     pub fn take_back(&mut self, place: Place, slots: BTreeSet<u16>, within_ms: u64) -> bool {
-        let lends = self.healed_at.is_some();
+        let lends = self.people.open.values().any(|open| *open == (place, Order::Lends));
         let open = lends || self.people.fleets.get(&place).is_none_or(|fleet| fleet.open.is_some());
         let Some(agent) = self.hosts[usize::from(place)].agent.filter(|_| !open) else { return false };
         let now = self.now();
@@ -268,11 +333,33 @@ impl World {
         self.people.requests += 1;
         let until = now.plus_ms(within_ms + TAKE_BACK_GRACE_MS);
         self.people.taken.extend(slots.iter().map(|slot| (place, *slot)));
-        let host = &self.hosts[usize::from(place)];
-        let excused = now < host.disk_full_until || !self.runs(agent);
-        self.people.asked.insert(request, Asked { agent, place, until, excused });
+        let paused_at = (!self.runs(agent)).then_some(now);
+        self.people.asked.insert(request, Asked { agent, place, slots: slots.clone(), until, paused_at });
         self.send_in(500, agent, Input::Agent(In::TakeBack { request, slots, within_ms }));
         true
+    }
+
+    /// An agent's process is stopped, or goes on.
+    pub fn note_agent_stops(&mut self, pid: Pid, stops: bool) {
+        let now = self.now();
+        for asked in self.people.asked.values_mut().filter(|asked| asked.agent == pid) {
+            if stops { asked.pause(now) } else { asked.go_on(now) }
+        }
+    }
+
+    /// A server has an agent again: whoever still wants slots back asks that one, with the time that is left.
+    pub fn ask_new_agent(&mut self, place: Place, pid: Pid) {
+        let now = self.now();
+        let mut again = Vec::new();
+        for (request, asked) in self.people.asked.iter_mut().filter(|(_, asked)| asked.place == place) {
+            asked.go_on(now);
+            asked.agent = pid;
+            let within_ms = asked.until.since_ms(now).saturating_sub(TAKE_BACK_GRACE_MS);
+            again.push(In::TakeBack { request: *request, slots: asked.slots.clone(), within_ms });
+        }
+        for input in again {
+            self.send_in(500, pid, Input::Agent(input));
+        }
     }
 
     /// An agent answers a fleet.
@@ -292,9 +379,11 @@ impl World {
         }
     }
 
-    /// An agent's process has ended: nobody answers any more.
+    /// An agent's process has ended: every other one who asked asks the next agent, and the others leave it at that.
     pub fn fleet_is_hung_up_on(&mut self, pid: Pid) {
-        self.people.asked.retain(|_, asked| asked.agent != pid);
+        let now = self.now();
+        self.people.asked.retain(|request, asked| asked.agent != pid || request % 2 == 0);
+        self.people.asked.values_mut().filter(|asked| asked.agent == pid).for_each(|asked| asked.pause(now));
     }
 
     /// The executor that is on a slot.

@@ -1,4 +1,4 @@
-//! What the first job is at: some faults wait for it, and all are counted by it.
+//! What a job is at: some faults wait for it, and all are counted by what every job is at then.
 
 use crate::world::{Body, World};
 use controller_core::state::{Job, JobPhase};
@@ -6,7 +6,7 @@ use events_schema::Step;
 use events_schema::fact::Entry;
 use serde::{Deserialize, Serialize};
 
-/// A phase of the first job, as far as faults may tell them apart.
+/// A phase of a job, as far as faults may tell them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -74,9 +74,13 @@ impl Phase {
 }
 
 impl World {
-    /// What the first job is at.
+    /// What every job is at, in their order.
     #[must_use]
-    pub fn phase(&self) -> Phase {
+    pub fn phases(&self) -> Vec<Phase> {
+        (0..self.people.jobs.len()).map(|index| self.phase(index)).collect()
+    }
+
+    fn phase(&self, index: usize) -> Phase {
         let controller = self.controller.and_then(|pid| self.processes.get(&pid));
         let leads = |process: &crate::world::Process| {
             matches!(&process.body, Body::Cell(cell) if cell.machine.is_leading()) && !process.stopped
@@ -84,35 +88,36 @@ impl World {
         if !controller.is_some_and(leads) {
             return Phase::NoController;
         }
-        let Some(job) = self.people.jobs.first().and_then(|job| self.log.truth.job(job)) else { return Phase::NoJob };
+        let id = &self.people.jobs[index];
+        let Some(job) = self.log.truth.job(id) else { return Phase::NoJob };
         match &job.phase {
             JobPhase::Queued => Phase::Queued,
             JobPhase::Suspended => Phase::Suspended,
             JobPhase::Suspending(..) => Phase::Suspending,
             JobPhase::Finished { .. } | JobPhase::Failed { .. } | JobPhase::Cancelled { .. } => Phase::Ended,
-            JobPhase::Starting(_) | JobPhase::Running(..) => self.phase_at_work(job),
+            JobPhase::Starting(_) | JobPhase::Running(..) => self.phase_at_work(index, job),
         }
     }
 
-    fn phase_at_work(&self, job: &Job) -> Phase {
+    fn phase_at_work(&self, index: usize, job: &Job) -> Phase {
         let proposed = job.placement().and_then(|placement| placement.proposed.as_ref()).map(|p| &p.entry);
         match (&job.phase, proposed) {
             (_, Some(Entry::Recover)) => Phase::Recovering,
             (_, Some(Entry::Switch { .. })) => Phase::Switching,
             (_, Some(_)) => Phase::Beginning,
-            (JobPhase::Running(..), None) => self.phase_of_members(),
+            (JobPhase::Running(..), None) => self.phase_of_members(index),
             _ => Phase::Starting,
         }
     }
 
-    fn phase_of_members(&self) -> Phase {
-        let first = self.people.jobs.first();
-        let last = self.schedule.setup.jobs.first().map(|job| Step(job.steps));
+    fn phase_of_members(&self, index: usize) -> Phase {
+        let (id, last) = (&self.people.jobs[index], Step(self.schedule.setup.jobs[index].steps));
         let executors = || {
             let bodies = self.processes.values().map(|process| &process.body);
-            bodies.filter_map(|body| if let Body::Executor(executor) = body { Some(executor) } else { None })
+            let all = bodies.filter_map(|body| if let Body::Executor(executor) = body { Some(executor) } else { None });
+            all.filter(|executor| executor.id.job == *id)
         };
-        if executors().any(|executor| Some(&executor.id.job) == first && executor.step == last) {
+        if executors().any(|executor| executor.step == Some(last)) {
             Phase::Finishing
         } else if executors().any(|executor| executor.is_copying()) {
             Phase::Copying

@@ -1,8 +1,9 @@
 //! What the log gives again: whoever reads it has the state that its controller has, in memory or from bytes, and decides the same.
 
+use crate::cell::policy_of;
 use crate::world::World;
 use controller_cell::Committed;
-use controller_core::{Input, State, decide, policy_by_name};
+use controller_core::{Input, State, decide};
 use events_rule::Stream;
 use events_schema::TimeMs;
 use events_schema::batch::{from_bytes, to_bytes};
@@ -21,7 +22,7 @@ impl World {
     }
 
     fn tick(&self, state: &State, at: TimeMs) -> Vec<Fact> {
-        let policy = policy_by_name(&self.schedule.setup.policy);
+        let policy = policy_of(&self.schedule.setup.policy);
         policy.map_or_else(Vec::new, |policy| decide(state, at, &Input::Tick, policy.as_ref()))
     }
 

@@ -1,6 +1,6 @@
 //! One run of one schedule, and many of them: until a finding, or until nothing is left to be seen.
 
-use crate::checks::{Finding, Kind};
+use crate::checks::{Finding, Kind, Met};
 use crate::mutants::Mutants;
 use crate::schedule::Schedule;
 use crate::time::At;
@@ -30,8 +30,9 @@ pub struct Outcome {
     pub jobs: Vec<&'static str>,
     /// Of all records of the log: equal runs have equal ones.
     pub digest: u64,
-    /// How often which fault met which phase of the first job.
-    pub met: BTreeMap<(&'static str, &'static str), u64>,
+    /// How often which fault met which phase of the first job, and of any other.
+    pub met: Met,
+    pub met_others: Met,
     /// The first thing that was not as it has to be.
     pub finding: Option<Finding>,
 }
@@ -66,6 +67,7 @@ pub fn run(schedule: &Schedule, mutants: &Mutants) -> Outcome {
         digest: world.log.digest(),
         facts: world.checks.facts,
         met: world.checks.met,
+        met_others: world.checks.met_others,
         finding,
     }
 }

@@ -54,6 +54,12 @@ pub struct Setup {
     /// Name of the policy.
     #[serde(default = "usual_policy")]
     pub policy: String,
+    /// For how long jobs wait for the store; if nothing is said, for as long as those that say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_patience_ms: Option<u64>,
+    /// Failures of their programs that jobs outlive.
+    #[serde(default = "many_restarts")]
+    pub max_restarts: u32,
 }
 
 impl Setup {
@@ -63,6 +69,11 @@ impl Setup {
         let minima: u16 = self.jobs.iter().map(|job| job.min).sum();
         self.policy == usual_policy() && minima <= self.core_servers * self.slots
     }
+}
+
+/// The most that a job may say.
+fn many_restarts() -> u32 {
+    1_000
 }
 
 /// The policy of the schedules that name none.
@@ -81,6 +92,9 @@ pub struct JobSetup {
     pub steps: u64,
     /// Steps between two checkpoints.
     pub checkpoint_every: u64,
+    /// Steps between two comparisons of replicas; none: as the job's leader says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare_every: Option<u64>,
     /// Who goes first.
     #[serde(default)]
     pub priority: i32,
@@ -100,11 +114,18 @@ pub struct ClockSetup {
 pub struct Entry {
     /// True time; not before it, if it waits for something.
     pub at_ms: u64,
-    /// If given, it waits until the first job is in this phase; until the healing, or never.
+    /// If given, it waits until a job is in this phase; until the healing, or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Phase>,
+    /// Which job's phase it waits for; the first one's, if nothing is said.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub of: u16,
     /// What is done to the world then.
     pub act: Act,
+}
+
+fn is_first(job: &u16) -> bool {
+    *job == 0
 }
 
 /// A topic that inputs are appended to.
@@ -155,6 +176,8 @@ pub enum Act {
     StopExecutor { pick: u64, for_ms: u64 },
     /// The next unit that an executor computes never ends; its process lives on.
     HangInUnit { pick: u64 },
+    /// A bit flips in one executor's replica.
+    FlipBit { pick: u64, element: u64 },
     /// An agent's process ends, and another begins later.
     CrashAgent { server: u16, down_ms: u64 },
     /// An agent's process is stopped for a while.
@@ -171,6 +194,10 @@ pub enum Act {
     RivalController,
     /// Nothing comes through from one host to another for a while.
     Cut { from: Place, to: Place, for_ms: u64 },
+    /// The same again and again, for ever: cut for so long, whole for so long. Not between hosts of the core once that is healthy.
+    FlapLink { from: Place, to: Place, cut_ms: u64, whole_ms: u64 },
+    /// A server loses power and comes back, again and again, for ever. Not one of the core once that is healthy.
+    FlapServer { server: u16, down_ms: u64, up_ms: u64 },
     /// All links end at once.
     ResetLinks { from: Place, to: Place },
     /// One host forgets all its connections with another, which hears nothing of it: they stay half open.
@@ -190,12 +217,18 @@ pub enum Act {
     ShortenInput { topic: Topic, records: u64, for_ms: u64 },
     /// The store answers nothing for a while.
     StoreAway { for_ms: u64 },
+    /// The store refuses everybody for a while: a right was taken away.
+    StoreRefuses { for_ms: u64 },
     /// The store is so many times slower for a while.
     SlowStore { times: u64, for_ms: u64 },
     /// For a while the store lists what it was like some time ago.
     ListLate { for_ms: u64 },
-    /// The newest checkpoint of a job is damaged.
-    DamageCheckpoint { job: u16 },
+    /// A shard of the newest checkpoint of a job is damaged: it is gone, or some of its bytes are others.
+    DamageCheckpoint {
+        job: u16,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        bytes: bool,
+    },
     /// A server's disk is full for a while.
     FullDisk { server: u16, for_ms: u64 },
     /// A server's wall clock jumps.
@@ -220,6 +253,7 @@ impl Act {
             Act::ExitExecutor { .. } => "exit_executor",
             Act::StopExecutor { .. } => "stop_executor",
             Act::HangInUnit { .. } => "hang_in_unit",
+            Act::FlipBit { .. } => "flip_bit",
             Act::CrashAgent { .. } => "crash_agent",
             Act::StopAgent { .. } => "stop_agent",
             Act::CrashServer { .. } => "crash_server",
@@ -228,6 +262,8 @@ impl Act {
             Act::StopController { .. } => "stop_controller",
             Act::RivalController => "rival_controller",
             Act::Cut { .. } => "cut",
+            Act::FlapLink { .. } => "flap_link",
+            Act::FlapServer { .. } => "flap_server",
             Act::ResetLinks { .. } => "reset_links",
             Act::ForgetConnections { .. } => "forget_connections",
             Act::SlowLinks { .. } => "slow_links",
@@ -237,9 +273,11 @@ impl Act {
             Act::RefuseAppends { .. } => "refuse_appends",
             Act::ShortenInput { .. } => "shorten_input",
             Act::StoreAway { .. } => "store_away",
+            Act::StoreRefuses { .. } => "store_refuses",
             Act::SlowStore { .. } => "slow_store",
             Act::ListLate { .. } => "list_late",
-            Act::DamageCheckpoint { .. } => "damage_checkpoint",
+            Act::DamageCheckpoint { bytes: false, .. } => "damage_checkpoint",
+            Act::DamageCheckpoint { bytes: true, .. } => "damage_bytes",
             Act::FullDisk { .. } => "full_disk",
             Act::JumpClock { .. } => "jump_clock",
             Act::PolicyPanics { .. } => "policy_panics",

@@ -1,25 +1,33 @@
-//! The object store: checkpoints and models, slow or away for a while, some of them damaged; its listings may be old. Says what becomes of a
-//! write or read when its time is over; never loses what it took.
+//! The object store: checkpoints, models and data, slow or away for a while, or refusing everybody; some objects are damaged, and listings may be
+//! old. Says what becomes of a write or read when its time is over; never loses what it took.
+//!
+//! How a request is tried again, and what becomes of who gets no answer, is of the executor's shell (`workers/executor/src/store_wait.rs`) and is
+//! written here once more.
 
 use crate::numbers::{Element, REPLICA, digest};
 use crate::time::At;
 use crate::world::{Body, Event, Input, Pid, World};
 use controller_core::Orphans;
-use events_schema::control::FromExecutor;
+use events_schema::control::{FromExecutor, STORE_STATUS};
 use events_schema::fact::Entry;
 use events_schema::report::Report;
-use events_schema::{Digest, Generation, JobId, Step, TimeMs, WriterToken};
+use events_schema::{Digest, Generation, JobId, Rank, Step, TimeMs, WriterToken};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use storage_keys::{CheckpointName, ObjectOfJob};
 use workers_agent_core::ProcessEnd;
-use workers_member::{In, Saved, Task, Written};
+use workers_member::{Done, In, Saved, Task, Written};
 use workers_session::{CheckpointId, ShardWritten};
 
 /// Time of any request, and between two attempts while the store is away.
 const REQUEST_US: u64 = 15_000;
 const AGAIN_US: u64 = 2_000_000;
-/// An executor's storage layer gives a request up after so long.
+/// An executor's storage layer gives a request up after so long. What is written is left to the machine then, and what is read is asked for again.
 const DEADLINE_MS: u64 = 120_000;
+/// Steps whose data one object holds, for one rank.
+const STEPS_PER_BLOCK: u64 = 8;
+/// Status of an executor that gave the store up, before that was told apart from a failure of its program.
+const STATUS_GIVEN_UP: i32 = 5;
 /// Controllers sweep the store so often: in production every few hours.
 pub const SWEEP_MS: u64 = 7_000;
 /// How old listings are that come late.
@@ -45,13 +53,19 @@ enum What {
     Write(Task, Snapshot),
     /// The manifests that may be read, newest first; none: the job's beginning.
     Load(Generation, Vec<String>),
+    /// What a gradient is computed from, which takes so many microseconds then; or never ends.
+    Data(Option<u64>),
 }
 
 /// One object.
 #[derive(Debug)]
 enum Object {
     Shard(Snapshot),
-    Manifest { step: Step, shards: Vec<String> },
+    /// With the digest of what each shard holds.
+    Manifest {
+        step: Step,
+        shards: Vec<(String, Digest)>,
+    },
     Model(Digest),
 }
 
@@ -66,39 +80,67 @@ pub struct Store {
     damaged: BTreeSet<JobId>,
     pub lists_late_until: At,
     pub away_until: At,
+    pub refuses_until: At,
     pub slow: u64,
     pub slow_until: At,
 }
 
 impl Store {
-    /// The newest manifest of a job.
-    fn newest_manifest(&self, job: &JobId) -> Option<&String> {
+    /// The manifests of a job, newest first.
+    fn manifests(&self, job: &JobId) -> Vec<String> {
         let manifests = self.objects.iter().filter(|(_, object)| matches!(object, Object::Manifest { .. }));
         let named = manifests.filter_map(|(key, _)| Some((CheckpointName::of_manifest(key)?, key)));
-        named
-            .filter(|(name, _)| name.job == *job)
-            .max_by_key(|(name, _)| (name.step, name.generation))
-            .map(|(_, key)| key)
+        let mut all: Vec<_> = named.filter(|(name, _)| name.job == *job).collect();
+        all.sort_by_key(|(name, _)| std::cmp::Reverse((name.step, name.generation)));
+        all.into_iter().map(|(_, key)| key.clone()).collect()
     }
 
-    /// The replica that a manifest names, if all of it is there and sound.
-    fn read(&self, key: &str) -> Option<(Step, Vec<Element>)> {
-        let Object::Manifest { step, shards } = self.objects.get(key)? else { return None };
-        let whole = |key: &String| match self.objects.get(key) {
-            Some(Object::Shard(snapshot)) => Some(snapshot),
-            _ => None,
+    /// The replica that a manifest names, if all of it is there and sound; otherwise what is wrong.
+    fn read(&self, key: &str) -> Result<(Step, Vec<Element>), &'static str> {
+        let Some(Object::Manifest { step, shards }) = self.objects.get(key) else { return Err("an object is gone") };
+        let sound = |(key, written): &(String, Digest)| match self.objects.get(key) {
+            Some(Object::Shard(snapshot)) if digest(&snapshot.replica) == *written => Ok(snapshot),
+            Some(Object::Shard(_)) => Err("its bytes are not those that were written"),
+            _ => Err("an object is gone"),
         };
-        let shards: Option<Vec<&Snapshot>> = shards.iter().map(whole).collect();
-        shards?.first().map(|snapshot| (*step, snapshot.replica.clone()))
+        let shards: Result<Vec<&Snapshot>, &'static str> = shards.iter().map(sound).collect();
+        let first = shards?.first().map(|snapshot| (*step, snapshot.replica.clone()));
+        first.ok_or("it has no shards")
     }
 
-    /// Damages the newest checkpoint of a job. Whether there was one.
-    pub fn damage(&mut self, job: &JobId) -> bool {
-        let Some(key) = self.newest_manifest(job).cloned() else { return false };
+    /// Whether nobody gets what he asks for.
+    #[must_use]
+    pub fn is_closed(&self, now: At) -> bool {
+        now < self.away_until || now < self.refuses_until
+    }
+
+    /// The replicas that the shards of a manifest are of, with its step; of those that are as they were written.
+    #[must_use]
+    pub fn shards(&self, key: &str) -> Vec<(Step, Vec<Element>)> {
+        let Some(Object::Manifest { step, shards }) = self.objects.get(key) else { return Vec::new() };
+        let held = shards.iter().filter_map(|(shard, written)| match self.objects.get(shard) {
+            Some(Object::Shard(snapshot)) if digest(&snapshot.replica) == *written => {
+                Some((*step, snapshot.replica.clone()))
+            }
+            _ => None,
+        });
+        held.collect()
+    }
+
+    /// Damages the newest checkpoint of a job: a shard is gone, or some of its bytes are others. Whether there was one.
+    pub fn damage(&mut self, job: &JobId, bytes: bool) -> bool {
+        let Some(key) = self.manifests(job).into_iter().next() else { return false };
         let Some(Object::Manifest { shards, .. }) = self.objects.get(&key) else { return false };
-        let shard = shards.first().cloned();
+        let shard = shards.first().map(|(key, _)| key.clone());
         self.damaged.insert(job.clone());
-        shard.is_some_and(|shard| self.objects.remove(&shard).is_some())
+        let Some(shard) = shard else { return false };
+        match self.objects.get_mut(&shard) {
+            Some(Object::Shard(snapshot)) if bytes => {
+                snapshot.replica.iter_mut().take(1).for_each(|element| *element ^= 1);
+                true
+            }
+            _ => self.objects.remove(&shard).is_some(),
+        }
     }
 
     fn insert(&mut self, now: At, key: String, object: Object) {
@@ -125,7 +167,7 @@ impl Store {
     /// Whether everything of a checkpoint is there, or somebody damaged the job's objects.
     #[must_use]
     pub fn is_whole(&self, job: &JobId, manifest: &str) -> bool {
-        self.damaged.contains(job) || self.read(manifest).is_some()
+        self.damaged.contains(job) || self.read(manifest).is_ok()
     }
 
     /// Whether somebody damaged an object of a job.
@@ -188,22 +230,43 @@ impl World {
 
     /// An executor makes or reads its replica.
     pub fn load(&mut self, pid: Pid, generation: Generation, entry: &Entry) {
-        if self.executor(pid).is_none() {
-            return;
-        }
+        let Some(job) = self.executor(pid).map(|executor| &executor.id.job) else { return };
         let (keys, us) = match entry {
             Entry::Checkpoint { manifest_key, earlier } => {
-                (std::iter::once(manifest_key).chain(earlier).cloned().collect(), self.store_us(REPLICA))
+                let named = std::iter::once(manifest_key).chain(earlier).cloned().collect();
+                (self.mutants.restored(named, || self.store.manifests(job)), self.store_us(REPLICA))
             }
             _ => (Vec::new(), 1_000),
         };
+        self.wait_for_store(pid, !keys.is_empty());
         self.send_in(us, pid, Input::Stored(Job { begun: self.now(), what: What::Load(generation, keys) }));
+    }
+
+    /// An executor computes a gradient when it has what that is computed from; without a time that never ends.
+    pub fn read_and_compute(&mut self, pid: Pid, step: Step, rank: Rank, us: Option<u64>) {
+        let block = step.0 / STEPS_PER_BLOCK;
+        let job = Job { begun: self.now(), what: What::Data(us) };
+        let Some(executor) = self.executor_mut(pid) else { return };
+        if executor.blocks.insert(rank, block) == Some(block) {
+            return self.on_stored(pid, job);
+        }
+        self.wait_for_store(pid, true);
+        self.send_in(REQUEST_US, pid, Input::Stored(job));
+    }
+
+    /// Says of an executor that it cannot go on without the store, or that it can.
+    fn wait_for_store(&mut self, pid: Pid, waits: bool) {
+        let now = self.now();
+        if let Some(executor) = self.executor_mut(pid) {
+            executor.store_since = waits.then_some(now);
+        }
     }
 
     /// The time of a request is over.
     pub fn on_stored(&mut self, pid: Pid, job: Job) {
-        let needs_store = !matches!(&job.what, What::Load(_, keys) if keys.is_empty());
-        if needs_store && self.now() < self.store.away_until {
+        let waits = self.executor(pid).is_some_and(|executor| executor.store_since.is_some());
+        let needs_store = waits || matches!(&job.what, What::Write(..));
+        if needs_store && self.store.is_closed(self.now()) {
             return self.try_again(pid, job);
         }
         match job.what {
@@ -212,22 +275,40 @@ impl World {
                 self.feed_member(pid, In::Written(written));
             }
             What::Load(generation, keys) => {
+                self.wait_for_store(pid, false);
                 let (step, replica) = self.restore(pid, &keys);
                 self.loaded(pid, generation, step, replica);
+            }
+            What::Data(us) => {
+                self.wait_for_store(pid, false);
+                let data_wait = Duration::from_micros(self.now().0.saturating_sub(job.begun.0));
+                let done = In::Done(Done::Gradient { weight: 1.0, loss: 1.0, data_wait });
+                us.into_iter().for_each(|us| self.send_in(us, pid, Input::Member(done.clone())));
             }
         }
     }
 
+    /// Nobody got an answer, or a good one: it is asked for again, for as long as the executor is patient. A write that is refused is not.
     fn try_again(&mut self, pid: Pid, job: Job) {
-        if self.now().since_ms(job.begun) < DEADLINE_MS {
-            return self.send_in(AGAIN_US, pid, Input::Stored(job));
-        }
+        let Some(patience_ms) = self.executor(pid).map(|executor| executor.store_patience_ms()) else { return };
+        let waited_ms = self.now().since_ms(job.begun);
+        let (gives_up, refused) = (self.mutants.gives_store_up(), self.now() < self.store.refuses_until);
         match job.what {
-            What::Write(task, _) => {
-                self.feed_member(pid, In::NotWritten { checkpoint: task.checkpoint(), later: true })
+            What::Write(task, _) if refused || waited_ms >= DEADLINE_MS => {
+                self.feed_member(pid, In::NotWritten { checkpoint: task.checkpoint(), later: true });
             }
-            What::Load(..) => self.end_executor(pid, ProcessEnd::Exited(crate::executor::STATUS_NOT_RESTORED)),
+            What::Load(..) | What::Data(_) if gives_up && (refused || waited_ms >= DEADLINE_MS) => {
+                self.end_for_store(pid, STATUS_GIVEN_UP);
+            }
+            What::Load(..) | What::Data(_) if waited_ms >= patience_ms => self.end_for_store(pid, STORE_STATUS),
+            _ => self.send_in(AGAIN_US, pid, Input::Stored(job)),
         }
+    }
+
+    /// An executor ends because of the store.
+    pub fn end_for_store(&mut self, pid: Pid, status: i32) {
+        self.note_store_exit(pid);
+        self.end_executor(pid, ProcessEnd::Exited(status));
     }
 
     fn put(&mut self, task: Task, snapshot: Snapshot) -> Written {
@@ -235,10 +316,12 @@ impl World {
         match task {
             Task::Shard { checkpoint, index, count } => {
                 let key = name(&snapshot.job, checkpoint).shard(u32::from(index));
+                // Of its bytes; what members compare is another matter.
+                let digest = replica_digest;
+                let replica_digest = self.mutants.digest(&snapshot.replica);
                 self.store.insert(self.bus.now(), key, Object::Shard(snapshot));
                 let bytes = self.schedule.setup.element_bytes * (REPLICA / usize::from(count).max(1)) as u64;
                 let (first_element, elements) = (0, (REPLICA / usize::from(count).max(1)) as u64);
-                let digest = replica_digest;
                 let writer = Some(WRITER);
                 Written::Shard(ShardWritten {
                     checkpoint,
@@ -256,7 +339,8 @@ impl World {
                 let (step, name) = (checkpoint.step, name(&snapshot.job, checkpoint));
                 let replica_digest = shards.first().map_or(Digest([0; 32]), |shard| shard.replica_digest);
                 let bytes = shards.iter().map(|shard| shard.bytes).sum();
-                let shards = shards.into_iter().map(|shard| name.shard(u32::from(shard.index))).collect();
+                let shards =
+                    shards.into_iter().map(|shard| (name.shard(u32::from(shard.index)), shard.digest)).collect();
                 self.store.insert(self.bus.now(), name.manifest(), Object::Manifest { step, shards });
                 Written::Manifest(checkpoint, Saved { writer: WRITER, replica_digest, bytes })
             }
@@ -271,11 +355,15 @@ impl World {
     /// The replica of the first sound one of these checkpoints; if there is none, the job's beginning. What is damaged is reported.
     fn restore(&mut self, pid: Pid, keys: &[String]) -> (Step, Vec<Element>) {
         for key in keys {
-            if let Some(found) = self.store.read(key) {
-                return found;
-            }
+            let reason = match self.store.read(key) {
+                Ok(found) => {
+                    self.check_restored(key);
+                    return found;
+                }
+                Err(reason) => reason.to_owned(),
+            };
             if let Some(CheckpointName { job, generation, step, .. }) = CheckpointName::of_manifest(key) {
-                let (object, reason) = (key.clone(), "an object is gone".to_owned());
+                let object = key.clone();
                 let report = Report::CheckpointDamaged { job, generation, step, object, reason };
                 self.say_to_agent(pid, FromExecutor::Report(report));
             }
@@ -287,9 +375,9 @@ impl World {
     pub fn delete(&mut self, pid: Pid, number: u64, name: &CheckpointName) {
         let (now, manifest_key) = (self.now(), name.manifest());
         self.check_deleted(name);
-        let away = now < self.store.away_until;
+        let away = self.store.is_closed(now);
         if !away && let Some(Object::Manifest { shards, .. }) = self.store.remove(now, &manifest_key) {
-            for shard in shards {
+            for (shard, _) in shards {
                 self.store.remove(now, &shard);
             }
         }
@@ -314,7 +402,7 @@ impl World {
     pub fn sweep(&mut self) {
         let now = self.now();
         self.bus.put(now.plus_ms(SWEEP_MS), Event::Sweep);
-        if now < self.store.away_until {
+        if self.store.is_closed(now) {
             return;
         }
         let long_after = TimeMs(u64::MAX);
@@ -337,7 +425,7 @@ impl World {
     /// What a sweep found is deleted.
     pub fn sweep_up(&mut self, keys: Vec<String>) {
         let now = self.now();
-        if now < self.store.away_until {
+        if self.store.is_closed(now) {
             return;
         }
         for key in keys {

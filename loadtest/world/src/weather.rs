@@ -13,6 +13,12 @@ const FIRST_FAULT_MS: u64 = 300;
 const FAULTS_FOR_MS: (u64, u64) = (30_000, 90_000);
 /// When, after the healing, the first fleet of the core needs a slot, and until when.
 pub const CORE_NEEDS_MS: (u64, u64) = (20_000, 45_000);
+/// Now and then the store is away, or refuses, for so long: beyond the least patience that a job may have, which counts from when it is known that
+/// the job waits for it.
+const STORE_AWAY_MS: (u64, u64) = (60_000, 480_000);
+const PATIENCE_MS_MIN: u64 = 180_000;
+/// Failures of a job's programs that it outlives, where those are few.
+const RESTARTS_FEW: u32 = 5;
 /// Longer than any run.
 const FOR_EVER_MS: u64 = 100_000_000;
 /// Steps of jobs that end inside a run, and of those that do not.
@@ -27,6 +33,12 @@ const SILENT_MS: (u64, u64) = (5_500, 9_000);
 /// When, in a calm world, a job has grown to all that there is, and when nothing more happens.
 const GROWN_MS: u64 = 30_000;
 const CALM_HEAL_MS: u64 = 60_000;
+/// How far a clock jumps back, and how long before the healing, where that is what a schedule is about.
+const JUMP_BACK_MS: i64 = 120_000;
+const JUMP_BEFORE_HEALING_MS: u64 = 10_000;
+/// What comes and goes for ever is gone and there for so long.
+const GONE_MS: (u64, u64) = (500, 20_000);
+const THERE_MS: (u64, u64) = (2_000, 40_000);
 /// Packets of different connections overtake each other by so much at most.
 const JITTER_US_MAX: u64 = 300_000;
 
@@ -34,7 +46,7 @@ const JITTER_US_MAX: u64 = 300_000;
 type Draw = fn(&mut Random, &Setup, u16) -> Act;
 
 /// Every kind of act, and how often it is drawn of all together.
-const KINDS: [(u64, Draw); 32] = [
+const KINDS: [(u64, Draw); 36] = [
     (18, |random, setup, server| Act::Demand { server, needed: random.below(u64::from(setup.slots) + 1) as u32 }),
     (6, |random, setup, server| {
         let slots = (0..setup.slots).filter(|_| random.one_in(2)).collect();
@@ -77,13 +89,17 @@ const KINDS: [(u64, Draw); 32] = [
     (2, |random, _, _| Act::StoreAway { for_ms: short_ms(random) }),
     (1, |random, _, _| Act::SlowStore { times: random.between(2, 40), for_ms: short_ms(random) }),
     (1, |random, _, _| Act::ListLate { for_ms: short_ms(random) }),
-    (2, |random, setup, _| Act::DamageCheckpoint { job: job(random, setup) }),
+    (2, |random, setup, _| Act::DamageCheckpoint { job: job(random, setup), bytes: false }),
     (1, |random, _, server| Act::FullDisk { server, for_ms: short_ms(random) }),
     (1, |random, setup, _| Act::JumpClock {
         place: place(random, setup),
         by_ms: random.between(0, 240_000) as i64 - 120_000,
     }),
     (2, |random, _, _| Act::PolicyPanics { for_ms: short_ms(random) }),
+    (4, |random, _, _| Act::ExitExecutor { pick: random.draw(), status: 1 }),
+    (2, |random, setup, server| Act::Declare { server, slots: random.below(u64::from(setup.slots) + 1) as u16 }),
+    (2, |random, _, _| Act::StoreRefuses { for_ms: short_ms(random) }),
+    (2, |random, setup, _| Act::DamageCheckpoint { job: job(random, setup), bytes: true }),
 ];
 
 /// The phases that acts wait for. Some do not come in every run, so more wait for them.
@@ -124,8 +140,14 @@ pub fn schedule(seed: u64) -> Schedule {
     let mut setup = setup(&mut random);
     let in_phases: Vec<(Phase, Draw)> =
         (0..random.between(1, IN_PHASES_MAX)).map(|number| phase_and_act(seed, number)).collect();
-    in_phases.iter().for_each(|(phase, _)| suit(&mut random, &mut setup, *phase));
-    let heal_at_ms = FAULTS_FROM_MS + random.between(FAULTS_FOR_MS.0, FAULTS_FOR_MS.1);
+    let in_phases: Vec<(u16, Phase, Draw)> =
+        in_phases.into_iter().map(|(phase, draw)| (whose(&mut random, &setup), phase, draw)).collect();
+    in_phases.iter().for_each(|(of, phase, _)| suit(&mut random, &mut setup, *of, *phase));
+    let mut heal_at_ms = FAULTS_FROM_MS + random.between(FAULTS_FOR_MS.0, FAULTS_FOR_MS.1);
+    let away_ms = random.one_in(10).then(|| random.between(STORE_AWAY_MS.0, STORE_AWAY_MS.1));
+    let away_from_ms = random.between(FAULTS_FROM_MS, heal_at_ms);
+    // Faults go on a little longer than it is away, as a rule.
+    heal_at_ms = heal_at_ms.max(away_ms.map_or(0, |away_ms| away_from_ms + away_ms + random.below(FAULTS_FOR_MS.0)));
     // Now and then nothing was ever well.
     let from_ms = if random.one_in(5) { FIRST_FAULT_MS } else { FAULTS_FROM_MS };
     let mut entries: Vec<Entry> = (0..setup.servers)
@@ -136,14 +158,24 @@ pub fn schedule(seed: u64) -> Schedule {
         let at_ms = random.between(from_ms, heal_at_ms - 1_000);
         entries.push(at(at_ms, act(&mut random, &setup)));
     }
-    for (phase, draw) in in_phases {
+    for (of, phase, draw) in in_phases {
         // Early, so that there is time for the phase to come.
         let at_ms = random.between(from_ms, (from_ms + heal_at_ms) / 2);
-        entries.extend(in_a_phase(&mut random, &setup, at_ms, phase, draw));
+        entries.extend(in_a_phase(&mut random, &setup, at_ms, (of, phase), draw));
+    }
+    if let Some(for_ms) = away_ms {
+        let act = if random.one_in(3) { Act::StoreRefuses { for_ms } } else { Act::StoreAway { for_ms } };
+        entries.push(at(away_from_ms, act));
     }
     if usize::from(setup.core_servers * setup.slots) > setup.jobs.len() {
         // A core fleet needs one slot for a while: jobs shrink and grow also when all is well.
         entries.push(at(heal_at_ms + CORE_NEEDS_MS.0, Act::Demand { server: 0, needed: 1 }));
+    }
+    if setup.core_servers < setup.servers && random.one_in(3) {
+        entries.extend((0..random.between(1, 2)).map(|_| flap(&mut random, &setup, heal_at_ms)));
+    }
+    if random.one_in(2) {
+        entries.push(taken_when_healthy(&mut random, &setup, heal_at_ms));
     }
     if random.one_in(3) {
         entries.extend(late_orders(&mut random, &setup, heal_at_ms));
@@ -164,7 +196,7 @@ pub fn half_heard(seed: u64) -> Schedule {
     setup.reclaim_deadline_ms = CALM_HEAL_MS - GROWN_MS;
     let max = random.between(u64::from(MEMBERS_SOME), 6) as u16;
     let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
-    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, priority: 0 }];
+    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every: None, priority: 0 }];
     let server = server(&mut random, &setup);
     let other = (server + random.between(1, 2) as u16) % setup.servers;
     let times = random.between(3, 8);
@@ -180,6 +212,36 @@ pub fn half_heard(seed: u64) -> Schedule {
     Schedule { seed, setup, entries, heal_at_ms: CALM_HEAL_MS }
 }
 
+/// The schedule of a seed, and shortly before the healing the wall clock of the controller's host jumps back. By chance alone that meets one schedule
+/// in hundreds so late that it matters.
+#[must_use]
+pub fn clock_jumps_back(seed: u64) -> Schedule {
+    let mut schedule = schedule(seed);
+    let jump = Act::JumpClock { place: 0, by_ms: -JUMP_BACK_MS };
+    schedule.entries.push(at(schedule.heal_at_ms - JUMP_BEFORE_HEALING_MS, jump));
+    schedule.entries.sort_by_key(|entry| entry.at_ms);
+    schedule
+}
+
+/// A schedule of a family in which nothing else happens: a job has grown to two or three members, and a bit flips in the replica of one, of its
+/// parameters or of what only updates read.
+#[must_use]
+pub fn flipped(seed: u64) -> Schedule {
+    let mut random = Random::new(seed ^ 0x0f11_bb17);
+    let mut setup = setup(&mut random);
+    let servers = random.between(2, u64::from(MEMBERS_SOME)) as u16;
+    (setup.servers, setup.core_servers, setup.slots) = (servers, servers, 1);
+    setup.clocks = vec![ClockSetup { drift_ppm: 0, ahead_ms: 0 }; usize::from(servers) + 1];
+    let max = random.between(u64::from(servers), 6) as u16;
+    let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
+    let compare_every = Some(random.between(2, 40));
+    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every, priority: 0 }];
+    let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
+    let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
+    entries.push(at(flip_at_ms, Act::FlipBit { pick: random.draw(), element: random.draw() }));
+    Schedule { seed, setup, entries, heal_at_ms: CALM_HEAL_MS }
+}
+
 /// The name of every kind of act that is drawn.
 #[must_use]
 pub fn kinds() -> Vec<&'static str> {
@@ -189,7 +251,7 @@ pub fn kinds() -> Vec<&'static str> {
 }
 
 fn at(at_ms: u64, act: Act) -> Entry {
-    Entry { at_ms, when: None, act }
+    Entry { at_ms, when: None, of: 0, act }
 }
 
 /// One of the pairs of a seed: the pairs of seeds in a row are all that there are, in turn.
@@ -199,9 +261,14 @@ fn phase_and_act(seed: u64, number: u64) -> (Phase, Draw) {
     (PHASES[(pair % phases) as usize], KINDS[(pair / phases % KINDS.len() as u64) as usize].1)
 }
 
-/// Has the first job come to a phase that not every job comes to.
-fn suit(random: &mut Random, setup: &mut Setup, phase: Phase) {
-    let Some(job) = setup.jobs.first_mut() else { return };
+/// Whose phase is waited for: more often the first job's, because there may be no other.
+fn whose(random: &mut Random, setup: &Setup) -> u16 {
+    if setup.jobs.len() > 1 && random.one_in(3) { 1 } else { 0 }
+}
+
+/// Has a job come to a phase that not every job comes to.
+fn suit(random: &mut Random, setup: &mut Setup, of: u16, phase: Phase) {
+    let Some(job) = setup.jobs.get_mut(usize::from(of)) else { return };
     match phase {
         Phase::Finishing => job.steps = job.steps.min(random.between(STEPS_FEW.0, STEPS_SOON)),
         Phase::Copying | Phase::Switching | Phase::Recovering => {
@@ -212,9 +279,9 @@ fn suit(random: &mut Random, setup: &mut Setup, phase: Phase) {
     }
 }
 
-/// An act when the first job is in some phase, and what brings it there.
-fn in_a_phase(random: &mut Random, setup: &Setup, at_ms: u64, when: Phase, draw: Draw) -> Vec<Entry> {
-    let mut entries = provoked(random, setup, when, at_ms);
+/// An act when a job is in some phase, and what brings it there.
+fn in_a_phase(random: &mut Random, setup: &Setup, at_ms: u64, (of, when): (u16, Phase), draw: Draw) -> Vec<Entry> {
+    let mut entries = provoked(random, setup, (of, when), at_ms);
     let at_ms = match when {
         // These are once.
         Phase::NoJob | Phase::Finishing => 0,
@@ -223,12 +290,12 @@ fn in_a_phase(random: &mut Random, setup: &Setup, at_ms: u64, when: Phase, draw:
         _ => at_ms,
     };
     let server = server(random, setup);
-    entries.push(Entry { at_ms, when: Some(when), act: draw(random, setup, server) });
+    entries.push(Entry { at_ms, when: Some(when), of, act: draw(random, setup, server) });
     entries
 }
 
-/// What brings the first job to a phase, if it can be brought there, and out of it again.
-fn provoked(random: &mut Random, setup: &Setup, when: Phase, at_ms: u64) -> Vec<Entry> {
+/// What brings a job to a phase, if it can be brought there, and out of it again.
+fn provoked(random: &mut Random, setup: &Setup, (job, when): (u16, Phase), at_ms: u64) -> Vec<Entry> {
     let until_ms = at_ms + random.between(2_000, 12_000);
     match when {
         Phase::NoController => vec![at(at_ms, Act::CrashController { down_ms: short_ms(random) })],
@@ -238,7 +305,7 @@ fn provoked(random: &mut Random, setup: &Setup, when: Phase, at_ms: u64) -> Vec<
             all.chain((0..setup.servers).map(|server| at(until_ms, Act::Demand { server, needed: 0 }))).collect()
         }
         Phase::Starting | Phase::Beginning | Phase::Suspending | Phase::Suspended => {
-            vec![at(at_ms, Act::Suspend { job: 0 }), at(until_ms, Act::Resume { job: 0 })]
+            vec![at(at_ms, Act::Suspend { job }), at(until_ms, Act::Resume { job })]
         }
         Phase::Switching | Phase::Copying => {
             let need = |at_ms, needed| move |server| at(at_ms, Act::Demand { server, needed });
@@ -248,9 +315,32 @@ fn provoked(random: &mut Random, setup: &Setup, when: Phase, at_ms: u64) -> Vec<
             let often = [at_ms, (at_ms + until_ms) / 2, until_ms];
             often.map(|at_ms| at(at_ms, Act::KillExecutor { pick: random.draw() })).into()
         }
-        Phase::Ended if random.one_in(2) => vec![at(at_ms, Act::Cancel { job: 0 })],
+        Phase::Ended if random.one_in(2) => vec![at(at_ms, Act::Cancel { job })],
         Phase::Ended | Phase::Finishing | Phase::Running | Phase::NoJob => Vec::new(),
     }
+}
+
+/// From the healing on, or a little later, a server outside the core comes and goes for ever, or a link between one and any other host.
+fn flap(random: &mut Random, setup: &Setup, heal_at_ms: u64) -> Entry {
+    let server = random.between(u64::from(setup.core_servers), u64::from(setup.servers) - 1) as u16;
+    let (gone_ms, there_ms) = (random.between(GONE_MS.0, GONE_MS.1), random.between(THERE_MS.0, THERE_MS.1));
+    let other = place(random, setup);
+    let (one, other) = (server + 1, if other == server + 1 { 0 } else { other });
+    let act = match random.below(3) {
+        0 => Act::FlapServer { server, down_ms: gone_ms, up_ms: there_ms },
+        1 => Act::FlapLink { from: one, to: other, cut_ms: gone_ms, whole_ms: there_ms },
+        _ => Act::FlapLink { from: other, to: one, cut_ms: gone_ms, whole_ms: there_ms },
+    };
+    at(heal_at_ms + random.below(THERE_MS.1), act)
+}
+
+/// A fleet takes slots back at the agent when all is well, of the core or not; one of the core lends them again a little later.
+fn taken_when_healthy(random: &mut Random, setup: &Setup, heal_at_ms: u64) -> Entry {
+    let (server, all) = (server(random, setup), u64::from(setup.slots));
+    let first = random.below(all) as u16;
+    let slots = (first..first + random.between(1, all - u64::from(first)) as u16).collect();
+    let at_ms = heal_at_ms + random.between(CORE_NEEDS_MS.0, CORE_NEEDS_MS.1 - 5_000);
+    at(at_ms, Act::TakeBack { server, slots, within_ms: random.between(200, 10_000) })
 }
 
 /// A fleet lends, and takes back at the agent before the agent has heard what is to run there.
@@ -281,6 +371,7 @@ fn setup(random: &mut Random) -> Setup {
             max: random.between(1, 6) as u16,
             steps: if random.one_in(3) { random.between(STEPS_FEW.0, STEPS_FEW.1) } else { STEPS_MANY },
             checkpoint_every: random.between(3, 40),
+            compare_every: None,
             priority: 0,
         })
         .collect();
@@ -307,6 +398,8 @@ fn setup(random: &mut Random) -> Setup {
         reclaim_deadline_ms: random.between(500, 20_000),
         clocks,
         policy: "ebb".to_owned(),
+        store_patience_ms: random.one_in(2).then_some(PATIENCE_MS_MIN),
+        max_restarts: if random.one_in(4) { RESTARTS_FEW } else { 1_000 },
     }
 }
 

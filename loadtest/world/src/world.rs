@@ -69,6 +69,8 @@ pub enum Event {
     Entry(usize),
     /// An entry of the schedule happens.
     Act(usize),
+    /// An entry that comes again and again happens once more.
+    Flap(usize),
     /// Controllers sweep the store.
     Sweep,
     /// One of them deletes what it found.
@@ -264,6 +266,7 @@ impl World {
             // What found its phase just before the healing does not break what has become healthy.
             Event::Act(_) if self.healed_at.is_some() => {}
             Event::Act(index) => self.act(index),
+            Event::Flap(index) => drop(self.flap(index)),
             Event::Sweep => self.sweep(),
             Event::SweepUp(keys) => self.sweep_up(keys),
             Event::Heal => {
@@ -371,6 +374,7 @@ impl World {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.stopped = true;
         self.disturb_process(pid);
+        self.note_agent_stops(pid, true);
     }
 
     /// SIGCONT: what came meanwhile is taken, in order.
@@ -379,6 +383,7 @@ impl World {
         process.stopped = false;
         let (held, missed) = (std::mem::take(&mut process.held), std::mem::take(&mut process.missed_wake));
         self.disturb_process(pid);
+        self.note_agent_stops(pid, false);
         for input in held {
             self.send_in(0, pid, input);
         }

@@ -3,6 +3,7 @@
 
 use loadtest_world::phase::Phase;
 use loadtest_world::{Found, Mutant, Mutants, Schedule, Tally, run, weather};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long fresh seeds are run.
@@ -15,7 +16,12 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 36] = [
+const FOUND: [(&str, &str); 38] = [
+    ("a-fleets-declaration-is-decided-late", include_str!("found/a-fleets-declaration-is-decided-late.json")),
+    (
+        "a-server-that-comes-and-goes-holds-up-a-job-that-begins",
+        include_str!("found/a-server-that-comes-and-goes-holds-up-a-job-that-begins.json"),
+    ),
     ("a-job-grows-again-while-newcomers-copy", include_str!("found/a-job-grows-again-while-newcomers-copy.json")),
     (
         "a-slot-of-the-core-cannot-reach-a-member-outside",
@@ -155,6 +161,48 @@ fn agents_given_up_for_a_stall_of_the_log_are_found() {
     println!("{found:?}");
 }
 
+/// A clock that jumps back, and a controller whose time waits for it.
+#[test]
+fn a_controller_whose_time_stands_still_is_found() {
+    quiet();
+    let finding = |seed, mutants: &Mutants| run(&weather::clock_jumps_back(seed), mutants).finding;
+    let mutants = Mutants(vec![Mutant::TimeStandsStill]);
+    let found = (0..100).find_map(|seed| Some((seed, finding(seed, &mutants)?)));
+    println!("{found:?}");
+    let Some((seed, _)) = found else { panic!("nobody noticed") };
+    for seed in 0..=seed {
+        let finding = finding(seed, &Mutants::default());
+        assert!(finding.is_none(), "seed {seed}, without the mutant: {finding:?}");
+    }
+}
+
+/// An input topic that lost its end, and a controller that goes on as if it had not.
+#[test]
+fn a_controller_that_misses_nothing_of_a_shortened_input_is_found() {
+    quiet();
+    let found = found_at(Mutant::ShortInputsAreMissed, 0..2_000);
+    assert!(found.is_some(), "nobody noticed");
+    println!("{found:?}");
+}
+
+/// A checkpoint that stands in the store and was never accepted.
+#[test]
+fn who_restores_what_nobody_accepted_is_found() {
+    quiet();
+    let found = found_at(Mutant::RestoresWhatIsListed, 0..300);
+    assert!(found.is_some(), "nobody noticed");
+    println!("{found:?}");
+}
+
+/// A store that does not answer, and executors that end for it after two minutes as if their programs had failed.
+#[test]
+fn who_gives_the_store_up_is_found() {
+    quiet();
+    let found = found_at(Mutant::StoreIsGivenUp, 0..300);
+    assert!(found.is_some(), "nobody noticed");
+    println!("{found:?}");
+}
+
 /// What a word about a loss that has no effect breaks.
 const UNANSWERED: &str = "a loss that a member reports is answered";
 
@@ -200,6 +248,38 @@ fn a_generation_that_is_said_to_be_in_force_too_late_is_found() {
     println!("{found:?}");
 }
 
+/// Seeds of the family in which a bit flips.
+const FLIPS: std::ops::Range<u64> = 0..100;
+
+/// A replica with a flipped bit is noticed before anything is saved of it: the job goes back, and on without the slot, if it is known which.
+#[test]
+fn a_bit_that_flips_is_noticed_and_in_no_checkpoint() {
+    quiet();
+    let mut blamed = 0;
+    for seed in FLIPS {
+        let outcome = run(&weather::flipped(seed), &Mutants::default());
+        assert!(outcome.finding.is_none(), "seed {seed}: {:?}", outcome.finding);
+        let times = |kind: &str, detail| outcome.facts.get(&(kind.to_owned(), detail)).copied().unwrap_or(0);
+        let (minority, nobody) = (times("ReplicasDiffered", ""), times("ReplicasDiffered", "nobody"));
+        assert_eq!((minority + nobody, times("JobRestarted", "")), (1, 1), "seed {seed}: once, and all go back");
+        assert!(minority == 0 || weather::flipped(seed).setup.servers > 2, "seed {seed}: of two nobody is blamed");
+        blamed += minority;
+    }
+    println!("{blamed} of {} with a majority", FLIPS.end);
+    // Half of the seeds have three servers; in some of these a bit flips before the third member has its replica.
+    assert!((FLIPS.end / 4..FLIPS.end).contains(&blamed), "{blamed}");
+}
+
+#[test]
+fn replicas_that_nobody_compares_are_found() {
+    quiet();
+    let mutants = Mutants(vec![Mutant::NobodyCompares]);
+    let found = FLIPS.take(10).find_map(|seed| Some((seed, run(&weather::flipped(seed), &mutants).finding?)));
+    let (seed, finding) = found.expect("nobody noticed");
+    assert_eq!(finding.property, "no checkpoint that counts holds a flipped bit", "seed {seed}");
+    println!("{seed}: {finding:?}");
+}
+
 #[test]
 fn a_cell_in_which_nobody_watches_over_progress_is_found() {
     quiet();
@@ -221,15 +301,19 @@ fn a_lost_report_that_nobody_misses_is_found() {
 }
 
 /// What an act cannot meet, and why.
-const CANNOT: [(&str, Phase, &str); 8] = [
+const CANNOT: [(&str, Phase, &str); 12] = [
+    ("stop_executor", Phase::Queued, "nobody of it runs; one of another job does by chance"),
+    ("exit_executor", Phase::Queued, "nobody of it runs; one of another job does by chance"),
     ("reset_links", Phase::Suspended, "its members are not linked; those of another job are by chance"),
     ("reset_links", Phase::Queued, "its members are not linked; those of another job are by chance"),
     ("reset_links", Phase::Starting, "its members are not linked; those of another job are by chance"),
     ("kill_executor", Phase::NoJob, "nobody runs yet"),
+    ("exit_executor", Phase::NoJob, "nobody runs yet"),
     ("stop_executor", Phase::NoJob, "nobody runs yet"),
     ("hang_in_unit", Phase::NoJob, "nobody runs yet"),
     ("reset_links", Phase::NoJob, "nobody is linked yet"),
     ("damage_checkpoint", Phase::NoJob, "nothing is saved yet"),
+    ("damage_bytes", Phase::NoJob, "nothing is saved yet"),
 ];
 
 /// The first two thousand seeds hold; and that says something, because among them every fault met the first job in every phase that it can.
@@ -251,11 +335,20 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
         .map(|(kind, phase)| (kind, phase.name()))
         .collect();
     assert!(unmet.is_empty(), "never met: {unmet:?}");
+    // Of the second job of a schedule, which not every one has, each fault met some phase, and each phase was met by some fault.
+    let met = |by: fn(&(&'static str, &'static str)) -> &'static str| tally.met_others.keys().map(by).collect();
+    let (kinds, phases): (BTreeSet<&str>, BTreeSet<&str>) = (met(|(kind, _)| kind), met(|(_, phase)| phase));
+    let unmet: Vec<&str> = weather::kinds().into_iter().filter(|kind| !kinds.contains(kind)).collect();
+    assert!(unmet.is_empty(), "never met the second job: {unmet:?}");
+    for kind in ["flap_link", "flap_server"] {
+        assert!(tally.met.keys().any(|(met, _)| *met == kind), "{kind} never met a job that was healthy");
+    }
+    assert_eq!(phases, Phase::ALL.iter().map(|phase| phase.name()).collect(), "phases of the second job");
 }
 
-/// A minute of seeds that nobody has run. What one of them finds replays from a file, is listed in `fresh-seeds.txt` beside it, which `infra/run test`
-/// prints, and fails, unless it is of liveness: one seed in tens of thousands still finds something there (docs/simulation.md), and a change is
-/// not held up for what was there before it. It is mended, here or in the check that asks more than is true, and kept among `FOUND`.
+/// A minute of seeds that nobody has run. What one of them finds fails, also what is only late or too often: thousands of seeds in a row were clean
+/// (docs/simulation.md), so it is news. It is said with the command that replays it, and mended, here or in the check that asks more than is true, and kept among
+/// `FOUND`.
 #[test]
 fn a_minute_of_fresh_seeds_finds_nothing_wrong() {
     quiet();
@@ -263,27 +356,14 @@ fn a_minute_of_fresh_seeds_finds_nothing_wrong() {
     let first = now.as_secs() << 20;
     println!("first seed: {first}");
     let (begun, mut tally, mut seed) = (Instant::now(), Tally::default(), first);
-    while begun.elapsed() < FRESH && !tally.findings.iter().any(is_of_safety) {
+    while begun.elapsed() < FRESH && tally.findings.is_empty() {
         tally.add(seed);
         seed += 1;
     }
     println!("{}", tally.table());
-    let Tally { schedules, events, steps, batches, entries, longest_ms, .. } = tally;
-    println!(
-        "{schedules} schedules of {} entries on average, {events} events, {steps} steps, {batches} batches",
-        entries / schedules
-    );
-    println!("the longest took {longest_ms} ms of virtual time; all of them {:?}", begun.elapsed());
+    println!("{}", tally.summary(begun.elapsed().as_secs_f64()));
     let found: String = tally.findings.iter().map(|found| format!("FOUND: {}\n", replay(found))).collect();
-    print!("{found}");
-    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/fresh-seeds.txt"), found).unwrap();
-    assert!(!tally.findings.iter().any(is_of_safety), "a fresh seed found something; see above");
-}
-
-/// Whether something wrong was done, rather than something done late or too often.
-fn is_of_safety(found: &Found) -> bool {
-    let liveness = ["L1:", "L2: a ", "L3:", "L4:", "L5:"];
-    !liveness.iter().any(|name| found.finding.property.starts_with(name))
+    assert!(tally.findings.is_empty(), "{found}");
 }
 
 /// What was found, and where it is kept, as small as it goes: into `tests/found` with it, once it is mended.
@@ -291,6 +371,7 @@ fn replay(found: &Found) -> String {
     let Found { seed, finding, .. } = found;
     let path = format!("{}/seed-{seed}.json", env!("CARGO_TARGET_TMPDIR"));
     let kept = std::fs::write(&path, serde_json::to_string_pretty(&found.smallest()).unwrap());
-    let place = kept.map_or_else(|error| error.to_string(), |()| path);
-    format!("seed {seed}: {} at {} ms: {}; it replays from {place}", finding.property, finding.at_ms, finding.detail)
+    let command = kept
+        .map_or_else(|error| error.to_string(), |()| format!("`ebb simulate chaos --replay {path}` shows it again"));
+    format!("seed {seed}: {} at {} ms: {}; {command}", finding.property, finding.at_ms, finding.detail)
 }

@@ -17,6 +17,8 @@ const DECLARED_BEFORE_MS: u64 = 500;
 fn schedule(seed: u64, policy: &str) -> Schedule {
     let (mut schedule, mut random) = (weather::schedule(seed), Random::new(seed));
     policy.clone_into(&mut schedule.setup.policy);
+    // Every job that is to run ends, however often its program fails.
+    schedule.setup.max_restarts = 1_000;
     for job in &mut schedule.setup.jobs {
         job.steps = random.between(STEPS.0, STEPS.1);
         job.priority = random.below(3) as i32 - 1;
@@ -35,12 +37,13 @@ fn schedule(seed: u64, policy: &str) -> Schedule {
             0 => Act::Declare { server, slots: random.below(u64::from(slots) + 1) as u16 },
             _ => Act::ExitExecutor { pick: random.draw(), status: 1 },
         };
-        schedule.entries.push(Entry { at_ms, when: None, act });
+        schedule.entries.push(Entry { at_ms, when: None, of: 0, act });
     }
     let at_ms = heal_at_ms - DECLARED_BEFORE_MS;
     schedule.entries.extend((0..servers).map(|server| Entry {
         at_ms,
         when: None,
+        of: 0,
         act: Act::Declare { server, slots },
     }));
     schedule.entries.sort_by_key(|entry| entry.at_ms);

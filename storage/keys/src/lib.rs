@@ -10,7 +10,7 @@
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/shard-I.safetensors` | executor number I of generation G's members | rewritten with the same bytes only | controller |
 //! | `jobs/JOB/checkpoints/gG-sS-wTOKEN/manifest.json` | the leader, last, if absent | never | controller, first |
 //! | `jobs/JOB/logs/eNUMBER/CHUNK.log` | the agent of executor NUMBER of the job | grows until it is full, the next chunk then begins | the agent, beyond its bound; controller, a week after the last change |
-//! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller |
+//! | `jobs/JOB/model.safetensors` | the leader at the end of the job | rewritten with the same bytes only | nobody as long as it is the result; else the controller, as that of a retraining after a day |
 //!
 //! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is issued by the controller with the generation's
 //! proposal, to the proposed members alone, so that only they can name what they write, and who is in an earlier generation cannot name what

@@ -228,10 +228,12 @@ impl Agent {
         if self.next_kill().is_none_or(|at| at > self.now.ms) {
             return;
         }
+        let now = self.now.ms;
         for slot in 0..self.config.slots {
-            let due = self.occupant(slot).and_then(|occupant| occupant.deadlines.earliest());
-            if due.is_some_and(|at| at <= self.now.ms) {
-                self.kill(slot, KillCause::Deadline);
+            let Some(occupant) = self.occupant(slot) else { continue };
+            let cause = if occupant.dismissed { KillCause::Dismissed } else { KillCause::Deadline };
+            if occupant.deadlines.earliest().is_some_and(|at| at <= now) {
+                self.kill(slot, cause);
             }
         }
     }

@@ -75,6 +75,9 @@ impl Agent {
             };
             let within_ms = order.leave_in_ms.unwrap_or_default();
             let is_new = order.leave_by.is_some() && order.leave_by != occupant.leave_by;
+            if is_new {
+                occupant.dismissed = within_ms == 0;
+            }
             occupant.leave(order.leave_by, now.saturating_add(within_ms));
             if order.job != occupant.order {
                 occupant.order = order.job.clone();

@@ -67,6 +67,8 @@ pub(crate) struct Occupant {
     /// Name of the deadline in its order. Never compared with a clock here: the controller's may be another one.
     pub leave_by: Option<TimeMs>,
     pub deadlines: Deadlines,
+    /// Whether its order left it no time when it came.
+    pub dismissed: bool,
     /// What its fleet asked of its slot.
     pub asked: Option<Asked>,
     pub ending: Ending,
@@ -133,6 +135,7 @@ impl Occupant {
             order,
             leave_by: None,
             deadlines: Deadlines::default(),
+            dismissed: false,
             asked: None,
             ending: Ending::None,
             heard: false,
@@ -205,7 +208,9 @@ pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_words: Option<Str
         (ProcessEnd::Unknown, _) => ExitCause::Killed,
         (ProcessEnd::Signalled(signal), Ending::None | Ending::Stopped) => ExitCause::Signal(signal),
         (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Protocol)) => ExitCause::Status(EXIT_STATUS_PROTOCOL),
-        (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Deadline | KillCause::Device)) => ExitCause::Killed,
+        (ProcessEnd::Signalled(_), Ending::Killed(KillCause::Deadline | KillCause::Dismissed | KillCause::Device)) => {
+            ExitCause::Killed
+        }
         (ProcessEnd::Signalled(SIGKILL), Ending::Killed(KillCause::Silent)) => ExitCause::Silent,
         // What hung may have been dying of something else, slowly.
         (ProcessEnd::Signalled(signal), Ending::Killed(KillCause::Silent)) => ExitCause::Signal(signal),

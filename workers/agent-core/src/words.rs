@@ -200,6 +200,8 @@ pub enum Out {
 pub enum KillCause {
     /// It has not left in time.
     Deadline,
+    /// It was to go at once, because nothing waits for it, as when its job is over.
+    Dismissed,
     /// It broke the protocol, or does not take what it is told.
     Protocol,
     /// It says nothing any more.

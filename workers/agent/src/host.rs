@@ -383,6 +383,7 @@ impl Host {
     fn kill(&mut self, slot: u16, executor: &ExecutorId, cause: KillCause) {
         match cause {
             KillCause::Deadline => tracing::info!(%executor, "killing an executor at its deadline"),
+            KillCause::Dismissed => tracing::info!(%executor, "killing an executor that nothing waits for"),
             KillCause::Protocol => tracing::error!(%executor, "killing an executor that breaks the protocol"),
             KillCause::Device => tracing::error!(%executor, "killing an executor whose device is gone"),
             KillCause::Silent => tracing::warn!(%executor, "killing an executor that says nothing any more"),

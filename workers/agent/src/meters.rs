@@ -25,7 +25,7 @@ impl Meters {
     pub fn new() -> Self {
         let killed = counter("ebb.agent.executors.killed", "Executors that this agent killed, by why");
         // What never happened is a zero: to Prometheus a series that begins with one has not grown.
-        ["deadline", "protocol", "silent", "device"]
+        ["deadline", "dismissed", "protocol", "silent", "device"]
             .into_iter()
             .for_each(|cause| killed.add(0, &[KeyValue::new("cause", cause)]));
         let what = "Time that executors waited, by what they could not go on without; sampled twice a second";
@@ -74,6 +74,7 @@ impl Meters {
     pub fn killed(&self, cause: KillCause) {
         let cause = match cause {
             KillCause::Deadline => "deadline",
+            KillCause::Dismissed => "dismissed",
             KillCause::Protocol => "protocol",
             KillCause::Silent => "silent",
             KillCause::Device => "device",

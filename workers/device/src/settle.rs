@@ -21,6 +21,9 @@ const STEADY_MS_MAX: u64 = 600_000;
 /// A slot that was not in quarantine for so long begins anew. Longer than the longest wait, or that would never be reached.
 const FORGOTTEN_MS: u64 = 3_600_000;
 
+/// Most processes of others that a reason names: it is kept in the log for ever, and a few of them say whose they are.
+const NAMED_MAX: usize = 4;
+
 /// What a device is held against.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ground {
@@ -75,11 +78,26 @@ impl Settling {
 
     fn memory_left(&self, reading: &Reading) -> Option<String> {
         let (used, before) = (reading.used_bytes, self.ground.before_bytes);
-        let is_back = used <= before.saturating_add(TOLERANCE_BYTES);
+        if used <= before.saturating_add(TOLERANCE_BYTES) {
+            return None;
+        }
         let (used, before) = (used >> 20, before >> 20);
-        (!is_back).then(|| {
-            format!("{used} MiB of it are still taken, where it was {before} MiB before, and no process of the executor is left")
-        })
+        let others = self.others(reading).unwrap_or_default();
+        Some(format!(
+            "{used} MiB of it are still taken, where it was {before} MiB before, and no process of the executor is left{others}"
+        ))
+    }
+
+    /// Who else is on the device, as the driver lists them: whom somebody has to ask, where the memory is not the executor's. In a container the
+    /// numbers are those of the machine.
+    fn others(&self, reading: &Reading) -> Option<String> {
+        let listed = reading.processes.as_ref()?;
+        let mut others = listed.difference(&self.ground.processes);
+        let named: Vec<String> = others.by_ref().take(NAMED_MAX).map(u32::to_string).collect();
+        let more = others.count();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!named.is_empty())
+            .then(|| format!("; other processes that the driver lists on it: {}{more}", named.join(", ")))
     }
 
     fn processes_left(&self, reading: &Reading) -> Option<String> {
@@ -158,6 +176,22 @@ mod tests {
         assert!(matches!(look(LATE_MS, taken(2 << 30, None)), Verdict::Held(why) if why.contains("2048 MiB")));
         assert!(matches!(look(LATE_MS, failed()), Verdict::Held(_)));
         assert_eq!(look(LATE_MS + 1, taken(0, None)), Verdict::Back, "late, but back");
+    }
+
+    #[test]
+    fn other_peoples_processes_on_a_device_are_named_where_its_memory_does_not_come_back() {
+        let settling = Settling::new(100, Ground { before_bytes: 0, processes: [7].into() });
+        let said = |listed: &[u32]| match settling.look(LATE_MS, &taken(2 << 30, Some(listed)), false) {
+            Verdict::Held(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(
+            said(&[7, 40, 41]).ends_with("; other processes that the driver lists on it: 40, 41"),
+            "{}",
+            said(&[7, 40, 41])
+        );
+        assert!(said(&[1, 2, 3, 4, 5, 6]).ends_with("on it: 1, 2, 3, 4 and 2 more"));
+        assert!(said(&[7]).ends_with("no process of the executor is left"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The contract between whatever computes gradients and everything else: flat `f32` parameters in, a flat summed gradient out.
 //!
-//! Nothing here knows of burn, tensors or graphs, so that an engine in another process or on another device can stand behind
+//! Nothing here knows of models or kernels, so that an engine in another process or on another device can stand behind
 //! the same trait. It must not apply updates (see `update.rs`) and must not keep anything from one call to the next that could
 //! change a bit of a later result. On the main path read `native.rs` next.
 
@@ -97,6 +97,15 @@ pub struct EvaluationSums {
     pub correct: u64,
     /// Targets seen: samples, or predicted tokens.
     pub count: u64,
+}
+
+impl EvaluationSums {
+    /// Adds those of more samples.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.loss += more.loss;
+        self.correct += more.correct;
+        self.count += more.count;
+    }
 }
 
 /// Why a gradient or evaluation was refused. All variants are refusals of the input: trying again cannot help, and the job

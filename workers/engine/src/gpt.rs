@@ -1,20 +1,23 @@
 //! The decoder-only transformer (Radford et al. 2019): learned positions, pre-norm blocks, causal attention, untied head.
 //!
 //! Activations are kept as `[samples * context, width]`; only attention looks at them per sample. Dropout follows the
-//! embedding, the attention weights, and each block's two residual branches.
+//! embedding, the attention weights, and each block's two residual branches. A batch is computed in parts of whole samples.
 
-use crate::engine::BuildError;
-use crate::layers::{Embedding, LayerNorm, Linear, Masks};
-use crate::native::{Form, Input, Model};
-use crate::parameters::{Declaration, Leaves};
-use burn::tensor::activation::{gelu, softmax};
-use burn::tensor::{Tensor, TensorData};
+use crate::attention::{Attention, AttentionRoom};
+use crate::engine::{BuildError, EvaluationSums};
+use crate::lanes::{add, scale};
+use crate::layers::{Dropout, Embedding, LayerNorm, Linear, gelu};
+use crate::loss::cross_entropy;
+use crate::native::{Batch, Form, Inputs, Model};
+use crate::normalisation::{RowsRoom, Statistics};
+use crate::parameters::Declaration;
+use crate::product::Panels;
 use events_schema::dataset::SampleShape;
 
 /// Deviation of initial weights and embeddings (GPT-2); projections back into the residual stream are divided by √(2·layers).
 const DEVIATION: f64 = 0.02;
-/// What a score from the future is raised by: its exponential is exactly 0, and unlike -∞ it makes no NaN in a row of them.
-const FUTURE: f32 = -1e30;
+/// Layers of a block that drop: attention, and the ends of both branches.
+const DROPOUTS: usize = 3;
 
 /// See the module.
 pub(crate) struct Gpt {
@@ -23,8 +26,29 @@ pub(crate) struct Gpt {
     blocks: Vec<Block>,
     norm: LayerNorm,
     head: Linear,
-    context: usize,
-    width: usize,
+    attention: Attention,
+    shared: Shared,
+    /// Of the part that is computed: the mask of the embedding, what comes out of the last block, its normal form, and the logits.
+    mask: Vec<f32>,
+    stream: Vec<f32>,
+    statistics: Vec<Statistics>,
+    normal: Vec<f32>,
+    logits: Vec<f32>,
+    /// The gradient of the stream.
+    gradient: Vec<f32>,
+}
+
+/// Memory that all blocks use in turn.
+#[derive(Default)]
+struct Shared {
+    panels: Panels,
+    attention: AttentionRoom,
+    rows: RowsRoom,
+    /// Of one row's width, of three, and of four.
+    narrow: Vec<f32>,
+    branch: Vec<f32>,
+    mixed: Vec<f32>,
+    wide: Vec<f32>,
 }
 
 /// `x + attention(norm x)`, then `x + mlp(norm x)`.
@@ -36,11 +60,29 @@ struct Block {
     norm2: LayerNorm,
     expand: Linear,
     contract: Linear,
-    heads: usize,
+    /// The first of its layers that drop.
+    dropout: usize,
+    kept: Kept,
 }
 
-/// Sizes of a call: samples, context, width.
-type Sizes = [usize; 3];
+/// What a block's gradient needs of its forward pass.
+#[derive(Default)]
+struct Kept {
+    input: Vec<f32>,
+    statistics1: Vec<Statistics>,
+    normal1: Vec<f32>,
+    mixed: Vec<f32>,
+    weights: Vec<f32>,
+    weights_mask: Vec<f32>,
+    attended: Vec<f32>,
+    mask1: Vec<f32>,
+    stream: Vec<f32>,
+    statistics2: Vec<Statistics>,
+    normal2: Vec<f32>,
+    inner: Vec<f32>,
+    slopes: Vec<f32>,
+    mask2: Vec<f32>,
+}
 
 impl Gpt {
     /// Weights begin normal with deviation 0.02, see [`DEVIATION`].
@@ -67,30 +109,72 @@ impl Gpt {
         let tokens = Embedding::declare(declaration, "tokens", vocabulary as usize, width, DEVIATION)?;
         let positions = Embedding::declare(declaration, "positions", context, width, DEVIATION)?;
         let residual = DEVIATION / libm::sqrt(2.0 * layers as f64);
-        let blocks = (0..layers)
-            .map(|layer| Block::declare(declaration, &format!("blocks.{layer}"), width, heads, residual))
-            .collect::<Result<_, _>>()?;
+        let blocks =
+            (0..layers).map(|layer| Block::declare(declaration, layer, width, residual)).collect::<Result<_, _>>()?;
         let norm = LayerNorm::declare(declaration, "norm", width)?;
         let head = Linear::declare(declaration, "head", width, vocabulary as usize, DEVIATION)?;
-        Ok((Self { tokens, positions, blocks, norm, head, context, width }, Form::Tokens { context, vocabulary }))
+        let model = Self {
+            tokens,
+            positions,
+            blocks,
+            norm,
+            head,
+            attention: Attention { context, heads, width },
+            shared: Shared::default(),
+            mask: Vec::new(),
+            stream: Vec::new(),
+            statistics: Vec::new(),
+            normal: Vec::new(),
+            logits: Vec::new(),
+            gradient: Vec::new(),
+        };
+        Ok((model, Form::Tokens { context, vocabulary }))
     }
 
-    /// `[1, 1, context, context]`, added to attention scores: 0 at and before a position, [`FUTURE`] after it.
-    fn causal(&self, like: &Tensor<2>) -> Tensor<4> {
-        let context = self.context;
-        let values = (0..context * context).map(|at| if at % context > at / context { FUTURE } else { 0.0 }).collect();
-        Tensor::from_data(TensorData::new(values, [1, 1, context, context]), &like.device())
+    /// Leaves the logits of some samples, and all that their gradient needs.
+    fn forward(&mut self, parameters: &[f32], tokens: &[u32], dropout: &mut Dropout) {
+        let Attention { context, width, .. } = self.attention;
+        self.stream.resize(tokens.len() * width, 0.0);
+        for (row, (to, token)) in self.stream.chunks_exact_mut(width).zip(tokens).enumerate() {
+            to.copy_from_slice(self.tokens.entry(parameters, *token as usize));
+            add(to, self.positions.entry(parameters, row % context));
+        }
+        dropout.draw(0, self.stream.len(), &mut self.mask);
+        scale(&mut self.stream, &self.mask);
+        for block in &mut self.blocks {
+            block.forward(parameters, self.attention, &mut self.shared, &mut self.stream, dropout);
+        }
+        self.normal.resize(self.stream.len(), 0.0);
+        self.norm.forward(parameters, &self.stream, &mut self.statistics, &mut self.normal);
+        self.logits.resize(tokens.len() * self.head.outputs(), 0.0);
+        self.head.forward(parameters, &mut self.shared.panels, &self.normal, &mut self.logits);
+    }
+
+    /// Adds the gradient of the same samples, whose logits have become their gradient.
+    fn backward(&mut self, parameters: &[f32], tokens: &[u32], gradient: &mut [f32]) {
+        let Attention { context, width, .. } = self.attention;
+        let Shared { panels, rows, narrow, .. } = &mut self.shared;
+        self.head.weight_gradient(panels, &self.normal, &self.logits, gradient);
+        narrow.resize(self.stream.len(), 0.0);
+        self.head.input_gradient(parameters, panels, &self.logits, narrow);
+        self.gradient.clear();
+        self.gradient.resize(self.stream.len(), 0.0);
+        let through = [&self.stream[..], &narrow[..]];
+        self.norm.backward(parameters, rows, through, &self.statistics, gradient, &mut self.gradient);
+        for block in self.blocks.iter_mut().rev() {
+            block.backward(parameters, self.attention, &mut self.shared, &mut self.gradient, gradient);
+        }
+        scale(&mut self.gradient, &self.mask);
+        for (row, (from, token)) in self.gradient.chunks_exact(width).zip(tokens).enumerate() {
+            add(self.tokens.entry_mut(gradient, *token as usize), from);
+            add(self.positions.entry_mut(gradient, row % context), from);
+        }
     }
 }
 
 impl Block {
-    fn declare(
-        declaration: &mut Declaration,
-        name: &str,
-        width: usize,
-        heads: usize,
-        residual: f64,
-    ) -> Result<Self, BuildError> {
+    fn declare(declaration: &mut Declaration, layer: usize, width: usize, residual: f64) -> Result<Self, BuildError> {
+        let name = format!("blocks.{layer}");
         Ok(Self {
             norm1: LayerNorm::declare(declaration, &format!("{name}.norm1"), width)?,
             mix: Linear::declare(declaration, &format!("{name}.attention.mix"), width, 3 * width, DEVIATION)?,
@@ -98,58 +182,161 @@ impl Block {
             norm2: LayerNorm::declare(declaration, &format!("{name}.norm2"), width)?,
             expand: Linear::declare(declaration, &format!("{name}.mlp.expand"), width, 4 * width, DEVIATION)?,
             contract: Linear::declare(declaration, &format!("{name}.mlp.contract"), 4 * width, width, residual)?,
-            heads,
+            dropout: 1 + layer * DROPOUTS,
+            kept: Kept::default(),
         })
     }
 
+    /// Replaces the stream that goes in by the one that comes out.
     fn forward(
-        &self,
-        leaves: &Leaves,
-        input: Tensor<2>,
-        sizes: Sizes,
-        causal: &Tensor<4>,
-        masks: &mut Masks,
-    ) -> Tensor<2> {
-        let attended = self.attention(leaves, self.norm1.forward(leaves, input.clone()), sizes, causal, masks);
-        let stream = input + masks.drop(self.project.forward(leaves, attended));
-        let inner = gelu(self.expand.forward(leaves, self.norm2.forward(leaves, stream.clone())));
-        stream + masks.drop(self.contract.forward(leaves, inner))
+        &mut self,
+        parameters: &[f32],
+        attention: Attention,
+        shared: &mut Shared,
+        stream: &mut Vec<f32>,
+        dropout: &mut Dropout,
+    ) {
+        let len = stream.len();
+        let Shared { panels, branch, .. } = shared;
+        let kept = &mut self.kept;
+        kept.input.resize(len, 0.0);
+        std::mem::swap(stream, &mut kept.input);
+        kept.normal1.resize(len, 0.0);
+        self.norm1.forward(parameters, &kept.input, &mut kept.statistics1, &mut kept.normal1);
+        kept.mixed.resize(3 * len, 0.0);
+        self.mix.forward(parameters, panels, &kept.normal1, &mut kept.mixed);
+        kept.attend(attention, panels, &mut shared.attention, dropout, self.dropout);
+        kept.stream.resize(len, 0.0);
+        self.project.forward(parameters, panels, &kept.attended, &mut kept.stream);
+        dropout.draw(self.dropout + 1, len, &mut kept.mask1);
+        scale(&mut kept.stream, &kept.mask1);
+        add(&mut kept.stream, &kept.input);
+        kept.normal2.resize(len, 0.0);
+        self.norm2.forward(parameters, &kept.stream, &mut kept.statistics2, &mut kept.normal2);
+        kept.inner.resize(4 * len, 0.0);
+        kept.slopes.resize(4 * len, 0.0);
+        self.expand.forward(parameters, panels, &kept.normal2, &mut kept.inner);
+        gelu(&mut kept.inner, &mut kept.slopes);
+        branch.resize(len, 0.0);
+        self.contract.forward(parameters, panels, &kept.inner, branch);
+        dropout.draw(self.dropout + 2, len, &mut kept.mask2);
+        scale(branch, &kept.mask2);
+        stream.copy_from_slice(&kept.stream);
+        add(stream, branch);
     }
 
-    /// Scaled dot-product attention of every head (Vaswani et al. 2017); input and output `[samples * context, width]`.
-    fn attention(
+    /// Replaces the gradient of the stream that comes out by that of the one that goes in.
+    fn backward(
+        &mut self,
+        parameters: &[f32],
+        attention: Attention,
+        shared: &mut Shared,
+        stream: &mut [f32],
+        gradient: &mut [f32],
+    ) {
+        let Shared { panels, rows, narrow, branch, mixed, wide, attention: room } = shared;
+        let kept = &self.kept;
+        let len = stream.len();
+        narrow.resize(len, 0.0);
+        mixed.resize(3 * len, 0.0);
+        wide.resize(4 * len, 0.0);
+        masked(branch, stream, &kept.mask2);
+        self.contract.weight_gradient(panels, &kept.inner, branch, gradient);
+        self.contract.input_gradient(parameters, panels, branch, wide);
+        scale(wide, &kept.slopes);
+        self.expand.weight_gradient(panels, &kept.normal2, wide, gradient);
+        self.expand.input_gradient(parameters, panels, wide, narrow);
+        self.norm2.backward(parameters, rows, [&kept.stream, narrow], &kept.statistics2, gradient, stream);
+        masked(branch, stream, &kept.mask1);
+        self.project.weight_gradient(panels, &kept.attended, branch, gradient);
+        self.project.input_gradient(parameters, panels, branch, narrow);
+        kept.attend_backward(attention, panels, room, narrow, mixed);
+        self.mix.weight_gradient(panels, &kept.normal1, mixed, gradient);
+        self.mix.input_gradient(parameters, panels, mixed, narrow);
+        self.norm1.backward(parameters, rows, [&kept.input, narrow], &kept.statistics1, gradient, stream);
+    }
+}
+
+/// `to = values · mask`, or a copy where there is none.
+fn masked(to: &mut Vec<f32>, values: &[f32], mask: &[f32]) {
+    to.clear();
+    to.extend_from_slice(values);
+    scale(to, mask);
+}
+
+impl Kept {
+    /// Attention of each sample.
+    fn attend(
+        &mut self,
+        attention: Attention,
+        panels: &mut Panels,
+        room: &mut AttentionRoom,
+        dropout: &mut Dropout,
+        layer: usize,
+    ) {
+        let (len, per_sample) = (self.input.len(), attention.context * attention.width);
+        let weights = attention.weights_len();
+        self.attended.resize(len, 0.0);
+        self.weights.resize(len / per_sample * weights, 0.0);
+        dropout.draw(layer, self.weights.len(), &mut self.weights_mask);
+        let samples = self.weights.chunks_exact_mut(weights).zip(self.attended.chunks_exact_mut(per_sample));
+        for (sample, (to, attended)) in samples.enumerate() {
+            let mixed = &self.mixed[3 * sample * per_sample..][..3 * per_sample];
+            let mask = self.weights_mask.get(sample * weights..(sample + 1) * weights).unwrap_or_default();
+            attention.forward(panels, room, mixed, mask, to, attended);
+        }
+    }
+
+    /// The gradient of queries, keys and values into `mixed_gradient`, from that of what was attended to.
+    fn attend_backward(
         &self,
-        leaves: &Leaves,
-        input: Tensor<2>,
-        [samples, context, width]: Sizes,
-        causal: &Tensor<4>,
-        masks: &mut Masks,
-    ) -> Tensor<2> {
-        let head_width = width / self.heads;
-        let mixed = self.mix.forward(leaves, input);
-        let part = |index: usize| {
-            let columns = mixed.clone().narrow(1, index * width, width);
-            columns.reshape([samples, context, self.heads, head_width]).swap_dims(1, 2)
-        };
-        let (queries, keys, values) = (part(0), part(1), part(2));
-        let scale = 1.0 / libm::sqrt(head_width as f64);
-        let scores = (queries * scale).matmul(keys.transpose()) + causal.clone();
-        let attended = masks.drop(softmax(scores, 3)).matmul(values);
-        attended.swap_dims(1, 2).reshape([samples * context, width])
+        attention: Attention,
+        panels: &mut Panels,
+        room: &mut AttentionRoom,
+        attended_gradient: &[f32],
+        mixed_gradient: &mut [f32],
+    ) {
+        let per_sample = attention.context * attention.width;
+        let weights = attention.weights_len();
+        let samples = attended_gradient.chunks_exact(per_sample).zip(mixed_gradient.chunks_exact_mut(3 * per_sample));
+        for (sample, (from, to)) in samples.enumerate() {
+            let mixed = &self.mixed[3 * sample * per_sample..][..3 * per_sample];
+            let mask = self.weights_mask.get(sample * weights..(sample + 1) * weights).unwrap_or_default();
+            let weights = &self.weights[sample * weights..][..weights];
+            attention.backward(panels, room, [mixed, mask, weights], from, to);
+        }
     }
 }
 
 impl Model for Gpt {
-    fn logits(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2> {
-        let Input::Tokens(tokens) = input else { unreachable!("the form of a gpt gives tokens") };
-        let [samples, context] = tokens.dims();
-        let sizes = [samples, context, self.width];
-        let embedded = self.tokens.forward(leaves, tokens) + self.positions.table(leaves).unsqueeze();
-        let mut stream = masks.drop(embedded.reshape([samples * context, self.width]));
-        let causal = self.causal(&stream);
-        for block in &self.blocks {
-            stream = block.forward(leaves, stream, sizes, &causal, masks);
+    fn dropouts(&self) -> usize {
+        1 + self.blocks.len() * DROPOUTS
+    }
+
+    fn gradient(
+        &mut self,
+        parameters: &[f32],
+        batch: &Batch<'_>,
+        mut dropout: Dropout,
+        gradient: &mut [f32],
+    ) -> EvaluationSums {
+        let Inputs::Tokens(tokens) = batch.inputs else { unreachable!("the form of a gpt gives tokens") };
+        let mut sums = EvaluationSums::default();
+        for (tokens, targets) in batch.parts(tokens, self.attention.context) {
+            self.forward(parameters, tokens, &mut dropout);
+            sums.add(cross_entropy(&mut self.logits, targets));
+            self.backward(parameters, tokens, gradient);
         }
-        self.head.forward(leaves, self.norm.forward(leaves, stream))
+        sums
+    }
+
+    fn evaluate(&mut self, parameters: &[f32], batch: &Batch<'_>) -> EvaluationSums {
+        let Inputs::Tokens(tokens) = batch.inputs else { unreachable!("the form of a gpt gives tokens") };
+        let mut sums = EvaluationSums::default();
+        for (tokens, targets) in batch.parts(tokens, self.attention.context) {
+            self.forward(parameters, tokens, &mut Dropout::none());
+            sums.add(cross_entropy(&mut self.logits, targets));
+        }
+        sums
     }
 }

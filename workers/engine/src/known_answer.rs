@@ -8,8 +8,8 @@ use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::{ModelSpec, OptimizerSpec, ScheduleShape, ScheduleSpec};
 use events_schema::{Digest, Rank, Step};
 
-/// What computes, with the versions that decide its bits.
-pub const ENGINE_NAME: &str = concat!("ebb-native ", env!("CARGO_PKG_VERSION"), " burn 0.22.1 flex");
+/// What computes, with the version that decides its bits.
+pub const ENGINE_NAME: &str = concat!("ebb-native ", env!("CARGO_PKG_VERSION"), " kernels 2");
 
 /// The SIMD level this binary was compiled for; not what the host could do.
 pub const LEVEL: &str = if cfg!(all(target_arch = "x86_64", target_feature = "avx512f")) {
@@ -26,7 +26,7 @@ pub const LEVEL: &str = if cfg!(all(target_arch = "x86_64", target_feature = "av
 
 /// The digest of the numeric class; the same in every run of one binary on one kind of host. Takes well under 200 ms.
 ///
-/// Inner dimensions lie on both sides of 512, where the gemm crate splits them by cache size. A model that cannot be computed
+/// Inner dimensions lie on both sides of where products are cut into blocks. A model that cannot be computed
 /// at all shows as a class of its own instead of an error.
 #[must_use]
 pub fn known_answer() -> Digest {

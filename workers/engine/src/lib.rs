@@ -4,27 +4,30 @@
 //! `f32` replica, parameters first and the optimizer's moments behind them, and only [`Update`] changes it. This crate does no
 //! I/O, reads no clock and draws nothing random that is not keyed by the job.
 //!
-//! Bits. Within one numeric class (see [`known_answer`]) results are equal bit for bit. The build fixes the SIMD level
-//! (x86-64-v3), burn runs without its `simd` feature (which would choose one at run time) and on one thread per engine. Chance,
-//! the loss and the learning rate use the `libm` crate. What remains of the host is `expf` of its C library, which burn calls in
-//! softmax (`gpt`) and in the derivative of GELU (`mlp`, `gpt`), and the cache sizes that the gemm crate blocks by; both are
-//! covered by the known answer, so hosts that differ there are told apart and never mixed.
+//! Bits. Within one numeric class (see [`known_answer`]) results are equal bit for bit. The build fixes the SIMD level (x86-64-v3), block sizes are
+//! constants, exponentials are our own and logarithms those of the `libm` crate, so nothing is asked of the host: neither what its processor could do, nor
+//! how large its caches are, nor its C library. The known answer shows hosts whose arithmetic differs all the same, and they are never mixed.
 //!
-//! Reading order: `engine.rs` (the contract), `native.rs` (how burn stands behind it), `mlp.rs`, `update.rs`.
+//! Reading order: `engine.rs` (the contract), `native.rs` (how models stand behind it), `mlp.rs`, `layers.rs`, `product.rs`, `update.rs`.
 //!
 //! Next on a job's path: `workers/member/src/reduce.rs`.
 
+mod attention;
 pub mod blocks;
 mod cnn;
+mod convolution;
 mod engine;
 mod export;
 mod gpt;
 mod known_answer;
+mod lanes;
 mod layers;
 mod loss;
 mod mlp;
 mod native;
+mod normalisation;
 mod parameters;
+mod product;
 mod random;
 mod schedule;
 mod update;

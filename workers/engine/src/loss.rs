@@ -1,9 +1,35 @@
-//! Softmax cross-entropy on the host: loss, hits, and the gradient that is fed back into the graph.
+//! Softmax, and the cross-entropy of it: loss, hits, and the gradient that goes back through the model.
 //!
-//! Kept out of the graph for two reasons: the loss is summed in f64 whatever the batch, and `exp` and `log` come from the
-//! `libm` crate instead of the host's C library. It must stay a plain loop over rows in order.
+//! The exponential is that of `lanes.rs`, the logarithm that of the `libm` crate instead of the host's C library, and losses are summed in f64 whatever the
+//! batch. It must stay a plain loop over rows in order.
 
 use crate::engine::EvaluationSums;
+use crate::lanes::{LANES, Lanes, across, exp, groups_mut, highest, load};
+
+/// Replaces each element by `exp(factor · (element − top))` and gives their sum: eight accumulators, added in pairs, what fills no vector last.
+fn exponentials(row: &mut [f32], factor: f32, top: f32) -> f32 {
+    let (top, factor) = (Lanes::splat(top), Lanes::splat(factor));
+    let curve = |group: &[f32; LANES]| exp((load(group) - top) * factor);
+    let mut sums = Lanes::ZERO;
+    for group in groups_mut(row) {
+        let raised = curve(group);
+        sums += raised;
+        *group = raised.to_array();
+    }
+    let rest = row.as_chunks_mut::<LANES>().1;
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = curve(&last).to_array();
+    rest.copy_from_slice(&last[..rest.len()]);
+    rest.iter().fold(across(sums), |sum, value| sum + value)
+}
+
+/// Replaces `factor · row` by its softmax.
+pub(crate) fn softmax(row: &mut [f32], factor: f32) {
+    let top = highest(row);
+    let scale = 1.0 / exponentials(row, factor, top);
+    row.iter_mut().for_each(|value| *value *= scale);
+}
 
 /// Sums the cross-entropy of `targets` under the rows of `logits` (`[targets, classes]`, row-major) and replaces the logits
 /// by the gradient of that sum with respect to them: softmax minus one-hot. The maximum is subtracted first, so no
@@ -16,25 +42,14 @@ pub(crate) fn cross_entropy(logits: &mut [f32], targets: &[u32]) -> EvaluationSu
     let classes = logits.len() / targets.len();
     for (row, &target) in logits.chunks_exact_mut(classes).zip(targets) {
         let target = target as usize;
-        let mut best = 0;
-        for (class, &score) in row.iter().enumerate() {
-            if score > row[best] {
-                best = class;
-            }
-        }
-        let highest = row[best];
-        let distance = f64::from(highest) - f64::from(row[target]);
-        let mut total = 0f64;
-        for score in row.iter_mut() {
-            *score = libm::expf(*score - highest);
-            total += f64::from(*score);
-        }
-        let scale = (1.0 / total) as f32;
-        for score in row.iter_mut() {
-            *score *= scale;
-        }
+        let top = highest(row);
+        let best = row.iter().position(|&score| score == top).unwrap_or(0);
+        let distance = f64::from(top) - f64::from(row[target]);
+        let total = exponentials(row, 1.0, top);
+        let scale = 1.0 / total;
+        row.iter_mut().for_each(|score| *score *= scale);
         row[target] -= 1.0;
-        sums.loss += libm::log(total) + distance;
+        sums.loss += libm::log(f64::from(total)) + distance;
         sums.correct += u64::from(best == target);
         sums.count += 1;
     }
@@ -55,6 +70,19 @@ mod tests {
         let expected = [1f64.exp() / total, 2f64.exp() / total, 3f64.exp() / total - 1.0, 1.0, -1.0, 0.0];
         for (found, expected) in logits.iter().zip(expected) {
             assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn a_softmax_sums_to_one_at_every_length() {
+        for len in 1..40usize {
+            let mut row: Vec<f32> = (0..len).map(|at| (at * 5 % 13) as f32 - 6.0).collect();
+            let exact: Vec<f64> = row.iter().map(|&score| (f64::from(score) * 0.5).exp()).collect();
+            let total: f64 = exact.iter().sum();
+            softmax(&mut row, 0.5);
+            for (found, exact) in row.iter().zip(exact) {
+                assert!((f64::from(*found) - exact / total).abs() < 1e-6, "{found}, not {}", exact / total);
+            }
         }
     }
 

@@ -1,28 +1,62 @@
-//! The embedded engine: a [`Model`] of this crate run by burn's flex backend with automatic differentiation, on one thread.
+//! The embedded engine: a [`Model`] of this crate on one thread.
 //!
-//! Every call copies the flat parameters into leaf tensors of its own, builds the graph, and drops it: nothing is kept, so a
-//! call's bits depend on its arguments alone. Models must not read anything but their leaves, their input and their masks.
-//! Next on the main path: `update.rs`; a model to begin with is `mlp.rs`.
+//! Models read the parameters where the replica holds them and add gradients where they belong. What they keep between calls is memory, whose content no
+//! result depends on: a call's bits depend on its arguments alone. Next on the main path: `update.rs`; a model to begin with is `mlp.rs`.
 
 use crate::engine::{BuildError, EVALUATION_ROWS, Engine, EngineError, EvaluationSums, ParameterInfo, RandomKey, Sums};
-use crate::layers::Masks;
-use crate::loss::cross_entropy;
-use crate::parameters::{Declaration, Leaves, copy_out};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use crate::layers::Dropout;
+use crate::parameters::Declaration;
 use events_schema::dataset::{SampleShape, Samples};
+use std::borrow::Cow;
+
+/// Rows of logits that are computed at once, where samples do not depend on each other: enough that copying a layer's weights for it does not count, few
+/// enough that activations stay in caches. A batch of more is computed in parts, in order, so this decides how gradients are summed: changing it changes
+/// models.
+const ROWS_AT_ONCE: usize = 512;
 
 /// What a batch looks like to a model.
-pub(crate) enum Input {
+#[derive(Clone, Copy)]
+pub(crate) enum Inputs<'a> {
     /// `[samples, features]`.
-    Features(Tensor<2>),
+    Features(&'a [f32]),
     /// `[samples, context]`.
-    Tokens(Tensor<2, Int>),
+    Tokens(&'a [u32]),
 }
 
-/// A network: how its logits follow from its parameters and its input.
+/// Samples of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) inputs: Inputs<'a>,
+    /// As many for every sample.
+    pub(crate) targets: &'a [u32],
+    samples: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// Parts with about [`ROWS_AT_ONCE`] targets each: their inputs, of which a sample has `width`, and their targets.
+    pub(crate) fn parts<T>(&self, inputs: &'a [T], width: usize) -> impl Iterator<Item = (&'a [T], &'a [u32])> {
+        let per_sample = self.targets.len() / self.samples;
+        let samples = (ROWS_AT_ONCE / per_sample).max(1);
+        inputs.chunks(samples * width).zip(self.targets.chunks(samples * per_sample))
+    }
+}
+
+/// A network: how loss and gradient follow from its parameters and a batch.
 pub(crate) trait Model: Send {
-    /// One row of logits per target: `[samples, classes]`, or `[samples * context, vocabulary]`.
-    fn logits(&self, leaves: &Leaves, input: Input, masks: &mut Masks) -> Tensor<2>;
+    /// Layers that drop: [`Dropout`] numbers them from 0.
+    fn dropouts(&self) -> usize;
+
+    /// Adds the gradient of the summed loss to `gradient`, which holds zeros, and gives the loss.
+    fn gradient(
+        &mut self,
+        parameters: &[f32],
+        batch: &Batch<'_>,
+        dropout: Dropout,
+        gradient: &mut [f32],
+    ) -> EvaluationSums;
+
+    /// Loss and hits, without dropout.
+    fn evaluate(&mut self, parameters: &[f32], batch: &Batch<'_>) -> EvaluationSums;
 }
 
 /// What the samples of a call must look like.
@@ -49,27 +83,24 @@ impl Form {
 }
 
 /// Rows of one call, checked and cut out of the samples: what the model reads and what it should say.
-struct Rows {
-    input: RowsInput,
-    targets: Vec<u32>,
+struct Rows<'a> {
+    inputs: RowsInput<'a>,
+    targets: Cow<'a, [u32]>,
+    samples: usize,
 }
 
-enum RowsInput {
-    Features(Vec<f32>, [usize; 2]),
-    Tokens(Vec<i32>, [usize; 2]),
+enum RowsInput<'a> {
+    Features(&'a [f32]),
+    Tokens(Vec<u32>),
 }
 
-impl Rows {
-    fn input(self, device: &Device) -> (Input, Vec<u32>) {
-        let input = match self.input {
-            RowsInput::Features(values, shape) => {
-                Input::Features(Tensor::from_data(TensorData::new(values, shape), device))
-            }
-            RowsInput::Tokens(values, shape) => {
-                Input::Tokens(Tensor::from_data(TensorData::new(values, shape), device))
-            }
+impl Rows<'_> {
+    fn batch(&self) -> Batch<'_> {
+        let inputs = match &self.inputs {
+            RowsInput::Features(features) => Inputs::Features(features),
+            RowsInput::Tokens(tokens) => Inputs::Tokens(tokens),
         };
-        (input, self.targets)
+        Batch { inputs, targets: &self.targets, samples: self.samples }
     }
 }
 
@@ -80,13 +111,11 @@ pub(crate) struct Native<M> {
     form: Form,
     dropout: f64,
     seed: u64,
-    training: Device,
-    inference: Device,
 }
 
 impl<M: Model> Native<M> {
     pub(crate) fn new(model: M, declaration: Declaration, form: Form, dropout: f64, seed: u64) -> Self {
-        Self { model, declaration, form, dropout, seed, training: Device::flex().autodiff(), inference: Device::flex() }
+        Self { model, declaration, form, dropout, seed }
     }
 
     fn check_length(&self, what: &'static str, found: usize) -> Result<(), EngineError> {
@@ -97,13 +126,13 @@ impl<M: Model> Native<M> {
 
 impl Form {
     /// Cuts samples `first..first + count` out, checking every label and token of them.
-    fn rows(&self, samples: &Samples, first: usize, count: usize) -> Result<Rows, EngineError> {
+    fn rows<'a>(&self, samples: &'a Samples, first: usize, count: usize) -> Result<Rows<'a>, EngineError> {
         match (self, samples) {
             (Form::Classified { features, classes }, Samples::Classified { features: values, labels }) => {
-                let targets = labels[first..first + count].to_vec();
-                check_range("label", &targets, 1, first, *classes)?;
-                let values = values[first * features..(first + count) * features].to_vec();
-                Ok(Rows { input: RowsInput::Features(values, [count, *features]), targets })
+                let targets = &labels[first..first + count];
+                check_range("label", targets, 1, first, *classes)?;
+                let values = &values[first * features..(first + count) * features];
+                Ok(Rows { inputs: RowsInput::Features(values), targets: targets.into(), samples: count })
             }
             (Form::Tokens { context, vocabulary }, Samples::Tokens { tokens, length }) => {
                 let length = *length as usize;
@@ -111,10 +140,10 @@ impl Form {
                 let mut targets = Vec::with_capacity(count * context);
                 for (index, row) in tokens[first * length..(first + count) * length].chunks_exact(length).enumerate() {
                     check_range("token", &row[..=*context], context + 1, first + index, *vocabulary)?;
-                    input.extend(row[..*context].iter().map(|&token| token as i32));
+                    input.extend(&row[..*context]);
                     targets.extend_from_slice(&row[1..=*context]);
                 }
-                Ok(Rows { input: RowsInput::Tokens(input, [count, *context]), targets })
+                Ok(Rows { inputs: RowsInput::Tokens(input), targets: targets.into(), samples: count })
             }
             _ => Err(EngineError::Samples("another kind of sample".to_owned())),
         }
@@ -191,39 +220,23 @@ impl<M: Model> Engine for Native<M> {
             gradient.fill(0.0);
             return Ok(Sums::default());
         }
-        let (input, targets) = self.form.rows(samples, 0, count)?.input(&self.training);
-        let info = self.declaration.info();
-        let leaves = Leaves::new(info, parameters, &self.training, true);
-        let logits = self.model.logits(&leaves, input, &mut Masks::new(random_key, self.dropout));
-        let shape = logits.dims();
-        let mut logits_gradient = vec![0.0; shape.iter().product()];
-        copy_out(logits.clone(), &mut logits_gradient);
-        let sums = cross_entropy(&mut logits_gradient, &targets);
+        let rows = self.form.rows(samples, 0, count)?;
+        let dropout = Dropout::new(random_key, self.dropout, self.model.dropouts());
+        gradient.fill(0.0);
+        let sums = self.model.gradient(parameters, &rows.batch(), dropout, gradient);
         if !sums.loss.is_finite() {
             return Err(EngineError::NotFinite);
         }
-        // The derivative of Σ logits · logits_gradient with respect to the logits is `logits_gradient` itself, exactly.
-        let logits_gradient = Tensor::<2>::from_data(TensorData::new(logits_gradient, shape), &self.training);
-        let mut gradients = (logits * logits_gradient).sum().backward();
-        leaves.collect(info, &mut gradients, gradient);
-        Ok(Sums { weight: targets.len() as f64, loss: sums.loss })
+        Ok(Sums { weight: rows.targets.len() as f64, loss: sums.loss })
     }
 
     fn evaluate(&mut self, parameters: &[f32], samples: &Samples) -> Result<EvaluationSums, EngineError> {
         self.check_length("parameters", parameters.len())?;
         let count = self.form.sample_count(samples)?;
-        let leaves = Leaves::new(self.declaration.info(), parameters, &self.inference, false);
         let mut sums = EvaluationSums::default();
         for first in (0..count).step_by(EVALUATION_ROWS) {
             let rows = self.form.rows(samples, first, EVALUATION_ROWS.min(count - first))?;
-            let (input, targets) = rows.input(&self.inference);
-            let logits = self.model.logits(&leaves, input, &mut Masks::none());
-            let mut values = vec![0.0; logits.dims().iter().product()];
-            copy_out(logits, &mut values);
-            let part = cross_entropy(&mut values, &targets);
-            sums.loss += part.loss;
-            sums.correct += part.correct;
-            sums.count += part.count;
+            sums.add(self.model.evaluate(parameters, &rows.batch()));
         }
         Ok(sums)
     }

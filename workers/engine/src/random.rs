@@ -38,15 +38,30 @@ pub(crate) fn fill_normal(seed: u64, name: &str, deviation: f64, values: &mut [f
     }
 }
 
-/// A dropout mask of `len` factors: 0 with probability `probability`, otherwise `1 / (1 - probability)` (inverted dropout,
-/// Srivastava et al. 2014), keyed by (seed, rank, step, layer).
-pub(crate) fn dropout_mask(random_key: RandomKey, layer: u32, probability: f64, len: usize) -> Vec<f32> {
-    let key = [&random_key.rank.0.to_le_bytes()[..], &random_key.step.0.to_le_bytes(), &layer.to_le_bytes()];
-    let mut generator = generator("dropout", random_key.seed, &key);
-    // A 32-bit draw below this drops; the probability is met to 2^-32.
-    let dropped_below = (probability * f64::from(u32::MAX)) as u32;
-    let kept = (1.0 / (1.0 - probability)) as f32;
-    (0..len).map(|_| if generator.next_u32() < dropped_below { 0.0 } else { kept }).collect()
+/// Dropout masks of one layer, one after the other: factors that are 0 with the given probability, otherwise `1 / (1 - probability)` (inverted
+/// dropout, Srivastava et al. 2014), keyed by (seed, rank, step, layer).
+pub(crate) struct Kept {
+    generator: ChaCha8Rng,
+    dropped_below: u32,
+    factor: f32,
+}
+
+impl Kept {
+    /// The layer's first mask is next.
+    pub(crate) fn new(random_key: RandomKey, layer: u32, probability: f64) -> Self {
+        let key = [&random_key.rank.0.to_le_bytes()[..], &random_key.step.0.to_le_bytes(), &layer.to_le_bytes()];
+        let generator = generator("dropout", random_key.seed, &key);
+        // A 32-bit draw below this drops; the probability is met to 2^-32.
+        let dropped_below = (probability * f64::from(u32::MAX)) as u32;
+        Self { generator, dropped_below, factor: (1.0 / (1.0 - probability)) as f32 }
+    }
+
+    /// The next factors.
+    pub(crate) fn fill(&mut self, factors: &mut [f32]) {
+        for factor in factors {
+            *factor = if self.generator.next_u32() < self.dropped_below { 0.0 } else { self.factor };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -73,9 +88,19 @@ mod tests {
     #[test]
     fn masks_depend_on_every_part_of_their_key_and_keep_the_expectation() {
         let base = RandomKey { seed: 1, rank: Rank(2), step: Step(3) };
-        let mask = |random_key, layer| dropout_mask(random_key, layer, 0.25, 4_096);
+        let mask = |random_key, layer| {
+            let mut factors = vec![f32::NAN; 4_096];
+            // In two parts, as a batch may be computed.
+            let (early, late) = factors.split_at_mut(1_000);
+            let mut kept = Kept::new(random_key, layer, 0.25);
+            kept.fill(early);
+            kept.fill(late);
+            factors
+        };
         let first = mask(base, 0);
-        assert_eq!(first, mask(base, 0));
+        let mut whole = vec![0.0; 4_096];
+        Kept::new(base, 0, 0.25).fill(&mut whole);
+        assert_eq!(first, whole);
         let others = [
             mask(RandomKey { seed: 2, ..base }, 0),
             mask(RandomKey { rank: Rank(3), ..base }, 0),

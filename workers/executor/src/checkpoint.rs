@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::checkpoint::{
     CheckpointWriteError, FORMAT_VERSION, Manifest, ShardRange, ShardRecord, THIS_BUILD, cut_shards, replica_digest,
     write_manifest, write_model, write_shard,
@@ -45,6 +45,15 @@ pub enum Task {
     Manifest(CheckpointId, Vec<ShardWritten>),
     /// The final model as a file, and the digest of its parameters.
     Model(Vec<u8>, Digest),
+    /// Nothing to write: the digest of the replica, which members compare.
+    Digest {
+        /// At which boundary.
+        at: CheckpointId,
+        /// The replica there.
+        replica: Arc<Vec<f32>>,
+        /// How long getting hold of it took.
+        read: Duration,
+    },
 }
 
 impl Task {
@@ -52,6 +61,7 @@ impl Task {
     fn checkpoint(&self) -> Option<CheckpointId> {
         match self {
             Self::Shard { checkpoint, .. } | Self::Manifest(checkpoint, _) => Some(*checkpoint),
+            Self::Digest { at, .. } => Some(*at),
             Self::Model(..) => None,
         }
     }
@@ -62,6 +72,8 @@ pub struct CheckpointWriter {
     tasks: SyncSender<Task>,
     /// What may not be left out and found no room. At most a shard, a manifest and the model: of other checkpoints nothing is kept.
     backlog: VecDeque<Task>,
+    /// Tasks that the thread has, or will take next.
+    under_way: usize,
 }
 
 struct Writer {
@@ -95,16 +107,30 @@ impl CheckpointWriter {
             tokens,
         };
         std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(move || writer.run(&waiting))?;
-        Ok(Self { tasks, backlog: VecDeque::new() })
+        Ok(Self { tasks, backlog: VecDeque::new(), under_way: 0 })
     }
 
     /// Queues a task unless the store is too slow for the interval. Then this checkpoint stays incomplete, and the next one may do better.
-    pub fn offer(&self, task: Task) -> bool {
-        self.backlog.is_empty() && !matches!(self.tasks.try_send(task), Err(TrySendError::Full(_)))
+    pub fn offer(&mut self, task: Task) -> bool {
+        let taken = self.backlog.is_empty() && !matches!(self.tasks.try_send(task), Err(TrySendError::Full(_)));
+        self.under_way += usize::from(taken);
+        taken
+    }
+
+    /// Whether the thread has nothing to do. A digest is ordered only then: behind an upload it would hold on to the replica, which the next update
+    /// would have to copy; and what is written there is compared as well.
+    pub fn is_idle(&self) -> bool {
+        self.under_way == 0 && self.backlog.is_empty()
+    }
+
+    /// The thread is done with a task, so it has room for another.
+    pub fn done(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.flush();
     }
 
     /// Queues a task that may not be left out: of a job that stands still. Never waits, because the thread may be waiting for the trainer
-    /// to read its inbox; what finds no room goes on with [`CheckpointWriter::flush`].
+    /// to read its inbox; what finds no room goes on with [`CheckpointWriter::done`].
     pub fn put(&mut self, task: Task) {
         if let Some(checkpoint) = task.checkpoint() {
             // The job stood still before, in a membership that is over: what it had to write then no longer counts.
@@ -114,12 +140,13 @@ impl CheckpointWriter {
         self.flush();
     }
 
-    /// Queues what waits for room; called whenever the thread is done with a task.
-    pub fn flush(&mut self) {
+    /// Queues what waits for room.
+    fn flush(&mut self) {
         while let Some(task) = self.backlog.pop_front() {
             if let Err(TrySendError::Full(task)) = self.tasks.try_send(task) {
                 return self.backlog.push_front(task);
             }
+            self.under_way += 1;
         }
     }
 }
@@ -140,6 +167,11 @@ impl Writer {
         match task {
             Task::Shard { checkpoint, index, count, replica } => self.write_shard(checkpoint, index, count, replica),
             Task::Manifest(checkpoint, shards) => self.write_manifest(checkpoint, &shards),
+            Task::Digest { at, replica, read } => {
+                let begun = Instant::now();
+                let digest = replica_digest(&replica);
+                Ok(Event::Digested { at, digest, took: read + begun.elapsed() })
+            }
             Task::Model(file, digest) => {
                 self.runtime.block_on(write_model(&self.store, &self.job, file))?;
                 Ok(Event::ModelWritten(digest))
@@ -180,8 +212,15 @@ impl Writer {
         let nothing = ShardRange { index: u32::from(index), first_element: 0, elements: 0 };
         let range = shards.get(usize::from(index)).copied().unwrap_or(nothing);
         let elements = range.of(&replica).map(<[f32]>::to_vec).unwrap_or_default();
-        let digest = replica_digest(&replica);
-        drop(replica);
+        // The trainer's next update works in place once nobody reads its replica: of one that is copied whole the copy is read.
+        let digest = if elements.len() == replica.len() {
+            drop(replica);
+            replica_digest(&elements)
+        } else {
+            let digest = replica_digest(&replica);
+            drop(replica);
+            digest
+        };
         let record = self.runtime.block_on(write_shard(&self.store, &name, range, &elements))?;
         Ok(Event::ShardWritten(ShardWritten {
             checkpoint,
@@ -250,7 +289,11 @@ mod tests {
     }
 
     fn shard_of(writer: &Writer, index: u16) -> ShardWritten {
-        let task = Task::Shard { checkpoint: CHECKPOINT, index, count: 2, replica: Arc::new(vec![1.0; 8]) };
+        shard_of_all(writer, index, 2)
+    }
+
+    fn shard_of_all(writer: &Writer, index: u16, count: u16) -> ShardWritten {
+        let task = Task::Shard { checkpoint: CHECKPOINT, index, count, replica: Arc::new(vec![1.0; 8]) };
         match writer.write(task).unwrap() {
             Event::ShardWritten(shard) => shard,
             _ => unreachable!(),
@@ -283,6 +326,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_shard_that_is_the_whole_replica_has_the_digest_of_all() {
+        let writer = writer();
+        writer.tokens.add(GENERATION, WriterToken([1; 16]));
+        let whole = shard_of_all(&writer, 0, 1);
+        assert_eq!((whole.elements, whole.replica_digest), (8, replica_digest(&[1.0; 8])));
+        assert_eq!(shard_of(&writer, 1).replica_digest, whole.replica_digest);
+    }
+
     fn shard(generation: u64) -> Task {
         let tag = Tag { generation: Generation(generation), revision: 0 };
         Task::Shard { checkpoint: CheckpointId { step: Step(3), tag }, index: 0, count: 1, replica: Arc::default() }
@@ -295,7 +347,7 @@ mod tests {
     #[test]
     fn a_full_queue_keeps_nobody_waiting_and_loses_nothing_that_counts() {
         let (tasks, waiting) = sync_channel(TASKS_MAX);
-        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new() };
+        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
         assert!((1..=2).all(|of| writer.offer(shard(of))));
         writer.put(shard(3));
         writer.put(shard(4));
@@ -303,7 +355,26 @@ mod tests {
         assert_eq!(writer.backlog.len(), 2, "what counts no more made room");
         assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(1), Some(2)]);
         assert!(!writer.offer(shard(5)), "nothing overtakes");
-        writer.flush();
+        (0..2).for_each(|_| writer.done());
         assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(4), None]);
+    }
+
+    #[test]
+    fn replicas_are_compared_while_nothing_is_written() {
+        let (tasks, waiting) = sync_channel(TASKS_MAX);
+        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
+        assert!(writer.offer(shard(1)));
+        let taken = waiting.try_recv();
+        assert!(taken.is_ok() && !writer.is_idle(), "the thread is at it");
+        writer.done();
+        assert!(writer.is_idle());
+        let (replica, read) = (Arc::new(vec![1.5]), Duration::ZERO);
+        assert!(writer.offer(Task::Digest { at: CHECKPOINT, replica, read }));
+        assert!(!writer.is_idle() && writer.offer(shard(2)), "a checkpoint waits for it");
+        let digest = waiting.try_recv().unwrap();
+        let Event::Digested { at: CHECKPOINT, digest, .. } = self::writer().write(digest).unwrap() else {
+            unreachable!()
+        };
+        assert_eq!(digest, replica_digest(&[1.5]));
     }
 }

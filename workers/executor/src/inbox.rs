@@ -10,6 +10,7 @@ use crate::stretch::Stretch;
 use events_schema::orders::JobOrder;
 use events_schema::{Digest, Generation, TraceContext};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 pub use workers_member::Saved;
 use workers_member::{Bulk, LinkId};
 use workers_session::{CheckpointId, Envelope, Peer, ShardWritten};
@@ -52,6 +53,13 @@ pub enum Event {
     ShardWritten(ShardWritten),
     /// A checkpoint's manifest is in the store.
     ManifestWritten(CheckpointId, Saved),
+    /// The replica's digest at a boundary, and how long computing it took.
+    Digested {
+        /// Which boundary.
+        at: CheckpointId,
+        digest: Digest,
+        took: Duration,
+    },
     /// The final model is in the store; the digest of its parameters.
     ModelWritten(Digest),
     /// Something could not be written; the store was retried.

@@ -15,6 +15,7 @@ pub mod control;
 mod gang;
 pub mod plain;
 pub mod program;
+pub mod store_wait;
 pub mod stretch;
 pub mod sums;
 pub mod wire;
@@ -40,7 +41,7 @@ pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
 use control::{Agent, ControlError, Heard, listen, read_frame};
-use events_schema::control::{ExecutorHop, ExecutorStart, FromExecutor, ToExecutor};
+use events_schema::control::{ExecutorHop, ExecutorStart, FromExecutor, STORE_STATUS, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use following::Following;
@@ -53,8 +54,11 @@ use shell::Chain;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use store_wait::StorePatience;
 use tokens::WriterTokens;
 use trainer::Trainer;
+use workers_member::STORE_PATIENCE_FACTOR;
 use workers_session::Peer;
 
 /// Status of a process that ended because a thread of it panicked, as the standard library has it.
@@ -87,22 +91,49 @@ pub enum ExecutorError {
     Prepare(#[from] ProgramError),
     /// Training ended by itself.
     #[error("the training of this executor stopped")]
-    Train(#[from] TrainError),
+    Train(#[source] Box<TrainError>),
     /// A gang's program ended by itself.
     #[error("the program of this executor stopped")]
     Gang(#[from] gang::GangError),
 }
 
+impl From<TrainError> for ExecutorError {
+    fn from(error: TrainError) -> Self {
+        Self::Train(Box::new(error))
+    }
+}
+
 impl ExecutorError {
+    fn of_training(&self) -> Option<&TrainError> {
+        match self {
+            Self::Train(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The job that cannot be computed here, if that is why.
+    fn of_program(&self) -> Option<&ProgramError> {
+        match (self, self.of_training()) {
+            (Self::Prepare(error), _) | (_, Some(TrainError::Program(error))) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the store is why: it was away, or refused, for longer than anybody waits for it, or this process may not use it any more.
+    #[must_use]
+    pub fn is_of_store(&self) -> bool {
+        match self.of_training() {
+            Some(TrainError::Restore(problem)) => !problem.is_broken() && problem.store_fault().is_some(),
+            Some(TrainError::Save(_)) => true,
+            _ => self.of_program().is_some_and(|error| !error.is_broken() && error.store_fault().is_some()),
+        }
+    }
+
     /// For people: what happened, and what led to it.
     #[must_use]
     pub fn reason(&self) -> String {
-        let program = match self {
-            Self::Prepare(error) | Self::Train(TrainError::Program(error)) => Some(error),
-            _ => None,
-        };
         // What led to it says all of these itself.
-        program.map_or_else(|| Chain(self).to_string(), ProgramError::reason)
+        self.of_program().map_or_else(|| Chain(self).to_string(), ProgramError::reason)
     }
 }
 
@@ -114,6 +145,10 @@ pub fn run() -> Result<(), ExecutorError> {
     if let Err(error) = &ended {
         // An agent that cannot be told is gone.
         let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords(error.reason()));
+        if error.is_of_store() {
+            tracing::error!(error = %Chain(error), "the store is why this executor ends");
+            std::process::exit(STORE_STATUS);
+        }
     }
     ended
 }
@@ -147,7 +182,9 @@ fn run_until_end() -> Result<(), ExecutorError> {
     let listener = inbox.clone();
     start_listening(&keys, &tokens, move |heard| listener.send(Event::of(heard)).is_ok())?;
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
-    let program = match Program::open(executor.job.clone(), &order, &store_url, torch.as_ref()) {
+    let waited_for = Duration::from_millis(order.spec.store_patience_ms.ms()) * STORE_PATIENCE_FACTOR;
+    let patience = StorePatience::new(life.store(), waited_for);
+    let program = match Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience) {
         Ok(program) => program,
         Err(error) if error.is_broken() => {
             let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);

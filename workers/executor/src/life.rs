@@ -1,6 +1,7 @@
 //! The executor's word of life: what it is at, kept where a thread of its own can say it while the training thread computes or hangs.
 
 use crate::control::Agent;
+use crate::store_wait::StoreWaits;
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, Phase, Progress, WaitsFor};
 use events_schema::{Generation, Step};
 use std::io::Write;
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub struct Life {
     progress: Mutex<Progress>,
     bytes_sent: OnceLock<Arc<AtomicU64>>,
+    store: StoreWaits,
 }
 
 impl Default for Life {
@@ -29,7 +31,7 @@ impl Default for Life {
             processor_ms: 0,
             gradients: None,
         };
-        Self { progress: Mutex::new(progress), bytes_sent: OnceLock::new() }
+        Self { progress: Mutex::new(progress), bytes_sent: OnceLock::new(), store: StoreWaits::default() }
     }
 }
 
@@ -45,13 +47,21 @@ impl Life {
         let _ = self.bytes_sent.set(bytes);
     }
 
+    /// Whether the training thread waits for the store, to be said by whoever lets it wait.
+    #[must_use]
+    pub fn store(&self) -> StoreWaits {
+        self.store.clone()
+    }
+
     /// What it is at now, with what is counted elsewhere.
     #[must_use]
     pub fn now(&self) -> Progress {
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let sent = self.bytes_sent.get().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
         let bytes_done = progress.bytes_done.saturating_add(sent);
-        Progress { bytes_done, processor_ms: processor_ms(), ..progress }
+        // A unit that waits for its data computes nothing, and does not hang.
+        let waits_for = if self.store.now() { WaitsFor::Store } else { progress.waits_for };
+        Progress { bytes_done, processor_ms: processor_ms(), waits_for, ..progress }
     }
 
     /// Says what this process is at for as long as it lives. Returns when the agent cannot be told, which its listener sees as well.

@@ -14,8 +14,10 @@ use events_schema::report::Report;
 use events_schema::{Generation, Rank, Step};
 use std::io::Write;
 use std::ops::Range;
+use std::time::Instant;
 use workers_member::{Done, Exit, GradientFrom, In, Kind, Need, Out, Part, Task, Unit};
 use workers_memory::Segment;
+use workers_session::CheckpointId;
 use workers_torch::OnPart;
 
 impl<W: Write> Trainer<W> {
@@ -59,6 +61,10 @@ impl<W: Write> Trainer<W> {
             }
             Out::Write { task, needed } => {
                 let ordered = self.write(task, needed);
+                return self.unless_failed(ordered);
+            }
+            Out::Digest(at) => {
+                let ordered = self.digest(at);
                 return self.unless_failed(ordered);
             }
             Out::Report(report) => self.report(report)?,
@@ -217,6 +223,18 @@ impl<W: Write> Trainer<W> {
         Ok(())
     }
 
+    /// Has the replica's digest taken, unless something is being written.
+    fn digest(&mut self, at: CheckpointId) -> Result<(), ProgramError> {
+        if !self.checkpoints.is_idle() {
+            tracing::debug!(step = %at.step, "a checkpoint is being written; replicas are not compared at this step");
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let replica = self.replica.shared(&mut self.program.workload)?;
+        self.checkpoints.offer(Writing::Digest { at, replica, read: begun.elapsed() });
+        Ok(())
+    }
+
     fn report(&mut self, report: Report) -> Result<(), TrainError> {
         tracing::info!(?report, "report");
         Ok(self.agent.say(&FromExecutor::Report(report))?)
@@ -229,6 +247,7 @@ impl<W: Write> Trainer<W> {
         match exit {
             Exit::Left => Ok(()),
             Exit::NoReplica => Err(TrainError::NoReplica),
+            Exit::Diverged => Err(TrainError::Diverged),
             Exit::NotSaved => Err(TrainError::Save(self.write_failure.take())),
         }
     }

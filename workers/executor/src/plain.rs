@@ -4,6 +4,7 @@
 use crate::buffers::{Buffer, Pool};
 use crate::program::{Program, ProgramError};
 use crate::replica::Replica;
+use crate::store_wait::StorePatience;
 use crate::sums::Sums;
 use events_schema::control::TorchHost;
 use events_schema::orders::JobOrder;
@@ -53,7 +54,7 @@ pub fn train_plain_steps(
     torch: Option<&TorchHost>,
     steps_max: u64,
 ) -> Result<PlainRun, ProgramError> {
-    let mut program = Program::open(job.clone(), order, store_url, torch)?;
+    let mut program = Program::open(job.clone(), order, store_url, torch, StorePatience::default())?;
     let (workers, lengths) = (program.workers(), program.lengths());
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
     let mut replica = Replica::new(lengths);
@@ -111,7 +112,7 @@ pub fn cold_start(
     torch: Option<&TorchHost>,
 ) -> Result<ColdStart, ProgramError> {
     let begun = Instant::now();
-    let mut program = Program::open(job.clone(), order, store_url, torch)?;
+    let mut program = Program::open(job.clone(), order, store_url, torch, StorePatience::default())?;
     let open = begun.elapsed();
     let begun = Instant::now();
     let mut replica = Replica::new(program.lengths());

@@ -2,6 +2,7 @@
 //! one (`plain.rs`), which is why both give the same bits.
 
 use crate::buffers::Buffer;
+use crate::store_wait::StorePatience;
 use crate::workload::{Torch, View, Workload};
 use bytes::Bytes;
 use events_schema::control::TorchHost;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack};
 use storage::initial::FetchError;
 use storage::order::steps_total;
+use storage::retry::StoreFault;
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
@@ -39,6 +41,9 @@ pub enum ProgramError {
     /// The data cannot be read. See [`ProgramError::is_broken`].
     #[error("the data cannot be read")]
     Data(#[from] DataError),
+    /// The store refuses data of the first step, which nobody of this job has read before: the job is broken, and its user is to know at once.
+    #[error("the data cannot be read")]
+    NeverRead(#[source] DataError),
     /// The model does not fit the dataset: the job is broken.
     #[error("the model cannot be built")]
     Build(#[from] BuildError),
@@ -49,14 +54,8 @@ pub enum ProgramError {
     #[error("the job's PyTorch model cannot be computed")]
     Torch(#[from] TorchError),
     /// The job's code is not in the store, or cannot be read now: stop.
-    #[error("the job's code cannot be fetched from `{key}`")]
-    Fetch {
-        /// Where it should be.
-        key: String,
-        /// Why not.
-        #[source]
-        source: object_store::Error,
-    },
+    #[error("the job's code cannot be fetched")]
+    Fetch(#[source] StoreFault),
     /// What the job begins with. See [`FetchError::is_broken`].
     #[error("the job cannot begin with the model that it names")]
     Initial(#[from] FetchError),
@@ -85,16 +84,34 @@ impl ProgramError {
     /// Whether the job cannot go on whatever is done, on any executor. Otherwise only this executor has to stop.
     #[must_use]
     pub fn is_broken(&self) -> bool {
+        if let Some(fault) = self.store_fault() {
+            return !fault.is_mendable() && !fault.is_of_the_asker();
+        }
         match self {
-            Self::Build(_) | Self::Engine(_) | Self::NoDataset => true,
-            Self::Data(DataError::Store(fault)) => !fault.is_transient() && !fault.is_of_the_asker(),
+            Self::Build(_) | Self::Engine(_) | Self::NoDataset | Self::NeverRead(_) => true,
             Self::Torch(error) => error.is_broken(),
-            Self::Fetch { source, .. } => matches!(source, object_store::Error::NotFound { .. }),
             Self::Initial(error) => error.is_broken(),
             Self::Unpack(error) => matches!(error, UnpackError::Content { .. } | UnpackError::TooLarge { .. }),
-            Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch => false,
+            Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch | Self::Fetch(_) => {
+                false
+            }
             Self::Data(_) => true,
         }
+    }
+
+    /// The fault of the store that it is, if it is one.
+    #[must_use]
+    pub fn store_fault(&self) -> Option<&StoreFault> {
+        match self {
+            Self::Data(error) => error.store_fault(),
+            Self::Fetch(fault) | Self::Initial(FetchError::Store(fault)) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// Whether it may be another answer of the store later.
+    fn may_pass(&self) -> bool {
+        self.store_fault().is_some_and(StoreFault::is_mendable)
     }
 
     /// For the job's user: what, where and what to do.
@@ -108,12 +125,14 @@ impl ProgramError {
             _ => Chain(self).to_string(),
         };
         let advice = match self {
-            Self::Data(_) => "; restore the object or register the dataset anew, then submit the job again",
+            Self::Data(_) | Self::NeverRead(_) => {
+                "; restore the object or register the dataset anew, then submit the job again"
+            }
             Self::Engine(EngineError::NotFinite) => "; a lower learning_rate or gradient_clip_norm may help",
             Self::Engine(_) => "; check the dataset's labels and shapes against its registration",
             Self::Build(_) | Self::NoDataset => "; change the model or the dataset in the spec",
             Self::Torch(TorchError::NotFinite(_)) => "; a lower learning rate or gradient_clip_norm may help",
-            Self::Fetch { .. } | Self::Unpack(_) | Self::Initial(_) => {
+            Self::Fetch(_) | Self::Unpack(_) | Self::Initial(_) => {
                 "; submit the job again with `ebb submit`, which uploads what it names"
             }
             Self::Store(_) | Self::Threads(_) | Self::Torch(_) | Self::NoTorch => "",
@@ -128,12 +147,14 @@ pub struct Program {
     pub job: JobId,
     /// As submitted.
     pub spec: JobSpec,
-    /// Steps of the whole job.
+    /// Steps of the whole job, by which learning rates go; [`Program::end`] may come before.
     pub steps_total: u64,
     /// Steps of one pass over the dataset.
     pub steps_per_epoch: u64,
     /// Rows of the training dataset.
     pub rows: u64,
+    /// How often every replica of the job was lost before.
+    pub restarts: u32,
     /// Ebb's object store.
     pub store: Arc<dyn ObjectStore>,
     /// Who computes.
@@ -143,6 +164,8 @@ pub struct Program {
     evaluation: Option<HeldOut>,
     /// Reads, decodes and uploads behind the trainer.
     pub runtime: Arc<tokio::runtime::Runtime>,
+    /// How what it reads is waited for.
+    pub patience: StorePatience,
 }
 
 /// What a job is evaluated on.
@@ -154,12 +177,13 @@ enum HeldOut {
 }
 
 impl Program {
-    /// Builds the model and opens the data. `torch` is what this server has for models in PyTorch.
+    /// Builds the model and opens the data. `torch` is what this server has for models in PyTorch; the store is waited for with `patience`.
     pub fn open(
         job: JobId,
         order: &JobOrder,
         store_url: &str,
         torch: Option<&TorchHost>,
+        patience: StorePatience,
     ) -> Result<Self, ProgramError> {
         let spec: JobSpec = (*order.spec).clone();
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -180,8 +204,8 @@ impl Program {
         let workload = match &spec.model {
             ModelSpec::Torch(model) => {
                 let host = torch.ok_or(ProgramError::NoTorch)?;
-                let code = Arc::new(fetch_code(&runtime, &*store, model, host)?);
-                let initial = fetch_initial(&runtime, &*store, model, host)?;
+                let code = Arc::new(fetch_code(&runtime, &*store, model, host, &patience)?);
+                let initial = fetch_initial(&runtime, &*store, model, host, &patience)?;
                 let start = TorchStart {
                     spec: spec.clone(),
                     model: (**model).clone(),
@@ -199,9 +223,14 @@ impl Program {
                 Workload::Native { engine, update }
             }
         };
-        let open = |info: &DatasetInfo| runtime.block_on(Loader::open(Arc::clone(&store), &spec, info, limits));
-        let open_evaluation =
-            |info: &DatasetInfo| runtime.block_on(Loader::open_for_evaluation(Arc::clone(&store), &spec, info, limits));
+        let open = |info: &DatasetInfo| {
+            let open = || runtime.block_on(Loader::open(Arc::clone(&store), &spec, info, limits));
+            patience.ask(open, may_pass)
+        };
+        let open_evaluation = |info: &DatasetInfo| {
+            let open = || runtime.block_on(Loader::open_for_evaluation(Arc::clone(&store), &spec, info, limits));
+            patience.ask(open, may_pass)
+        };
         let (training, steps_per_epoch, rows) = match (workload.own_rows(), dataset) {
             (Some(own), _) => (None, own.steps_per_epoch, own.rows),
             (None, Some(info)) => {
@@ -222,12 +251,20 @@ impl Program {
             steps_total,
             steps_per_epoch,
             rows,
+            restarts: order.restarts,
             store,
             workload,
             training,
             evaluation,
             runtime: Arc::new(runtime),
+            patience,
         })
+    }
+
+    /// The step at which this job ends: its last, or where the stretch ends that it trains once more.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.spec.retrains.as_ref().map_or(self.steps_total, |retrains| retrains.end(self.steps_total))
     }
 
     /// Logical workers W.
@@ -251,9 +288,17 @@ impl Program {
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
-        let samples = self.training.as_ref().map(|loader| loader.samples_blocking(rank, step)).transpose()?;
+        let samples = self.training.as_ref().map(|loader| self.samples(loader, rank, step)).transpose()?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
         self.workload.gradient(view, samples.as_ref(), random_key, gradient, on_part)
+    }
+
+    fn samples(&self, loader: &Loader, rank: Rank, step: Step) -> Result<Samples, ProgramError> {
+        let never_read = |error: &DataError| step == Step(0) && !is_transient(error);
+        let read = || loader.samples_blocking(rank, step);
+        self.patience
+            .ask(read, |error| may_pass(error) && !never_read(error))
+            .map_err(|error| if never_read(&error) { ProgramError::NeverRead(error) } else { error.into() })
     }
 
     /// For how long samples to train on were waited for so far.
@@ -282,7 +327,9 @@ impl Program {
         let samples = match self.evaluation.as_ref().filter(|held_out| part < held_out.parts()) {
             None => return Ok(nothing),
             Some(HeldOut::Own(_)) => None,
-            Some(HeldOut::Ebb(loader)) => Some(loader.samples_blocking(rank, Step(part))?),
+            Some(HeldOut::Ebb(loader)) => {
+                Some(self.patience.ask(|| loader.samples_blocking(rank, Step(part)), may_pass)?)
+            }
         };
         if samples.as_ref().is_some_and(Samples::is_empty) {
             return Ok(nothing);
@@ -334,7 +381,7 @@ impl Program {
     /// The finished model as a safetensors file, and the digest of its tensors.
     pub fn export(&mut self, view: View<'_>, class: &Digest) -> Result<(Vec<u8>, Digest), ProgramError> {
         let (job, spec, class, steps) =
-            (self.job.to_string(), self.spec.digest().to_string(), class.to_string(), self.steps_total.to_string());
+            (self.job.to_string(), self.spec.digest().to_string(), class.to_string(), self.end().to_string());
         let metadata = [
             ("format", "pt"),
             ("job", job.as_str()),
@@ -355,16 +402,27 @@ impl HeldOut {
     }
 }
 
+/// Whether data may be readable later.
+fn may_pass(error: &DataError) -> bool {
+    error.store_fault().is_some_and(StoreFault::is_mendable)
+}
+
+/// Whether they may be by themselves.
+fn is_transient(error: &DataError) -> bool {
+    error.store_fault().is_some_and(StoreFault::is_transient)
+}
+
 /// The folder of a job's code on this server; fetched and unpacked by the first executor that needs it.
 fn fetch_code(
     runtime: &tokio::runtime::Runtime,
     store: &dyn ObjectStore,
     model: &TorchSpec,
     host: &TorchHost,
+    patience: &StorePatience,
 ) -> Result<Held, ProgramError> {
     let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
     cache.hold(&format!("code-{}", model.code), |folder| {
-        let packed = runtime.block_on(fetch_packed(store, model.code))?;
+        let packed = patience.ask(|| runtime.block_on(fetch_packed(store, model.code)), ProgramError::may_pass)?;
         Ok(unpack(&packed, model.code, folder)?)
     })
 }
@@ -372,7 +430,7 @@ fn fetch_code(
 /// Packed code as it is in the store.
 pub(crate) async fn fetch_packed(store: &dyn ObjectStore, code: Digest) -> Result<Bytes, ProgramError> {
     let key = storage::keys::code(&code);
-    let failed = |source| ProgramError::Fetch { key: key.clone(), source };
+    let failed = |error| ProgramError::Fetch(StoreFault::of(&key, error));
     let object = store.get(&key.as_str().into()).await.map_err(failed)?;
     // Whoever can write to the store can put anything there; memory is taken for what the gateway lets in.
     if object.meta.size > PACKED_BYTES_MAX as u64 {
@@ -387,6 +445,7 @@ fn fetch_initial(
     store: &dyn ObjectStore,
     model: &TorchSpec,
     host: &TorchHost,
+    patience: &StorePatience,
 ) -> Result<Option<Initial>, ProgramError> {
     let (key, digest, name) = match model.initial.as_ref().map(|initial| &initial.source) {
         None => return Ok(None),
@@ -396,7 +455,8 @@ fn fetch_initial(
     };
     let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
     let fetched = cache.hold(&format!("initial-{name}"), |folder| {
-        Ok::<_, ProgramError>(runtime.block_on(storage::initial::fetch(store, &key, digest, folder))?)
+        let fetch = || Ok(runtime.block_on(storage::initial::fetch(store, &key, digest, folder))?);
+        patience.ask(fetch, ProgramError::may_pass)
     });
     Ok(Some(Initial::Fetched(Arc::new(fetched?))))
 }

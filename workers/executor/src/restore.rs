@@ -1,13 +1,16 @@
 //! Reads the replica of a checkpoint that the controller accepted: the newest that the proposal names, and if that is damaged the
-//! next. Never looks for checkpoints by itself: what it was not told of may be half written, or nobody's.
+//! next; for a job that retrains a stretch, the checkpoint of another job that its spec names. Never looks for checkpoints by itself: what it was not told of may be half written, or nobody's.
 
 use crate::program::{Program, ProgramError};
 use events_schema::fact::RESTORE_CHECKPOINTS_MAX;
+use events_schema::job::JobSpec;
 use events_schema::report::Report;
+use events_schema::retrains::Retrains;
 use events_schema::{Digest, Step};
 use shell::Chain;
 use storage::checkpoint::{RestoreError, read_manifest, read_replica};
 use storage::keys::CheckpointName;
+use storage::retry::StoreFault;
 
 /// Times a checkpoint is read before it is called damaged: the second one tells a store from a transfer.
 const READS_MAX: u32 = 2;
@@ -33,6 +36,15 @@ pub enum RestoreProblem {
         /// The digest that the manifest names.
         expected: Digest,
     },
+    /// The checkpoint of another job that this one begins with is gone, damaged or of another build: the job is broken, for nothing can be
+    /// used in its place.
+    #[error("`{key}`, which this job begins with, cannot be used: {reason}")]
+    Origin {
+        /// Its manifest.
+        key: String,
+        /// Why not.
+        reason: String,
+    },
     /// What is to be loaded has no name that this job's checkpoints have: the job is broken.
     #[error("`{key}` is no checkpoint of this job; submit the job again")]
     Foreign {
@@ -42,11 +54,26 @@ pub enum RestoreProblem {
 }
 
 impl RestoreProblem {
+    /// Whether it may be another answer of the store later.
+    fn may_pass(&self) -> bool {
+        self.store_fault().is_some_and(StoreFault::is_mendable)
+    }
+
+    /// The fault of the store that it is, if it is one.
+    #[must_use]
+    pub fn store_fault(&self) -> Option<&StoreFault> {
+        match self {
+            Self::Store(RestoreError::Store(fault)) => Some(fault),
+            Self::Build(error) => error.store_fault(),
+            Self::Store(_) | Self::Other { .. } | Self::Origin { .. } | Self::Foreign { .. } => None,
+        }
+    }
+
     /// Whether no executor could do better.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         match self {
-            Self::Other { .. } | Self::Foreign { .. } => true,
+            Self::Other { .. } | Self::Origin { .. } | Self::Foreign { .. } => true,
             Self::Build(error) => error.is_broken(),
             Self::Store(_) => false,
         }
@@ -78,10 +105,16 @@ pub fn restore<'a>(program: &mut Program, class: Digest, manifest_keys: impl Ite
     let mut tried = 0;
     for key in manifest_keys {
         tried += 1;
-        let Some(name) = CheckpointName::of_manifest(key).filter(|name| name.job == program.job) else {
+        let named = CheckpointName::of_manifest(key);
+        let Some(name) = named.filter(|name| name.job == program.job || retrained(&program.spec, name).is_some())
+        else {
             return Restored { reports, end: Err(RestoreProblem::Foreign { key: key.clone() }) };
         };
         match restore_one(program, class, &name) {
+            Err(RestoreProblem::Store(error)) if name.job != program.job && error.object().is_some() => {
+                let problem = RestoreProblem::Origin { key: key.clone(), reason: Chain(&error).to_string() };
+                return Restored { reports, end: Err(problem) };
+            }
             Err(RestoreProblem::Store(error)) if error.is_damage() => {
                 tracing::error!(%key, error = %Chain(&error), "CHECKPOINT DAMAGED; the one before it is tried");
                 reports.push(damaged(&name, &error));
@@ -102,6 +135,11 @@ pub fn restore<'a>(program: &mut Program, class: Digest, manifest_keys: impl Ite
     Restored { reports, ..Restored::beginning(program) }
 }
 
+/// What a spec says of a checkpoint of another job, if it begins with that one.
+fn retrained<'a>(spec: &'a JobSpec, name: &CheckpointName) -> Option<&'a Retrains> {
+    spec.retrains.as_ref().filter(|retrains| name.job == retrains.job && name.step == retrains.from_step)
+}
+
 fn damaged(name: &CheckpointName, error: &RestoreError) -> Report {
     let CheckpointName { job, generation, step, .. } = name.clone();
     let object = error.object().map_or_else(|| name.manifest(), str::to_owned);
@@ -116,7 +154,7 @@ fn unreadable(name: &CheckpointName, error: &RestoreError) -> Report {
 fn restore_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(Vec<f32>, Step), RestoreProblem> {
     let mut reads = 1;
     loop {
-        match read_one(program, class, name) {
+        match program.patience.ask(|| read_one(program, class, name), RestoreProblem::may_pass) {
             Err(RestoreProblem::Store(error)) if error.is_damage() && reads < READS_MAX => {
                 tracing::warn!(key = name.manifest(), error = %Chain(&error), "a checkpoint looks damaged; reading it again");
                 reads += 1;
@@ -131,8 +169,13 @@ fn read_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(
     let manifest = runtime.block_on(read_manifest(store, name)).map_err(RestoreProblem::Store)?;
     let differs =
         |what, found: Digest, expected: Digest| RestoreProblem::Other { key: name.manifest(), what, found, expected };
-    if manifest.spec_digest != program.spec.digest() {
+    // Of another job only the controller knows the spec; it has compared both.
+    if name.job == program.job && manifest.spec_digest != program.spec.digest() {
         return Err(differs("job spec", manifest.spec_digest, program.spec.digest()));
+    }
+    let replica = retrained(&program.spec, name).and_then(|retrains| retrains.replica_digest);
+    if let Some(expected) = replica.filter(|expected| *expected != manifest.replica_digest) {
+        return Err(differs("replica", manifest.replica_digest, expected));
     }
     if manifest.numeric_class != class {
         return Err(differs("numeric class", manifest.numeric_class, class));
@@ -145,4 +188,32 @@ fn read_one(program: &Program, class: Digest, name: &CheckpointName) -> Result<(
     }
     let replica = runtime.block_on(read_replica(store, name, &manifest)).map_err(RestoreProblem::Store)?;
     Ok((replica, manifest.step))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_schema::{Generation, JobId};
+    use serde_json::json;
+
+    /// Whatever a controller proposes: of other jobs a job loads the one checkpoint that its own spec names.
+    #[test]
+    fn of_another_job_only_the_checkpoint_that_the_spec_names_is_loaded() {
+        let mut document =
+            json!({"name": "n", "model": {"kind": "mlp"}, "dataset": "digits", "batch_size": 8, "epochs": 1});
+        let named = |job: &str, step: u64| CheckpointName {
+            job: JobId::parse(job).unwrap(),
+            generation: Generation(1),
+            step: Step(step),
+            writer: None,
+        };
+        let alone = JobSpec::parse(&document).unwrap();
+        document["retrains"] = json!({"job": "job-a", "from_step": 20});
+        let again = JobSpec::parse(&document).unwrap();
+        assert!(retrained(&again, &named("job-a", 20)).is_some());
+        for (spec, job, step) in [(&again, "job-a", 40), (&again, "job-b", 20), (&alone, "job-a", 20)] {
+            assert_eq!(retrained(spec, &named(job, step)), None, "{job} {step}");
+        }
+    }
 }

@@ -49,6 +49,9 @@ pub enum TrainError {
     /// No member has a replica; the job goes back to a checkpoint.
     #[error("no member of the generation has a replica")]
     NoReplica,
+    /// Members have different replicas; the job goes back to a checkpoint.
+    #[error("the replicas of the generation's members differ; the job goes back to its last checkpoint")]
+    Diverged,
     /// Every sender of events is gone.
     #[error("nothing is left to listen to")]
     SendersGone,
@@ -202,6 +205,10 @@ impl<W: Write> Trainer<W> {
             Event::ShardWritten(shard) => self.written(Written::Shard(shard)),
             Event::ManifestWritten(checkpoint, saved) => self.written(Written::Manifest(checkpoint, saved)),
             Event::ModelWritten(digest) => self.written(Written::Model(digest)),
+            Event::Digested { at, digest, took } => {
+                self.checkpoints.done();
+                In::Digested { at, digest, took }
+            }
             Event::NotWritten(failure) => self.not_written(failure),
         };
         self.handle(input)?;
@@ -210,12 +217,12 @@ impl<W: Write> Trainer<W> {
 
     /// The writer is done with a task, so it has room for another.
     fn written(&mut self, written: Written) -> Input {
-        self.checkpoints.flush();
+        self.checkpoints.done();
         In::Written(written)
     }
 
     fn not_written(&mut self, WriteFailure { checkpoint, source }: WriteFailure) -> Input {
-        self.checkpoints.flush();
+        self.checkpoints.done();
         tracing::error!(step = ?checkpoint.map(|c| c.step), error = %source, "not in the store");
         let later = matches!(source, CheckpointWriteError::Store(_) | CheckpointWriteError::Unnamed { .. });
         self.write_failure = Some(source);
@@ -240,11 +247,13 @@ fn config(me: Peer, program: &Program) -> Config {
         job: program.job.clone(),
         me,
         workers: program.workers(),
-        steps_total: program.steps_total,
+        steps_total: program.end(),
         steps_per_epoch: program.steps_per_epoch,
         rows: program.rows,
         batch_size: program.spec.batch_size,
-        checkpoint_every: program.spec.checkpoint.every_steps,
+        checkpoint: program.spec.checkpoint.every,
+        compare_every: program.spec.compare_every_steps,
+        restarts: program.restarts,
         store_patience: Duration::from_millis(program.spec.store_patience_ms.ms()),
         evaluation: evaluation.map(|(every_steps, parts)| Evaluation { every_steps, parts }),
         gradient_len: program.lengths().gradient,

@@ -72,7 +72,7 @@ fn an_executor_says_what_it_is_at() {
     driver.until_completed();
     assert!(driver.telemetry.as_ref().is_some_and(|told| told.data_wait_us.is_some()));
     driver.until(|d| members.iter().all(|n| d.progress[n].phase == Phase::Still));
-    assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.step.0 == 600));
+    assert!(driver.progress.values().all(|p| p.waits_for == WaitsFor::Controller && p.step.0 == LONG_STEPS));
     finish(driver);
 }
 
@@ -84,9 +84,12 @@ fn four_executors_train_the_plain_loop_s_model() {
     finish(driver);
 }
 
+/// Steps of a job that is long enough for several changes, each of which is seen by words that come twice a second.
+const LONG_STEPS: u64 = 2_400;
+
 /// A job long enough for several changes; newcomers are started before it, so that no test races against a process start.
 fn long(seed: u64) -> Value {
-    let mut spec = mlp(600, 4);
+    let mut spec = mlp(LONG_STEPS, 4);
     spec["batch_size"] = json!(24);
     spec["model"]["hidden"] = json!([160, 96]);
     spec["seed"] = json!(seed);

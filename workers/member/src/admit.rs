@@ -40,6 +40,7 @@ fn is_sound(config: &Config, envelope: &Envelope) -> bool {
             within(*step) && few(ranks.len()) && ranks.iter().all(sound)
         }
         Message::ShardWritten(shard) => within(shard.checkpoint.step) && is_sound_shard(config, shard),
+        Message::Digested { at, .. } => within(at.step),
         _ => true,
     }
 }
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
     use crate::member::tests::{config, membership};
     use events_schema::{Digest, Generation, Rank};
-    use workers_session::{CheckpointId, Holding};
+    use workers_session::{CheckpointId, Due, Holding};
 
     fn tag(generation: u64) -> workers_session::Tag {
         workers_session::Tag { generation: Generation(generation), revision: 0 }
@@ -132,7 +133,14 @@ mod tests {
             Message::Welcome { membership: torn, step: Step(1) },
             Message::Welcome { membership: worn, step: Step(1) },
             Message::Welcome { membership: membership(2, 4, &[0, 2]), step: Step(1) },
-            Message::Contribution(Contribution { step: far, sums: Vec::new(), ready: None, announcement: None }),
+            Message::Contribution(Contribution {
+                step: far,
+                sums: Vec::new(),
+                ready: None,
+                announcement: None,
+                due: Due::default(),
+            }),
+            Message::Digested { at: CheckpointId { step: far, tag: tag(2) }, digest: Digest([0; 32]) },
         ] {
             assert!(!admits(message.clone()), "{message:?}");
         }

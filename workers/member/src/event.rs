@@ -4,6 +4,7 @@
 
 use crate::reduce::Action;
 use events_schema::fact::{Entry, Proposal};
+use events_schema::job::CheckpointInterval;
 use events_schema::orders::Telemetry;
 use events_schema::report::Report;
 use events_schema::tree::Node;
@@ -30,8 +31,12 @@ pub struct Config {
     pub rows: u64,
     /// Samples of one rank in a full step.
     pub batch_size: u32,
-    /// Steps between two checkpoints.
-    pub checkpoint_every: u64,
+    /// How often a checkpoint is written.
+    pub checkpoint: CheckpointInterval,
+    /// Steps between two comparisons of replicas; none: as often as costs little.
+    pub compare_every: Option<u64>,
+    /// How often every replica of the job was lost when this executor began.
+    pub restarts: u32,
     /// How long the job stands still for its store, as its spec says.
     pub store_patience: Duration,
     /// Steps between two evaluations and parts of one rank's; none when the job is not evaluated.
@@ -148,6 +153,14 @@ pub enum In<P> {
     Loaded(Generation, Step),
     /// [`Out::Warm`] is done.
     Warmed(Generation),
+    /// [`Out::Digest`] is done.
+    Digested {
+        /// Of the replica at this boundary.
+        at: CheckpointId,
+        digest: Digest,
+        /// How long computing it took.
+        took: Duration,
+    },
     /// [`Out::Compute`] is done.
     Done(Done),
     /// [`Out::Write`] is done.
@@ -356,6 +369,8 @@ pub enum Out<P> {
         /// Whether it may not be left out when the store is slow.
         needed: bool,
     },
+    /// Take the digest of the replica as it is now, beside the training, then [`In::Digested`]. May be left out when something is being written.
+    Digest(CheckpointId),
     /// Tell the controller.
     Report(Report),
     /// Tell whoever looks.
@@ -392,4 +407,6 @@ pub enum Exit {
     NoReplica,
     /// The store refused for longer than the machine waits for it.
     NotSaved,
+    /// Replicas differ: nobody may go on from what is here.
+    Diverged,
 }

@@ -8,7 +8,7 @@
 //! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`] and [`reduce`] (which
 //! sums, in which order, and who gets them), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
 //! soon), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
-//! say), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
+//! say), `pace.rs` (what is due by time), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
 //!
 //! Three rules for whoever drives it:
 //! 1. Outputs are performed in their order, before the next input. None of them waits for anything but [`event::Out::Compute`].
@@ -26,6 +26,7 @@ mod coverage;
 mod early;
 mod links;
 mod meter;
+mod pace;
 mod progress;
 mod replica;
 mod save;
@@ -38,3 +39,4 @@ pub use event::{
 };
 pub use member::Member;
 pub use reduce::{Action, Reduction, SumOp, Unfit, chunk};
+pub use save::STORE_PATIENCE_FACTOR;

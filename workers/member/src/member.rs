@@ -9,6 +9,7 @@ use crate::early::Early;
 use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, StateTransfer, Task, Unit};
 use crate::links::{Links, Taken};
 use crate::meter::Meter;
+use crate::pace::Pace;
 use crate::replica::Replica;
 use crate::save::Saving;
 use crate::step::Flow;
@@ -51,6 +52,7 @@ pub struct Member<P> {
     pub(crate) flow: Flow<P>,
     pub(crate) saving: Saving,
     pub(crate) meter: Meter,
+    pub(crate) pace: Pace,
     proposed: Option<Generation>,
     pub(crate) round: Option<Round>,
     pub(crate) loading: Option<Generation>,
@@ -81,7 +83,7 @@ impl<P> Member<P> {
             me: config.me,
             workers: config.workers,
             steps_total: config.steps_total,
-            checkpoint_every: config.checkpoint_every,
+            checkpoint_every: config.checkpoint.steps(),
         };
         Self {
             session: Session::new(session),
@@ -97,6 +99,7 @@ impl<P> Member<P> {
             flow: Flow::default(),
             saving: Saving::default(),
             meter: Meter::default(),
+            pace: Pace::default(),
             proposed: None,
             round: None,
             loading: None,
@@ -173,6 +176,10 @@ impl<P> Member<P> {
             }
             In::Loaded(generation, step) => self.on_loaded(generation, step),
             In::Warmed(generation) => self.inputs.push_back(Input::Warmed(generation)),
+            In::Digested { at, digest, took } => {
+                self.pace.on_digested(took);
+                self.inputs.push_back(Input::Digested(at, digest));
+            }
             In::Done(done) => self.on_done(done),
             In::Written(written) => self.on_written(written),
             In::NotWritten { checkpoint, later } => self.on_not_written(checkpoint, later),
@@ -372,11 +379,16 @@ impl<P> Member<P> {
             Output::SendGradient(to) => self.send_gradient(to),
             Output::Compute(step) => self.begin_step(step),
             Output::Contributed(step, sums) => self.on_contributed(step, &sums),
-            Output::WriteShard { checkpoint, index, count } => self.write(Task::Shard { checkpoint, index, count }),
+            Output::WriteShard { checkpoint, index, count } => {
+                self.pace.on_checkpoint(checkpoint, self.now);
+                self.write(Task::Shard { checkpoint, index, count });
+            }
             Output::WriteManifest(checkpoint, shards) => self.write_manifest(checkpoint, shards),
-            Output::Diverged(CheckpointId { step, tag }) => self.break_job(format!(
-                "replicas differ at step {step} in {tag}: a device computes wrongly, or the job's own code does not compute the same twice; check both, then submit the job again"
-            )),
+            Output::Digest(at) => {
+                self.pace.on_compare(at.step);
+                self.out.push(Out::Digest(at));
+            }
+            Output::Diverged { at: CheckpointId { step, .. }, minority } => self.on_diverged(step, &minority),
             Output::StandStill(step) => {
                 (self.position, self.still) = (step, Some(step));
                 self.begin_evaluation(step);
@@ -395,6 +407,14 @@ impl<P> Member<P> {
             Output::ExitWithoutReplica => self.exit(Exit::NoReplica),
             Output::Disconnect(peer) => self.cut(peer, Cause::Breach),
         }
+    }
+
+    /// Says so and ends: what is here, and what it helped to make elsewhere, must not be built on.
+    fn on_diverged(&mut self, step: Step, minority: &[Peer]) {
+        let executor = |peer: Peer| ExecutorId { job: self.config.job.clone(), number: peer.0 };
+        let (by, minority) = (executor(self.config.me), minority.iter().map(|peer| executor(*peer)).collect());
+        self.report(Report::ReplicasDiffer { by, step, minority });
+        self.exit(Exit::Diverged);
     }
 
     fn exit(&mut self, exit: Exit) {
@@ -427,6 +447,7 @@ impl<P> Member<P> {
         // In a round a link is enough; from here on it is the steps that count.
         self.suspicion.forget_before(if self.round.take().is_some() { generation.next() } else { generation });
         self.membership = Some(membership);
+        self.pace.on_enter(step, self.now);
         (self.position, self.still) = (step, None);
         self.contributed.clear();
         self.forget_saving();

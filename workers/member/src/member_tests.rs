@@ -5,10 +5,11 @@
 use super::*;
 use events_schema::JobId;
 use events_schema::fact::Member as Seated;
+use events_schema::job::CheckpointInterval;
 use events_schema::tree::place;
 use events_schema::{Rank, TimeMs};
 use std::time::Duration;
-use workers_session::{Seat, Tag};
+use workers_session::{Due, Seat, Tag};
 
 pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
     Config {
@@ -19,7 +20,9 @@ pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
         steps_per_epoch: 5,
         rows: 40,
         batch_size: 2,
-        checkpoint_every: 3,
+        checkpoint: CheckpointInterval::Steps(3),
+        compare_every: None,
+        restarts: 0,
         store_patience: Duration::from_secs(600),
         evaluation: None,
         gradient_len: 10,
@@ -328,6 +331,7 @@ mod anything {
                 sums,
                 ready: ready.map(Generation),
                 announcement,
+                due: Due { checkpoint: step % 2 == 0, compare: step % 3 == 0 },
             },
         );
         let metrics =

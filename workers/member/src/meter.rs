@@ -144,10 +144,15 @@ impl Meter {
     }
 
     /// The median of the last few undisturbed steps, in microseconds.
-    fn usual_step_us(&self) -> Option<u64> {
+    pub fn usual_step_us(&self) -> Option<u64> {
         let mut steps: Vec<u64> = self.usual.iter().copied().collect();
         steps.sort_unstable();
         steps.get(steps.len() / 2).copied()
+    }
+
+    /// The last step completed here, in microseconds.
+    pub fn step_us(&self) -> u64 {
+        self.step_us
     }
 
     /// Mean loss of the last step completed here.
@@ -179,6 +184,7 @@ impl Meter {
             step_us: self.step_us,
             members: u16::try_from(membership.seats.len()).unwrap_or(u16::MAX),
             data_wait_us: Some(self.data_wait_us),
+            checkpoint_every_ms: None,
         })
     }
 }

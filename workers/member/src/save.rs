@@ -14,7 +14,7 @@ use workers_session::{CheckpointId, Input, ShardWritten};
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// An executor ends by itself after so many times the patience of its spec, in case no controller is there: one that is suspends the job
 /// after once that time, and no restart reads from the store that is away.
-pub(crate) const PATIENCE_FACTOR: u32 = 2;
+pub const STORE_PATIENCE_FACTOR: u32 = 2;
 
 /// A write that may not be left out.
 #[derive(Debug, Clone)]
@@ -64,6 +64,7 @@ impl<P> Member<P> {
         match written {
             Written::Shard(shard) => {
                 self.saving.done(Some(shard.checkpoint));
+                self.pace.on_written(shard.checkpoint, self.now);
                 self.inputs.push_back(Input::ShardWritten(shard));
             }
             Written::Manifest(checkpoint, saved) => {
@@ -79,7 +80,7 @@ impl<P> Member<P> {
 
     /// The store was retried and still refuses; if not even later will do, nor will waiting.
     pub(crate) fn on_not_written(&mut self, checkpoint: Option<CheckpointId>, later: bool) {
-        let (now, patience) = (self.now, self.config.store_patience * PATIENCE_FACTOR);
+        let (now, patience) = (self.now, self.config.store_patience * STORE_PATIENCE_FACTOR);
         for needed in self.saving.needed.iter_mut().filter(|needed| needed.task.checkpoint() == checkpoint) {
             let failed = *needed.failed.get_or_insert(now);
             needed.again = Some(now + AGAIN_AFTER);

@@ -9,6 +9,7 @@ use crate::member::Member;
 use crate::meter::FirstStep;
 use crate::reduce::Reduction;
 use crate::work::{Followed, Work};
+use events_schema::orders::Telemetry;
 use events_schema::report::Report;
 use events_schema::tree::Node;
 use events_schema::{Rank, Step};
@@ -222,6 +223,10 @@ impl<P> Member<P> {
         self.flow.sums.extend(whole);
         if finished {
             self.flow.work = None;
+            // Only the word of whoever leads counts, and only that of one clock can be told by all.
+            if self.membership.as_ref().is_some_and(|m| m.leader == self.config.me) {
+                self.inputs.push_back(Input::Due(self.pace.due(&self.config, self.position, &self.meter, self.now)));
+            }
             self.inputs.push_back(Input::Computed(self.position, self.flow.sums.clone()));
         }
     }
@@ -346,13 +351,16 @@ impl<P> Member<P> {
         if let Some(totals) = self.flow.totals.take() {
             let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);
             let first = self.meter.on_step(self.config.samples_of(step), loss, self.now);
+            self.pace.on_step(&self.meter);
             self.report_first_step(first, step.next());
         }
         self.inputs.push_front(Input::Completed(step));
         let done = step.next();
         if let Some(membership) = self.membership.as_ref().filter(|m| m.leader == self.config.me) {
             let telemetry = self.meter.telemetry(&self.config, membership, done, self.now);
-            self.out.extend(telemetry.map(Out::Telemetry));
+            let checkpoint_every_ms = self.pace.checkpoint_every_ms(&self.config, done, &self.meter);
+            let told = telemetry.map(|telemetry| Telemetry { checkpoint_every_ms, ..telemetry });
+            self.out.extend(told.map(Out::Telemetry));
         }
     }
 

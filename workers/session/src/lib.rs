@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`message`] (what members say), [`state`] (inputs, outputs and the machine), `start_round.rs` (how a
 //! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running
-//! generation changes at a boundary), `save.rs` (what a checkpoint and an evaluation need from everybody).
+//! generation changes at a boundary), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
+//! the others').
 //! Next on a step's path: `workers/executor/src/trainer.rs`.
 //!
 //! Three rules carry the whole safety argument:
@@ -19,13 +20,14 @@
 pub mod message;
 pub mod state;
 
+mod compare;
 mod recover;
 mod save;
 mod start_round;
 mod switch;
 
 pub use message::{
-    Announcement, CheckpointId, Contribution, Envelope, Holding, Lagging, Membership, Message, Need, NodeSums, Peer,
-    RankMetrics, Seat, ShardWritten, Tag,
+    Announcement, CheckpointId, Contribution, Due, Envelope, Holding, Lagging, Membership, Message, Need, NodeSums,
+    Peer, RankMetrics, Seat, ShardWritten, Tag,
 };
 pub use state::{Config, Input, Output, Session};

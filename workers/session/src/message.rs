@@ -228,6 +228,16 @@ pub enum Message {
         #[n(0)]
         step: Step,
     },
+    /// To the leader: the digest of my replica at a boundary at which all are compared.
+    #[n(13)]
+    Digested {
+        /// Which boundary.
+        #[n(0)]
+        at: CheckpointId,
+        /// Of the whole replica.
+        #[n(1)]
+        digest: Digest,
+    },
 }
 
 /// A whole replica that a member has.
@@ -298,6 +308,21 @@ pub struct Contribution {
     /// Only on the leader's: what happens at the boundary after this step.
     #[n(3)]
     pub announcement: Option<Announcement>,
+    /// Only on the leader's: what is due there besides, of what goes by time or by what it costs.
+    #[n(4)]
+    pub due: Due,
+}
+
+/// What is due at a boundary. Decided by the leader alone, because only one clock can say it, and told on its contribution, without which
+/// nobody comes to the boundary.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Due {
+    /// A checkpoint, beside those that go by steps.
+    #[n(0)]
+    pub checkpoint: bool,
+    /// A comparison of the members' replicas.
+    #[n(1)]
+    pub compare: bool,
 }
 
 impl Contribution {
@@ -422,7 +447,7 @@ impl RankMetrics {
     }
 }
 
-/// Names one checkpoint attempt.
+/// Names one boundary: a checkpoint attempt, or a comparison of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct CheckpointId {
     /// The replica's step.

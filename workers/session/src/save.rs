@@ -3,13 +3,14 @@
 //! A checkpoint may outlive the membership that began it (its upload runs behind the training), so its shards are known by the
 //! checkpoint's own name. One that loses a writer is simply never complete, and a newer one takes its place.
 
+use crate::compare::minority;
 use crate::message::{CheckpointId, Message, Peer, RankMetrics, ShardWritten, Tag};
 use crate::state::{Output, Phase, Session, Stage};
 use events_schema::Step;
 use std::collections::BTreeMap;
 
 /// Checkpoints gathered at once: one being uploaded while the next is taken. An older one gives way.
-const COLLECTIONS_MAX: usize = 4;
+pub(crate) const COLLECTIONS_MAX: usize = 4;
 
 /// What the leader has gathered.
 #[derive(Debug, Default)]
@@ -98,9 +99,12 @@ impl Session {
         shards.insert(shard.index, (from, shard));
         if shards.len() >= count && self.leads() {
             let shards = self.collections.shards.remove(&id).unwrap_or_default().into_values();
-            let shards: Vec<ShardWritten> = shards.map(|(_, shard)| shard).collect();
-            let agree = shards.windows(2).all(|pair| pair[0].replica_digest == pair[1].replica_digest);
-            out.push(if agree { Output::WriteManifest(id, shards) } else { Output::Diverged(id) });
+            let shards: Vec<(Peer, ShardWritten)> = shards.collect();
+            let differing = minority(shards.iter().map(|(writer, shard)| (*writer, shard.replica_digest)));
+            out.push(match differing {
+                None => Output::WriteManifest(id, shards.into_iter().map(|(_, shard)| shard).collect()),
+                Some(minority) => Output::Diverged { at: id, minority },
+            });
         }
         while self.collections.shards.len() > COLLECTIONS_MAX {
             self.collections.shards.pop_first();
@@ -169,7 +173,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Membership, Seat};
+    use crate::message::{Due, Membership, Seat};
     use crate::state::{Config, Running};
     use events_schema::{Digest, Generation, Rank};
 
@@ -179,7 +183,7 @@ mod tests {
     /// The leader of three members, at the boundary before step 10.
     fn leader() -> Session {
         let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
-        let config = Config { me: Peer(0), workers: 3, steps_total: 100, checkpoint_every: 10 };
+        let config = Config { me: Peer(0), workers: 3, steps_total: 100, checkpoint_every: Some(10) };
         let mut session = Session::new(config);
         session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
         session
@@ -201,7 +205,7 @@ mod tests {
     #[test]
     fn a_member_speaks_for_its_own_part_only() {
         let mut session = leader();
-        session.advance(Step(10), None, &mut Vec::new());
+        session.advance(Step(10), Due::default(), None, &mut Vec::new());
         for (from, index, count) in [(1, 2, 3), (1, 1, 2), (2, 1, 3)] {
             assert_eq!(
                 heard(&mut session, from, part(index, count)),
@@ -220,7 +224,7 @@ mod tests {
         let mut session = leader();
         assert_eq!(heard(&mut session, 1, part(1, 3)), []);
         assert_eq!(heard(&mut session, 2, part(0, 3)), [], "nobody can know yet");
-        session.advance(Step(10), None, &mut Vec::new());
+        session.advance(Step(10), Due::default(), None, &mut Vec::new());
         assert_eq!(heard(&mut session, 0, part(0, 3)), []);
         assert!(matches!(heard(&mut session, 2, part(2, 3))[..], [Output::WriteManifest(..)]));
     }

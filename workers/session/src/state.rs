@@ -2,8 +2,9 @@
 //!
 //! Nothing here decides the protocol's hard questions; `start_round.rs`, `recover.rs` and `switch.rs` do.
 
+use crate::compare::Comparisons;
 use crate::message::{
-    Announcement, CheckpointId, Contribution, Envelope, Holding, Membership, Message, Need, NodeSums, Peer,
+    Announcement, CheckpointId, Contribution, Due, Envelope, Holding, Membership, Message, Need, NodeSums, Peer,
     RankMetrics, ShardWritten, Tag,
 };
 use crate::save::Collections;
@@ -11,7 +12,7 @@ use crate::start_round::Joining;
 use crate::switch::Candidate;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::report::Metrics;
-use events_schema::{Generation, Rank, Step};
+use events_schema::{Digest, Generation, Rank, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most messages kept for a membership not yet known here. A peer can be one boundary ahead and says at most a handful of things
@@ -29,8 +30,8 @@ pub struct Config {
     pub workers: u16,
     /// Steps of the whole job.
     pub steps_total: u64,
-    /// Steps between two checkpoints.
-    pub checkpoint_every: u64,
+    /// Steps between two checkpoints; none where they go by time, which whoever leads says by [`Input::Due`].
+    pub checkpoint_every: Option<u64>,
 }
 
 /// What happened.
@@ -57,6 +58,10 @@ pub enum Input {
     Supplied(Step),
     /// This member's ranks are evaluated at this step's replica.
     Evaluated(Step, Vec<RankMetrics>),
+    /// What is due at the next boundary that this member announces, if it leads. Holds until the next [`Input::Computed`].
+    Due(Due),
+    /// [`Output::Digest`] is done: the digest of the replica at that boundary.
+    Digested(CheckpointId, Digest),
     /// This member's sums of the step are computed; their data may already be on its way.
     Computed(Step, Vec<NodeSums>),
     /// The step's gradient was whole and the update is applied: the replica is at the step after.
@@ -112,8 +117,15 @@ pub enum Output {
     },
     /// The leader: all shards are there and agree; write the manifest, then [`Input::Saved`].
     WriteManifest(CheckpointId, Vec<ShardWritten>),
-    /// The leader: replicas differ, so at least one member computes wrongly.
-    Diverged(CheckpointId),
+    /// Take the digest of the replica as it is now, beside the training, then [`Input::Digested`]. One that is left out is missed by nobody.
+    Digest(CheckpointId),
+    /// The leader: replicas differ, so at least one member computes wrongly. Nobody knows what its gradients have spoiled since all were equal.
+    Diverged {
+        /// At which boundary, of which membership.
+        at: CheckpointId,
+        /// Members that differ from more than half of all; none if there is no such majority.
+        minority: Vec<Peer>,
+    },
     /// No more steps: parked, or the job's last one is done (evaluate it, where due).
     StandStill(Step),
     /// The leader: the generation is in force from this step on. Members that came without a replica are being sent it.
@@ -201,6 +213,9 @@ pub struct Session {
     pub(crate) leave: bool,
     pub(crate) park: bool,
     pub(crate) collections: Collections,
+    pub(crate) comparisons: Comparisons,
+    /// What to announce with the step in flight.
+    due: Due,
     held: VecDeque<(Peer, Envelope)>,
     held_bytes: usize,
 }
@@ -229,6 +244,8 @@ impl Session {
             leave: false,
             park: false,
             collections: Collections::default(),
+            comparisons: Comparisons::default(),
+            due: Due::default(),
             held: VecDeque::new(),
             held_bytes: 0,
         }
@@ -283,6 +300,8 @@ impl Session {
             Input::Warmed(generation) => self.on_warmed(generation, &mut out),
             Input::Supplied(step) => self.on_supplied(step, &mut out),
             Input::Evaluated(step, ranks) => self.on_evaluated(step, ranks, &mut out),
+            Input::Due(due) => self.due = due,
+            Input::Digested(at, digest) => self.on_own_digest(at, digest, &mut out),
             Input::Computed(step, sums) => self.on_computed(step, sums, &mut out),
             Input::Completed(step) => self.on_completed(step, &mut out),
             Input::ShardWritten(shard) => self.on_own_shard(shard, &mut out),
@@ -383,6 +402,7 @@ impl Session {
             Message::Metrics { step, ranks } => self.on_metrics(step, ranks, out),
             Message::ShardWritten(shard) => self.on_shard(from, shard, out),
             Message::Saved { step } => self.on_peer_saved(from, tag, step, out),
+            Message::Digested { at, digest } => self.on_digest(from, at, digest, out),
         }
     }
 
@@ -456,12 +476,14 @@ impl Session {
         let me = self.config.me;
         let ready = self.candidate_ready();
         let announcement = if self.leads() { self.choose_announcement(step, ready) } else { None };
+        let due = std::mem::take(&mut self.due);
+        let due = if self.leads() { due } else { Due::default() };
         let Phase::Running(running) = &mut self.phase else { return };
         if running.step != step || running.stage != Stage::Computing {
             return;
         }
         running.stage = Stage::Contributed;
-        let contribution = Contribution { step, sums, ready, announcement };
+        let contribution = Contribution { step, sums, ready, announcement, due };
         for peer in running.membership.others(me) {
             Self::send(peer, running.membership.tag, Message::Contribution(contribution.clone()), out);
         }
@@ -490,20 +512,28 @@ impl Session {
             return;
         }
         let leader = running.membership.leader;
-        let announcement = running.contributions.get(&(step, leader)).and_then(|c| c.announcement.clone());
+        let said = running.contributions.get(&(step, leader));
+        let announcement = said.and_then(|contribution| contribution.announcement.clone());
+        let due = said.map_or_else(Due::default, |contribution| contribution.due);
         running.contributions.retain(|(of, _), _| *of > step);
         let next = step.next();
         self.holding = Some(Holding { step: next, gradient: true });
         match announcement {
-            None => self.advance(next, None, out),
+            None => {
+                if due.compare {
+                    self.compare(next, out);
+                }
+                self.advance(next, due, None, out);
+            }
             Some(Announcement::Park) => self.stand_still(next, out),
-            Some(Announcement::Switch(membership)) => self.switch_to(membership, step, out),
+            Some(Announcement::Switch(membership)) => self.switch_to(membership, step, due, out),
         }
     }
 
     /// Goes on to `next` in the membership in force. `writers` of a checkpoint due now; all members unless a switch says otherwise.
-    pub(crate) fn advance(&mut self, next: Step, writers: Option<&[Peer]>, out: &mut Vec<Output>) {
-        let (every, total) = (self.config.checkpoint_every.max(1), self.config.steps_total);
+    pub(crate) fn advance(&mut self, next: Step, due: Due, writers: Option<&[Peer]>, out: &mut Vec<Output>) {
+        let by_steps = self.config.checkpoint_every.is_some_and(|every| next.0.is_multiple_of(every.max(1)));
+        let total = self.config.steps_total;
         let Phase::Running(running) = &mut self.phase else { return };
         running.step = next;
         running.done.clear();
@@ -511,7 +541,7 @@ impl Session {
             return self.stand_still(next, out);
         }
         running.stage = Stage::Computing;
-        if next.0.is_multiple_of(every) {
+        if by_steps || due.checkpoint {
             let (all, tag): (Vec<Peer>, _) = (running.membership.peers().collect(), running.membership.tag);
             self.write_shard(CheckpointId { step: next, tag }, writers.unwrap_or(&all), out);
         }

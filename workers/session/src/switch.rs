@@ -3,7 +3,7 @@
 //! The announcement rides on the leader's contribution to a step. Nobody completes that step without it, so nobody can miss it, and
 //! one step's notice is enough. No timers here: the controller gives up a proposal that does not become active.
 
-use crate::message::{Announcement, Holding, Membership, Message, Need, Peer, Tag};
+use crate::message::{Announcement, Due, Holding, Membership, Message, Need, Peer, Tag};
 use crate::state::{Output, Phase, Running, Session, Stage};
 use events_schema::{Generation, Step};
 use std::collections::BTreeSet;
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// The boundary after `step`, at which `membership` takes over.
-    pub(crate) fn switch_to(&mut self, membership: Membership, step: Step, out: &mut Vec<Output>) {
+    pub(crate) fn switch_to(&mut self, membership: Membership, step: Step, due: Due, out: &mut Vec<Output>) {
         let (me, next) = (self.config.me, step.next());
         let Phase::Running(running) = &mut self.phase else { return };
         let old = running.membership.clone();
@@ -152,7 +152,7 @@ impl Session {
         } else if membership.leader == me {
             out.push(Output::Active(membership.tag.generation, next));
         }
-        self.advance(next, Some(&stayers), out);
+        self.advance(next, due, Some(&stayers), out);
         if self.leave {
             self.request_leave(out);
         }
@@ -166,7 +166,7 @@ impl Session {
         self.holding = None;
         self.enter(membership, step, out);
         out.push(Output::Await(Need::Replica));
-        self.advance(step, Some(&[]), out);
+        self.advance(step, Due::default(), Some(&[]), out);
     }
 
     fn enter(&mut self, membership: Membership, step: Step, out: &mut Vec<Output>) {

@@ -72,7 +72,15 @@ impl Cache {
                 return Ok(Held { path, _lock: lock });
             }
             lock.unlock()?;
-            lock.lock()?;
+            // Never waited for: whoever made it meanwhile and uses it now does so for as long as its job lives.
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            }
             // Meanwhile it may have been made, or removed together with the file.
             if size(&mut lock)?.is_some() || !self.is_at(&lock, name)? {
                 continue;
@@ -211,6 +219,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Barrier, mpsc};
+    use std::time::Duration;
 
     fn cache(mib_max: u64) -> (tempfile::TempDir, Cache) {
         let folder = tempfile::tempdir().unwrap();
@@ -221,6 +231,28 @@ mod tests {
     fn fill(cache: &Cache, name: &str, bytes: usize) -> Held {
         let made = cache.hold(name, |path| fs::write(path.join("file"), vec![1; bytes]));
         made.unwrap()
+    }
+
+    /// Executors of one job begin together, and use what they find for as long as the job lives.
+    #[test]
+    fn who_comes_while_it_is_made_does_not_wait_for_those_who_use_it() {
+        let (_folder, cache) = cache(100);
+        let cache = Arc::new(cache);
+        for round in 0..100 {
+            let (all, (holds, held)) = (Arc::new(Barrier::new(5)), mpsc::channel());
+            for _ in 0..4 {
+                let (cache, all, holds) = (Arc::clone(&cache), Arc::clone(&all), holds.clone());
+                std::thread::spawn(move || {
+                    let used = cache.hold(&format!("a{round}"), |path| fs::write(path.join("file"), "x"));
+                    holds.send(used.is_ok()).unwrap();
+                    all.wait();
+                });
+            }
+            for _ in 0..4 {
+                assert_eq!(held.recv_timeout(Duration::from_secs(60)), Ok(true), "round {round}");
+            }
+            all.wait();
+        }
     }
 
     #[test]

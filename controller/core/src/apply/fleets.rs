@@ -17,19 +17,16 @@ pub(super) fn declared(
     let old = state.fleets.get(id).cloned();
     let dropped = old.iter().flat_map(|fleet| &fleet.slots).filter(|slot| slots.binary_search(slot).is_err());
     for slot in dropped {
-        match state.slots.get_mut(slot) {
-            Some(kept) if matches!(kept.state, SlotState::Reclaimed { .. }) => kept.fleet = None,
-            _ => {
-                state.slots.remove(slot);
-            }
+        let returns = |kept: &Slot| matches!(kept.state, SlotState::Reclaimed { .. });
+        if state.slots.get(slot).is_some_and(returns) {
+            state.slots.change(slot, |kept| kept.fleet = None);
+        } else {
+            state.slots.remove(slot);
         }
     }
     for slot in slots {
-        match state.slots.get_mut(slot) {
-            Some(known) => known.fleet = Some(id.clone()),
-            None => {
-                state.slots.insert(slot.clone(), Slot::unoffered(id.clone(), at));
-            }
+        if state.slots.change(slot, |known| known.fleet = Some(id.clone())).is_none() {
+            state.slots.insert(slot.clone(), Slot::unoffered(id.clone(), at));
         }
     }
     let (sequence, needed, recalled) =
@@ -77,8 +74,8 @@ pub(super) fn offered(state: &mut State, at: TimeMs, slots: &[SlotId]) {
 }
 
 pub(super) fn borrowed(state: &mut State, slot: &SlotId) {
-    if let Some(slot) = state.slots.get_mut(slot).filter(|slot| slot.state == SlotState::Offered) {
-        slot.state = SlotState::Borrowed;
+    if state.slots.get(slot).is_some_and(|slot| slot.state == SlotState::Offered) {
+        state.slots.change(slot, |slot| slot.state = SlotState::Borrowed);
     }
 }
 
@@ -99,17 +96,26 @@ pub(super) fn returned(state: &mut State, at: TimeMs, id: &SlotId) {
         slot.since = at;
         slot.job = None;
         slot.reclaimed_at = None;
+        // What its fleet lends anew it has had in its hands.
+        if std::mem::take(&mut slot.diverged) {
+            slot.quarantined = None;
+        }
     });
 }
 
 /// Changes a slot, and with it what its fleet counts of its slots.
 fn change(state: &mut State, id: &SlotId, to: impl FnOnce(&mut Slot)) {
-    let Some(slot) = state.slots.get_mut(id) else { return };
-    let (was_lent, was_withheld) = (slot.is_lent(), slot.is_withheld());
-    to(slot);
-    let Some(fleet) = slot.fleet.as_ref().and_then(|fleet| state.fleets.get_mut(fleet)) else { return };
-    fleet.lent = recount(fleet.lent, was_lent, slot.is_lent());
-    fleet.withheld = recount(fleet.withheld, was_withheld, slot.is_withheld());
+    let counted = |slot: &Slot| (slot.is_lent(), slot.is_withheld());
+    let changed = state.slots.change(id, |slot| {
+        let before = counted(slot);
+        to(slot);
+        (before, counted(slot), slot.fleet.clone())
+    });
+    let Some((before, after, Some(fleet))) = changed.filter(|(before, after, _)| before != after) else { return };
+    if let Some(fleet) = state.fleets.get_mut(&fleet) {
+        fleet.lent = recount(fleet.lent, before.0, after.0);
+        fleet.withheld = recount(fleet.withheld, before.1, after.1);
+    }
 }
 
 fn recount(count: usize, was: bool, is: bool) -> usize {
@@ -138,21 +144,32 @@ pub(super) fn agent_joined(
     let devices = devices.to_vec();
     let server =
         Server { incarnation, reports_through, slots, class, address, connected: true, gone_at: None, devices };
+    state.slots.note_server(id, Some(&server));
     state.servers.insert(id.clone(), server);
 }
 
 pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {
-    change(state, slot, |slot| slot.quarantined = Some(reason.to_owned()));
+    change(state, slot, |slot| (slot.quarantined, slot.diverged) = (Some(reason.to_owned()), false));
+}
+
+/// What was computed on a slot was wrong. If its device is in quarantine already, that stands.
+pub(super) fn diverged(state: &mut State, slot: &SlotId, reason: &str) {
+    change(state, slot, |slot| {
+        if slot.quarantined.is_none() {
+            (slot.quarantined, slot.diverged) = (Some(reason.to_owned()), true);
+        }
+    });
 }
 
 pub(super) fn recovered(state: &mut State, slot: &SlotId) {
-    change(state, slot, |slot| slot.quarantined = None);
+    change(state, slot, |slot| (slot.quarantined, slot.diverged) = (None, false));
 }
 
 pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {
     if let Some(server) = state.servers.get_mut(id) {
         server.connected = false;
         server.gone_at = Some(at);
+        state.slots.note_server(id, Some(&*server));
     }
 }
 

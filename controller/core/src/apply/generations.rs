@@ -25,15 +25,11 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
         stuck: false,
     };
     state.executors.insert(id.clone(), executor);
-    if let Some(slot) = state.slots.get_mut(slot) {
-        slot.executor = Some(id.clone());
-    }
+    state.slots.change(slot, |slot| slot.executor = Some(id.clone()));
 }
 
 pub(super) fn ready(state: &mut State, id: &ExecutorId, address: &str) {
-    if let Some(executor) = state.executors.get_mut(id) {
-        executor.address = Some(address.to_owned());
-    }
+    state.executors.change(id, |executor| executor.address = Some(address.to_owned()));
 }
 
 pub(super) fn leaving(
@@ -44,9 +40,12 @@ pub(super) fn leaving(
     cause: LeaveCause,
     verdict: Option<&Verdict>,
 ) {
-    let Some(executor) = state.executors.get_mut(id) else { return };
-    let starting_since = executor.is_starting().then_some(executor.assigned_at);
-    executor.leaving = Some(Leaving { deadline, cause });
+    let told = state.executors.change(id, |executor| {
+        let starting_since = executor.is_starting().then_some(executor.assigned_at);
+        executor.leaving = Some(Leaving { deadline, cause });
+        starting_since
+    });
+    let Some(starting_since) = told else { return };
     let Some(job) = state.live.get_mut(&id.job) else { return };
     match verdict {
         Some(verdict) => note(job, at, verdict),
@@ -61,9 +60,7 @@ fn note(job: &mut Job, at: TimeMs, verdict: &Verdict) {
 }
 
 pub(super) fn stuck(state: &mut State, id: &ExecutorId) {
-    if let Some(executor) = state.executors.get_mut(id) {
-        executor.stuck = true;
-    }
+    state.executors.change(id, |executor| executor.stuck = true);
     requeue_if_empty(state, &id.job);
 }
 
@@ -77,8 +74,8 @@ pub(super) fn gone(
 ) {
     let Some(executor) = state.executors.get(id).cloned() else { return };
     state.executors.remove(id);
-    if let Some(slot) = state.slots.get_mut(slot).filter(|slot| slot.executor.as_ref() == Some(id)) {
-        slot.executor = None;
+    if state.slots.get(slot).is_some_and(|slot| slot.executor.as_ref() == Some(id)) {
+        state.slots.change(slot, |slot| slot.executor = None);
     }
     let Some(job) = state.live.get_mut(&id.job) else { return };
     job.stragglers.remove(id);
@@ -123,9 +120,7 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
     };
     let holders: Vec<ExecutorId> = members.iter().filter(|member| !newcomer(member)).cloned().collect();
     for member in &holders {
-        if let Some(executor) = state.executors.get_mut(member) {
-            executor.replica = true;
-        }
+        state.executors.change(member, |executor| executor.replica = true);
     }
     let class = members.iter().find_map(|member| {
         let executor = state.executors.get(member)?;
@@ -194,9 +189,11 @@ pub(super) fn peers_missing(
 }
 
 pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
-    let Some(executor) = state.executors.get_mut(id) else { return };
-    executor.replica = true;
-    let slot = executor.slot.clone();
+    let held = state.executors.change(id, |executor| {
+        executor.replica = true;
+        executor.slot.clone()
+    });
+    let Some(slot) = held else { return };
     if let Some(job) = state.live.get_mut(&id.job) {
         job.growth = Pause::default();
         job.given_up = None;
@@ -264,6 +261,12 @@ pub(super) fn keeps_up(state: &mut State, id: &ExecutorId) {
     }
 }
 
+pub(super) fn diverged(state: &mut State, at: TimeMs, id: &JobId, verdict: &Verdict) {
+    if let Some(job) = state.live.get_mut(id) {
+        note(job, at, verdict);
+    }
+}
+
 /// Only a member that others wait for straggles.
 fn forget_stragglers(job: &mut Job) {
     let members = job.active().map(|active| active.members.clone()).unwrap_or_default();
@@ -271,9 +274,7 @@ fn forget_stragglers(job: &mut Job) {
 }
 
 pub(super) fn departed(state: &mut State, id: &JobId, executor: &ExecutorId, leader: &ExecutorId, step: Step) {
-    if let Some(executor) = state.executors.get_mut(executor) {
-        executor.departed = true;
-    }
+    state.executors.change(executor, |executor| executor.departed = true);
     let Some(job) = state.live.get_mut(id) else { return };
     let Some(active) = job.active_mut() else { return };
     active.members.remove(executor);

@@ -38,7 +38,8 @@ pub(super) fn accepted(
         scaling: None,
         restarts: 0,
         faults: Faults::default(),
-        class: None,
+        // What is trained once more is trained on the same kind of executors.
+        class: spec.retrains.as_ref().and_then(|retrains| state.job(&retrains.job)).and_then(|job| job.class),
         round: Generation(0),
         highest: Step(0),
         step_us: None,
@@ -94,8 +95,8 @@ fn end(state: &mut State, id: &JobId) {
 
 fn release<'a>(state: &mut State, id: &JobId, slots: impl Iterator<Item = &'a SlotId>) {
     for slot in slots {
-        if let Some(slot) = state.slots.get_mut(slot).filter(|slot| slot.job.as_ref() == Some(id)) {
-            slot.job = None;
+        if state.slots.get(slot).is_some_and(|slot| slot.job.as_ref() == Some(id)) {
+            state.slots.change(slot, |slot| slot.job = None);
         }
     }
 }
@@ -169,9 +170,7 @@ pub(super) fn plan_adopted(
     job.reason = Some(reason.clone());
     release(state, id, before.difference(&next));
     for slot in &next {
-        if let Some(slot) = state.slots.get_mut(slot) {
-            slot.job = Some(id.clone());
-        }
+        state.slots.change(slot, |slot| slot.job = Some(id.clone()));
     }
     let replan = |placement: Placement, slots| Placement { slots, ..placement };
     change_phase(state, id, |phase| match phase {
@@ -253,9 +252,7 @@ pub(super) fn checkpoint_retired(state: &mut State, id: &JobId, manifest_key: &s
 pub(super) fn restarted(state: &mut State, id: &JobId) {
     let numbers: Vec<_> = state.executors_of(id).map(|(executor, _)| executor.clone()).collect();
     for executor in numbers {
-        if let Some(executor) = state.executors.get_mut(&executor) {
-            executor.replica = false;
-        }
+        state.executors.change(&executor, |executor| executor.replica = false);
     }
     if let Some(job) = state.live.get_mut(id) {
         job.restarts += 1;

@@ -23,6 +23,9 @@ impl State {
         // Time never goes back, whatever the clocks of two controllers say.
         let at = self.at.max(at);
         self.at = at;
+        if !self.slots.knows_servers() {
+            self.slots.note_servers(self.servers.iter());
+        }
         match fact {
             Fact::JobAccepted { job, tenant, command, spec, body_digest } => {
                 jobs::accepted(self, at, job, tenant, command, spec, *body_digest);
@@ -94,6 +97,10 @@ impl State {
             Fact::SlotReturned { slot, .. } => fleets::returned(self, at, slot),
             Fact::SlotQuarantined { slot, reason, .. } => fleets::quarantined(self, slot, reason),
             Fact::SlotRecovered { slot, .. } => fleets::recovered(self, slot),
+            Fact::ReplicasDiffered { job, slots, reason, verdict, .. } => {
+                slots.iter().for_each(|slot| fleets::diverged(self, slot, reason));
+                generations::diverged(self, at, job, verdict);
+            }
             Fact::AgentJoined { server, incarnation, slots, class, address, devices } => {
                 fleets::agent_joined(self, server, *incarnation, *slots, *class, address, devices);
             }
@@ -137,6 +144,7 @@ impl State {
             Fact::MemberKeepsUp { executor } => generations::keeps_up(self, executor),
             Fact::ServerForgotten { server } => {
                 self.servers.remove(server);
+                self.slots.note_server(server, None);
             }
             Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
             Fact::PlanFailed { .. } => {

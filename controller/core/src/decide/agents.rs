@@ -60,6 +60,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::PeersMissing { .. }
         | Report::ReplicaHeld { .. }
         | Report::GenerationStepped { .. }
+        | Report::ReplicasDiffer { .. }
         | Report::PeerLost { .. } => leaders::report(draft, record),
         Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
             stalls::stalled(draft, job, *step, *cause, blamed);
@@ -122,7 +123,9 @@ fn lose_executors(draft: &mut Draft<'_>, server: &ServerId, noticed: &LossNotice
     for (slot, executor) in there {
         lost_newcomer(draft, &executor);
         members::lost(draft, &executor, noticed.clone());
-        draft.emit(failures::gone(draft, executor, slot, ExitCause::Killed));
+        let job = executor.job.clone();
+        draft.emit(failures::gone(draft, executor, slot.clone(), ExitCause::Killed));
+        generations::avoid_while_it_begins(draft, &job, slot);
     }
 }
 

@@ -6,10 +6,10 @@
 use super::Draft;
 use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, REASON_CHARS_MAX, STEADY_MS};
 use crate::state::{Executor, Faults};
-use events_schema::control::STOPPED_STATUS;
+use events_schema::control::{STOPPED_STATUS, STORE_STATUS};
 use events_schema::fact::{AbandonCause, Fact, Failure, Fault, Verdict, Wave};
 use events_schema::report::ExitCause;
-use events_schema::{ExecutorId, JobId, SlotId, TimeMs};
+use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
 
 /// The signal that kills.
 const SIGKILL: i32 = 9;
@@ -20,7 +20,10 @@ pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: 
     let known = draft.state.executor(&executor);
     let stopped = exit == ExitCause::Status(STOPPED_STATUS) && is_of_gang(draft, &executor.job);
     let unasked = known.filter(|known| known.leaving.is_none() && !stopped);
+    // What a user's own program means by its status is not known.
+    let of_store = is_of_store(&exit) && !is_of_gang(draft, &executor.job);
     let failure = unasked.and_then(|known| of_exit(known, &exit));
+    let failure = failure.map(|(fault, what)| (if of_store { Fault::Infrastructure } else { fault }, what));
     let verdict = failure.map_or(Verdict::Well, |(fault, what)| {
         // One that was never ready has not lived.
         let lived = known.filter(|known| known.address.is_some());
@@ -33,6 +36,11 @@ pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: 
         exit == ExitCause::Left && !dismissed && active.is_some_and(|active| active.members.contains(&executor));
     let awaited_until = explained_soon.then(|| draft.at.plus_ms(LEFT_GRACE_MS));
     Fact::ExecutorGone { executor, slot, exit, verdict: Some(verdict), awaited_until }
+}
+
+/// Whether an executor that trains ended because of the object store.
+fn is_of_store(exit: &ExitCause) -> bool {
+    matches!(exit, ExitCause::Status(STORE_STATUS) | ExitCause::Failed { status: STORE_STATUS, .. })
 }
 
 /// What an executor says of itself stands in the log, but not at any length.
@@ -73,6 +81,19 @@ fn of_exit(executor: &Executor, exit: &ExitCause) -> Option<(Fault, String)> {
 /// An executor of a job was not built in time.
 pub(super) fn not_ready(draft: &Draft<'_>, job: &JobId) -> Verdict {
     judge(draft, job, 0, Fault::Infrastructure, "it was not ready in time".to_owned())
+}
+
+/// The replicas of a job's members differed. Where more than half of them were equal a machine is at fault, which is known and not used any more;
+/// else it may be the program, which would do the same again.
+pub(super) fn diverged(draft: &Draft<'_>, job: &JobId, step: Step, by_majority: bool) -> Verdict {
+    if by_majority {
+        return Verdict::Well;
+    }
+    let what = format!(
+        "replicas differed at step {step}, and no more than half of them were equal: a device computes wrongly, or the job's own code \
+         does not compute the same twice"
+    );
+    judge(draft, job, 0, Fault::Program, what)
 }
 
 /// A proposed generation of a job is given up.

@@ -192,7 +192,7 @@ pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
     let SlotState::Reclaimed { cause, .. } = known.state else { return };
     // An agent that was given up may still have a process on it.
     let away = draft.state.server(&slot.server).is_some_and(|server| !server.connected);
-    if known.executor.is_some() || known.quarantined.is_some() || away {
+    if known.executor.is_some() || !known.comes_free() || away {
         return;
     }
     let fleet = known.fleet.clone();

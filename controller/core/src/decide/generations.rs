@@ -4,9 +4,10 @@
 //! repeated or overtaken on its way is put right by the next look. [`act_on_due`] is the list of what can be due, in order.
 //! How proposals are made is in [`super::proposals`].
 
-use super::{Draft, failures, jobs, links, proposals, reclaim};
+use super::{Draft, failures, jobs, links, proposals, reclaim, retrains};
 use crate::limits::{
-    ATTEMPTS_MAX, AVOID_MS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS, STUCK_MS,
+    ATTEMPTS_MAX, AVOID_MS_MAX, AVOID_MS_MIN, GROWTH_PAUSE_MS_MIN, LOST_AVOID_MS_MIN, PLAN_LEAVE_MS, READY_DEADLINE_MS,
+    STUCK_MS,
 };
 use crate::state::job::Pause;
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, SlotState, State};
@@ -14,6 +15,9 @@ use events_schema::fact::{
     AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal, Verdict,
 };
 use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
+
+/// Looking a job up costs about as much as passing so many by.
+const LOOKUP_COST: usize = 8;
 
 /// Has every job looked at for which time alone may have made something due.
 pub(super) fn wake(draft: &mut Draft<'_>) {
@@ -26,8 +30,14 @@ pub(super) fn wake(draft: &mut Draft<'_>) {
         }
         _ => false,
     };
-    let placed = draft.state.placed.keys();
-    let restless: Vec<JobId> = placed.filter(|id| draft.state.job(id).is_some_and(|job| !calm(job))).cloned().collect();
+    let state = &draft.state;
+    let restless: Vec<JobId> = if state.placed.len() * LOOKUP_COST < state.live.len() {
+        let placed = state.placed.keys();
+        placed.filter(|id| state.job(id).is_some_and(|job| !calm(job))).cloned().collect()
+    } else {
+        let placed = state.live.iter().filter(|(_, job)| job.placement().is_some());
+        placed.filter(|(_, job)| !calm(job)).map(|(id, _)| id.clone()).collect()
+    };
     restless.iter().for_each(|id| draft.touch(id));
 }
 
@@ -35,7 +45,8 @@ pub(super) fn wake(draft: &mut Draft<'_>) {
 /// plan that counts on its slot. (Those of a server that is away are gone for the core already.)
 pub(super) fn give_up_stuck(draft: &mut Draft<'_>) {
     let is_due = |leaving: Leaving| draft.at.since_ms(leaving.deadline) >= STUCK_MS;
-    let due = draft.state.executors().filter(|(_, executor)| !executor.stuck && executor.leaving.is_some_and(is_due));
+    let due =
+        draft.state.executors.leaving().filter(|(_, executor)| !executor.stuck && executor.leaving.is_some_and(is_due));
     let due: Vec<(ExecutorId, SlotId)> =
         due.map(|(number, executor)| (number.clone(), executor.slot.clone())).collect();
     for (executor, slot) in due {
@@ -63,6 +74,7 @@ pub(super) fn act_on_due(draft: &mut Draft<'_>, id: &JobId) -> bool {
                 || replace_lost(draft, id)
                 || give_up_late(draft, id)
                 || assign(draft, id)
+                || retrains::give_up(draft, id)
                 || proposals::propose(draft, id)
         }
     }
@@ -164,7 +176,7 @@ fn why_abandon(draft: &Draft<'_>, job: &Job, proposal: &Proposal) -> Option<Aban
     if stale || (has_leaver && has_stayer) || none_recovers || (active.is_none() && has_leaver) {
         return Some(AbandonCause::Superseded);
     }
-    (draft.at >= proposal.deadline).then_some(AbandonCause::Deadline)
+    (draft.at >= proposal.deadline && !job.waits_for_store(draft.at)).then_some(AbandonCause::Deadline)
 }
 
 fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
@@ -212,6 +224,15 @@ pub(super) fn avoid(draft: &mut Draft<'_>, number: &ExecutorId, cause: AvoidCaus
     let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, AVOID_MS_MIN);
     draft.emit(Fact::SlotAvoided { job: number.job.clone(), slot, until, cause });
     leave(draft, std::slice::from_ref(number), draft.at, LeaveCause::Useless);
+}
+
+/// A server is lost with an executor of a job that is not in any generation yet: all that are to begin wait for that one, so it begins without
+/// that slot if it can. Without this, a server that comes back and is lost again before anybody there is ready holds it up for ever.
+pub(super) fn avoid_while_it_begins(draft: &mut Draft<'_>, id: &JobId, slot: SlotId) {
+    let begins = |job: &&Job| matches!(job.phase, JobPhase::Starting(_)) && job.spec.gang().is_none();
+    let Some(job) = draft.state.job(id).filter(begins) else { return };
+    let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, LOST_AVOID_MS_MIN);
+    draft.emit(Fact::SlotAvoided { job: id.clone(), slot, until, cause: AvoidCause::Unreachable });
 }
 
 /// When something that fails now may be tried again, with so long a first pause.
@@ -277,7 +298,7 @@ pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
     }
     if job.faults.since_restart && job.faults.restarts >= job.spec.max_restarts {
         let reason = format!(
-            "all its executors failed after {} restarts (max_restarts: {}); the last one: {}",
+            "all its executors failed after {} restarts (max_restarts: {}); the last one: {}. `ebb logs {id}` has what they said",
             job.faults.restarts, job.spec.max_restarts, job.faults.last
         );
         draft.emit(Fact::JobFailed { job: id.clone(), reason });
@@ -290,6 +311,9 @@ pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
 
 /// An executor that is not built in time is given up, and another one tried.
 fn give_up_late(draft: &mut Draft<'_>, id: &JobId) -> bool {
+    if draft.state.job(id).is_some_and(|job| job.waits_for_store(draft.at)) {
+        return false;
+    }
     let late =
         |executor: &Executor| executor.is_starting() && draft.at.since_ms(executor.assigned_at) >= READY_DEADLINE_MS;
     let executors = draft.state.executors_of(id).filter(|(_, executor)| late(executor));
@@ -308,7 +332,7 @@ fn assign(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let Some(placement) = growing(job) else { return false };
     if matches!(job.phase, JobPhase::Starting(_)) && job.faults.starts > job.spec.max_restarts {
         let reason = format!(
-            "its executors could not be started in {} attempts (max_restarts: {}); the last one: {}",
+            "its executors could not be started in {} attempts (max_restarts: {}); the last one: {}. `ebb logs {id}` has what they said",
             job.faults.starts, job.spec.max_restarts, job.faults.last
         );
         draft.emit(Fact::JobFailed { job: id.clone(), reason });

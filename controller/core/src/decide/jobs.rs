@@ -2,7 +2,7 @@
 //!
 //! Next on the path: the fact `JobAccepted` in `apply/jobs.rs`, then `decide/plan.rs`.
 
-use super::Draft;
+use super::{Draft, retrains};
 use crate::limits::JOBS_LIVE_MAX;
 use crate::state::{Job, JobPhase};
 use events_schema::command::CommandRecord;
@@ -48,6 +48,7 @@ pub(super) fn submit(
     if let Some(dataset) = &dataset {
         fits_rows(spec, dataset)?;
     }
+    retrains::ensure_fits(&draft.state, &record.tenant, spec)?;
     accept(draft, record, job, spec, body_digest)
 }
 

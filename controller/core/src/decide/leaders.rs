@@ -4,7 +4,7 @@
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
 //! changes nothing. Who misses whom is in `links.rs`.
 
-use super::{Draft, agents::slot_taken_back, checkpoints, links};
+use super::{Draft, agents::slot_taken_back, checkpoints, divergence, links};
 use crate::state::Job;
 use events_schema::fact::Fact;
 use events_schema::report::{Outcome, Report, ReportRecord};
@@ -79,6 +79,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 });
                 scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
             }
+        }
+        Report::ReplicasDiffer { by, step, minority } => {
+            divergence::replicas_differ(draft, &record.server, by, *step, minority);
         }
         Report::AgentJoined { .. }
         | Report::AgentGone

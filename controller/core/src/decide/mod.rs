@@ -11,9 +11,11 @@
 mod agents;
 mod checkpoints;
 mod datasets;
+mod divergence;
 mod failures;
 mod fleets;
 mod generations;
+mod idle;
 mod jobs;
 mod leaders;
 mod links;
@@ -21,8 +23,10 @@ mod members;
 pub(crate) mod plan;
 mod proposals;
 mod reclaim;
+mod retrains;
 mod servers;
 mod stalls;
+mod victims;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
 use crate::policy::Policy;
@@ -52,9 +56,7 @@ pub enum Input {
 /// For callers that trust the policy; others ask for the two parts by themselves, with a guard around each.
 #[must_use]
 pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> Vec<Fact> {
-    let mut facts = decide_input(state, at, input, policy.name());
-    let mut state = state.clone();
-    facts.iter().for_each(|fact| state.apply(at, fact));
+    let (mut facts, state) = decide_input_folded(state, at, input, policy.name());
     if plan_due(&state, at, input, !facts.is_empty()) {
         facts.extend(plan(&state, at, policy));
     }
@@ -64,6 +66,12 @@ pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> 
 /// The facts that follow from an input itself. Of the policy it needs the name alone, which reasons carry.
 #[must_use]
 pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> Vec<Fact> {
+    decide_input_folded(state, at, input, policy).0
+}
+
+/// The same, and the state with these facts folded in: for callers that go on with it, who would fold them once more.
+#[must_use]
+pub fn decide_input_folded(state: &State, at: TimeMs, input: &Input, policy: &str) -> (Vec<Fact>, State) {
     let mut draft = Draft::new(state, at, policy);
     match input {
         Input::Command(record) => command(&mut draft, record),
@@ -76,7 +84,7 @@ pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> V
         }
     }
     draft.follow_up();
-    draft.facts
+    (draft.facts, draft.state)
 }
 
 /// Whether the policy is to be asked after an input, in the state with what followed from it; `changed`: whether anything did.
@@ -90,16 +98,27 @@ pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool
 /// The facts that follow from the policy's plan.
 #[must_use]
 pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
-    plan_until(state, at, policy).0
+    plan_until(state, at, policy).facts
 }
 
-/// The same, and until when the plan holds if nothing happens: for callers that do not ask every tick.
+/// The same, the state with these facts folded in, and until when the plan holds if nothing happens: for callers that do not ask every tick.
 #[must_use]
-pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> (Vec<Fact>, Option<TimeMs>) {
+pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> Planned {
     let mut draft = Draft::new(state, at, policy.name());
     let until = plan::replan(&mut draft, policy);
     draft.follow_up();
-    (draft.facts, until)
+    Planned { facts: draft.facts, state: draft.state, until }
+}
+
+/// What follows from a policy's plan.
+#[derive(Debug)]
+pub struct Planned {
+    /// In order.
+    pub facts: Vec<Fact>,
+    /// The state with them folded in.
+    pub state: State,
+    /// When the policy wants to be asked again, though nothing has changed by then.
+    pub until: Option<TimeMs>,
 }
 
 fn command(draft: &mut Draft<'_>, record: &CommandRecord) {
@@ -221,6 +240,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::JobStalled { job, .. }
         | Fact::SlotAvoided { job, .. }
         | Fact::GrowthPaused { job, .. }
+        | Fact::ReplicasDiffered { job, .. }
         | Fact::JobRestarted { job, .. } => Some(job),
         Fact::ExecutorAssigned { executor, .. }
         | Fact::ExecutorReady { executor, .. }

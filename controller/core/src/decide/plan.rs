@@ -4,14 +4,25 @@
 //! grows takes what is free by now and the rest with a later plan. Next on the path: `policy/mod.rs`.
 
 use super::Draft;
+use super::idle::Idle;
 use crate::explain::waits_placed;
 use crate::limits::EXCHANGE_SETTLE_MS;
-use crate::policy::{ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, View, Wait, service_order};
-use crate::state::{Job, JobPhase, Server, Slot, SlotKind, SlotState, State};
+use crate::policy::gain;
+use crate::policy::{
+    ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, View, Wait, WorkLeft, service_order,
+};
+use crate::state::{Active, Job, JobPhase, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
-use events_schema::{Digest, JobId, ServerId, SlotId, TimeMs};
+use events_schema::job::Length;
+use events_schema::{Digest, JobId, SlotId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a job loses by being stopped and started again: a cold start of 6.4 s, and a replica of 200 MB saved and read again, of
+/// docs/measurements.md. The same for all jobs, because starts are not measured job by job.
+const RESTART_MS: u32 = 7_300;
+/// How sure a job's work is that follows from its spec and one reported step: steps differ by a factor of two between the sizes of a job.
+const STEP_SIGMA_MILLI: u32 = 500;
 
 /// Adopts the policy's plan as far as it differs from what is. Gives the time at which the policy wants to be asked again, though nothing
 /// has changed by then.
@@ -29,22 +40,41 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     for moved in &plan.moves {
         enter_queue(draft, &problem, *moved);
     }
+    for &index in &plan.rejections {
+        reject(draft, &problem, index, policy.name());
+    }
     let order = service_order(&problem.view);
     for &index in &order {
         if plan.shares[index].slots < problem.view.jobs[index].held {
             shrink(draft, &problem, index, plan.shares[index]);
         }
     }
+    let held = |index: usize| problem.view.jobs[index].held;
+    let mut growing: Vec<usize> = order.into_iter().filter(|&index| plan.shares[index].slots > held(index)).collect();
+    if policy.packing() == Packing::BestFitApart {
+        let demand = |index: usize| plan.shares[index].slots - held(index);
+        growing.sort_by_key(|&index| (Reverse(problem.view.jobs[index].priority), Reverse(demand(index))));
+    }
     // Looked up only if anybody grows: most plans change nothing.
-    let mut idle = None;
-    for &index in &order {
-        let (share, held) = (plan.shares[index], problem.view.jobs[index].held);
-        if share.slots > held {
-            let idle = idle.get_or_insert_with(|| Idle::of(&draft.state));
-            grow(draft, &problem, index, share, idle, policy.packing());
+    if !growing.is_empty() {
+        let mut idle = Idle::of(&draft.state, policy.packing());
+        for index in growing {
+            grow(draft, &problem, index, plan.shares[index], &mut idle);
         }
     }
     plan.wake_in_ms.map(|wait_ms| draft.at.plus_ms(wait_ms))
+}
+
+/// Ends a job that waits, because a policy keeps no queue for it.
+fn reject(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, policy: &str) {
+    let (id, job) = problem.jobs[index];
+    if matches!(job.phase, JobPhase::Queued) {
+        let fewest = job.spec.workers.min;
+        let reason = format!(
+            "there is no room for its fewest slots ({fewest}) beside the jobs that run, and the policy {policy} keeps no queue; submit it again later, or with fewer `workers.min`"
+        );
+        draft.emit(Fact::JobFailed { job: id.clone(), reason });
+    }
 }
 
 fn enter_queue(draft: &mut Draft<'_>, problem: &Problem<'_>, moved: QueueMove) {
@@ -67,43 +97,44 @@ impl<'a> Problem<'a> {
     pub fn of(state: &'a State, at: TimeMs) -> Self {
         // A job of a class that no server has any more is bound to it all the same.
         let of_jobs = state.live.iter().filter_map(|(_, job)| job.class);
-        let of_jobs = of_jobs.map(|class| SlotKind { class, device: false });
-        let mut kinds: BTreeMap<SlotKind, usize> = of_jobs.map(|kind| (kind, 0)).collect();
-        // Slots of one server are mostly of one kind, so the one before says what a search would.
-        let mut last = None;
-        for_each_slot(state, |id, _, server, _| {
-            let alike = (std::ptr::from_ref(server), server.device(id.index).is_some());
-            if last != Some(alike) {
-                kinds.insert(server.kind(id.index), 0);
-                last = Some(alike);
+        let (mut kinds, mut last) = (BTreeMap::<SlotKind, usize>::new(), None);
+        for class in of_jobs {
+            if last != Some(class) {
+                kinds.insert(SlotKind { class, device: false }, 0);
+                last = Some(class);
             }
-        });
+        }
+        let slots = state.noted_slots();
+        kinds.extend(slots.totals().map(|(kind, _)| (*kind, 0)));
         kinds.values_mut().zip(0..).for_each(|(index, at)| *index = at);
         let numbers: BTreeSet<Digest> = kinds.keys().map(|kind| kind.class).collect();
         let numbers: BTreeMap<Digest, usize> = numbers.into_iter().zip(0..).collect();
         let class =
             |kind: &SlotKind| ClassView { numeric: numbers[&kind.class], device: kind.device, ..ClassView::default() };
-        let mut view = View { classes: kinds.keys().map(class).collect(), jobs: Vec::new() };
-        // What is there will not go; seldom any, so it is not looked for slot by slot.
-        let stuck: BTreeSet<&SlotId> =
-            state.executors().filter(|(_, executor)| executor.stuck).map(|(_, executor)| &executor.slot).collect();
-        let mut last = None;
-        for_each_slot(state, |id, slot, server, present| {
-            let alike = (std::ptr::from_ref(server), server.device(id.index).is_some());
-            let index = match last {
-                Some((known, index)) if known == alike => index,
-                _ => kinds[&server.kind(id.index)],
-            };
-            last = Some((alike, index));
-            let class = &mut view.classes[index];
-            class.declared += u32::from(slot.fleet.is_some());
-            let usable = present && slot.is_lent() && !slot.is_quarantined() && !stuck.contains(id);
-            class.capacity += u32::from(usable);
-        });
+        let mut view = View { classes: kinds.keys().map(class).collect(), now_ms: at.0, ..View::default() };
+        for (kind, totals) in slots.totals() {
+            let class = &mut view.classes[kinds[kind]];
+            (class.declared, class.capacity) = (totals.declared, totals.usable);
+        }
+        // What is there will not go.
+        let stuck = state.executors.leaving().filter(|(_, executor)| executor.stuck);
+        let stuck: BTreeSet<&SlotId> = stuck.map(|(_, executor)| &executor.slot).collect();
+        for id in stuck {
+            let usable = |slot: &Slot| slot.is_lent() && !slot.is_quarantined();
+            if state.is_present(id) && state.slot(id).is_some_and(usable) {
+                let class = state.kind(id).and_then(|kind| kinds.get(&kind));
+                class.into_iter().for_each(|index| view.classes[*index].capacity -= 1);
+            }
+        }
         let lent = Lent::of(&view.classes);
+        let any_device = kinds.keys().any(|kind| kind.device);
         let mut jobs = Vec::new();
         for (id, job) in state.live_jobs() {
-            let class_of = |slot: &SlotId| state.kind(slot).and_then(|kind| kinds.get(&kind).copied());
+            let class_of = |slot: &SlotId| {
+                // Where there are no devices, the class that it is bound to is its kind.
+                let known = job.class.filter(|_| !any_device).map(|class| SlotKind { class, device: false });
+                known.or_else(|| state.kind(slot)).and_then(|kind| kinds.get(&kind).copied())
+            };
             // Slots of a server that is forgotten are of the class that the job is bound to.
             let of_job = || job.class.and_then(|class| kinds.get(&SlotKind { class, device: false }).copied());
             let class = job.slots().first().and_then(|slot| class_of(slot).or_else(of_job));
@@ -142,13 +173,46 @@ impl Lent {
 }
 
 fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Option<usize>) -> JobView {
-    let workers = job.spec.workers;
+    let workers = job.spec.executors();
     let settled = job.scaling.as_ref().is_none_or(|scaling| at.since_ms(scaling.at) >= EXCHANGE_SETTLE_MS);
     let waits_for_generation = job.placement().is_some_and(|placement| placement.proposed.is_some());
     let settled = settled && !waits_for_generation;
     let (priority, device) = (job.spec.priority, job.spec.needs_device());
     let service = service_view(job, at, held);
-    JobView { min: workers.min, max: workers.max, held, priority, class, numeric, device, settled, service }
+    JobView {
+        min: workers.min,
+        max: workers.max,
+        requested: None,
+        held,
+        priority,
+        class,
+        numeric,
+        device,
+        settled,
+        service,
+        arrival: job.arrival,
+        left: work_left(job, at),
+        curve: None,
+        restart_ms: RESTART_MS,
+    }
+}
+
+/// What its spec and its last reported step say of the work that a job has left: nothing before it has stepped, and nothing of one that counts
+/// epochs, whose steps depend on the data.
+///
+/// A step is taken to last as long as the last one that was told of, wherever that was, so this is a guess ([`STEP_SIGMA_MILLI`]).
+fn work_left(job: &Job, at: TimeMs) -> WorkLeft {
+    let (Length::Steps(steps), Some(step_us)) = (job.spec.length, job.step_us) else { return WorkLeft::Unknown };
+    let since = |active: &Active| (active.step.0, at.since_ms(active.at).saturating_mul(1_000) / step_us.max(1));
+    let (from, more) = job.active().map_or((job.highest.0, 0), since);
+    let done = from.saturating_add(more).max(job.highest.0).min(steps);
+    // As if on all its slots: the measure of everything that is left. The step was on as many as are in force, whatever is planned now: a guess that
+    // a plan changes would make another plan. Of who has none it is not known on how many; taken for all, it is too long rather than too short.
+    let slots = job.active().map_or(job.spec.workers.max, |active| active.members.len() as u16);
+    let (now, whole) =
+        (gain::speed(job.spec.workers.max, slots.max(1)), gain::speed(job.spec.workers.max, job.spec.workers.max));
+    let ms = |steps: u64| (steps as f64 * step_us as f64 / 1e3 * now / whole) as u64;
+    WorkLeft::Estimated { total_ms: ms(steps), done_ms: ms(done), sigma_milli: STEP_SIGMA_MILLI }
 }
 
 fn service_view(job: &Job, at: TimeMs, held: u16) -> ServiceView {
@@ -167,94 +231,8 @@ fn is_planned(state: &State, id: &JobId, job: &Job) -> bool {
     match &job.phase {
         JobPhase::Queued => true,
         JobPhase::Starting(placement) => !placement.slots.is_empty(),
-        JobPhase::Running(placement, _) => !placement.slots.is_empty() && !state.is_parking(id),
+        JobPhase::Running(placement, _) => !placement.slots.is_empty() && !state.is_parking_job(id, job),
         _ => false,
-    }
-}
-
-/// All slots with their server, as far as it is known, and whether something can be started there.
-fn for_each_slot<'a>(state: &'a State, mut visit: impl FnMut(&'a SlotId, &'a Slot, &'a Server, bool)) {
-    let mut last: Option<(&ServerId, Option<&Server>)> = None;
-    for (id, slot) in state.slots() {
-        let server = match last {
-            Some((known, server)) if *known == id.server => server,
-            _ => state.server(&id.server),
-        };
-        last = Some((&id.server, server));
-        if let Some(server) = server {
-            visit(id, slot, server, server.connected && id.index < server.slots);
-        }
-    }
-}
-
-/// Slots that may be used and that nobody uses, by kind and server.
-pub(super) struct Idle {
-    classes: BTreeMap<SlotKind, IdleClass>,
-}
-
-#[derive(Default)]
-struct IdleClass {
-    count: usize,
-    servers: BTreeMap<ServerId, BTreeSet<SlotId>>,
-}
-
-impl Idle {
-    pub fn of(state: &State) -> Self {
-        let mut classes: BTreeMap<SlotKind, IdleClass> = BTreeMap::new();
-        for_each_slot(state, |id, slot, server, present| {
-            if present && slot.is_idle() {
-                let class = classes.entry(server.kind(id.index)).or_default();
-                class.count += 1;
-                class.servers.entry(id.server.clone()).or_default().insert(id.clone());
-            }
-        });
-        Self { classes }
-    }
-
-    pub fn count(&self, class: &SlotKind) -> usize {
-        self.classes.get(class).map_or(0, |class| class.count)
-    }
-
-    /// Takes up to `count` slots: first on servers the job is on, then as the packing says.
-    pub fn take(&mut self, class: &SlotKind, count: usize, beside: &BTreeSet<SlotId>, packing: Packing) -> Vec<SlotId> {
-        let mut taken = Vec::new();
-        let Some(class) = self.classes.get_mut(class) else { return taken };
-        let near: BTreeSet<&ServerId> = beside.iter().map(|slot| &slot.server).collect();
-        for server in near {
-            class.take_from(server, count, &mut taken);
-        }
-        while taken.len() < count {
-            let Some(server) = class.next_server(count - taken.len(), packing).cloned() else { break };
-            class.take_from(&server, count, &mut taken);
-        }
-        taken
-    }
-}
-
-impl IdleClass {
-    /// Where so many slots are looked for.
-    fn next_server(&self, missing: usize, packing: Packing) -> Option<&ServerId> {
-        let chosen = match packing {
-            Packing::FirstFit => {
-                let mut servers = self.servers.iter();
-                servers.find(|(_, slots)| slots.len() >= missing).or_else(|| self.servers.first_key_value())
-            }
-            // The last of equals in reverse is the first.
-            Packing::WorstFit => self.servers.iter().rev().max_by_key(|(_, slots)| slots.len()),
-        };
-        chosen.map(|(server, _)| server)
-    }
-
-    fn take_from(&mut self, server: &ServerId, count: usize, taken: &mut Vec<SlotId>) {
-        let Some(slots) = self.servers.get_mut(server) else { return };
-        while taken.len() < count {
-            let Some(slot) = slots.pop_first() else { break };
-            taken.push(slot);
-            self.count -= 1;
-        }
-        if slots.is_empty() {
-            self.servers.remove(server);
-        }
     }
 }
 
@@ -279,10 +257,10 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
 }
 
 /// Gives a job more slots, as far as they are free by now.
-fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle, packing: Packing) {
+fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share, idle: &mut Idle) {
     let (id, job) = problem.jobs[index];
     let class = &problem.kinds[share.class];
-    let min = usize::from(job.spec.workers.min);
+    let min = usize::from(job.spec.executors().min);
     let before = job.slots().len();
     let wanted = usize::from(share.slots) - before;
     let free = idle.count(class).min(wanted);
@@ -290,7 +268,7 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
         return;
     }
     let mut slots = job.slots().clone();
-    slots.extend(idle.take(class, wanted, job.slots(), packing));
+    slots.extend(idle.take(class, wanted, job.slots(), min.saturating_sub(before)));
     let cause = if slots.len() > min { PlanCause::Gain } else { PlanCause::Guarantee };
     let waits = waits(draft.at, problem, index, share, slots.len());
     let reason = PlanReason { policy: draft.policy.to_owned(), cause, waits };

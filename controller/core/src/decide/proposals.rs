@@ -1,6 +1,6 @@
 //! Makes generations: who is a member, who leads, which ranks where, how they come to one state, until when.
 
-use super::Draft;
+use super::{Draft, retrains};
 use crate::limits::{RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS, SWITCH_STEPS};
 use crate::state::{Active, Executor, Job, JobPhase, Placement};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
@@ -45,11 +45,13 @@ fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Opt
         .filter(|(_, executor)| executor.is_ready())
         .map(|(number, _)| number.clone())
         .collect();
-    if ready.len() < usize::from(job.spec.workers.min.max(1)) {
+    if ready.len() < usize::from(job.spec.executors().min.max(1)) {
         return None;
     }
-    let newest_first = job.checkpoints.iter().rev().map(|checkpoint| checkpoint.manifest_key.clone());
-    let mut newest_first = newest_first.take(RESTORE_CHECKPOINTS_MAX);
+    // Before its own first checkpoint a job that retrains another one has that one's.
+    let origin = retrains::origin(&draft.state, &job.spec);
+    let own = job.checkpoints.iter().rev().take(RESTORE_CHECKPOINTS_MAX - usize::from(origin.is_some()));
+    let mut newest_first = own.chain(origin).map(|checkpoint| checkpoint.manifest_key.clone());
     let entry = match newest_first.next() {
         Some(manifest_key) => Entry::Checkpoint { manifest_key, earlier: newest_first.collect() },
         None => Entry::Fresh,
@@ -100,14 +102,12 @@ pub(super) fn recover(draft: &mut Draft<'_>, id: &JobId) {
 /// How long a generation may take until it is in force: by what has to be read, and by how long a step takes. Not by how often it
 /// failed before: what was too short once is too short again. Where nobody new has to come in, only one that hangs can hold it up, and the
 /// watch says who: the same proposed again would not help before.
-fn time_to_begin_ms(job: &Job, entry: &Entry, members: &BTreeSet<ExecutorId>) -> u64 {
+fn time_to_begin_ms(job: &Job, entry: &Entry, members: &BTreeSet<ExecutorId>, restored_bytes: u64) -> u64 {
     let step_ms = job.step_us.unwrap_or(0) / 1_000;
     let grows = job.active().is_some_and(|active| !members.is_subset(&active.members));
     match entry {
         Entry::Fresh => START_DEADLINE_MS,
-        Entry::Checkpoint { .. } => {
-            START_DEADLINE_MS + job.last_checkpoint().map_or(0, |last| last.bytes / RESTORE_BYTES_PER_MS_MIN)
-        }
+        Entry::Checkpoint { .. } => START_DEADLINE_MS + restored_bytes / RESTORE_BYTES_PER_MS_MIN,
         Entry::Switch { .. } if grows => SWITCH_DEADLINE_MS.saturating_add(step_ms.saturating_mul(SWITCH_STEPS)),
         Entry::Switch { .. } | Entry::Recover => {
             SWITCH_DEADLINE_MS.saturating_add(UNIT_STALL_MS_MIN.max(step_ms.saturating_mul(UNIT_STALL_FACTOR)))
@@ -119,7 +119,8 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let Some(job) = draft.state.job(id) else { return };
     let workers = job.spec.workers.max;
     let generation = job.generation.next();
-    let wait_ms = time_to_begin_ms(job, &entry, &members);
+    let restored = job.last_checkpoint().or_else(|| retrains::origin(&draft.state, &job.spec));
+    let wait_ms = time_to_begin_ms(job, &entry, &members, restored.map_or(0, |checkpoint| checkpoint.bytes));
     let address = |number: &ExecutorId| draft.state.executor(number).and_then(|executor| executor.address.clone());
     let hosts: Vec<(ExecutorId, String)> = members
         .into_iter()

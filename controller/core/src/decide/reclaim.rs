@@ -1,19 +1,16 @@
 //! Slots go back: at once, whatever the cadence of plans. The path that must be fast.
 //!
-//! Which ones, when the fleet names none: idle ones first (offered, then borrowed), then those an executor is leaving anyway,
-//! then from jobs above their minimum where the loss is least, then from jobs at their minimum, the least important first; last,
-//! idle ones that would not come free.
+//! Which ones, when the fleet names none, is for `victims.rs` to say.
 //! A job that cannot keep its minimum gives back everything: it writes a checkpoint within the deadline if it can, and waits.
 
-use super::{Draft, fleets::hand_back, plan};
+use super::idle::Idle;
+use super::{Draft, fleets::hand_back, plan, victims};
 use crate::limits::RECLAIM_DEADLINE_MS_MAX;
-use crate::policy::Packing;
-use crate::policy::gain::loss_of_one_micro;
-use crate::state::{JobPhase, SlotKind, SlotState, State};
+use crate::policy::{Packing, policy_by_name};
+use crate::state::{JobPhase, SlotKind, SlotState};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
 use events_schema::{FleetId, JobId, SlotId, TimeMs};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reclaims what a fleet lends beyond what its need allows, or what is held of it while it is recalled.
 pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
@@ -21,7 +18,8 @@ pub(super) fn surplus(draft: &mut Draft<'_>, id: &FleetId) {
     let cause = if fleet.held() > fleet.needs() { ReclaimCause::Recall } else { ReclaimCause::Demand };
     let count = fleet.lent.saturating_sub(fleet.lendable_by_name());
     if count > 0 {
-        let slots = choose(&draft.state, &fleet.slots, count);
+        let who = policy_by_name(draft.policy).map(|policy| policy.victims()).unwrap_or_default();
+        let slots = victims::choose(&draft.state, &fleet.slots, count, who);
         take_back(draft, id, &slots, cause);
     }
 }
@@ -133,8 +131,8 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
     let mut idle = None;
     for (id, lost) in by_job {
         let Some(job) = draft.state.job(&id) else { continue };
-        let min = usize::from(job.spec.workers.min);
-        let max = usize::from(job.spec.workers.max);
+        let bounds = job.spec.executors();
+        let (min, max) = (usize::from(bounds.min), usize::from(bounds.max));
         let suspending = matches!(job.phase, JobPhase::Suspending(..));
         let mut next: BTreeSet<SlotId> = job.slots().difference(&lost).cloned().collect();
         if next.len() < min && !suspending {
@@ -147,10 +145,10 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
                 device: kind.device || job.spec.needs_device(),
             };
             let class = kind.map(of).or(bound);
-            let idle = idle.get_or_insert_with(|| plan::Idle::of(&draft.state));
+            let idle = idle.get_or_insert_with(|| Idle::of(&draft.state, Packing::default()));
             let found = class.map_or(0, |class| idle.count(&class));
             match class.filter(|_| found >= missing) {
-                Some(class) => next.extend(idle.take(&class, missing, &next, Packing::default())),
+                Some(class) => next.extend(idle.take(&class, missing, &next, missing)),
                 None => next.clear(),
             }
         }
@@ -158,90 +156,5 @@ pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause
         let waits = (missing > 0).then_some(WaitCause::Slots { missing });
         let reason = PlanReason { policy: draft.policy.to_owned(), cause: cause.clone(), waits };
         plan::adopt_slots(draft, &id, next, reason);
-    }
-}
-
-/// A job that has slots of the fleet, as the choice goes on.
-struct Holder {
-    /// Slots of the fleet it has, the one it misses least last.
-    slots: Vec<SlotId>,
-    /// Slots it would still have.
-    held: u16,
-    min: u16,
-    workers: u16,
-    priority: i32,
-    arrival: u64,
-}
-
-/// `count` of a fleet's lent slots, those that are missed least first. A slot of an absent server, or one in quarantine, does not
-/// come free: it goes only when all that can be used are not enough.
-fn choose(state: &State, fleet: &[SlotId], count: usize) -> Vec<SlotId> {
-    let (mut idle, mut unusable, mut holders) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
-    for id in fleet {
-        let Some(slot) = state.slot(id).filter(|slot| slot.is_lent()) else { continue };
-        match &slot.job {
-            Some(job) => holders.entry(job).or_default().push(id.clone()),
-            None if slot.quarantined.is_some() || !state.is_present(id) => unusable.push(id.clone()),
-            None => idle.push((slot.executor.is_some(), slot.state == SlotState::Borrowed, id.clone())),
-        }
-    }
-    idle.sort();
-    let mut chosen: Vec<SlotId> = idle.into_iter().take(count).map(|(.., id)| id).collect();
-    if chosen.len() < count {
-        let mut holders: Vec<Holder> =
-            holders.into_iter().filter_map(|(job, slots)| holder(state, job, slots)).collect();
-        shrink(&mut holders, count, &mut chosen);
-        evict(&mut holders, count, &mut chosen);
-    }
-    let missing = count - chosen.len();
-    chosen.extend(unusable.into_iter().take(missing));
-    chosen
-}
-
-fn holder(state: &State, id: &JobId, mut slots: Vec<SlotId>) -> Option<Holder> {
-    let job = state.job(id)?;
-    let suspending = matches!(job.phase, JobPhase::Suspending(..));
-    slots.sort_by_key(|slot| (Reverse(plan::worth(state, job, slot)), slot.clone()));
-    Some(Holder {
-        held: job.slots().len() as u16,
-        // Who gives everything back anyway has no minimum to keep.
-        min: if suspending { 0 } else { job.spec.workers.min },
-        workers: job.spec.workers.max,
-        priority: job.spec.priority,
-        arrival: job.arrival,
-        slots,
-    })
-}
-
-/// One slot at a time from the job above its minimum that loses least.
-fn shrink(holders: &mut [Holder], count: usize, chosen: &mut Vec<SlotId>) {
-    let loss = |holder: &Holder| if holder.min == 0 { 0 } else { loss_of_one_micro(holder.workers, holder.held) };
-    let key = |index: usize, holder: &Holder| Reverse((loss(holder), holder.priority, Reverse(holder.arrival), index));
-    let can_give = |holder: &Holder| holder.held > holder.min && !holder.slots.is_empty();
-    let mut heap: BinaryHeap<_> = holders
-        .iter()
-        .enumerate()
-        .filter(|(_, holder)| can_give(holder))
-        .map(|(index, holder)| key(index, holder))
-        .collect();
-    while chosen.len() < count {
-        let Some(Reverse((.., index))) = heap.pop() else { return };
-        let holder = &mut holders[index];
-        chosen.extend(holder.slots.pop());
-        holder.held -= 1;
-        if can_give(holder) {
-            heap.push(key(index, holder));
-        }
-    }
-}
-
-/// Everything of the fleet's from jobs at their minimum, the least important and latest first.
-fn evict(holders: &mut [Holder], count: usize, chosen: &mut Vec<SlotId>) {
-    holders.sort_by_key(|holder| (holder.priority, Reverse(holder.arrival)));
-    for holder in holders {
-        while chosen.len() < count {
-            let Some(slot) = holder.slots.pop() else { break };
-            chosen.push(slot);
-        }
     }
 }

@@ -28,8 +28,8 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
     let twice = hung_twice(draft, job, step, cause, &blamed);
     let remedy = match (&twice, &job.phase) {
         (Some(_), _) => StallRemedy::Fail,
-        // There is nothing to go back to: another one is tried.
-        (None, JobPhase::Starting(_)) => StallRemedy::WithoutBlamed,
+        // There is nothing to go back to: another one is tried, which the store would not answer either.
+        (None, JobPhase::Starting(_)) if cause != StallCause::Store => StallRemedy::WithoutBlamed,
         (None, _) => next_rung(job, step, cause, !blamed.is_empty()),
     };
     draft.emit(Fact::JobStalled { job: id.clone(), step, cause, blamed: blamed.clone(), remedy });

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::elastic_tiresias::ElasticTiresias;
+use super::ibm_dp::{IbmDp, Unfit};
+use super::speeds::SpeedCurve;
 use super::tiresias::Tiresias;
-use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, View, policy_by_name};
+use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, View, WorkLeft, policy_by_name};
 use proptest::prelude::*;
 
 /// Later than everything in a view.
@@ -19,43 +21,71 @@ fn any_service() -> impl Strategy<Value = ServiceView> {
     )
 }
 
+fn any_left() -> impl Strategy<Value = WorkLeft> {
+    let ms = || 0u64..100_000_000;
+    prop_oneof![
+        Just(WorkLeft::Unknown),
+        ms().prop_map(|ms| WorkLeft::Known { ms }),
+        (ms(), ms(), 0u32..1_500)
+            .prop_map(|(total_ms, done_ms, sigma_milli)| { WorkLeft::Estimated { total_ms, done_ms, sigma_milli } }),
+    ]
+}
+
+/// Speeds on one slot and more; some fall, some stay as they are.
+fn any_curve() -> impl Strategy<Value = SpeedCurve> {
+    proptest::collection::vec(0u64..2_000_000, 17).prop_map(|steps| {
+        let fast =
+            |slots: usize| 1_000_000 + steps.iter().take(slots).sum::<u64>() - (slots as u64 * 500_000).min(900_000);
+        SpeedCurve::new((1..=17).map(|slots| (slots as u16, fast(slots))).collect()).unwrap()
+    })
+}
+
+/// How many curves a view has.
+const CURVES: usize = 3;
+
 fn any_job() -> impl Strategy<Value = JobView> {
     let sizes = (1u16..5, 0u16..12, 0u16..9);
-    (sizes, -1i32..2, proptest::option::of(0usize..2), any::<bool>(), any_service()).prop_map(
-        |((min, more, held), priority, class, settled, service)| {
+    let known = (any_left(), proptest::option::of(0..CURVES), proptest::option::of(1u16..20), 0u32..200_000);
+    (sizes, -1i32..2, proptest::option::of(0usize..2), any::<bool>(), any_service(), known).prop_map(
+        |((min, more, held), priority, class, settled, service, (left, curve, requested, restart_ms))| {
             let max = min + more;
             let held = if held < min { 0 } else { held.min(max) };
             let class = if held > 0 { Some(class.unwrap_or(0)) } else { class };
             let service = ServiceView { waited_ms: if held > 0 { 0 } else { service.waited_ms }, ..service };
-            JobView { min, max, held, priority, class, numeric: class, device: false, settled, service }
+            let known = JobView { requested, left, curve, restart_ms, ..JobView::default() };
+            JobView { min, max, held, priority, class, numeric: class, settled, service, ..known }
         },
     )
 }
 
 fn any_view() -> impl Strategy<Value = View> {
-    (proptest::collection::vec(any_job(), 0..12), proptest::collection::vec((0u32..12, 0u32..12), 2)).prop_map(
-        |(jobs, more)| {
-            let held = |class| {
-                jobs.iter().filter(|j| j.held > 0 && j.class == Some(class)).map(|j| u32::from(j.held)).sum::<u32>()
-            };
-            let classes = more
-                .iter()
-                .enumerate()
-                .map(|(numeric, &(free, away))| {
-                    let capacity = held(numeric) + free;
-                    ClassView { capacity, declared: capacity + away, numeric, device: false }
-                })
-                .collect();
-            View { classes, jobs }
-        },
-    )
+    let jobs = proptest::collection::vec(any_job(), 0..12);
+    let curves = proptest::collection::vec(any_curve(), CURVES);
+    let slots = proptest::collection::vec((0u32..12, 0u32..12), 2);
+    (jobs, slots, curves, 0..LATER_MS).prop_map(|(mut jobs, more, curves, now_ms)| {
+        jobs.iter_mut().zip(0..).for_each(|(job, arrival)| job.arrival = arrival);
+        let held = |class| {
+            jobs.iter().filter(|j| j.held > 0 && j.class == Some(class)).map(|j| u32::from(j.held)).sum::<u32>()
+        };
+        let classes = more
+            .iter()
+            .enumerate()
+            .map(|(numeric, &(free, away))| {
+                let capacity = held(numeric) + free;
+                ClassView { capacity, declared: capacity + away, numeric, device: false }
+            })
+            .collect();
+        View { classes, jobs, curves, now_ms }
+    })
 }
 
-/// The policies by name, and one that presses jobs at once, which few of these views do otherwise.
+/// The policies by name, one that presses jobs at once, which few of these views do otherwise, and those that decide at once, with a queue and
+/// without.
 fn policies() -> Vec<Box<dyn Policy>> {
     let named = POLICY_NAMES.iter().map(|name| policy_by_name(name).unwrap());
     let pressing: Box<dyn Policy> = Box::new(ElasticTiresias::new(Tiresias::default(), 1));
-    named.chain([pressing]).collect()
+    let at_once = [Unfit::Wait, Unfit::AreDropped].map(|unfit| -> Box<dyn Policy> { Box::new(IbmDp::new(0, unfit)) });
+    named.chain([pressing]).chain(at_once).collect()
 }
 
 /// The view after a plan, as far as it could be done at once.

@@ -5,11 +5,11 @@
 //!   (t(p+1) − t(p)) / t(p), until nobody gains.
 //! - Both make one plan: a job that R1 makes smaller and R2 larger again is resized once, or not at all.
 //!
-//! What the paper leaves open. *p* is a job's most slots, as under Tiresias, so R2 gives back what R1 or a fleet took. *N* ([`PENDING_MAX`]). *With 1 to N jobs pending* all are on p. *Pending* are those that would find no room if
+//! What the paper leaves open. *p* is what a job asked for, as under Tiresias; R2 gives back what R1 or a fleet took, and more where a job can use more. *N* ([`PENDING_MAX`]). *With 1 to N jobs pending* all are on p. *Pending* are those that would find no room if
 //! all were on p, so that what R1 has made of them does not undo R1. *The next slot*: where W workers cannot be spread evenly over p+1 slots
 //! these are no faster than p, so a job's next size is the next one that shortens its step, and its gain is that per slot.
 
-use super::gain::{next_size, ratio};
+use super::allotment::settled;
 use super::tiresias::{Queues, Tiresias, requested, walk};
 use super::{Packing, Plan, Policy, Share, View};
 use std::cmp::Reverse;
@@ -64,7 +64,7 @@ impl ElasticTiresias {
 
 /// A job as if it had never been resized: on all it asked for where it is on any.
 fn whole(job: &super::JobView) -> super::JobView {
-    super::JobView { held: if job.held > 0 { job.max } else { 0 }, ..*job }
+    super::JobView { held: if job.held > 0 { job.asked() } else { 0 }, ..*job }
 }
 
 /// Whether fleets declare enough for its fewest slots.
@@ -77,8 +77,9 @@ fn could_run(view: &View, job: usize) -> bool {
 /// Rule R2: who gains most from another slot gets it, as long as there are any.
 fn grow(view: &View, shares: &mut [Share], pool: &mut [u32]) {
     let next = |job: usize, share: Share| {
-        let to = next_size(view.jobs[job].max, share.slots)?;
-        let gain = (ratio(view.jobs[job].max, share.slots, to) - 1.0) / f64::from(to - share.slots);
+        let speeds = view.speeds(job);
+        let to = speeds.next_size(share.slots)?;
+        let gain = (speeds.ratio(share.slots, to) - 1.0) / f64::from(to - share.slots);
         // Millionths, so that equal gains are equal; the earlier job of equals.
         (gain > 0.0).then_some(((gain * 1e6) as u64, Reverse(job), to))
     };
@@ -103,9 +104,10 @@ impl Policy for ElasticTiresias {
 
     fn plan(&self, view: &View) -> Plan {
         let queues = self.queues.queues(view);
-        let shares = self.shares(view, &queues);
+        // Half of what a job asked for is less on a kind of slots of which there are fewer than that, once it is on one.
+        let shares = settled(view, |view| self.shares(view, &queues));
         let wake_in_ms = self.queues.wake_in_ms(view, &queues, &shares);
-        Plan { shares, moves: queues.moves, wake_in_ms }
+        Plan { shares, moves: queues.moves, wake_in_ms, ..Plan::default() }
     }
 
     fn packing(&self) -> Packing {
@@ -128,7 +130,12 @@ mod tests {
     fn slots(pending_max: usize, capacity: u32, jobs: &[JobView]) -> Vec<u16> {
         let classes = vec![ClassView { capacity, declared: capacity, ..ClassView::default() }];
         let policy = ElasticTiresias::new(Tiresias::default(), pending_max);
-        policy.plan(&View { classes, jobs: jobs.to_vec() }).shares.iter().map(|share| share.slots).collect()
+        policy
+            .plan(&View { classes, jobs: jobs.to_vec(), ..View::default() })
+            .shares
+            .iter()
+            .map(|share| share.slots)
+            .collect()
     }
 
     #[test]

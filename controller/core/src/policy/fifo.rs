@@ -1,7 +1,7 @@
 //! `fifo`: gangs of fixed size in order of priority and arrival (the YARN capacity scheduler as AntMan §5.2 and EasyScale §5.2
 //! compare with it; no job is preempted for another).
 //!
-//! A job's size is its maximum. It waits until so many slots are free, and nobody overtakes it, unless that many could never
+//! A job's size is what it asked for. It waits until so many slots are free, and nobody overtakes it, unless that many could never
 //! be had. It is resized only by fleets: what they take back it does without, and regains before later jobs start.
 
 use super::{Gangs, Plan, Policy, Share, View, service_order};
@@ -29,10 +29,10 @@ impl Policy for Fifo {
         for job in order {
             let share = &mut shares[job];
             if share.slots == 0 {
-                *share = gangs.start(job, view.jobs[job].max);
+                *share = gangs.start(job, view.jobs[job].asked());
             } else {
                 let regained =
-                    u32::from(view.jobs[job].max - share.slots.min(view.jobs[job].max)).min(gangs.pool[share.class]);
+                    u32::from(view.jobs[job].asked().saturating_sub(share.slots)).min(gangs.pool[share.class]);
                 gangs.pool[share.class] -= regained;
                 share.slots += regained as u16;
             }
@@ -51,8 +51,11 @@ mod tests {
     }
 
     fn plan(capacity: u32, declared: u32, jobs: &[JobView]) -> Vec<u16> {
-        let view =
-            View { classes: vec![ClassView { capacity, declared, ..ClassView::default() }], jobs: jobs.to_vec() };
+        let view = View {
+            classes: vec![ClassView { capacity, declared, ..ClassView::default() }],
+            jobs: jobs.to_vec(),
+            ..View::default()
+        };
         Fifo.plan(&view).shares.iter().map(|share| share.slots).collect()
     }
 
@@ -77,6 +80,7 @@ mod tests {
         let view = View {
             classes: vec![ClassView { capacity: 3, declared: 8, ..ClassView::default() }],
             jobs: vec![job(4, 0, 0), job(1, 0, 0), job(1, 0, 0)],
+            ..View::default()
         };
         let waits: Vec<_> = Fifo.plan(&view).shares.iter().map(|share| share.waits).collect();
         assert_eq!(waits, [Some(Wait::Slots(1)), Some(Wait::Behind(0)), Some(Wait::Behind(1))]);

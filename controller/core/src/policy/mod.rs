@@ -5,16 +5,30 @@
 //! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
 //! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
 //!
-//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`] and [`elastic_tiresias`]. Speeds come from
-//! [`gain`]. `docs/policies.md` says how to write one.
+//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`] and [`lyra`]. [`srtf`], [`afs`], [`optimus_like`]
+//! and [`pollux_like`] are there to be compared with. Speeds come from
+//! [`speeds`]. `docs/policies.md` says how to write one.
 
+pub mod afs;
+mod allotment;
 #[cfg(test)]
 mod contract;
 pub mod ebb;
 pub mod elastic_tiresias;
 pub mod fifo;
 pub mod gain;
+pub mod ibm_dp;
+pub mod lyra;
+pub mod optimizer;
+pub mod optimus_like;
+pub mod pollux_like;
+pub mod scalability;
+pub mod speeds;
+pub mod srtf;
 pub mod tiresias;
+mod work;
+
+use speeds::{SpeedCurve, Speeds};
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
@@ -33,6 +47,23 @@ pub trait Policy: Send + Sync {
     fn packing(&self) -> Packing {
         Packing::FirstFit
     }
+
+    /// Who loses slots that a fleet takes back, when those above their minimum have given what they can. A reclaim waits for no plan, so this is asked of the
+    /// policy of a name alone.
+    fn victims(&self) -> Victims {
+        Victims::Jobs
+    }
+}
+
+/// Whose slots go back to a fleet that names none, when idle ones and those beyond the minimums are not enough.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Victims {
+    /// Those of the least important job, then of the latest.
+    #[default]
+    Jobs,
+    /// Those of the server whose jobs are spread over most others: the smallest sum, over its jobs, of 1 / (servers of the fleet that the job is on);
+    /// then of the next, without the jobs that this ended.
+    Servers,
 }
 
 /// Where slots for a job are looked for, after the servers that it is on. The policy says how many, the planner which.
@@ -43,19 +74,31 @@ pub enum Packing {
     FirstFit,
     /// On the server that has most, the first of equals, again and again: on as few servers as there can be.
     WorstFit,
+    /// On the fullest server that has all of them; else on the one that has most, again and again. Largest demands first; a job's fewest
+    /// slots rather on servers of fleets that need none of their own, and what it has beyond them rather on those that may be wanted back.
+    BestFitApart,
 }
 
-/// The names [`policy_by_name`] knows, the default first.
-pub const POLICY_NAMES: [&str; 4] = ["ebb", "fifo", "tiresias", "elastic-tiresias"];
+/// The names of policies under which every job runs in the end, the default first. [`policy_by_name`] also knows `ibm-dp-drop`, which rejects
+/// jobs and is for who asks for that by its name.
+pub const POLICY_NAMES: [&str; 10] =
+    ["ebb", "fifo", "tiresias", "elastic-tiresias", "ibm-dp", "lyra", "srtf", "afs", "optimus-like", "pollux-like"];
 
 /// The policy of a name.
 #[must_use]
 pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
     match name {
-        "ebb" => Some(Box::new(ebb::Ebb)),
+        "ebb" => Some(Box::new(ebb::Ebb::default())),
         "fifo" => Some(Box::new(fifo::Fifo)),
         "tiresias" => Some(Box::new(tiresias::Tiresias::default())),
         "elastic-tiresias" => Some(Box::new(elastic_tiresias::ElasticTiresias::default())),
+        "lyra" => Some(Box::new(lyra::Lyra)),
+        "ibm-dp" => Some(Box::new(ibm_dp::IbmDp::default())),
+        "ibm-dp-drop" => Some(Box::new(ibm_dp::IbmDp::new(ibm_dp::DELTA_MS, ibm_dp::Unfit::AreDropped))),
+        "srtf" => Some(Box::new(srtf::Srtf)),
+        "afs" => Some(Box::new(afs::Afs)),
+        "optimus-like" => Some(Box::new(optimus_like::OptimusLike)),
+        "pollux-like" => Some(Box::new(pollux_like::PolluxLike)),
         _ => None,
     }
 }
@@ -67,6 +110,10 @@ pub struct View {
     pub classes: Vec<ClassView>,
     /// Jobs that run or wait, in the order of their arrival.
     pub jobs: Vec<JobView>,
+    /// Measured speeds; jobs name theirs by its place.
+    pub curves: Vec<SpeedCurve>,
+    /// When this is, in ms of the controller's clock: for what is done at equal distances of time.
+    pub now_ms: u64,
 }
 
 /// Slots of one kind: of one numeric class, and all of them devices or none.
@@ -89,6 +136,8 @@ pub struct JobView {
     pub min: u16,
     /// Most executors, and the number of its logical workers W.
     pub max: u16,
+    /// The executors that it asked for, if that is not as many as it can use: see [`JobView::asked`].
+    pub requested: Option<u16>,
     /// Slots its plan has now; 0 while it waits.
     pub held: u16,
     /// Higher goes first.
@@ -103,6 +152,45 @@ pub struct JobView {
     pub settled: bool,
     /// How much of slots it has had.
     pub service: ServiceView,
+    /// Its place among all jobs that were ever accepted, from 0; those of a view rise.
+    pub arrival: u64,
+    /// What is known of the work that it has left.
+    pub left: WorkLeft,
+    /// Its measured speeds, by their place in the view; without them they are assumed of W.
+    pub curve: Option<usize>,
+    /// What it loses by being stopped and started again, in ms without a step: saved, started, read again.
+    pub restart_ms: u32,
+}
+
+/// How long a job still takes on the slots that it asked for. Who withholds or falsifies it is whoever makes the view: a policy knows no more
+/// than stands here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WorkLeft {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// Somebody guessed how long all of it takes.
+    Estimated {
+        /// All of it, as guessed, in ms on the slots that it asked for.
+        total_ms: u64,
+        /// What is done of it, in the same measure and not guessed; may be more than the guess.
+        done_ms: u64,
+        /// How sure the guess is: the standard deviation of its logarithm, in thousandths.
+        sigma_milli: u32,
+    },
+    /// It is so much.
+    Known {
+        /// In ms on the slots that it asked for.
+        ms: u64,
+    },
+}
+
+impl JobView {
+    /// The executors that it asked for, within its bounds: what gang policies give it. As many as it can use if it did not say.
+    #[must_use]
+    pub fn asked(&self) -> u16 {
+        self.requested.unwrap_or(self.max).clamp(self.min, self.max.max(self.min))
+    }
 }
 
 /// How much of slots a job has had until now, and where that has put it. Facts carry it, so a policy remembers nothing.
@@ -121,6 +209,13 @@ pub struct ServiceView {
 }
 
 impl View {
+    /// How fast a job is by slots.
+    #[must_use]
+    pub fn speeds(&self, job: usize) -> Speeds<'_> {
+        let of = &self.jobs[job];
+        Speeds::new(of.max, of.curve.and_then(|place| self.curves.get(place)))
+    }
+
     /// Whether a job may have slots of a class: those it has now, or before it has any, whatever has what it needs.
     #[must_use]
     pub fn suits(&self, job: usize, class: usize) -> bool {
@@ -139,6 +234,8 @@ pub struct Plan {
     pub shares: Vec<Share>,
     /// Jobs that come into another queue.
     pub moves: Vec<QueueMove>,
+    /// Places in the view of jobs that wait and are rejected: they end without having run.
+    pub rejections: Vec<usize>,
     /// After how long the plan may be another one, though nothing else has changed; the live controller asks every tick anyhow.
     pub wake_in_ms: Option<u64>,
 }
@@ -200,6 +297,12 @@ impl<'a> Gangs<'a> {
             self.pool[class] -= u32::from(slots);
         }
         enough
+    }
+
+    /// From now on nobody is behind those who wait already.
+    pub fn forget_who_waits(&mut self) {
+        self.blocked.fill(None);
+        self.last.fill(None);
     }
 
     /// Starts a waiting job on `slots` of the class with most room, or says why not.

@@ -2,7 +2,7 @@
 //! al., NSDI 2019).
 //!
 //! A job begins in queue 0 and comes into the next one when it has attained a quantum of service, slots × time. Queues are served in order,
-//! and within one whoever came into it first. A job runs on all the slots that it can use; one that does not find them is passed over, and
+//! and within one whoever came into it first. A job runs on the slots that it asked for; one that does not find them is passed over, and
 //! preempted if it runs. Who has been kept waiting in a later queue for far longer than it ever ran is promoted to queue 0, and its service
 //! counts from there on.
 //!
@@ -101,7 +101,7 @@ impl Tiresias {
 
     /// How long it may wait: a multiple of what it ran since it was last promoted, as if on all its slots.
     fn patience_ms(&self, job: &JobView) -> Option<u64> {
-        let ran_ms = counted(job) / u64::from(job.max.max(1));
+        let ran_ms = counted(job) / u64::from(job.asked().max(1));
         self.starvation_ratio.map(|ratio| ran_ms.saturating_mul(u64::from(ratio)).max(1))
     }
 
@@ -137,12 +137,12 @@ pub(super) struct Queues {
     pub moves: Vec<QueueMove>,
 }
 
-/// All the slots that a job can use, as far as fleets declare so many.
+/// The slots that a job asked for, as far as fleets declare so many.
 pub(super) fn requested(view: &View, job: usize) -> u16 {
     let known = &view.jobs[job];
     let declared = (0..view.classes.len()).filter(|&class| view.suits(job, class));
     let declared = declared.map(|class| view.classes[class].declared).max().unwrap_or(0);
-    known.max.min(u16::try_from(declared).unwrap_or(u16::MAX)).max(known.min)
+    known.asked().min(u16::try_from(declared).unwrap_or(u16::MAX)).max(known.min)
 }
 
 /// Goes through jobs in order: each gets its size if there is room, whoever was passed over before it. `bound`: the class that a job
@@ -192,7 +192,7 @@ impl Policy for Tiresias {
         let queues = self.queues(view);
         let (shares, _) = walk(view, &queues.order, |job| requested(view, job), |_| None);
         let wake_in_ms = self.wake_in_ms(view, &queues, &shares);
-        Plan { shares, moves: queues.moves, wake_in_ms }
+        Plan { shares, moves: queues.moves, wake_in_ms, ..Plan::default() }
     }
 
     fn packing(&self) -> Packing {
@@ -217,7 +217,11 @@ mod tests {
     }
 
     fn view(capacity: u32, jobs: &[JobView]) -> View {
-        View { classes: vec![ClassView { capacity, declared: capacity, ..ClassView::default() }], jobs: jobs.to_vec() }
+        View {
+            classes: vec![ClassView { capacity, declared: capacity, ..ClassView::default() }],
+            jobs: jobs.to_vec(),
+            ..View::default()
+        }
     }
 
     fn slots(view: &View) -> Vec<u16> {

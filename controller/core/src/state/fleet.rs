@@ -154,9 +154,17 @@ pub struct Slot {
     /// When it was first asked back, while it is on its way.
     #[n(5)]
     pub reclaimed_at: Option<TimeMs>,
-    /// What is wrong with its device, while it is of no use to anybody.
+    /// What is wrong with its device, while it is of no use to us.
     #[n(6)]
     pub quarantined: Option<String>,
+    /// Whether that is only because what was computed on it was wrong: its fleet can have it back.
+    #[n(7)]
+    #[cbor(skip_if = "is_false")]
+    pub diverged: bool,
+}
+
+fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 /// Where a slot stands between its fleet and us.
@@ -208,6 +216,7 @@ impl Slot {
             executor: None,
             reclaimed_at: None,
             quarantined: None,
+            diverged: false,
         }
     }
 
@@ -220,7 +229,13 @@ impl Slot {
     /// Whether its fleet has no use of it, though it is not lent.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
-        self.quarantined.is_some() && !self.is_lent()
+        !self.comes_free() && !self.is_lent()
+    }
+
+    /// Whether its fleet can have it as soon as nothing is on it: what is wrong with its device, if anything, holds nobody up.
+    #[must_use]
+    pub fn comes_free(&self) -> bool {
+        self.quarantined.is_none() || self.diverged
     }
 
     /// Whether nothing is on it any more and its device is not as it should be.

@@ -12,7 +12,7 @@
 use super::troubles::{Damage, GivenUp, Loss, Stall, Straggler, Unreadable};
 use crate::apply::version_one;
 use events_schema::fact::{
-    CheckpointInfo, Entry, Failure, Fault, LeaveCause, PlanCause, PlanReason, Proposal, StallRemedy,
+    CheckpointInfo, Entry, Failure, Fault, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
 };
 use events_schema::job::JobSpec;
 use events_schema::report::{Metrics, Outcome};
@@ -519,6 +519,15 @@ impl Job {
     #[must_use]
     pub fn waits_for_store_at(&self, step: Step) -> bool {
         self.stall.as_ref().is_some_and(|stall| stall.step == step && stall.tried.contains(&StallRemedy::Wait))
+    }
+
+    /// Whether it was said lately that it waits for the store: for as long as its spec is patient, nobody is given up for being late, as who comes
+    /// next would wait as well.
+    #[must_use]
+    pub fn waits_for_store(&self, at: TimeMs) -> bool {
+        let patience_ms = self.spec.store_patience_ms.ms();
+        let waits = |stall: &Stall| stall.cause == StallCause::Store && at.since_ms(stall.at) < patience_ms;
+        self.stall.as_ref().is_some_and(waits)
     }
 
     /// The newest checkpoint that counts.

@@ -4,9 +4,11 @@
 //! (fleets, servers, slots), [`memory`] (what is remembered of commands), [`bounds`] (how much is kept). Next: `apply/mod.rs`.
 
 pub mod bounds;
+pub(crate) mod executors;
 pub mod fleet;
 pub mod job;
 pub mod memory;
+pub(crate) mod slots;
 pub mod troubles;
 
 pub use fleet::{Fleet, Server, Slot, SlotKind, SlotState};
@@ -17,7 +19,10 @@ use crate::table::Table;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::ReclaimCause;
 use events_schema::{Cell, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs, batch};
+use executors::Executors;
 use minicbor::{Decode, Encode};
+use slots::Slots;
+use std::borrow::Cow;
 use std::ops::Bound;
 
 /// The state of one cell.
@@ -42,14 +47,14 @@ pub struct State {
     pub(crate) placed: Table<JobId, ()>,
     /// Every process that exists or is to exist, whatever became of its job.
     #[n(6)]
-    pub(crate) executors: Table<ExecutorId, Executor>,
+    pub(crate) executors: Executors,
     #[n(7)]
     pub(crate) fleets: Table<FleetId, Fleet>,
     #[n(8)]
     pub(crate) servers: Table<ServerId, Server>,
     /// Slots that a fleet declares or declared.
     #[n(9)]
-    pub(crate) slots: Table<SlotId, Slot>,
+    pub(crate) slots: Slots,
     #[n(10)]
     pub(crate) datasets: Table<DatasetName, DatasetInfo>,
     #[n(11)]
@@ -131,10 +136,10 @@ impl State {
             ended: Table::new(),
             ends: Table::new(),
             placed: Table::new(),
-            executors: Table::new(),
+            executors: Executors::default(),
             fleets: Table::new(),
             servers: Table::new(),
-            slots: Table::new(),
+            slots: Slots::default(),
             datasets: Table::new(),
             commands: CommandMemory::default(),
             retired: Table::new(),
@@ -178,6 +183,16 @@ impl State {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
         let (live, ended) = (self.live.range_from(after).next(), self.ended.range_from(after).next());
         live.into_iter().chain(ended).map(|(id, _)| id).min()
+    }
+
+    /// The slots, with what is noted beside them; of a state that was just read from bytes it is worked out.
+    pub(crate) fn noted_slots(&self) -> Cow<'_, Slots> {
+        if self.slots.knows_servers() {
+            return Cow::Borrowed(&self.slots);
+        }
+        let mut slots = self.slots.clone();
+        slots.note_servers(self.servers.iter());
+        Cow::Owned(slots)
     }
 
     /// Unfinished jobs in the order of their arrival.
@@ -328,13 +343,20 @@ impl State {
     /// stand still at the next boundary and write a checkpoint. A gang has to as soon as it is not as planned any more.
     #[must_use]
     pub fn is_parking(&self, job: &JobId) -> bool {
-        let Some(job) = self.live.get(job) else { return false };
+        self.live.get(job).is_some_and(|known| self.is_parking_job(job, known))
+    }
+
+    /// The same of a job that has been looked up.
+    pub(crate) fn is_parking_job(&self, id: &JobId, job: &Job) -> bool {
         let (Some(placement), Some(active)) = (job.placement(), job.active()) else { return false };
         if placement.slots.is_empty() || matches!(job.phase, JobPhase::Suspending(..)) {
             return true;
         }
         if job.spec.gang().is_some() {
             return !self.is_as_planned(placement, active);
+        }
+        if !self.executors.any_leaving(id) {
+            return false;
         }
         let mut alive = active.members.iter().filter_map(|member| self.executors.get(member)).peekable();
         alive.peek().is_some() && alive.all(|executor| executor.leaving.is_some())

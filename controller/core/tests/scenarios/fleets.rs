@@ -149,6 +149,37 @@ fn a_lost_server_is_a_lost_member_and_its_reclaimed_slots_are_free_when_its_agen
     calm(&world);
 }
 
+/// Found by simulation: its executors were started there again at once, and lost again before they were ready, for ever.
+#[test]
+fn a_server_that_is_lost_again_and_again_holds_up_no_job_that_begins() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    for server in ["a", "b"] {
+        world.start_agent(server, 1);
+        world.put_fleet(server, server, 1, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    let id = world.submit(spec());
+    let b = ServerId::parse("b").unwrap();
+    // It is up for five seconds, in which nobody gets ready on it.
+    for _ in 0..2 {
+        world.restart_agent(&b);
+        world.deliver_all();
+        world.pass(5_000);
+    }
+    world.restart_agent(&b);
+    world.deliver_all();
+    assert!(job(&world, &id).avoids(&slot("b", 0), world.at), "longer each time");
+    world.run();
+    assert_eq!((phase(&world, &id), members(&world, &id).len()), ("running", 1));
+    // It has come to stay.
+    world.pass(20_000);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2);
+    calm(&world);
+}
+
 /// Found by exploration: when the last member that stayed was lost before the departed one was reaped, the job waited for the
 /// departed one to recover.
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::stories::*;
 use crate::world::World;
+use events_schema::control::STORE_STATUS;
 use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, StallCause, StallRemedy};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
@@ -278,6 +279,23 @@ fn a_store_that_refuses_suspends_the_job_and_restarts_nothing() {
     assert_eq!(remedy(&stall(&mut world, &id, 10, StallCause::Store, &[])), Some(StallRemedy::Suspend));
     world.run();
     assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("suspended", 0));
+    calm(&world);
+}
+
+#[test]
+fn an_executor_that_ends_for_the_stores_sake_does_not_use_up_the_restarts_of_a_program() {
+    let mut world = local(4);
+    let id = world.submit(spec_with(|d| d["max_restarts"] = json!(1)));
+    for _ in 0..4 {
+        world.run();
+        let said = "the store failed on object `data/0`".to_owned();
+        let exit = ExitCause::Failed { status: STORE_STATUS, said };
+        world.processes().iter().for_each(|process| _ = world.end_process(process, exit.clone()));
+        world.deliver_all();
+        world.pass(70_000);
+    }
+    world.run();
+    assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("running", 4));
     calm(&world);
 }
 

@@ -262,12 +262,12 @@ impl Reader {
                 there.insert(fleet);
             } else if self.complained.insert(fleet) {
                 let (found, expected) = (topic.partitions().len(), self.cells);
-                let error = topic.error().map(RDKafkaErrorCode::from);
+                let error = topic.error().map(RDKafkaErrorCode::from).map(tracing::field::display);
                 tracing::error!(
                     topic = topic.name(),
                     found,
                     expected,
-                    ?error,
+                    error,
                     "a fleet's own topic is not read: it needs one partition for each cell, and the right to read it"
                 );
             }

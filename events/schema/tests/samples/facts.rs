@@ -145,6 +145,14 @@ pub fn facts() -> Vec<Fact> {
         MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
         MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
         MemberKeepsUp { executor: executor() },
+        ReplicasDiffered {
+            job: job(),
+            step: Step(100),
+            minority: vec![executor()],
+            slots: vec![slot(1)],
+            reason: "the replica there differed".to_owned(),
+            verdict: Verdict::Well,
+        },
     ]
 }
 

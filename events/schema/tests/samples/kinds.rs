@@ -29,7 +29,7 @@ kinds! {
         SlotReturned, SlotQuarantined, SlotRecovered, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
-        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused,
+        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused, ReplicasDiffered,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
@@ -39,7 +39,7 @@ kinds! {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
-        MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered,
+        MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered, ReplicasDiffer,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }

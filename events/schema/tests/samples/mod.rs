@@ -7,6 +7,7 @@
 
 mod facts;
 mod kinds;
+mod specs;
 mod traces;
 
 use events_schema::batch::{Batch, EventRecord, InputStream, Part, PassOver, Taken, from_bytes, to_bytes};
@@ -104,14 +105,6 @@ pub fn spec() -> JobSpec {
     JobSpec::parse(&full_document()).unwrap()
 }
 
-/// A spec that says how long what it waits for may take.
-pub fn spec_with_limits() -> JobSpec {
-    let mut document = full_document();
-    document["unit_timeout_ms"] = json!(1_200_000);
-    document["store_patience_ms"] = json!(3_600_000);
-    JobSpec::parse(&document).unwrap()
-}
-
 fn metrics() -> Metrics {
     Metrics { loss_micro: 123_456, correct: 350, count: 360, named: None }
 }
@@ -161,6 +154,7 @@ fn order() -> JobOrder {
         link_keys: Vec::new(),
         writer: None,
         ended_well: Vec::new(),
+        restarts: 0,
     }
 }
 
@@ -176,6 +170,7 @@ fn telemetry() -> Telemetry {
         step_us: 9_876,
         members: 3,
         data_wait_us: None,
+        checkpoint_every_ms: None,
     }
 }
 
@@ -282,6 +277,7 @@ fn reports() -> Vec<Report> {
         MemberKeepsUp { executor: executor() },
         SlotQuarantined { slot: slot(2), reason: "9 MiB".to_owned() },
         SlotRecovered { slot: slot(2) },
+        ReplicasDiffer { by: executor(), step: Step(100), minority: vec![executor()] },
     ]
 }
 
@@ -551,7 +547,6 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Entry with earlier checkpoints", &named));
     samples.push(sample("Telemetry with wait for data", &Telemetry { data_wait_us: Some(1_200), ..telemetry() }));
     samples.push(sample("JobSpec", &spec()));
-    samples.push(sample("JobSpec with limits", &spec_with_limits()));
     let gradients = Some(Gradients { count: 69_000, took_us: 80_000_000 });
     samples.push(sample("Progress with gradients", &Progress { gradients, ..progress() }));
     samples.push(sample("Batch with part", &Batch { part: Some(Part { index: 1, count: 3 }), ..batch() }));
@@ -594,6 +589,7 @@ pub fn all() -> Vec<Sample> {
     samples.push(sample("Report of an agent with devices", &joined));
     let joined = Fact::AgentJoined { server: server(), incarnation: 12, slots: 4, class, address, devices: devices() };
     samples.push(sample("Fact of an agent with devices", &joined));
+    samples.extend(specs::all(order(), telemetry()));
     samples.extend(traces::all(record, signal, report));
     samples
 }

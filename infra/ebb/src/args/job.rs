@@ -44,6 +44,8 @@ pub enum JobCommand {
     Resume(JobArg),
     /// List a job's checkpoints
     Checkpoints(CheckpointsArgs),
+    /// Train a job, or a stretch of it, once more on fixed slots, and compare it bit for bit with what was recorded
+    Verify(VerifyArgs),
 }
 
 /// Arguments of `ebb job submit`.
@@ -126,6 +128,32 @@ pub struct CheckpointsArgs {
     /// Of those, only so many of the newest.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub newest: Option<u64>,
+}
+
+/// Arguments of `ebb job verify`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = VERIFY_HELP)]
+pub struct VerifyArgs {
+    /// Id of the job, or its first characters.
+    pub id: String,
+    /// Begin with the job's checkpoint of this step; 0 is its beginning [default: 0].
+    #[arg(long, value_name = "STEP")]
+    pub from: Option<u64>,
+    /// End at this step, of which the log has a digest [default: the job's end, or its newest checkpoint].
+    #[arg(long, value_name = "STEP")]
+    pub to: Option<u64>,
+    /// Only the newest stretch: from the checkpoint before the last one.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub last: bool,
+    /// Train it on so many slots, neither more nor fewer [default: the job's `workers.min`].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub slots: Option<u16>,
+    /// Write the document there [default: verification-JOB.json; with `-o json` to standard output alone].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// Wait no longer than that for the retraining, for example 90s, 15m, 2h.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
 }
 
 /// Arguments of `ebb job wait`.
@@ -216,6 +244,14 @@ const LOGS_HELP: &str = "\
 A line begins with the number of its executor (`e3 | …`). Of each the newest 8 MiB are kept in the
 object store, for a week. They come within three seconds, by way of the store: of an executor that
 was killed, what its agent had read of it is there.";
+
+const VERIFY_HELP: &str = "\
+The service trains the stretch as a job of its own (`retrains` in its spec), which is visible as any
+other and whose objects are swept up a day later. The document says what was compared and what came
+of it. A stretch that begins at a checkpoint needs that checkpoint to be kept (`checkpoint.keep`).
+
+Exit codes: 0 equal, 11 different, 12 nothing can be said (a `command`, another numeric class, …),
+8 not within --timeout (the retraining goes on).";
 
 const WAIT_HELP: &str = "\
 Examples:

@@ -225,14 +225,28 @@ pub struct RunArgs {
 /// Names of the scheduling policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
-    /// First come, first served: the earliest job gets all it can use.
+    /// First come, first served: the earliest job gets all it asked for.
     Fifo,
-    /// Minimum first, then whoever gains most from one more slot.
+    /// Slots go where they shorten the mean completion time most; who runs keeps its fewest.
     Ebb,
-    /// Whoever has had least of the slots so far, on all it can use; others are preempted for it.
+    /// Whoever has had least of the slots so far, on all it asked for; others are preempted for it.
     Tiresias,
     /// The same, but older jobs run on half while many wait, and idle slots go to who gains most.
     ElasticTiresias,
+    /// Shortest job first, then slots to whose running time they shorten most; needs to know how long jobs take.
+    Lyra,
+    /// As many jobs as fit, on the sizes with the largest sum of speeds; decided every ten minutes.
+    IbmDp,
+    /// The same, but who finds no room is rejected instead of waiting.
+    IbmDpDrop,
+    /// Whoever is done soonest, on all it asked for; others are preempted for it.
+    Srtf,
+    /// Everybody's fewest, then slot by slot to whom it shortens the mean completion time most, by pairs.
+    Afs,
+    /// Everybody's fewest, then slot by slot to whoever's own completion it brings nearest.
+    OptimusLike,
+    /// Everybody's fewest, then slot by slot for the fairest speed-ups.
+    PolluxLike,
 }
 
 impl PolicyName {
@@ -244,6 +258,13 @@ impl PolicyName {
             Self::Ebb => "ebb",
             Self::Tiresias => "tiresias",
             Self::ElasticTiresias => "elastic-tiresias",
+            Self::Lyra => "lyra",
+            Self::IbmDp => "ibm-dp",
+            Self::IbmDpDrop => "ibm-dp-drop",
+            Self::Srtf => "srtf",
+            Self::Afs => "afs",
+            Self::OptimusLike => "optimus-like",
+            Self::PolluxLike => "pollux-like",
         }
     }
 }
@@ -265,7 +286,6 @@ fn shared_store(text: &str) -> Result<String, String> {
 
 const UP_HELP: &str = "\
 Examples:
-  ebb up
   ebb up --data /srv/ebb --slots 8
   ssh -NL 7878:127.0.0.1:7878 HOST         from another machine; there: ebb jobs
   ebb up --log kafka+ssl://broker-1:9093,broker-2:9093 --store s3://bucket/ebb

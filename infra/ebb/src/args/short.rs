@@ -4,7 +4,7 @@ use super::{
     CheckpointsArgs, Command, DemandArgs, EventCommand, EventsArgs, ExplainArgs, FleetCommand, JobArg, JobArgs,
     JobCommand, LogsArgs, SlotCommand,
 };
-use super::{SlotsArgs, SubmitArgs, TakeBackArgs, WaitArgs, WatchArgs};
+use super::{SlotsArgs, SubmitArgs, TakeBackArgs, VerifyArgs, WaitArgs, WatchArgs};
 use clap::Subcommand;
 
 /// Every short form. Hidden, because the help of `ebb` lists them in one paragraph; shells complete them all the same.
@@ -40,6 +40,9 @@ pub enum Short {
     /// List a job's checkpoints (`ebb job checkpoints`)
     #[command(hide = true)]
     Checkpoints(CheckpointsArgs),
+    /// Train a job once more and compare it bit for bit (`ebb job verify`)
+    #[command(hide = true)]
+    Verify(VerifyArgs),
     /// List fleets (`ebb fleet list`)
     #[command(hide = true)]
     Fleets,
@@ -80,6 +83,7 @@ impl Short {
             Self::Explain(args) => job(JobCommand::Explain(args)),
             Self::Logs(args) => job(JobCommand::Logs(args)),
             Self::Checkpoints(args) => job(JobCommand::Checkpoints(args)),
+            Self::Verify(args) => job(JobCommand::Verify(args)),
             Self::Fleets => fleet(FleetCommand::List),
             Self::Demand(args) => fleet(FleetCommand::Demand(args)),
             Self::Offer(args) => fleet(FleetCommand::Offer(args)),

@@ -26,8 +26,13 @@ pub fn shared_log(text: &str) -> Result<LogUrl, Failure> {
 /// Opens the object store and asks it for something.
 pub async fn store(url: &str) -> Result<Arc<dyn ObjectStore>, Failure> {
     let store = storage::open_store(url).map_err(|e| Failure::local("the object store cannot be opened", e))?;
-    storage::store::probe(store.as_ref())
-        .await
-        .map_err(|e| Failure::local(format!("the object store {} does not answer", without_secrets(url)), e))?;
+    storage::store::probe(store.as_ref()).await.map_err(|e| {
+        let shown = without_secrets(url);
+        let failure = Failure::local(format!("the object store {shown} does not answer"), e);
+        if url.starts_with("s3://") {
+            return failure.advise(format!("`ebb store check {shown}` tells what it needs"));
+        }
+        failure
+    })?;
     Ok(store)
 }

@@ -277,7 +277,10 @@ async fn hand_on(near: TcpStream, far: TcpStream, asked: Arc<Mutex<Vec<String>>>
 async fn a_page_of_the_service_itself_follows_events_over_a_broken_connection() {
     let system = System::start(1).await;
     let client = system.client();
-    let id = submit(&client, &model_job("mlp"), "followed").await;
+    // It is cancelled in the end, and must not be done before.
+    let mut endless = model_job("mlp");
+    endless["steps"] = json!(2_000_000);
+    let id = submit(&client, &endless, "followed").await;
     until(&client, &id, "a start", |job| job.progress.is_some_and(|p| p.step > 0)).await;
     let way = Way::to(system.service.ready().url.trim_start_matches("http://").trim_end_matches('/').to_owned()).await;
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Long enough to be suspended before it ends.
 fn document() -> Value {
     let mut document = model_job("cnn");
-    document["steps"] = 2_000.into();
+    document["steps"] = 8_000.into();
     document
 }
 

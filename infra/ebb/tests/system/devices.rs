@@ -136,7 +136,7 @@ async fn a_job_goes_on_without_a_device_that_falls_off() {
     let system = driver.service(2, "auto").await;
     let client = system.client();
     let mut document = model_job("cnn");
-    document["steps"] = json!(1_000);
+    document["steps"] = json!(4_000);
     let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "devices").await;
     until(&client, &id, "two executors", |j| j.progress.is_some_and(|p| p.members == 2 && p.step > 5)).await;

@@ -32,7 +32,7 @@ impl Drop for Stopped {
 /// Long enough for what is noticed after seconds only.
 fn long_job() -> Value {
     let mut document = model_job("cnn");
-    document["steps"] = 2_500.into();
+    document["steps"] = 10_000.into();
     document
 }
 

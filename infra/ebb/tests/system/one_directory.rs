@@ -1,6 +1,7 @@
 //! A data directory has one service, and the second is told who holds it; a fresh one has what its first job needs.
 
 use crate::support::{EBB, LOOK_EVERY, System, WAIT_MAX, text};
+use gateway_api::{DeclareFleet, ServerSlots, SlotsOfServer};
 use gateway_client::Client;
 use serde_json::Value;
 use std::net::TcpListener;
@@ -56,4 +57,24 @@ async fn a_stopped_service_goes_on_where_it_was() {
     assert_eq!(system.ebb_json(&["dataset", "list"]).await, before);
     let ended = system.service.stop().await.unwrap();
     assert!(ended.success(), "SIGTERM is a clean end: {ended}");
+}
+
+/// A slot belongs to one fleet, and a start claims none that its user has given to another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_leaves_other_fleets_their_slots() {
+    let system = System::start(3).await;
+    let declare = |numbers: Vec<u16>| DeclareFleet {
+        servers: vec![ServerSlots { server: "local".to_owned(), slots: SlotsOfServer::Numbers(numbers) }],
+        offers: None,
+        reclaim_deadline_ms: Some(5_000),
+    };
+    let client = system.client();
+    client.declare_fleet("local", &declare(vec![0])).await.unwrap();
+    client.declare_fleet("chat", &declare(vec![1])).await.unwrap();
+    let system = system.crash().await;
+    let client = system.client();
+    let local = client.fleet("local").await.unwrap().unwrap();
+    let names: Vec<&str> = local.slots.iter().map(|s| s.slot.as_str()).collect();
+    assert_eq!((names, local.reclaim_deadline_ms), (vec!["local/0", "local/2"], 5_000));
+    assert_eq!(client.fleet("chat").await.unwrap().unwrap().slots.len(), 1);
 }

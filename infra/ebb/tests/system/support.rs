@@ -272,13 +272,13 @@ pub fn model_job(kind: &str) -> Value {
     let (model, dataset, batch_size, steps) = match kind {
         "mlp" => (json!({"kind": "mlp", "hidden": [64], "dropout": 0.1}), "digits", 16, 3_000),
         "cnn" => {
-            (json!({"kind": "cnn", "channels": [4, 8], "blocks": 1, "groups": 2, "dropout": 0.1}), "digits", 8, 500)
+            (json!({"kind": "cnn", "channels": [4, 8], "blocks": 1, "groups": 2, "dropout": 0.1}), "digits", 8, 2_000)
         }
         _ => (
             json!({"kind": "gpt", "layers": 1, "heads": 2, "width": 16, "context": 16, "dropout": 0.1}),
             "text",
             4,
-            700,
+            2_000,
         ),
     };
     json!({

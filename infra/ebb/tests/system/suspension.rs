@@ -7,7 +7,7 @@ async fn suspended_and_resumed_equals_never_stopped() {
     let system = System::start(2).await;
     let client = system.client();
     let mut document = model_job("cnn");
-    document["steps"] = 2_000.into();
+    document["steps"] = 8_000.into();
     let id = submit(&client, &document, "suspended").await;
     until(&client, &id, "some steps", |j| steps(j) > 20).await;
     system.ebb_json(&["suspend", &id]).await;

@@ -117,6 +117,20 @@ fn a_deadline_that_is_withdrawn_kills_nobody() {
 }
 
 #[test]
+fn who_is_to_go_at_once_did_not_miss_a_deadline() {
+    let cause = |in_ms| {
+        let mut play = Play::joined(1);
+        let wanted = order("job-a/e0", "local/0");
+        play.orders(std::slice::from_ref(&wanted));
+        let mut outs = play.orders(&[leaving(wanted.clone(), 9, in_ms)]);
+        outs.extend(play.passes(in_ms));
+        outs.into_iter().find_map(|out| if let Out::Kill { cause, .. } = out { Some(cause) } else { None })
+    };
+    assert_eq!(cause(0), Some(KillCause::Dismissed));
+    assert_eq!(cause(1_000), Some(KillCause::Deadline));
+}
+
+#[test]
 fn orders_of_a_replaced_controller_and_older_ones_do_nothing() {
     let mut play = Play::joined(2);
     play.term = 9;

@@ -8,6 +8,7 @@ mod reduction;
 
 use events_schema::control::WaitsFor;
 use events_schema::fact::{Entry, Member as Seated, Proposal};
+use events_schema::job::CheckpointInterval;
 use events_schema::report::Report;
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Rank, Step, TimeMs, WriterToken};
@@ -143,7 +144,9 @@ impl World {
             steps_per_epoch: 5,
             rows: 40,
             batch_size: 2,
-            checkpoint_every: 3,
+            checkpoint: CheckpointInterval::Steps(3),
+            compare_every: Some(2),
+            restarts: 0,
             store_patience: Duration::from_secs(1_800),
             evaluation: Some(workers_member::Evaluation { every_steps: 4, parts: 2 }),
             gradient_len: PARAMETERS,
@@ -406,6 +409,11 @@ impl World {
             Out::Warm(generation, ..) => shell.inbox.push_back(In::Warmed(generation)),
             Out::Prefetch(..) | Out::Telemetry(_) => {}
             Out::Write { task, needed } => self.write(me, task, needed),
+            Out::Digest(at) => {
+                assert_eq!(shell.step, Some(at.step), "a digest of another step");
+                let digest = Digest::of(&shell.replica.iter().flat_map(|e| e.to_le_bytes()).collect::<Vec<u8>>());
+                shell.inbox.push_back(In::Digested { at, digest, took: Duration::from_millis(1) });
+            }
             Out::Report(report) => self.hear(me, report),
             Out::WakeAt(at) => {
                 assert!(at >= self.now, "a wake in the past");
@@ -503,6 +511,7 @@ impl World {
             }
             Report::JobCompleted { outcome, .. } => self.completed = Some(outcome.step),
             Report::JobBroken { reason, .. } => panic!("{reason}"),
+            Report::ReplicasDiffer { .. } => panic!("replicas cannot differ here"),
             _ => {}
         }
     }

@@ -92,7 +92,8 @@ impl World {
 
     pub fn spawn(&mut self) -> Peer {
         let peer = Peer(self.shells.keys().chain(&self.left).map(|p| p.0 + 1).max().unwrap_or(0));
-        let config = Config { me: peer, workers: self.workers, steps_total: self.steps_total, checkpoint_every: 3 };
+        let config =
+            Config { me: peer, workers: self.workers, steps_total: self.steps_total, checkpoint_every: Some(3) };
         let shell = Shell {
             session: Session::new(config),
             replica: None,
@@ -269,7 +270,11 @@ impl World {
                 self.saved.insert(checkpoint.step);
                 shell.pending.push(Input::Saved(checkpoint));
             }
-            Output::Diverged(_) => panic!("replicas cannot differ here"),
+            Output::Digest(at) => {
+                assert_eq!(shell.replica, Some(at.step), "a digest of another step");
+                shell.pending.push(Input::Digested(at, Digest::of(&at.step.0.to_le_bytes())));
+            }
+            Output::Diverged { .. } => panic!("replicas cannot differ here"),
             Output::StandStill(step) => shell.step = step,
             Output::Active(generation, _) => assert!(generation.0 <= self.generation),
             Output::Disconnect(peer) => panic!("{me} takes {peer} for broken"),

@@ -188,7 +188,8 @@ impl World {
         let Some(process) = self.process(&group.leader) else { return false };
         let (order, from) = (process.order.job.clone(), group.step);
         let Length::Steps(total) = order.spec.length else { unreachable!("the world trains by steps") };
-        let every = order.spec.checkpoint.every_steps;
+        let total = order.spec.retrains.as_ref().map_or(total, |retrains| retrains.end(total));
+        let every = order.spec.checkpoint.every.steps().unwrap_or(u64::MAX);
         let to = if order.park { from } else { (from + STEPS_AT_ONCE).min(total) };
         let (generation, leader) = (group.generation, group.leader.clone());
         if let Some(group) = self.groups.get_mut(job) {

@@ -1,0 +1,143 @@
+//! How fast a job of the view is by slots: as measured where that is known, else as [`super::gain`] assumes from W.
+//!
+//! Only ratios mean anything: a measured curve's unit is its own. Must not be asked beyond what was measured; it says 0 there.
+
+use super::gain;
+use std::sync::Arc;
+
+/// Measured speeds by slots, in millionths of a unit of their own; straight lines between them, and nothing beyond the outermost ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpeedCurve(Arc<[(u16, u64)]>);
+
+/// Points that make no curve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CurveError {
+    points: Vec<(u16, u64)>,
+}
+
+impl std::fmt::Display for CurveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = &self.points;
+        write!(
+            f,
+            "{of:?} is no curve of speeds; expected at least one (slots, speed), slots rising from 1, each speed above 0"
+        )
+    }
+}
+
+impl std::error::Error for CurveError {}
+
+impl SpeedCurve {
+    /// Of points (slots, millionths), by rising slots.
+    pub fn new(points: Vec<(u16, u64)>) -> Result<Self, CurveError> {
+        let rising = points.is_sorted_by(|(a, _), (b, _)| a < b);
+        let above_zero = points.iter().all(|&(slots, micro)| slots > 0 && micro > 0);
+        if points.is_empty() || !rising || !above_zero {
+            return Err(CurveError { points });
+        }
+        Ok(Self(points.into()))
+    }
+
+    /// The speed on so many slots, in millionths of the curve's unit; 0 outside its range.
+    #[must_use]
+    pub fn micro(&self, slots: u16) -> u64 {
+        let above = self.0.partition_point(|(known, _)| *known < slots);
+        let Some(&(to, fast)) = self.0.get(above) else { return 0 };
+        match above.checked_sub(1).and_then(|below| self.0.get(below)) {
+            Some(&(from, slow)) => {
+                let part = |speed: u64, share: u16| u128::from(speed) * u128::from(share);
+                ((part(fast, slots - from) + part(slow, to - slots)) / u128::from(to - from)) as u64
+            }
+            None if to == slots => fast,
+            None => 0,
+        }
+    }
+}
+
+/// The speeds of one job.
+#[derive(Debug, Clone, Copy)]
+pub struct Speeds<'a> {
+    /// Logical workers, which are its most slots too.
+    workers: u16,
+    measured: Option<&'a SpeedCurve>,
+}
+
+impl<'a> Speeds<'a> {
+    /// As measured, or as assumed of so many logical workers.
+    #[must_use]
+    pub fn new(workers: u16, measured: Option<&'a SpeedCurve>) -> Self {
+        Self { workers, measured }
+    }
+
+    /// The speed on so many slots, in the job's own unit; 0 on none.
+    #[must_use]
+    pub fn speed(&self, slots: u16) -> f64 {
+        match self.measured {
+            Some(curve) => curve.micro(slots) as f64 / 1e6,
+            None => gain::speed(self.workers, slots),
+        }
+    }
+
+    /// The speed at `to` slots as a multiple of that at `from`; 1 where nothing is known of `from`.
+    #[must_use]
+    pub fn ratio(&self, from: u16, to: u16) -> f64 {
+        let before = self.speed(from);
+        if before > 0.0 { self.speed(to) / before } else { 1.0 }
+    }
+
+    /// The next larger size that is faster, no larger than W.
+    #[must_use]
+    pub fn next_size(&self, slots: u16) -> Option<u16> {
+        if self.measured.is_none() {
+            return gain::next_size(self.workers, slots);
+        }
+        let now = self.speed(slots);
+        (slots + 1..=self.workers).find(|&size| self.speed(size) > now)
+    }
+
+    /// The smallest size from `min` on that is as fast as `slots`: what is beyond it is waste.
+    #[must_use]
+    pub fn without_waste(&self, min: u16, slots: u16) -> u16 {
+        if self.measured.is_none() {
+            return gain::without_waste(self.workers, slots).max(min.min(slots));
+        }
+        let now = self.speed(slots);
+        (min.min(slots)..=slots).find(|&size| self.speed(size) >= now).unwrap_or(slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn between_measured_sizes_speed_is_on_a_straight_line_and_beyond_them_unknown() {
+        let curve = SpeedCurve::new(vec![(2, 1_000_000), (4, 1_500_000), (8, 1_200_000)]).unwrap();
+        assert_eq!(
+            [1, 2, 3, 4, 6, 8, 9].map(|slots| curve.micro(slots)),
+            [0, 1_000_000, 1_250_000, 1_500_000, 1_350_000, 1_200_000, 0]
+        );
+        let speeds = Speeds::new(8, Some(&curve));
+        assert_eq!((speeds.next_size(2), speeds.next_size(4)), (Some(3), None), "it falls from four on");
+        assert_eq!((speeds.ratio(2, 4), speeds.ratio(1, 4)), (1.5, 1.0));
+        let flat = SpeedCurve::new(vec![(1, 5), (4, 5)]).unwrap();
+        assert_eq!(Speeds::new(4, Some(&flat)).without_waste(1, 4), 1);
+        assert_eq!(Speeds::new(4, Some(&flat)).without_waste(2, 4), 2);
+    }
+
+    #[test]
+    fn without_measurements_it_is_what_is_assumed_of_logical_workers() {
+        let speeds = Speeds::new(8, None);
+        assert_eq!((speeds.next_size(4), speeds.without_waste(1, 7)), (Some(8), 4));
+        assert_eq!(speeds.ratio(1, 8), gain::ratio(8, 1, 8));
+    }
+
+    #[test]
+    fn points_have_to_rise() {
+        for points in [vec![], vec![(0, 1)], vec![(1, 0)], vec![(2, 1), (1, 2)], vec![(1, 1), (1, 2)]] {
+            let error = SpeedCurve::new(points).unwrap_err().to_string();
+            assert!(error.contains("is no curve of speeds; expected at least one"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! All declared slots, and beside them what plans ask: which slots of each server could be had and which are idle, and how many there are of each kind.
+//!
+//! The second follows from the first and from the servers. It is kept in step here, where slots and servers change, because going through ten thousand slots
+//! for each plan costs more than the plan; it is no part of a state's bytes, nor of what makes two states equal. A state that was read from bytes
+//! has it from the first fact on ([`Slots::knows_servers`]).
+
+use super::fleet::{Server, Slot, SlotKind};
+use crate::table::Table;
+use events_schema::{Digest, ServerId, SlotId};
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Slots by id.
+#[derive(Clone, Default)]
+pub(crate) struct Slots {
+    all: Table<SlotId, Slot>,
+    of_server: Table<ServerId, OfServer>,
+    totals: Arc<BTreeMap<SlotKind, Totals>>,
+    /// Read from bytes, in which nothing stands of servers.
+    without_servers: bool,
+}
+
+/// How many slots of one kind there are on servers that are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    known: u32,
+    /// That fleets declare.
+    pub declared: u32,
+    /// That we may use, on servers that are there.
+    pub usable: u32,
+}
+
+/// What counts of a server for its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Host {
+    class: Digest,
+    /// Its first slots are devices.
+    devices: u32,
+    slots: u32,
+    connected: bool,
+}
+
+impl Host {
+    fn of(server: &Server) -> Self {
+        let (devices, slots) = (server.devices.len() as u32, server.slots.into());
+        Self { class: server.class, devices, slots, connected: server.connected }
+    }
+
+    fn kind(&self, index: u16) -> SlotKind {
+        SlotKind { class: self.class, device: u32::from(index) < self.devices }
+    }
+
+    /// Whether something can be started on a slot of it.
+    fn has(&self, index: u16) -> bool {
+        self.connected && u32::from(index) < self.slots
+    }
+}
+
+/// The slots of one server, by their number there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OfServer {
+    /// That are declared, or on their way back to a fleet that does not declare them any more.
+    pub known: Places,
+    /// That a fleet declares.
+    pub declared: Places,
+    /// That we may use, whoever does: lent, and not in quarantine.
+    pub usable: Places,
+    /// That nobody uses.
+    pub idle: Places,
+    /// The server, if it is known.
+    host: Option<Host>,
+}
+
+impl OfServer {
+    /// Its idle slots on which something can be started, by kind.
+    pub fn idle_by_kind(&self) -> impl Iterator<Item = (SlotKind, Places)> {
+        let host = self.host.filter(|host| host.connected && !self.idle.is_empty());
+        let kinds =
+            host.into_iter().flat_map(|host| [0..host.devices, host.devices..u32::MAX].map(|range| (host, range)));
+        kinds.filter_map(|(host, range)| {
+            let is_there = |index: &u16| range.contains(&u32::from(*index)) && host.has(*index);
+            let places: Places = self.idle.iter().filter(is_there).collect();
+            let first = places.iter().next()?;
+            Some((host.kind(first), places))
+        })
+    }
+}
+
+/// A set of slot numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// 0 to 63, a bit each: few servers have more.
+    low: u64,
+    /// The others, 64 to a word.
+    high: Vec<u64>,
+}
+
+impl Places {
+    /// Puts a number in or takes it out.
+    pub fn set(&mut self, index: u16, is_in: bool) {
+        let (word, bit) = (usize::from(index / 64), 1u64 << (index % 64));
+        if word > self.high.len() && is_in {
+            self.high.resize(word, 0);
+        }
+        let word = if word == 0 { Some(&mut self.low) } else { self.high.get_mut(word - 1) };
+        if let Some(word) = word {
+            *word = if is_in { *word | bit } else { *word & !bit };
+        }
+        while self.high.last() == Some(&0) {
+            self.high.pop();
+        }
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.low).chain(self.high.iter().copied())
+    }
+
+    /// Whether a number is in it.
+    pub fn contains(&self, index: u16) -> bool {
+        self.words().nth(usize::from(index / 64)).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.low == 0 && self.high.is_empty()
+    }
+
+    /// How many numbers it has.
+    pub fn len(&self) -> usize {
+        self.words().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Takes its lowest number out.
+    pub fn pop_first(&mut self) -> Option<u16> {
+        let first = self.iter().next()?;
+        self.set(first, false);
+        Some(first)
+    }
+
+    /// Its numbers, rising.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        (0u16..).step_by(64).zip(self.words()).flat_map(|(begin, word)| {
+            let later = std::iter::successors(Some(word), |word| Some(word & (word.wrapping_sub(1))));
+            later.take_while(|word| *word != 0).map(move |word| begin + word.trailing_zeros() as u16)
+        })
+    }
+}
+
+impl FromIterator<u16> for Places {
+    fn from_iter<I: IntoIterator<Item = u16>>(numbers: I) -> Self {
+        let mut places = Self::default();
+        numbers.into_iter().for_each(|number| places.set(number, true));
+        places
+    }
+}
+
+impl Slots {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn get(&self, id: &SlotId) -> Option<&Slot> {
+        self.all.get(id)
+    }
+
+    /// All of them, by server and number.
+    pub fn iter(&self) -> impl Iterator<Item = (&SlotId, &Slot)> {
+        self.all.iter()
+    }
+
+    pub fn range_from<'a>(&'a self, from: Bound<&SlotId>) -> impl Iterator<Item = (&'a SlotId, &'a Slot)> + use<'a> {
+        self.all.range_from(from)
+    }
+
+    /// See [`Table::changed`].
+    pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a SlotId> {
+        self.all.changed(&before.all)
+    }
+
+    /// How many there are of each kind, on servers that are known.
+    pub fn totals(&self) -> impl Iterator<Item = (&SlotKind, &Totals)> {
+        self.totals.iter()
+    }
+
+    /// Whether [`Slots::totals`] and [`Slots::servers`] know the servers: not of what was just read from bytes.
+    pub fn knows_servers(&self) -> bool {
+        !self.without_servers
+    }
+
+    /// Notes all servers, of what was just read from bytes.
+    pub fn note_servers<'a>(&mut self, servers: impl Iterator<Item = (&'a ServerId, &'a Server)>) {
+        self.without_servers = false;
+        servers.for_each(|(id, server)| self.note_server(id, Some(server)));
+    }
+
+    /// Notes what a server is, or that it is forgotten.
+    pub fn note_server(&mut self, id: &ServerId, server: Option<&Server>) {
+        let host = server.map(Host::of);
+        if self.of_server.get(id).and_then(|known| known.host) == host {
+            return;
+        }
+        let mut known = self.of_server.take(id).unwrap_or_default();
+        self.count(&known, false);
+        known.host = host;
+        self.count(&known, true);
+        if known.host.is_some() || !known.known.is_empty() {
+            self.of_server.insert(id.clone(), known);
+        }
+    }
+
+    /// Counts all slots of a server in, or out.
+    fn count(&mut self, of: &OfServer, is_in: bool) {
+        let Some(host) = of.host else { return };
+        for index in of.known.iter() {
+            self.count_one(host, index, of.marks(index), is_in);
+        }
+    }
+
+    fn count_one(&mut self, host: Host, index: u16, marks: Marks, is_in: bool) {
+        if !marks.known {
+            return;
+        }
+        let totals = Arc::make_mut(&mut self.totals);
+        let of = totals.entry(host.kind(index)).or_default();
+        let add = |count: &mut u32, counts: bool| {
+            *count = if is_in { *count + u32::from(counts) } else { *count - u32::from(counts) }
+        };
+        add(&mut of.known, true);
+        add(&mut of.declared, marks.declared);
+        add(&mut of.usable, marks.usable && host.has(index));
+        if of.known == 0 {
+            totals.remove(&host.kind(index));
+        }
+    }
+
+    /// What there is on each server that has any or is known, by server.
+    pub fn servers(&self) -> impl Iterator<Item = (&ServerId, &OfServer)> {
+        self.of_server.iter()
+    }
+
+    /// Changes a slot; nothing if it is not there.
+    pub fn change<R>(&mut self, id: &SlotId, to: impl FnOnce(&mut Slot) -> R) -> Option<R> {
+        let slot = self.all.get_mut(id)?;
+        let result = to(slot);
+        let now = Some(Marks::of(slot));
+        self.mark(id, now);
+        Some(result)
+    }
+
+    pub fn insert(&mut self, id: SlotId, slot: Slot) {
+        self.mark(&id, Some(Marks::of(&slot)));
+        self.all.insert(id, slot);
+    }
+
+    pub fn remove(&mut self, id: &SlotId) {
+        self.all.remove(id);
+        self.mark(id, None);
+    }
+
+    /// Notes what has become of a slot; none, that it is gone.
+    fn mark(&mut self, id: &SlotId, now: Option<Marks>) {
+        let (of, now) = (self.of_server.get(&id.server), now.unwrap_or_default());
+        let (before, host) = of.map_or((Marks::default(), None), |of| (of.marks(id.index), of.host));
+        if before == now {
+            return;
+        }
+        if of.is_none() {
+            self.of_server.insert(id.server.clone(), OfServer::default());
+        }
+        if let Some(host) = host {
+            self.count_one(host, id.index, now, true);
+            self.count_one(host, id.index, before, false);
+        }
+        let Some(of) = self.of_server.get_mut(&id.server) else { return };
+        of.set(id.index, now);
+        if of.known.is_empty() && of.host.is_none() {
+            self.of_server.remove(&id.server);
+        }
+    }
+}
+
+/// What [`OfServer`] says of one slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Marks {
+    known: bool,
+    declared: bool,
+    usable: bool,
+    idle: bool,
+}
+
+impl Marks {
+    fn of(slot: &Slot) -> Self {
+        let usable = slot.is_lent() && !slot.is_quarantined();
+        Self { known: true, declared: slot.fleet.is_some(), usable, idle: slot.is_idle() }
+    }
+}
+
+impl OfServer {
+    fn marks(&self, index: u16) -> Marks {
+        let Self { known, declared, usable, idle, .. } = self;
+        let is_in = |places: &Places| places.contains(index);
+        Marks { known: is_in(known), declared: is_in(declared), usable: is_in(usable), idle: is_in(idle) }
+    }
+
+    fn set(&mut self, index: u16, to: Marks) {
+        self.known.set(index, to.known);
+        self.declared.set(index, to.declared);
+        self.usable.set(index, to.usable);
+        self.idle.set(index, to.idle);
+    }
+}
+
+impl From<Table<SlotId, Slot>> for Slots {
+    fn from(all: Table<SlotId, Slot>) -> Self {
+        let mut slots = Self::default();
+        all.iter().for_each(|(id, slot)| slots.mark(id, Some(Marks::of(slot))));
+        (slots.all, slots.without_servers) = (all, true);
+        slots
+    }
+}
+
+impl PartialEq for Slots {
+    fn eq(&self, other: &Self) -> bool {
+        self.all == other.all
+    }
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.all.fmt(f)
+    }
+}
+
+impl<C> Encode<C> for Slots {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, ctx: &mut C) -> Result<(), minicbor::encode::Error<W::Error>> {
+        self.all.encode(e, ctx)
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Slots {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, minicbor::decode::Error> {
+        Table::decode(d, ctx).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::state::SlotState;
+    use events_schema::device::SlotDevice;
+    use events_schema::{FleetId, TimeMs, batch};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn places_are_a_set(changes in proptest::collection::vec((0u16..200, any::<bool>()), 0..100)) {
+            let (mut places, mut set) = (Places::default(), BTreeSet::new());
+            for (index, is_in) in changes {
+                places.set(index, is_in);
+                if is_in { set.insert(index); } else { set.remove(&index); }
+                prop_assert_eq!(places.contains(index), is_in);
+            }
+            prop_assert!(places.iter().eq(set.iter().copied()));
+            prop_assert_eq!(places.len(), set.len());
+            prop_assert_eq!(places.is_empty(), set.is_empty());
+            prop_assert_eq!(&places, &set.iter().copied().collect());
+            prop_assert!(std::iter::from_fn(|| places.pop_first()).eq(set));
+        }
+
+        #[test]
+        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..10), 0..60)) {
+            let (mut slots, mut servers) = (Slots::default(), BTreeMap::new());
+            for (number, index, change) in changes {
+                let server = ServerId::parse(&format!("s{number}")).unwrap();
+                let id = SlotId { server: server.clone(), index };
+                match change {
+                    0 => slots.remove(&id),
+                    1 => slots.insert(id, Slot::unoffered(FleetId::parse("f").unwrap(), TimeMs(1))),
+                    2 => drop(slots.change(&id, |slot| slot.state = SlotState::Offered)),
+                    3 => drop(slots.change(&id, |slot| slot.fleet = None)),
+                    4 => drop(slots.change(&id, |slot| slot.quarantined = Some(String::new()))),
+                    5 => drop(slots.change(&id, |slot| slot.state = SlotState::Unoffered)),
+                    6 => drop(servers.remove(&server)),
+                    _ => drop(servers.insert(server.clone(), host(change, index))),
+                }
+                slots.note_server(&server, servers.get(&server));
+            }
+            let mut again = Slots::from(slots.all.clone());
+            again.note_servers(servers.iter());
+            prop_assert!(slots.servers().eq(again.servers()) && slots.totals().eq(again.totals()));
+            for (server, known) in slots.servers() {
+                let all = slots.iter().filter(|(id, _)| id.server == *server).collect::<Vec<_>>();
+                let those = |which: fn(&Slot) -> bool| all.iter().filter(|(_, slot)| which(slot)).map(|(id, _)| id.index).collect::<Vec<_>>();
+                prop_assert_eq!(known.known.iter().collect::<Vec<_>>(), those(|_| true));
+                prop_assert_eq!(known.declared.iter().collect::<Vec<_>>(), those(|slot| slot.fleet.is_some()));
+                prop_assert_eq!(known.usable.iter().collect::<Vec<_>>(), those(usable));
+                prop_assert_eq!(known.idle.iter().collect::<Vec<_>>(), those(Slot::is_idle));
+                let there = |id: &SlotId| servers.get(server).is_some_and(|server| server.connected && id.index < server.slots);
+                let idle = all.iter().filter(|(id, slot)| slot.is_idle() && there(id)).count();
+                prop_assert_eq!(known.idle_by_kind().map(|(_, places)| places.len()).sum::<usize>(), idle);
+            }
+            let known = || slots.iter().filter_map(|(id, slot)| Some((id, slot, servers.get(&id.server)?)));
+            let kinds: BTreeSet<SlotKind> = known().map(|(id, _, server)| server.kind(id.index)).collect();
+            prop_assert!(slots.totals().map(|(kind, _)| *kind).eq(kinds));
+            for (kind, totals) in slots.totals() {
+                let of = || known().filter(|(id, _, server)| server.kind(id.index) == *kind);
+                let there = |id: &SlotId, server: &Server| server.connected && id.index < server.slots;
+                prop_assert_eq!(totals.declared as usize, of().filter(|(_, slot, _)| slot.fleet.is_some()).count());
+                prop_assert_eq!(totals.usable as usize, of().filter(|(id, slot, server)| usable(slot) && there(id, server)).count());
+            }
+            let bytes = batch::to_bytes(&slots);
+            prop_assert_eq!(&bytes, &batch::to_bytes(&slots.all));
+            let mut read = batch::from_bytes::<Slots>(&bytes).unwrap();
+            prop_assert!(!read.knows_servers());
+            read.note_servers(servers.iter());
+            prop_assert!(read.servers().eq(slots.servers()) && read.totals().eq(slots.totals()));
+        }
+    }
+
+    fn usable(slot: &Slot) -> bool {
+        slot.is_lent() && !slot.is_quarantined()
+    }
+
+    /// A server that is there or not, of one of two classes, with a few slots and devices.
+    fn host(change: u8, slots: u16) -> Server {
+        let device = SlotDevice { uuid: String::new(), name: String::new(), memory_bytes: 0, driver: String::new() };
+        Server {
+            incarnation: 1,
+            reports_through: 0,
+            slots,
+            class: Digest([change; 32]),
+            address: String::new(),
+            connected: change > 7,
+            gone_at: None,
+            devices: vec![device; usize::from(slots / 2)],
+        }
+    }
+}

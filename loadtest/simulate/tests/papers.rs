@@ -1,0 +1,74 @@
+//! The scenarios of papers, each in a small version that takes seconds: they run, what must not be is not done, and the same seed gives the
+//! same bytes. Their figures are those of the whole runs, in `docs/results.md`.
+#![allow(clippy::unwrap_used)]
+
+use loadtest_simulate::Tables;
+use loadtest_simulate::papers::{Data, Report, Scenario, amoeba, ibm, markdown, pollux_peer};
+use loadtest_simulate::pollux::PolluxModel;
+
+fn ran(scenario: &Scenario, data: Option<&Data>, scale: f64) -> Report {
+    let report = scenario.run(data, scale, &mut || 0).unwrap();
+    assert_eq!(report.violations, Vec::<String>::new(), "{}", scenario.name);
+    assert!(report.rows.iter().all(|row| row.ours.is_finite()), "{:#?}", report.rows);
+    report
+}
+
+fn ours(report: &Report, run: &str, figure: &str) -> f64 {
+    report.rows.iter().find(|row| row.run == run && row.figure == figure).unwrap().ours
+}
+
+#[test]
+fn jobs_that_choose_their_batch_scale_better_and_fewer_are_dropped() {
+    let report = ran(&ibm::TABLE_3, None, 0.25);
+    assert_eq!(report.rows.len(), 10);
+    let (elastic, baseline) = ("elastic, with drop", "baseline, with drop");
+    assert!(ours(&report, elastic, "SJS efficiency") > ours(&report, baseline, "SJS efficiency") + 15.0);
+    assert!(ours(&report, elastic, "drop ratio") < ours(&report, baseline, "drop ratio") / 2.0);
+    assert!(report.rows.iter().all(|row| row.baseline == row.run.starts_with("baseline")));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let bytes = || {
+        let report = ran(&ibm::TABLE_3, None, 0.1);
+        (serde_json::to_string(&report).unwrap(), markdown(&[report]))
+    };
+    assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn four_hundred_slots_are_shared_out() {
+    let report = ran(&ibm::TABLE_4, None, 0.02);
+    assert!(ours(&report, "elastic, no drop", "mean completion") < 27.0);
+}
+
+/// A model that needs no recording: 500 steps of a second on four slots.
+#[test]
+fn a_recording_is_run_by_its_rules() {
+    let placements = "placement,local_bsz,step_time,sync_time\n4,4,1,0\n4,8,1,0\n";
+    let scalability = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n6,6,4,1,0\n";
+    let mut model = PolluxModel::read(placements, scalability).unwrap();
+    let epochs = (1..=10).map(|epoch| format!("{},{},1,1\n", epoch * 500, epoch * 500)).collect::<String>();
+    model.add_validation(16, &format!("progress,iteration,grad_sqr,grad_var\n{epochs}")).unwrap();
+    let mut tables = Tables::default();
+    tables.add_pollux("m", model);
+    let workload = "name,time,application,num_replicas,batch_size\na,0,m,4,16\n".to_owned();
+    let data = Data { pollux_workloads: vec![workload; 4], pollux_tables: tables, ..Data::default() };
+    let report = ran(&pollux_peer::SCENARIO, Some(&data), 1.0);
+    assert_eq!(ours(&report, "workload 3", "mean completion"), 5_030.0, "and half a minute to start");
+}
+
+#[test]
+fn classes_of_jobs_are_told_apart() {
+    let mut philly = "timestamp,duration_s,num_gpus,virtual_cluster\n".to_owned();
+    for job in 0..60 {
+        let (minute, seconds, gpus) = (job % 60, [600, 20_000, 60_000][job % 3], [1, 2, 8][job % 3]);
+        philly += &format!("2017-10-09 07:{minute:02}:00,{seconds},{gpus},a\n");
+    }
+    let mut tables = Tables::default();
+    tables.add("m", "global_batch_size,1,2,4,8,16\n100,1,1.9,3.6,6,7\n").unwrap();
+    let data = Data { philly: Some(philly), elasticflow_tables: tables, ..Data::default() };
+    let report = ran(&amoeba::SCENARIO, Some(&data), 1.0);
+    let of = |class| ours(&report, class, "tiresias, completion");
+    assert!(of("small jobs") < of("median jobs") && of("median jobs") < of("large jobs"), "{:#?}", report.rows);
+}

@@ -1,0 +1,116 @@
+//! Waiting for the object store: who cannot go on without it asks again for as long as the job's spec allows (`store_patience_ms`), and its word of life
+//! says meanwhile what it waits for. An exit would not help, because whoever comes next needs the store too.
+//!
+//! One request is tried again in `storage/src/retry.rs`, for minutes; this is for a store that is away, or refuses, for longer. Nothing is skipped.
+
+use shell::{Chain, Pauses};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pauses between two times of asking; what was asked for has been tried again by itself, unless the store refused it at once.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest such pause: so late is it seen at most that the store is back.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Whether the training thread waits for the store now. Clones are of the same thread.
+#[derive(Debug, Clone, Default)]
+pub struct StoreWaits(Arc<AtomicBool>);
+
+impl StoreWaits {
+    /// At this moment.
+    #[must_use]
+    pub fn now(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Asks the store again and again, up to a limit.
+#[derive(Debug, Clone, Default)]
+pub struct StorePatience {
+    waits: StoreWaits,
+    patience: Duration,
+}
+
+impl StorePatience {
+    /// For at most so long, and said by `waits`. The default asks once.
+    #[must_use]
+    pub fn new(waits: StoreWaits, patience: Duration) -> Self {
+        Self { waits, patience }
+    }
+
+    /// What `ask` gives in the end: again where `may_pass` says of its error that it may be another one later.
+    pub fn ask<T, E: Error + 'static>(
+        &self,
+        mut ask: impl FnMut() -> Result<T, E>,
+        may_pass: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        let _waiting = Waiting::begin(&self.waits);
+        let (began, mut pauses) = (Instant::now(), Pauses::between(PAUSE_MIN, PAUSE_MAX));
+        loop {
+            match ask() {
+                Err(error) if began.elapsed() < self.patience && may_pass(&error) => {
+                    let patience_s = self.patience.saturating_sub(began.elapsed()).as_secs();
+                    tracing::warn!(error = %Chain(&error), patience_s, "waiting for the store");
+                    std::thread::sleep(pauses.after_failure());
+                }
+                end => return end,
+            }
+        }
+    }
+}
+
+/// It is said for as long as this lives.
+struct Waiting<'a>(&'a StoreWaits);
+
+impl<'a> Waiting<'a> {
+    fn begin(waits: &'a StoreWaits) -> Self {
+        waits.0.store(true, Ordering::Relaxed);
+        Self(waits)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn away() -> io::Error {
+        io::Error::other("away")
+    }
+
+    #[test]
+    fn who_waits_says_so_and_asks_again_what_may_pass() {
+        let waits = StoreWaits::default();
+        let patience = StorePatience::new(waits.clone(), Duration::from_secs(60));
+        let mut asked = 0;
+        let ask = || {
+            assert!(waits.now());
+            asked += 1;
+            if asked < 2 { Err(away()) } else { Ok(asked) }
+        };
+        assert_eq!(patience.ask(ask, |_| true).ok(), Some(2));
+        assert!(!waits.now());
+    }
+
+    #[test]
+    fn what_does_not_pass_is_asked_once_and_so_is_everything_without_patience() {
+        for (patience, passes) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
+            let patience = StorePatience::new(StoreWaits::default(), patience);
+            let mut asked = 0;
+            let ask = || {
+                asked += 1;
+                Err::<(), _>(away())
+            };
+            assert!(patience.ask(ask, |_| passes).is_err());
+            assert_eq!(asked, 1);
+        }
+    }
+}
