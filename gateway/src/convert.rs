@@ -313,7 +313,7 @@ pub fn slot(state: &State, id: &SlotId, slot: Option<&Slot>) -> api::Slot {
         executor: slot.and_then(|slot| slot.executor.as_ref().map(ToString::to_string)),
         class: server.map(|server| server.class.to_string()),
         device: server.and_then(|server| server.device(id.index)).map(device),
-        quarantined: slot.and_then(|slot| slot.quarantined.clone()),
+        quarantined: slot.and_then(|slot| slot.unfit().cloned()),
     }
 }
 

@@ -191,7 +191,7 @@ fn main() {
         (0..count).map(tick).collect()
     };
     show("tick: a plan over a calm cell", ticks(&mut c, 50, 1));
-    show("tick: sizes have settled, slots are exchanged", ticks(&mut c, 1, 10_000));
+    show("tick: a plan when sizes have settled", ticks(&mut c, 1, 10_000));
     let (mut times, mut checks, mut facts) = (Vec::new(), Vec::new(), 0);
     for fleet in 0..FLEETS {
         let before = c.state.clone();

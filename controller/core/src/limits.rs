@@ -47,8 +47,8 @@ pub const SWITCH_STEPS: u64 = 3;
 /// Deadlines missed in a row after which a job's executors are replaced: of recoveries over six minutes, of starts over twelve. Only a last resort,
 /// for members of whom nobody says anything wrong; the watch names one that hangs within the first of them.
 pub const ATTEMPTS_MAX: u32 = 5;
-/// Time a new executor has to start, build its model and listen. Models of gigabytes take minutes; one that hangs is killed by its
-/// agent within seconds.
+/// Time a new executor has at least to start, build its model and listen; a longer `unit_timeout_ms` of its job's spec counts here too. Models of gigabytes
+/// take minutes; one that hangs is killed by its agent within seconds.
 pub const READY_DEADLINE_MS: u64 = 600_000;
 /// From the first word that members of a beginning generation cannot be linked until it is given up: the others' words, which decide
 /// who is left out, are as old within a unit of computing.
@@ -81,8 +81,8 @@ pub const STEADY_MS: u64 = 180_000;
 pub const EAGER_JOBS_MAX: usize = 512;
 /// Pause after a policy that panicked instead of planning: at most so many facts and so much text say so, and nothing else waits.
 pub const PLAN_PAUSE_MS: u64 = 5_000;
-/// A job whose size changed less than this ago neither gives nor takes slots in an exchange.
-pub const EXCHANGE_SETTLE_MS: u64 = 10_000;
+/// A job's size rests for so long after a change, as far as a policy looks at that: each change is a pause, and `lyra` would make one with every step.
+pub const SIZE_SETTLE_MS: u64 = 10_000;
 
 const _: () =
     assert!(LEFT_GRACE_MS < SWITCH_DEADLINE_MS, "an explained exit must not be taken for a loss by a slower switch");

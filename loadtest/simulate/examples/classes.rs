@@ -104,16 +104,14 @@ fn main() {
         let mut recorded = jobs_of(&arguments[1], seed);
         recorded.truncate(options.get("first", usize::MAX));
         let setup = Setup {
-            jobs: jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0,
-            cluster: options.get("cluster", "16x4:t4".to_owned()).parse().unwrap(),
-            inference: Default::default(),
-            demand: Vec::new(),
-            reclaim_deadline_ms: 5_000,
-            costs,
-            failures: None,
             round_ms: (round_s > 0).then_some(round_s * 1_000),
             information: arguments[2].parse().unwrap(),
-            seed,
+            ..Setup::of_training_alone(
+                jobs(&recorded, &tables, &shape, &costs, seed).unwrap().0,
+                options.get("cluster", "16x4:t4".to_owned()).parse().unwrap(),
+                costs,
+                seed,
+            )
         };
         for (policy, runs) in policies.iter().zip(&mut runs) {
             let outcome = run(&setup, policy.as_ref(), &mut || begun.elapsed().as_nanos() as u64);

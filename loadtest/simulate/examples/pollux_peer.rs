@@ -39,16 +39,13 @@ fn main() {
         let text = std::fs::read_to_string(format!("{}/workload-{number}.csv", arguments[1])).unwrap();
         let trace = trace::parse(&text, Format::Pollux).unwrap();
         let setup = Setup {
-            jobs: jobs(&trace, &tables, &shape, &costs, 0).unwrap().0,
-            cluster: "16x4:t4".parse().unwrap(),
-            inference: Default::default(),
-            demand: Vec::new(),
-            reclaim_deadline_ms: 5_000,
-            costs,
-            failures: None,
             round_ms: Some(60_000),
-            information: Default::default(),
-            seed: 0,
+            ..Setup::of_training_alone(
+                jobs(&trace, &tables, &shape, &costs, 0).unwrap().0,
+                "16x4:t4".parse().unwrap(),
+                costs,
+                0,
+            )
         };
         let policy = Tiresias::new(vec![57_600_000], None).unwrap();
         let outcome = run(&setup, &policy, &mut || 0);

@@ -17,18 +17,7 @@ fn main() {
         (Costs::measured(200), Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false });
     let (jobs, notes) = jobs(&trace, &Tables::default(), &shape, &costs, 0).unwrap();
     println!("{} jobs, {notes:?}", jobs.len());
-    let setup = Setup {
-        jobs,
-        cluster: arguments[3].parse().unwrap(),
-        inference: Default::default(),
-        demand: Vec::new(),
-        reclaim_deadline_ms: 5_000,
-        costs,
-        failures: None,
-        round_ms: None,
-        information: Default::default(),
-        seed: 0,
-    };
+    let setup = Setup::of_training_alone(jobs, arguments[3].parse().unwrap(), costs, 0);
     let mut documents = Vec::new();
     for policy in POLICY_NAMES {
         let begun = Instant::now();

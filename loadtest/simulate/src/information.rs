@@ -16,6 +16,8 @@ use std::sync::OnceLock;
 const SIGMA_MAX: f64 = 3.0;
 /// The share of jobs whose work nobody guesses, where nothing else is said.
 const UNDECLARED: f64 = 0.1;
+/// How sure work is that follows from steps, in thousandths, as the controller takes it.
+const STEPPED_SIGMA_MILLI: u32 = 500;
 /// Beside the seed, so that guesses do not come of the same chance as the jobs.
 const GUESSES: u64 = 0x6775_6573;
 
@@ -26,6 +28,8 @@ pub enum Information {
     /// They know what jobs have had, and nothing of what is to come.
     #[default]
     Unknown,
+    /// As live: nothing before a job has stepped, and from then on what is left of it, taken for a guess as steps differ between sizes.
+    Stepped,
     /// A guess for each job at its submission, off by a log-normally distributed factor.
     Estimated {
         /// Standard deviation of the factor's logarithm.
@@ -40,7 +44,7 @@ pub enum Information {
 /// Why a text is no information.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is nothing that can be known of jobs' work; expected unknown, known, or estimated:SIGMA as in estimated:0.5, with the share of jobs without an estimate as in estimated:0.5,0.2 (SIGMA 0 to 3, the share 0 to 1)"
+    "`{text}` is nothing that can be known of jobs' work; expected unknown, known, stepped, or estimated:SIGMA as in estimated:0.5, with the share of jobs without an estimate as in estimated:0.5,0.2 (SIGMA 0 to 3, the share 0 to 1)"
 )]
 pub struct InformationError {
     text: String,
@@ -58,6 +62,7 @@ impl FromStr for Information {
         let known = match text {
             "unknown" => Some(Self::Unknown),
             "known" => Some(Self::Known),
+            "stepped" => Some(Self::Stepped),
             _ => text.strip_prefix("estimated:").and_then(estimated),
         };
         known.ok_or_else(|| InformationError { text: text.to_owned() })
@@ -65,7 +70,7 @@ impl FromStr for Information {
 }
 
 impl Information {
-    /// The factor that a job's guess is off by, in thousandths; none of a job that nobody guesses.
+    /// The factor that a job's guess is off by; none of a job that nobody guesses.
     fn factor(self, seed: u64, job: usize) -> Option<f64> {
         let Self::Estimated { sigma, undeclared } = self else { return Some(1.0) };
         let mut random = Random::new(seed ^ GUESSES ^ (job as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -77,6 +82,11 @@ impl Information {
         match self {
             Self::Unknown => WorkLeft::Unknown,
             Self::Known => WorkLeft::Known { ms: left_ms },
+            Self::Stepped if left_ms >= total_ms => WorkLeft::Unknown,
+            Self::Stepped => {
+                let done_ms = total_ms.saturating_sub(left_ms);
+                WorkLeft::Estimated { total_ms, done_ms, sigma_milli: STEPPED_SIGMA_MILLI }
+            }
             Self::Estimated { sigma, .. } => match self.factor(seed, job) {
                 None => WorkLeft::Unknown,
                 Some(factor) => WorkLeft::Estimated {
@@ -172,12 +182,12 @@ mod tests {
     #[test]
     fn what_is_known_is_said_in_a_word() {
         let of = |text: &str| text.parse::<Information>();
-        assert_eq!(of("known").unwrap(), Information::Known);
+        assert_eq!((of("known").unwrap(), of("stepped").unwrap()), (Information::Known, Information::Stepped));
         assert_eq!(of("estimated:0.5").unwrap(), Information::Estimated { sigma: 0.5, undeclared: UNDECLARED });
         assert_eq!(of("estimated:1,0.3").unwrap(), Information::Estimated { sigma: 1.0, undeclared: 0.3 });
         for wrong in ["", "estimated", "estimated:-1", "estimated:4", "estimated:1,2", "estimated:x", "Known"] {
             let error = of(wrong).unwrap_err().to_string();
-            assert!(error.contains("expected unknown, known, or estimated:SIGMA"), "{error}");
+            assert!(error.contains("expected unknown, known, stepped, or estimated:SIGMA"), "{error}");
         }
     }
 
@@ -199,6 +209,9 @@ mod tests {
         assert_eq!(Information::Known.told(0, 0, 100, 40), WorkLeft::Known { ms: 40 });
         let sure = Information::Estimated { sigma: 0.0, undeclared: 0.0 };
         assert_eq!(sure.told(0, 0, 100, 40), WorkLeft::Estimated { total_ms: 100, done_ms: 60, sigma_milli: 0 });
+        assert_eq!(Information::Stepped.told(0, 0, 100, 100), WorkLeft::Unknown);
+        let stepped = Information::Stepped.told(0, 0, 100, 99);
+        assert_eq!(stepped, WorkLeft::Estimated { total_ms: 100, done_ms: 1, sigma_milli: 500 });
         let nobody = Information::Estimated { sigma: 1.0, undeclared: 1.0 };
         assert_eq!(nobody.told(0, 0, 100, 40), WorkLeft::Unknown);
     }

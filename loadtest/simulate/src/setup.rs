@@ -35,6 +35,26 @@ pub struct Setup {
     pub seed: u64,
 }
 
+impl Setup {
+    /// Training alone: no fleet needs anything back, nothing breaks, plans are made whenever something changes, and nobody knows how much
+    /// work the jobs are.
+    #[must_use]
+    pub fn of_training_alone(jobs: Vec<Job>, cluster: Cluster, costs: Costs, seed: u64) -> Self {
+        Self {
+            jobs,
+            cluster,
+            inference: Cluster::default(),
+            demand: Vec::new(),
+            reclaim_deadline_ms: 5_000,
+            costs,
+            failures: None,
+            round_ms: None,
+            information: Information::default(),
+            seed,
+        }
+    }
+}
+
 /// What a fleet needs over time, again and again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {

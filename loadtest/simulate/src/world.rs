@@ -1,7 +1,7 @@
 //! The turn of events: what is next happens, the core decides about it, its facts change the state and what the models do.
 //!
-//! The policy is asked where the live controller would ask it and something that it looks at has changed; a job whose size has settled is
-//! such a change, and wakes it. Above [`EAGER_JOBS_MAX`] unfinished jobs it is asked with the tick after, as there.
+//! The policy is asked where the live controller would ask it and something that it looks at has changed; that a job's size has rested long
+//! enough (`lyra` looks at that) is such a change, and wakes whatever policy there is. Above [`EAGER_JOBS_MAX`] unfinished jobs it is asked with the tick after, as there.
 
 use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::rounds::{self, InTurn};
 use crate::setup::{DATASET, Setup};
 use crate::tally::{FleetTally, Tally};
-use controller_core::limits::{EAGER_JOBS_MAX, EXCHANGE_SETTLE_MS};
+use controller_core::limits::{EAGER_JOBS_MAX, SIZE_SETTLE_MS};
 use controller_core::policy::WorkLeft;
 use controller_core::state::JobPhase;
 use controller_core::{Input, Planned, Policy, State, decide_input_folded, invariants, plan_until};
@@ -443,7 +443,7 @@ impl<'a> World<'a> {
             _ if from != to => self.tally.scalings += 1,
             _ => return,
         }
-        self.wake_at(at.plus_ms(EXCHANGE_SETTLE_MS));
+        self.wake_at(at.plus_ms(SIZE_SETTLE_MS));
     }
 
     /// Has a tick come at the first one of the live controller's that is not before a moment.

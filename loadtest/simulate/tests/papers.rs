@@ -2,9 +2,10 @@
 //! same bytes. Their figures are those of the whole runs, in `docs/results.md`.
 #![allow(clippy::unwrap_used)]
 
+mod pollux;
+
 use loadtest_simulate::Tables;
 use loadtest_simulate::papers::{Data, Report, Scenario, amoeba, ibm, markdown, pollux_peer};
-use loadtest_simulate::pollux::PolluxModel;
 
 fn ran(scenario: &Scenario, data: Option<&Data>, scale: f64) -> Report {
     let report = scenario.run(data, scale, &mut || 0).unwrap();
@@ -42,18 +43,11 @@ fn four_hundred_slots_are_shared_out() {
     assert!(ours(&report, "elastic, no drop", "mean completion") < 27.0);
 }
 
-/// A model that needs no recording: 500 steps of a second on four slots.
 #[test]
 fn a_recording_is_run_by_its_rules() {
-    let placements = "placement,local_bsz,step_time,sync_time\n4,4,1,0\n4,8,1,0\n";
-    let scalability = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n6,6,4,1,0\n";
-    let mut model = PolluxModel::read(placements, scalability).unwrap();
-    let epochs = (1..=10).map(|epoch| format!("{},{},1,1\n", epoch * 500, epoch * 500)).collect::<String>();
-    model.add_validation(16, &format!("progress,iteration,grad_sqr,grad_var\n{epochs}")).unwrap();
-    let mut tables = Tables::default();
-    tables.add_pollux("m", model);
     let workload = "name,time,application,num_replicas,batch_size\na,0,m,4,16\n".to_owned();
-    let data = Data { pollux_workloads: vec![workload; 4], pollux_tables: tables, ..Data::default() };
+    let data =
+        Data { pollux_workloads: vec![workload; 4], pollux_tables: pollux::five_thousand_seconds(), ..Data::default() };
     let report = ran(&pollux_peer::SCENARIO, Some(&data), 1.0);
     assert_eq!(ours(&report, "workload 3", "mean completion"), 5_030.0, "and half a minute to start");
 }

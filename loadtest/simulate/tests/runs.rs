@@ -1,32 +1,27 @@
 //! Whole runs: what is computed by hand, what has to hold for every policy, and that the same setup gives the same bytes.
 #![allow(clippy::unwrap_used)]
 
+mod pollux;
+
 use controller_core::policy::POLICY_NAMES;
 use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy_by_name;
 use loadtest_simulate::outcome::Ended;
-use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::setup::{Shape, jobs};
 use loadtest_simulate::trace::parse;
-use loadtest_simulate::{Costs, Demand, Failures, Format, Outcome, Setup, Tables, run};
+use loadtest_simulate::{Costs, Demand, Failures, Format, Information, Outcome, Setup, Tables, run};
 use std::fmt::Write;
 
 const SHAPE: Shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
 
 fn setup(trace: &str, cluster: &str, costs: Costs) -> Setup {
     let trace = parse(trace, Format::Csv).unwrap();
-    Setup {
-        jobs: jobs(&trace, &Tables::default(), &SHAPE, &costs, 0).unwrap().0,
-        cluster: cluster.parse().unwrap(),
-        inference: Default::default(),
-        demand: Vec::new(),
-        reclaim_deadline_ms: 5_000,
+    Setup::of_training_alone(
+        jobs(&trace, &Tables::default(), &SHAPE, &costs, 0).unwrap().0,
+        cluster.parse().unwrap(),
         costs,
-        failures: None,
-        round_ms: None,
-        information: Default::default(),
-        seed: 0,
-    }
+        0,
+    )
 }
 
 fn ran(setup: &Setup, policy: &str) -> Outcome {
@@ -225,6 +220,16 @@ fn a_run_waits_for_a_job_of_a_month_and_not_for_one_that_cannot_run() {
     assert!(outcome.jobs[0].ended.is_none() && outcome.until_ms > 6 * 86_400_000, "{}", outcome.until_ms);
 }
 
+/// Of who comes nothing is known before it has stepped, of who runs it is known to be long: that alone must not make room for who comes.
+#[test]
+fn an_equal_gang_that_arrives_stops_nobody() {
+    let text =
+        "submitted_s,duration_s,workers,min_workers,max_workers\n0,25200,8,8,8\n600,25200,8,8,8\n1200,25200,8,8,8\n";
+    let setup = Setup { information: Information::Stepped, ..setup(text, "2x4:t4", Costs::none()) };
+    let outcome = ran(&setup, "ebb");
+    assert_eq!((ends_s(&outcome), outcome.tally.preemptions), (vec![25_200.0, 50_400.0, 75_600.0], 0));
+}
+
 #[test]
 fn in_rounds_jobs_wait_for_the_next_one() {
     let text = "submitted_s,duration_s,workers,min_workers\n0,100,4,4\n10,50,2,2\n";
@@ -241,13 +246,7 @@ fn in_rounds_jobs_wait_for_the_next_one() {
 /// stopped at any time.
 #[test]
 fn by_the_rules_of_pollux_who_gives_way_is_gone_in_the_same_round() {
-    let placements = "placement,local_bsz,step_time,sync_time\n4,4,1,0\n4,8,1,0\n";
-    let scalability = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n6,6,4,1,0\n";
-    let mut model = PolluxModel::read(placements, scalability).unwrap();
-    let epochs = (1..=10).map(|epoch| format!("{},{},1,1\n", epoch * 500, epoch * 500)).collect::<String>();
-    model.add_validation(16, &format!("progress,iteration,grad_sqr,grad_var\n{epochs}")).unwrap();
-    let mut tables = Tables::default();
-    tables.add_pollux("m", model);
+    let tables = pollux::five_thousand_seconds();
     let text = "name,time,application,num_replicas,batch_size\na,0,m,4,16\nb,2000,m,4,16\n";
     let (shape, costs) =
         (Shape { min_share: 1.0, goodput: true, ..SHAPE }, Costs { start_ms: 30_000, ..Costs::none() });

@@ -97,9 +97,7 @@ pub(super) fn returned(state: &mut State, at: TimeMs, id: &SlotId) {
         slot.job = None;
         slot.reclaimed_at = None;
         // What its fleet lends anew it has had in its hands.
-        if std::mem::take(&mut slot.diverged) {
-            slot.quarantined = None;
-        }
+        slot.diverged = None;
     });
 }
 
@@ -133,10 +131,12 @@ pub(super) fn agent_joined(
 ) {
     let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
     if known.is_none() {
-        // A new process says itself what is wrong with the devices of its slots.
-        let quarantined = state.slots_of(id).filter(|(_, slot)| slot.quarantined.is_some());
-        let quarantined: Vec<SlotId> = quarantined.map(|(slot, _)| slot.clone()).collect();
-        quarantined.iter().for_each(|slot| recovered(state, slot));
+        // A new process says itself what is wrong with the devices of its slots, and whoever started it answers for what they compute.
+        let unfit = state.slots_of(id).filter(|(_, slot)| slot.unfit().is_some());
+        let unfit: Vec<SlotId> = unfit.map(|(slot, _)| slot.clone()).collect();
+        for slot in &unfit {
+            change(state, slot, |slot| (slot.quarantined, slot.diverged) = (None, None));
+        }
     }
     let known = state.servers.get(id).filter(|server| server.incarnation == incarnation);
     let reports_through = known.map_or(0, |server| server.reports_through);
@@ -149,20 +149,16 @@ pub(super) fn agent_joined(
 }
 
 pub(super) fn quarantined(state: &mut State, slot: &SlotId, reason: &str) {
-    change(state, slot, |slot| (slot.quarantined, slot.diverged) = (Some(reason.to_owned()), false));
+    change(state, slot, |slot| slot.quarantined = Some(reason.to_owned()));
 }
 
-/// What was computed on a slot was wrong. If its device is in quarantine already, that stands.
+/// What was computed on a slot was wrong, whatever its agent says of its device.
 pub(super) fn diverged(state: &mut State, slot: &SlotId, reason: &str) {
-    change(state, slot, |slot| {
-        if slot.quarantined.is_none() {
-            (slot.quarantined, slot.diverged) = (Some(reason.to_owned()), true);
-        }
-    });
+    change(state, slot, |slot| slot.diverged = Some(reason.to_owned()));
 }
 
 pub(super) fn recovered(state: &mut State, slot: &SlotId) {
-    change(state, slot, |slot| (slot.quarantined, slot.diverged) = (None, false));
+    change(state, slot, |slot| slot.quarantined = None);
 }
 
 pub(super) fn agent_gone(state: &mut State, at: TimeMs, id: &ServerId) {

@@ -204,6 +204,8 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
 pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64) {
     if let Some(job) = state.live.get_mut(id) {
         job.step_us = Some(step_us);
+        // Whoever has done a step has what it needed of the store.
+        job.note_answered();
     }
 }
 
@@ -222,9 +224,9 @@ pub(super) fn stalled(
         .collect();
     let Some(job) = state.live.get_mut(id) else { return };
     let known = job.stall.take().filter(|stall| stall.step == step);
-    let fresh = || Stall { step, tried: Vec::new(), cause, hung: BTreeSet::new(), at };
+    let fresh = || Stall { step, tried: Vec::new(), cause, hung: BTreeSet::new(), at, answered: false };
     let mut stall = known.unwrap_or_else(fresh);
-    (stall.cause, stall.at) = (cause, at);
+    (stall.cause, stall.at, stall.answered) = (cause, at, false);
     stall.tried.push(remedy);
     stall.hung.extend(hung);
     job.stall = Some(stall);

@@ -123,6 +123,7 @@ pub(super) fn resumed(state: &mut State, at: TimeMs, id: &JobId) {
     });
     if let Some(job) = state.live.get_mut(id) {
         job.faults.forget();
+        job.note_answered();
         job.unreadable = None;
         // A job that never held a slot waits since it came; of one whose facts say nothing of its service nothing is known.
         if job.service.attained_slot_ms > 0 {
@@ -208,6 +209,7 @@ pub(super) fn explained(state: &mut State, id: &JobId, reason: &PlanReason) {
 
 pub(super) fn checkpoint_accepted(state: &mut State, id: &JobId, checkpoint: &CheckpointInfo) {
     if let Some(job) = state.live.get_mut(id) {
+        job.note_answered();
         job.checkpoints.push(checkpoint.clone());
         if checkpoint.step > job.highest {
             // Further than ever: failures that it got past do not count any more.

@@ -309,13 +309,15 @@ pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
     true
 }
 
-/// An executor that is not built in time is given up, and another one tried.
+/// An executor that is not built in time is given up, and another one tried. Who knows that a first unit takes longer than usual has a model that is
+/// built longer than usual too.
 fn give_up_late(draft: &mut Draft<'_>, id: &JobId) -> bool {
-    if draft.state.job(id).is_some_and(|job| job.waits_for_store(draft.at)) {
+    let Some(job) = draft.state.job(id) else { return false };
+    if job.waits_for_store(draft.at) {
         return false;
     }
-    let late =
-        |executor: &Executor| executor.is_starting() && draft.at.since_ms(executor.assigned_at) >= READY_DEADLINE_MS;
+    let deadline_ms = READY_DEADLINE_MS.max(job.spec.unit_timeout_ms.ms());
+    let late = |executor: &Executor| executor.is_starting() && draft.at.since_ms(executor.assigned_at) >= deadline_ms;
     let executors = draft.state.executors_of(id).filter(|(_, executor)| late(executor));
     let executors: Vec<ExecutorId> = executors.map(|(executor, _)| executor.clone()).collect();
     for executor in &executors {

@@ -17,24 +17,34 @@ pub(super) struct Idle {
 #[derive(Default)]
 struct IdleClass {
     count: usize,
-    servers: BTreeMap<ServerId, IdleServer>,
+    servers: BTreeMap<Part, IdleServer>,
 }
+
+/// Slots of a server, and whether their fleets need slots of their own, and so may want these back. Slots of one server can belong to several fleets.
+type Part = (ServerId, bool);
 
 #[derive(Default)]
 struct IdleServer {
     slots: Places,
     /// How many those are.
     count: usize,
-    /// Whether its fleet needs slots of its own, and so may want this one back.
-    wanted_back: bool,
 }
 
-/// Servers among which slots are looked for.
+/// Slots among which a job's are looked for.
 #[derive(Clone, Copy, PartialEq)]
 enum Among {
     All,
     /// Whose fleets need some of their slots themselves, or need none.
     WantedBack(bool),
+}
+
+impl Among {
+    fn has(self, part: &Part) -> bool {
+        match self {
+            Among::All => true,
+            Among::WantedBack(wanted) => part.1 == wanted,
+        }
+    }
 }
 
 impl Idle {
@@ -43,12 +53,11 @@ impl Idle {
         let mut classes: BTreeMap<SlotKind, IdleClass> = BTreeMap::new();
         for (id, of) in state.noted_slots().servers() {
             for (kind, slots) in of.idle_by_kind() {
-                let first = slots.iter().next().unwrap_or(0);
-                let wanted_back = packing == Packing::BestFitApart && is_wanted_back(state, id, first);
-                let class = classes.entry(kind).or_default();
-                let count = slots.len();
-                class.count += count;
-                class.servers.insert(id.clone(), IdleServer { slots, count, wanted_back });
+                let is_wanted = |index: &u16| packing == Packing::BestFitApart && is_wanted_back(state, id, *index);
+                let (wanted, others): (Vec<u16>, Vec<u16>) = slots.iter().partition(is_wanted);
+                for (wanted_back, slots) in [(false, others), (true, wanted)] {
+                    classes.entry(kind).or_default().put((id.clone(), wanted_back), slots.into_iter().collect());
+                }
             }
         }
         Self { packing, classes }
@@ -77,6 +86,14 @@ impl Idle {
 }
 
 impl IdleClass {
+    fn put(&mut self, part: Part, slots: Places) {
+        let count = slots.len();
+        if count > 0 {
+            self.count += count;
+            self.servers.insert(part, IdleServer { slots, count });
+        }
+    }
+
     /// Takes slots until there are so many: first on servers the job is on, then as the packing says.
     fn take(
         &mut self,
@@ -87,28 +104,30 @@ impl IdleClass {
         taken: &mut Vec<SlotId>,
     ) {
         for server in near {
-            if self.servers.get(*server).is_some_and(|known| known.is_among(among)) {
-                self.take_from(server, until, taken);
+            for part in [false, true].map(|wanted_back| ((*server).clone(), wanted_back)) {
+                if among.has(&part) {
+                    self.take_from(&part, until, taken);
+                }
             }
         }
         while taken.len() < until {
-            let Some(server) = self.next_server(among, until - taken.len(), packing).cloned() else { break };
-            self.take_from(&server, until, taken);
+            let Some(part) = self.next_server(among, until - taken.len(), packing).cloned() else { break };
+            self.take_from(&part, until, taken);
         }
     }
 
     /// Where so many slots are looked for.
-    fn next_server(&self, among: Among, missing: usize, packing: Packing) -> Option<&ServerId> {
-        let mut servers = self.servers.iter().filter(|(_, server)| server.is_among(among));
+    fn next_server(&self, among: Among, missing: usize, packing: Packing) -> Option<&Part> {
+        let mut servers = self.servers.iter().filter(|(part, _)| among.has(part));
         let emptiest = || {
             // The last of equals in reverse is the first.
-            let servers = self.servers.iter().rev().filter(|(_, server)| server.is_among(among));
+            let servers = self.servers.iter().rev().filter(|(part, _)| among.has(part));
             servers.max_by_key(|(_, server)| server.count)
         };
         let chosen = match packing {
             Packing::FirstFit => {
                 let fits = servers.find(|(_, server)| server.count >= missing);
-                fits.or_else(|| self.servers.iter().find(|(_, server)| server.is_among(among)))
+                fits.or_else(|| self.servers.iter().find(|(part, _)| among.has(part)))
             }
             Packing::WorstFit => emptiest(),
             Packing::BestFitApart => {
@@ -116,19 +135,19 @@ impl IdleClass {
                 fitting.min_by_key(|(_, server)| server.count).or_else(emptiest)
             }
         };
-        chosen.map(|(server, _)| server)
+        chosen.map(|(part, _)| part)
     }
 
-    fn take_from(&mut self, server: &ServerId, until: usize, taken: &mut Vec<SlotId>) {
-        let Some(known) = self.servers.get_mut(server) else { return };
+    fn take_from(&mut self, part: &Part, until: usize, taken: &mut Vec<SlotId>) {
+        let Some(known) = self.servers.get_mut(part) else { return };
         while taken.len() < until {
             let Some(index) = known.slots.pop_first() else { break };
-            taken.push(SlotId { server: server.clone(), index });
+            taken.push(SlotId { server: part.0.clone(), index });
             known.count -= 1;
             self.count -= 1;
         }
         if known.slots.is_empty() {
-            self.servers.remove(server);
+            self.servers.remove(part);
         }
     }
 }
@@ -140,20 +159,13 @@ fn is_wanted_back(state: &State, server: &ServerId, index: u16) -> bool {
     fleet.is_some_and(|fleet| fleet.needs() > 0)
 }
 
-impl IdleServer {
-    fn is_among(&self, among: Among) -> bool {
-        match among {
-            Among::All => true,
-            Among::WantedBack(wanted) => self.wanted_back == wanted,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use events_schema::Digest;
+    use events_schema::command::OfferMode;
+    use events_schema::fact::Fact;
+    use events_schema::{Cell, Digest, FleetId, TimeMs};
 
     const KIND: SlotKind = SlotKind { class: Digest([0; 32]), device: false };
 
@@ -161,10 +173,7 @@ mod tests {
     fn idle(packing: Packing, servers: &[(&str, u16, bool)]) -> Idle {
         let mut class = IdleClass::default();
         for &(name, slots, wanted_back) in servers {
-            let count = usize::from(slots);
-            let server = IdleServer { slots: (0..slots).collect(), count, wanted_back };
-            class.count += count;
-            class.servers.insert(ServerId::parse(name).unwrap(), server);
+            class.put((ServerId::parse(name).unwrap(), wanted_back), (0..slots).collect());
         }
         Idle { packing, classes: [(KIND, class)].into() }
     }
@@ -186,6 +195,49 @@ mod tests {
         );
         assert_eq!(taken(&mut idle(Packing::FirstFit, &own), 2, &[], 2), ["a/0", "a/1"]);
         assert_eq!(taken(&mut idle(Packing::WorstFit, &own), 2, &[], 2), ["a/0", "a/1"]);
+    }
+
+    /// A server of four slots, two of each of two fleets, the first of which needs one of its own.
+    fn shared() -> State {
+        let server = ServerId::parse("shared").unwrap();
+        let slots =
+            |from: u16| (from..from + 2).map(|index| SlotId { server: server.clone(), index }).collect::<Vec<_>>();
+        let joined = Fact::AgentJoined {
+            server: server.clone(),
+            incarnation: 1,
+            slots: 4,
+            class: KIND.class,
+            address: String::new(),
+            devices: Vec::new(),
+        };
+        let of = |name: &str, needed: u32, slots: Vec<SlotId>| {
+            let fleet = FleetId::parse(name).unwrap();
+            let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, 1_000);
+            [
+                Fact::FleetDeclared { fleet: fleet.clone(), slots: slots.clone(), offers, reclaim_deadline_ms },
+                Fact::DemandAccepted { fleet: fleet.clone(), sequence: 1, needed },
+                Fact::SlotsOffered { fleet, slots },
+            ]
+        };
+        let mut state = State::new(Cell(0));
+        let facts = [joined].into_iter().chain(of("needs", 1, slots(0))).chain(of("none", 0, slots(2)));
+        facts.for_each(|fact| state.apply(TimeMs(1), &fact));
+        state
+    }
+
+    #[test]
+    fn slots_of_a_server_are_wanted_back_by_their_own_fleets() {
+        let state = shared();
+        let of = |base| taken(&mut Idle::of(&state, Packing::BestFitApart), 2, &[], base);
+        assert_eq!(
+            (of(2), of(0)),
+            (vec!["shared/2".to_owned(), "shared/3".to_owned()], vec!["shared/0".to_owned(), "shared/1".to_owned()])
+        );
+        let mut first = Idle::of(&state, Packing::FirstFit);
+        assert_eq!(
+            (first.count(&KIND), taken(&mut first, 3, &[], 0)),
+            (4, vec!["shared/0".to_owned(), "shared/1".to_owned(), "shared/2".to_owned()])
+        );
     }
 
     #[test]

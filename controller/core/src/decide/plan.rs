@@ -6,7 +6,7 @@
 use super::Draft;
 use super::idle::Idle;
 use crate::explain::waits_placed;
-use crate::limits::EXCHANGE_SETTLE_MS;
+use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
 use crate::policy::{
     ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, View, Wait, WorkLeft, service_order,
@@ -69,7 +69,7 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
 fn reject(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, policy: &str) {
     let (id, job) = problem.jobs[index];
     if matches!(job.phase, JobPhase::Queued) {
-        let fewest = job.spec.workers.min;
+        let fewest = job.spec.executors().min;
         let reason = format!(
             "there is no room for its fewest slots ({fewest}) beside the jobs that run, and the policy {policy} keeps no queue; submit it again later, or with fewer `workers.min`"
         );
@@ -174,7 +174,7 @@ impl Lent {
 
 fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Option<usize>) -> JobView {
     let workers = job.spec.executors();
-    let settled = job.scaling.as_ref().is_none_or(|scaling| at.since_ms(scaling.at) >= EXCHANGE_SETTLE_MS);
+    let settled = job.scaling.as_ref().is_none_or(|scaling| at.since_ms(scaling.at) >= SIZE_SETTLE_MS);
     let waits_for_generation = job.placement().is_some_and(|placement| placement.proposed.is_some());
     let settled = settled && !waits_for_generation;
     let (priority, device) = (job.spec.priority, job.spec.needs_device());
@@ -203,16 +203,18 @@ fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Opt
 /// A step is taken to last as long as the last one that was told of, wherever that was, so this is a guess ([`STEP_SIGMA_MILLI`]).
 fn work_left(job: &Job, at: TimeMs) -> WorkLeft {
     let (Length::Steps(steps), Some(step_us)) = (job.spec.length, job.step_us) else { return WorkLeft::Unknown };
+    // Of one that trains a stretch once more only that counts.
+    let (first, end) = job.spec.retrains.as_ref().map_or((0, steps), |again| (again.from_step.0, again.end(steps)));
     let since = |active: &Active| (active.step.0, at.since_ms(active.at).saturating_mul(1_000) / step_us.max(1));
     let (from, more) = job.active().map_or((job.highest.0, 0), since);
-    let done = from.saturating_add(more).max(job.highest.0).min(steps);
+    let done = from.saturating_add(more).max(job.highest.0).clamp(first, end.max(first)) - first;
     // As if on all its slots: the measure of everything that is left. The step was on as many as are in force, whatever is planned now: a guess that
     // a plan changes would make another plan. Of who has none it is not known on how many; taken for all, it is too long rather than too short.
-    let slots = job.active().map_or(job.spec.workers.max, |active| active.members.len() as u16);
-    let (now, whole) =
-        (gain::speed(job.spec.workers.max, slots.max(1)), gain::speed(job.spec.workers.max, job.spec.workers.max));
+    let (workers, most) = (job.spec.workers.max, job.spec.executors().max);
+    let slots = job.active().map_or(most, |active| active.members.len() as u16);
+    let (now, whole) = (gain::speed(workers, slots.max(1)), gain::speed(workers, most));
     let ms = |steps: u64| (steps as f64 * step_us as f64 / 1e3 * now / whole) as u64;
-    WorkLeft::Estimated { total_ms: ms(steps), done_ms: ms(done), sigma_milli: STEP_SIGMA_MILLI }
+    WorkLeft::Estimated { total_ms: ms(end.saturating_sub(first)), done_ms: ms(done), sigma_milli: STEP_SIGMA_MILLI }
 }
 
 fn service_view(job: &Job, at: TimeMs, held: u16) -> ServiceView {

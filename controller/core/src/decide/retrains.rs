@@ -27,8 +27,8 @@ pub(super) fn ensure_fits(state: &State, tenant: &TenantId, spec: &JobSpec) -> R
         return unfit("job", id.to_string(), expected);
     }
     if !spec.trains_as(&job.spec) {
-        let expected = "a job with the same spec as this one, but for `name`, `workers.min`, `checkpoint`, `priority`, `suspend`, \
-                        `max_restarts`, `unit_timeout_ms` and `store_patience_ms`";
+        let expected = "a job with the same spec as this one, but for `name`, `workers.min`, `checkpoint`, `compare_every_steps`, \
+                        `priority`, `suspend`, `max_restarts`, `unit_timeout_ms` and `store_patience_ms`";
         return unfit("job", id.to_string(), expected.to_owned());
     }
     if retrains.from_step == Step(0) || origin(state, spec).is_some() {

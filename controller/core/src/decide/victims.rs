@@ -1,6 +1,6 @@
 //! Which slots a fleet gets back that names none, and so which jobs lose them.
 //!
-//! Idle ones first (offered, then borrowed), then those an executor is leaving anyway, then from jobs above their minimum where the loss is least, then
+//! Idle ones first (those that we may not use, then offered, then borrowed ones), then those an executor is leaving anyway, then from jobs above their minimum where the loss is least, then
 //! from jobs at their minimum; last, idle ones that would not come free. Which jobs at their minimum those are the policy chose ([`Victims`]): the least
 //! important, or those on servers whose loss ends fewest.
 
@@ -33,7 +33,11 @@ pub(super) fn choose(state: &State, fleet: &[SlotId], count: usize, who: Victims
         match &slot.job {
             Some(job) => holders.entry(job).or_default().push(id.clone()),
             None if !slot.comes_free() || !state.is_present(id) => unusable.push(id.clone()),
-            None => idle.push((slot.executor.is_some(), slot.state == SlotState::Borrowed, id.clone())),
+            None => {
+                // One that we may not use is the last that we keep.
+                let fit = slot.unfit().is_none();
+                idle.push((slot.executor.is_some(), fit, slot.state == SlotState::Borrowed, id.clone()));
+            }
         }
     }
     idle.sort();

@@ -4,6 +4,7 @@
 
 use super::{Share, View, Wait};
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Plans that are made of a plan's own outcome; nearly always the first of them is the same.
 const SETTLING_MAX: usize = 8;
@@ -40,21 +41,21 @@ pub(super) struct Allotment<'a> {
 
 impl<'a> Allotment<'a> {
     pub fn new(view: &'a View) -> Self {
-        let pool = view.classes.iter().map(|class| class.capacity).collect();
         // Who is never asked for waits for whatever it needs at least.
         let unasked =
             |job: &super::JobView| Share { waits: Some(Wait::Slots(u32::from(job.min).max(1))), ..Share::default() };
-        Self { view, shares: view.jobs.iter().map(unasked).collect(), pool, refused: vec![None; view.classes.len()] }
+        let pool = view.classes.iter().map(|class| class.capacity).collect();
+        Self::of(view, view.jobs.iter().map(unasked).collect(), pool)
     }
 
-    fn suiting(&self, job: usize) -> impl Iterator<Item = usize> + '_ {
-        (0..self.view.classes.len()).filter(move |&class| self.view.suits(job, class))
+    /// Of shares that were given out already, and what they left.
+    pub fn of(view: &'a View, shares: Vec<Share>, pool: Vec<u32>) -> Self {
+        Self { view, shares, pool, refused: vec![None; view.classes.len()] }
     }
 
-    /// The class that a job would get so many slots in: devices are left to who needs them, where there is room beside them; the first of equals.
+    /// The class that a job would get so many slots in.
     fn open(&self, job: usize, slots: u16) -> Option<usize> {
-        let open = self.suiting(job).filter(|&class| self.pool[class] >= u32::from(slots));
-        open.max_by_key(|&class| (!self.view.classes[class].device, self.pool[class], Reverse(class)))
+        self.view.roomiest(self.view.suiting(job), &self.pool, slots)
     }
 
     /// Gives a job its first slots: as many as wanted, else as many as there are, but not fewer than `least`. Whether it got any.
@@ -75,10 +76,10 @@ impl<'a> Allotment<'a> {
     }
 
     fn refuse(&mut self, job: usize, least: u16) {
-        let most = self.suiting(job).map(|class| self.pool[class]).max().unwrap_or(0);
-        let ahead = self.suiting(job).find_map(|class| self.refused[class]);
+        let most = self.view.suiting(job).map(|class| self.pool[class]).max().unwrap_or(0);
+        let ahead = self.view.suiting(job).find_map(|class| self.refused[class]);
         let could_be = |class: &usize| self.view.classes[*class].declared >= u32::from(least);
-        let possible: Vec<usize> = self.suiting(job).filter(could_be).collect();
+        let possible: Vec<usize> = self.view.suiting(job).filter(could_be).collect();
         // Nobody is in the way of who needs more than there is.
         let ahead = ahead.filter(|_| !possible.is_empty());
         for class in possible {
@@ -102,6 +103,20 @@ impl<'a> Allotment<'a> {
             self.shares[job].slots = to;
         }
         fits
+    }
+
+    /// Makes jobs that have slots larger, step by step: the largest gain first, of equals the earlier job's, until nobody gains by what is left.
+    /// `next` says what a job's next size is and what it gains by it.
+    pub fn grow_by_gain(&mut self, next: impl Fn(usize, u16) -> Option<(u64, u16)>) {
+        let step = |job: usize, from: u16| next(job, from).map(|(gain, to)| (gain, Reverse(job), to));
+        let running = (0..self.shares.len()).filter(|&job| self.shares[job].slots > 0);
+        let mut heap: BinaryHeap<_> = running.filter_map(|job| step(job, self.shares[job].slots)).collect();
+        while let Some((_, Reverse(job), to)) = heap.pop() {
+            // A size that does not fit ends its growth: smaller ones shorten no step.
+            if self.grow(job, to) {
+                heap.extend(step(job, to));
+            }
+        }
     }
 
     /// Leaves what nobody wants to those who hold it: moving it costs, and gives nothing to anybody.

@@ -4,7 +4,8 @@
 //!    ever adds) times how many jobs have as much work left as it has, or more: so many wait for it to be done. This is the gradient of the sum of completion
 //!    times under shortest-remaining-first; with curves that bend it gives nearly the split that is optimal for them (heSRPT, Berg et al. 2020).
 //! 2. *Work left* (`work.rs`) is what is known or guessed; of the others the service that they have had, in steps of [`Tuning::step`], so that two
-//!    of them do not take turns. Counted in slot·ms at the size where slots are used best.
+//!    of them do not take turns, and not less than the median of the known: that nothing is known of a job does not make it short.
+//!    Counted in slot·ms at the size where slots are used best.
 //! 3. *One queue of steps*: slots are given out by value, first everybody's fewest, then those that make jobs larger. So among those that wait the
 //!    shortest begin first, nobody grows while another could begin, and what is left goes to short jobs up to the knee of their curves.
 //! 4. *Who runs keeps its fewest*, unless whoever needs them has a small part of its work left ([`Tuning::kept_elastic`], [`Tuning::kept_gang`]),
@@ -16,12 +17,10 @@
 
 use super::allotment::{Allotment, settled};
 use super::work::{FRESH_MS, best_per_slot, counted_slot_ms, expected_ms};
-use super::{Packing, Plan, Policy, QueueMove, Share, View, WorkLeft};
+use super::{JobView, PROMOTED, Packing, Plan, Policy, QueueMove, Share, View, WorkLeft};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The queue of jobs that waited too long; others are in the first one. No queue of another policy has this number.
-const PROMOTED: u8 = u8::MAX;
 /// Plans that depend on what is left are looked at again after so long, because jobs of different speed overtake each other.
 const LOOK_AGAIN_MS: u64 = 300_000;
 /// Steps of service begin at this many slot·ms.
@@ -31,7 +30,7 @@ const USED_BEST: u64 = 1_000_000;
 /// A job that has less left than so many of its restarts is not stopped for another.
 const RESTARTS_WORTH: u64 = 8;
 
-/// What was chosen by measuring; the default is what came out best.
+/// What can be chosen. The default came out best of what was tried, as far as that made a difference (docs/decisions, 16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// A job of unknown work is in another step when its service is so many times as much.
@@ -77,16 +76,15 @@ pub struct Ebb {
 }
 
 impl Ebb {
-    /// With other numbers than those that came out best.
+    /// With other numbers than the default.
     #[must_use]
     pub fn new(tuning: Tuning) -> Self {
         Self { tuning }
     }
 
     fn shares(&self, view: &View, promoted: &[bool]) -> Vec<Share> {
-        let growth = (view.jobs.iter().map(|job| job.priority).min().unwrap_or(0), false);
         let (ranks, used) = (Ranks::of(view, self), vec![USED_BEST; view.jobs.len()]);
-        let mut work = Work { view, ebb: *self, ranks, allotment: Allotment::new(view), used, growth };
+        let mut work = Work { view, ebb: *self, ranks, allotment: Allotment::new(view), used };
         work.give_out(promoted);
         work.allotment.shares
     }
@@ -107,13 +105,13 @@ impl Ebb {
     }
 
     /// When the first job comes into another step of service or has waited long enough, or what is left may be in another order.
-    fn wake_in_ms(&self, view: &View, shares: &[Share], moves: &[QueueMove]) -> Option<u64> {
+    fn wake_in_ms(&self, view: &View, shares: &[Share], promoted: &[bool]) -> Option<u64> {
         let contended = shares.iter().zip(&view.jobs).any(|(share, job)| share.slots < job.max);
         let of = |(job, share): (usize, &Share)| {
             let known = &view.jobs[job];
             if share.slots == 0 {
-                let moved = moves.iter().any(|moved| moved.job == job) || known.service.queue == PROMOTED;
-                return (!moved).then(|| self.patience_ms(view, job).saturating_sub(known.service.waited_ms).max(1));
+                let left_ms = || self.patience_ms(view, job).saturating_sub(known.service.waited_ms).max(1);
+                return (!promoted[job]).then(left_ms);
             }
             if known.left != WorkLeft::Unknown {
                 return contended.then_some(LOOK_AGAIN_MS);
@@ -130,10 +128,20 @@ impl Ebb {
         step_end(slot_ms, self.tuning.step)
     }
 
-    /// The service that a job of unknown work that waits counts with at least.
-    fn floor_slot_ms(&self, view: &View, job: usize) -> u64 {
-        let of = &view.jobs[job];
-        counted_slot_ms(of).max(self.tuning.fresh_ms.saturating_mul(u64::from(of.asked())))
+    /// What is expected of a job of unknown work, where so much is usual for each slot that a job asked for.
+    fn unknown_slot_ms(&self, of: &JobView, usual_ms: u64) -> u64 {
+        let least_ms = self.tuning.fresh_ms.max(usual_ms);
+        self.stepped(counted_slot_ms(of).max(least_ms.saturating_mul(u64::from(of.asked()))))
+    }
+
+    /// What is left of a job of which something is known, in slot·ms where slots are used best.
+    fn known_slot_ms(&self, of: &JobView, best_per_slot: f64) -> Option<u64> {
+        let slot_ms = || (expected_ms(of) as f64 / best_per_slot).min(u64::MAX as f64) as u64;
+        match of.left {
+            WorkLeft::Unknown => None,
+            WorkLeft::Known { .. } => Some(slot_ms()),
+            WorkLeft::Estimated { .. } => Some(step_end(slot_ms(), self.tuning.guess_step)),
+        }
     }
 }
 
@@ -158,17 +166,15 @@ struct Ranks {
 
 impl Ranks {
     fn of(view: &View, ebb: &Ebb) -> Self {
-        let (mut area, mut best) = (Vec::with_capacity(view.jobs.len()), Vec::with_capacity(view.jobs.len()));
-        for (job, of) in view.jobs.iter().enumerate() {
-            let per_slot = best_per_slot(view, job);
-            let slot_ms = |ms: u64| (ms as f64 / per_slot).min(u64::MAX as f64) as u64;
-            area.push(match of.left {
-                WorkLeft::Unknown => ebb.stepped(ebb.floor_slot_ms(view, job)),
-                WorkLeft::Known { .. } => slot_ms(expected_ms(of)),
-                WorkLeft::Estimated { .. } => step_end(slot_ms(expected_ms(of)), ebb.tuning.guess_step),
-            });
-            best.push(per_slot * view.speeds(job).speed(of.asked()));
-        }
+        let per_slot: Vec<f64> = (0..view.jobs.len()).map(|job| best_per_slot(view, job)).collect();
+        let jobs = || view.jobs.iter().zip(&per_slot);
+        let known: Vec<Option<u64>> = jobs().map(|(of, per_slot)| ebb.known_slot_ms(of, *per_slot)).collect();
+        let usual_ms = usual_ms(view, &known);
+        let areas = view.jobs.iter().zip(&known);
+        let area: Vec<u64> =
+            areas.map(|(of, known)| known.unwrap_or_else(|| ebb.unknown_slot_ms(of, usual_ms))).collect();
+        let best = per_slot.iter().enumerate().map(|(job, best)| best * view.speeds(job).speed(view.jobs[job].asked()));
+        let best = best.collect();
         let mut sorted = area.clone();
         sorted.sort_unstable();
         Self { area, best, sorted }
@@ -180,13 +186,21 @@ impl Ranks {
     }
 }
 
+/// The median of what is known, for each slot that a job asked for; 0 if nothing is. The larger of two, so that who is new stops rather nobody.
+fn usual_ms(view: &View, known: &[Option<u64>]) -> u64 {
+    let of_slot = |(of, area): (&JobView, &Option<u64>)| Some((*area)? / u64::from(of.asked().max(1)));
+    let mut of_slots: Vec<u64> = view.jobs.iter().zip(known).filter_map(of_slot).collect();
+    of_slots.sort_unstable();
+    of_slots.get(of_slots.len() / 2).copied().unwrap_or(0)
+}
+
 /// A job's next slots, by what they are worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Step {
-    /// Priority, and whether it waited too long.
-    level: (i32, bool),
     /// A job's fewest come before anybody's growth: what a job says that it needs is promised to it.
     begins: bool,
+    /// Priority, and whether it waited too long; the same of all growth.
+    level: (i32, bool),
     /// Jobs times millionths.
     value: u64,
     /// Of equals who has them, then whoever has fewer, then the earlier one.
@@ -204,8 +218,6 @@ struct Work<'a> {
     allotment: Allotment<'a>,
     /// How well each job uses the slots that it was given last, in millionths.
     used: Vec<u64>,
-    /// That of all growth: the lowest priority there is.
-    growth: (i32, bool),
 }
 
 impl Work<'_> {
@@ -226,7 +238,7 @@ impl Work<'_> {
             false => self.ranks.weight(area) * self.used_micro(job, 0, of.min),
         };
         let level = (of.priority, promoted);
-        Step { level, value, begins: true, held, has: Reverse(0), job: Reverse(job), to: Reverse(of.min) }
+        Step { begins: true, level, value, held, has: Reverse(0), job: Reverse(job), to: Reverse(of.min) }
     }
 
     /// How well a job uses the slots between two sizes, in millionths of how well it ever uses any.
@@ -251,16 +263,9 @@ impl Work<'_> {
             let percent = if held { 100 + self.ebb.tuning.moved_percent } else { 100 };
             // No better than what came before it, so that a part of a steep stretch is not worth more than all of it.
             let used = self.used_micro(job, from, to).min(self.used[job]);
-            let value = weight * (used * percent / 100).min(USED_BEST);
-            Step {
-                level: self.growth,
-                value,
-                begins: false,
-                held,
-                has: Reverse(from),
-                job: Reverse(job),
-                to: Reverse(to),
-            }
+            let value = weight * (used * percent / 100);
+            let (has, job, to) = (Reverse(from), Reverse(job), Reverse(to));
+            Step { begins: false, level: (0, false), value, held, has, job, to }
         };
         sizes.map(step).max_by_key(|step| (step.value, step.to)).filter(|step| step.value > 0)
     }
@@ -302,7 +307,7 @@ impl Policy for Ebb {
         moves.iter().for_each(|moved| promoted[moved.job] = true);
         // What was given up for a larger step that then found no room is seen by the next plan.
         let shares = settled(view, |view| self.shares(view, &promoted));
-        let wake_in_ms = self.wake_in_ms(view, &shares, &moves);
+        let wake_in_ms = self.wake_in_ms(view, &shares, &promoted);
         Plan { shares, moves, wake_in_ms, ..Plan::default() }
     }
 
@@ -313,7 +318,9 @@ impl Policy for Ebb {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ClassView, JobView, ServiceView, Wait};
+    #![allow(clippy::unwrap_used)]
+    use super::super::speeds::SpeedCurve;
+    use super::super::{ClassView, ServiceView, Wait};
     use super::*;
 
     fn job(min: u16, max: u16, held: u16) -> JobView {
@@ -403,6 +410,39 @@ mod tests {
         // Both use them equally well, whoever has them.
         assert_eq!(slots(&view(6, &[left(100, job(1, 8, 4)), left(100, job(1, 8, 2))])), [4, 2]);
         assert_eq!(slots(&view(6, &[left(100, job(1, 8, 2)), left(100, job(1, 8, 4))])), [2, 4]);
+        // Twelve jobs twice as fast on two slots, and one slot over: of the two shortest the second has it, for whom 11 wait, and not the first, for whom 12 do.
+        let linear = SpeedCurve::new(vec![(1, 1_000_000), (2, 2_000_000)]).unwrap();
+        let jobs: Vec<JobView> = (0..12).map(|n| JobView { curve: Some(0), ..left(100 + n, job(1, 2, 1)) }).collect();
+        let mut crossed = View { curves: vec![linear], ..view(13, &jobs) };
+        crossed.jobs[1].held = 2;
+        let second = |moved_percent| {
+            let ebb = Ebb::new(Tuning { moved_percent, ..Tuning::default() });
+            ebb.plan(&crossed).shares[..3].iter().map(|share| share.slots).collect::<Vec<_>>()
+        };
+        assert_eq!((second(20), second(0)), (vec![1, 2, 1], vec![2, 1, 1]));
+        crossed.jobs[1].held = 1;
+        crossed.jobs[2].held = 2;
+        assert_eq!(slots(&crossed)[..3], [1, 1, 2], "for whom 10 wait, it is just worth as much");
+    }
+
+    #[test]
+    fn that_nothing_is_known_of_a_job_does_not_make_it_short() {
+        let estimated = |hours: u64, job: JobView| {
+            let (total_ms, done_ms, sigma_milli) = (hours * 3_600_000, 0, 500);
+            JobView { left: WorkLeft::Estimated { total_ms, done_ms, sigma_milli }, ..job }
+        };
+        assert_eq!(
+            slots(&view(8, &[estimated(100, job(8, 8, 8)), job(8, 8, 0)])),
+            [8, 0],
+            "an equal gang has just come"
+        );
+        assert_eq!(slots(&view(1, &[estimated(1_000, job(1, 4, 1)), job(1, 4, 0)])), [1, 0]);
+        let short =
+            [estimated(100, job(8, 8, 8)), estimated(1, job(8, 8, 0)), estimated(2, job(8, 8, 0)), job(8, 8, 0)];
+        assert_eq!(slots(&view(8, &short)), [0, 8, 0, 0]);
+        let usual =
+            [estimated(100, job(8, 8, 8)), job(8, 8, 0), estimated(1, job(1, 1, 1)), estimated(2, job(1, 1, 1))];
+        assert_eq!(slots(&view(10, &usual)), [0, 8, 1, 1], "most are known to be far shorter");
     }
 
     #[test]

@@ -9,11 +9,9 @@
 //! all were on p, so that what R1 has made of them does not undo R1. *The next slot*: where W workers cannot be spread evenly over p+1 slots
 //! these are no faster than p, so a job's next size is the next one that shortens its step, and its gain is that per slot.
 
-use super::allotment::settled;
+use super::allotment::{Allotment, settled};
 use super::tiresias::{Queues, Tiresias, requested, walk};
 use super::{Packing, Plan, Policy, Share, View};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// *N* of R1. The paper prints none; ten jobs are more than come between two plans, and few beside those that run on a cluster of
 /// hundreds of slots.
@@ -53,12 +51,9 @@ impl ElasticTiresias {
         };
         // Where there was room for a whole job, so that the next plan finds it there too.
         let bound = |job: usize| (full[job].slots > 0).then_some(full[job].class);
-        let (mut shares, mut pool) = walk(view, &queues.order, size, bound);
+        let (shares, pool) = walk(view, &queues.order, size, bound);
         let none_pending = (0..shares.len()).all(|job| shares[job].slots > 0 || !could_run(view, job));
-        if none_pending {
-            grow(view, &mut shares, &mut pool);
-        }
-        shares
+        if none_pending { grown(view, shares, pool) } else { shares }
     }
 }
 
@@ -75,26 +70,16 @@ fn could_run(view: &View, job: usize) -> bool {
 }
 
 /// Rule R2: who gains most from another slot gets it, as long as there are any.
-fn grow(view: &View, shares: &mut [Share], pool: &mut [u32]) {
-    let next = |job: usize, share: Share| {
+fn grown(view: &View, shares: Vec<Share>, pool: Vec<u32>) -> Vec<Share> {
+    let mut allotment = Allotment::of(view, shares, pool);
+    allotment.grow_by_gain(|job, from| {
         let speeds = view.speeds(job);
-        let to = speeds.next_size(share.slots)?;
-        let gain = (speeds.ratio(share.slots, to) - 1.0) / f64::from(to - share.slots);
-        // Millionths, so that equal gains are equal; the earlier job of equals.
-        (gain > 0.0).then_some(((gain * 1e6) as u64, Reverse(job), to))
-    };
-    let running = (0..shares.len()).filter(|job| shares[*job].slots > 0);
-    let mut heap: BinaryHeap<_> = running.filter_map(|job| next(job, shares[job])).collect();
-    while let Some((_, Reverse(job), to)) = heap.pop() {
-        let share = &mut shares[job];
-        let more = u32::from(to - share.slots);
-        // A size that does not fit ends its growth: smaller ones shorten no step.
-        if more <= pool[share.class] {
-            pool[share.class] -= more;
-            share.slots = to;
-            heap.extend(next(job, *share));
-        }
-    }
+        let to = speeds.next_size(from)?;
+        let gain = (speeds.ratio(from, to) - 1.0) / f64::from(to - from);
+        // Millionths, so that equal gains are equal.
+        (gain > 0.0).then_some(((gain * 1e6) as u64, to))
+    });
+    allotment.shares
 }
 
 impl Policy for ElasticTiresias {

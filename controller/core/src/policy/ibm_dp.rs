@@ -135,17 +135,9 @@ fn unchanged(view: &View) -> Vec<Share> {
 
 /// Whether everybody can keep what it has.
 fn fits(view: &View) -> bool {
-    let mut left: Vec<u32> = view.classes.iter().map(|class| class.capacity).collect();
-    view.jobs.iter().filter(|job| job.held > 0).all(|job| {
-        let room = job.class.and_then(|class| left.get_mut(class));
-        room.is_some_and(|room| match room.checked_sub(u32::from(job.held)) {
-            Some(less) => {
-                *room = less;
-                true
-            }
-            None => false,
-        })
-    })
+    let mut gangs = Gangs::new(view);
+    let mut holders = view.jobs.iter().filter(|job| job.held > 0);
+    holders.all(|job| job.class.is_some_and(|class| gangs.keep(class, job.held)))
 }
 
 /// The throughput scaling factors of a job by size (equation 1), in millionths: sizes from its fewest on of which each is faster than the one

@@ -29,6 +29,7 @@ pub mod tiresias;
 mod work;
 
 use speeds::{SpeedCurve, Speeds};
+use std::cmp::Reverse;
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
@@ -148,7 +149,7 @@ pub struct JobView {
     pub numeric: Option<usize>,
     /// Whether it runs on devices only.
     pub device: bool,
-    /// Whether its size was left alone long enough to be exchanged against another's.
+    /// Whether its size was left alone for a while: `lyra` does not change it again before that.
     pub settled: bool,
     /// How much of slots it has had.
     pub service: ServiceView,
@@ -225,6 +226,18 @@ impl View {
             None => job.numeric.is_none_or(|bound| bound == of.numeric) && (of.device || !job.device),
         }
     }
+
+    /// The classes that a job may have slots of.
+    pub(crate) fn suiting(&self, job: usize) -> impl Iterator<Item = usize> {
+        (0..self.classes.len()).filter(move |&class| self.suits(job, class))
+    }
+
+    /// Of some classes the one with most room, by what is left of each, if there is room for so many slots. Devices are left to who needs them,
+    /// where there is room beside them; the first of equals, so that the choice is stable.
+    pub(crate) fn roomiest(&self, among: impl Iterator<Item = usize>, left: &[u32], slots: u16) -> Option<usize> {
+        let open = among.filter(|&class| left[class] >= u32::from(slots));
+        open.max_by_key(|&class| (!self.classes[class].device, left[class], Reverse(class)))
+    }
 }
 
 /// A share for every job of the view, in the view's order.
@@ -239,6 +252,9 @@ pub struct Plan {
     /// After how long the plan may be another one, though nothing else has changed; the live controller asks every tick anyhow.
     pub wake_in_ms: Option<u64>,
 }
+
+/// The queue of jobs that `ebb` serves first because they waited too long. No policy counts so many queues; of the others' it is the first.
+pub const PROMOTED: u8 = u8::MAX;
 
 /// A job comes into another queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,7 +287,7 @@ pub enum Wait {
     Behind(usize),
 }
 
-/// Hands out whole gangs in order, and remembers who blocks whom. Both policies start with it.
+/// Hands out whole gangs in order, and remembers who blocks whom: what `fifo` is, and how `ibm-dp` begins.
 ///
 /// Within a class nobody overtakes a job that waits for slots it could ever get: a large job is not starved by small ones.
 pub(crate) struct Gangs<'a> {
@@ -308,15 +324,13 @@ impl<'a> Gangs<'a> {
     /// Starts a waiting job on `slots` of the class with most room, or says why not.
     pub fn start(&mut self, job: usize, slots: u16) -> Share {
         let view = self.view;
-        let candidates = || (0..view.classes.len()).filter(|&class| view.suits(job, class));
-        let open = candidates().filter(|&class| self.blocked[class].is_none() && self.pool[class] >= u32::from(slots));
-        // Devices are left to who needs them, where there is room beside them. The first of equals, so that the choice is stable.
-        let best = open.max_by_key(|&class| (!view.classes[class].device, self.pool[class], std::cmp::Reverse(class)));
-        if let Some(class) = best {
+        let candidates = || view.suiting(job);
+        let open = candidates().filter(|&class| self.blocked[class].is_none());
+        if let Some(class) = view.roomiest(open, &self.pool, slots) {
             self.pool[class] -= u32::from(slots);
             return Share { class, slots, waits: None };
         }
-        let roomiest = candidates().max_by_key(|&class| (self.pool[class], std::cmp::Reverse(class)));
+        let roomiest = candidates().max_by_key(|&class| (self.pool[class], Reverse(class)));
         let behind = candidates().find_map(|class| self.last[class]);
         let possible: Vec<usize> =
             candidates().filter(|&class| self.view.classes[class].declared >= u32::from(slots)).collect();
@@ -336,6 +350,6 @@ impl<'a> Gangs<'a> {
 /// Places in the view in the order of service: higher priority, then whoever runs already, then arrival.
 pub(crate) fn service_order(view: &View) -> Vec<usize> {
     let mut order: Vec<usize> = (0..view.jobs.len()).collect();
-    order.sort_by_key(|&job| (std::cmp::Reverse(view.jobs[job].priority), view.jobs[job].held == 0, job));
+    order.sort_by_key(|&job| (Reverse(view.jobs[job].priority), view.jobs[job].held == 0, job));
     order
 }

@@ -10,8 +10,6 @@ use super::allotment::{Allotment, ordered};
 use super::srtf::wake_in_ms;
 use super::work::expected_ms;
 use super::{Packing, Plan, Policy, View};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// See the module.
 pub struct OptimusLike;
@@ -47,15 +45,9 @@ pub(super) fn by_gain(view: &View, order: &[usize], gain: impl Fn(usize, u16, u1
         let to = view.speeds(job).next_size(from).filter(|&to| to <= view.jobs[job].max)?;
         // Thousandths, so that equal gains are equal.
         let per_slot = (gain(job, from, to) / f64::from(to - from) * 1e3).clamp(0.0, u64::MAX as f64) as u64;
-        (per_slot > 0).then_some((per_slot, Reverse(job), to))
+        (per_slot > 0).then_some((per_slot, to))
     };
-    let running = (0..view.jobs.len()).filter(|&job| allotment.shares[job].slots > 0);
-    let mut heap: BinaryHeap<_> = running.filter_map(|job| next(job, allotment.shares[job].slots)).collect();
-    while let Some((_, Reverse(job), to)) = heap.pop() {
-        if allotment.grow(job, to) {
-            heap.extend(next(job, to));
-        }
-    }
+    allotment.grow_by_gain(next);
     allotment.shares
 }
 

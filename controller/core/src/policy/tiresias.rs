@@ -10,7 +10,8 @@
 //! fleet left fewer slots than it asked for goes on with what is left for it, instead of being preempted for that; and nobody asks for more than
 //! fleets declare at all.
 
-use super::{JobView, Packing, Plan, Policy, QueueMove, Share, View, Wait};
+use super::work::counted_slot_ms;
+use super::{JobView, PROMOTED, Packing, Plan, Policy, QueueMove, Share, View, Wait};
 use std::cmp::Reverse;
 
 /// Slot·ms after which a job comes into the next queue (Amoeba §6.2: 10,000 and 200,000 GPU·s).
@@ -52,6 +53,7 @@ impl std::error::Error for QuantaError {}
 
 /// Most quanta: a queue is a number of one byte, and more than a handful only sort by age.
 pub const QUANTA_MAX: usize = 16;
+const _: () = assert!(QUANTA_MAX < PROMOTED as usize, "no queue of service is that of who waited too long elsewhere");
 
 impl Tiresias {
     /// With other queues, and another patience: `starvation_ratio` times as long as it ran, or without end.
@@ -88,8 +90,10 @@ impl Tiresias {
 
     /// By its service alone. A job goes back to an earlier queue by promotion only, also if quanta were smaller once.
     fn queue_of(&self, job: &JobView) -> u8 {
-        let passed = self.quanta_slot_ms.iter().filter(|quantum| **quantum <= counted(job)).count() as u8;
-        passed.max(job.service.queue.min(self.quanta_slot_ms.len() as u8))
+        let passed = self.quanta_slot_ms.iter().filter(|quantum| **quantum <= counted_slot_ms(job)).count() as u8;
+        // Who waited too long under `ebb` has come into no later queue by that.
+        let before = if job.service.queue == PROMOTED { 0 } else { job.service.queue };
+        passed.max(before.min(self.quanta_slot_ms.len() as u8))
     }
 
     /// Whether it has waited too long in a later queue than the first.
@@ -101,7 +105,7 @@ impl Tiresias {
 
     /// How long it may wait: a multiple of what it ran since it was last promoted, as if on all its slots.
     fn patience_ms(&self, job: &JobView) -> Option<u64> {
-        let ran_ms = counted(job) / u64::from(job.asked().max(1));
+        let ran_ms = counted_slot_ms(job) / u64::from(job.asked().max(1));
         self.starvation_ratio.map(|ratio| ran_ms.saturating_mul(u64::from(ratio)).max(1))
     }
 
@@ -109,10 +113,11 @@ impl Tiresias {
     pub(super) fn wake_in_ms(&self, view: &View, queues: &Queues, shares: &[Share]) -> Option<u64> {
         let of = |(job, share): (usize, &Share)| {
             let (known, queue) = (&view.jobs[job], queues.of[job]);
-            let promoted = queues.moves.iter().any(|moved| moved.job == job && moved.promoted);
             if share.slots > 0 {
                 let quantum = *self.quanta_slot_ms.get(usize::from(queue))?;
-                let counted = if promoted { 0 } else { counted(known) };
+                let moved = queues.moves.binary_search_by_key(&job, |moved| moved.job);
+                let promoted = moved.is_ok_and(|place| queues.moves[place].promoted);
+                let counted = if promoted { 0 } else { counted_slot_ms(known) };
                 return Some(quantum.saturating_sub(counted).div_ceil(u64::from(share.slots)).max(1));
             }
             let left_ms = self.patience_ms(known)?.saturating_sub(known.service.waited_ms);
@@ -120,11 +125,6 @@ impl Tiresias {
         };
         shares.iter().enumerate().filter_map(of).min()
     }
-}
-
-/// What counts for a job's queue, in slot·ms.
-fn counted(job: &JobView) -> u64 {
-    job.service.attained_slot_ms.saturating_sub(job.service.promoted_slot_ms)
 }
 
 /// Where jobs are, and in which order they are served.
@@ -157,12 +157,9 @@ pub(super) fn walk(
     let mut shares = vec![Share::default(); view.jobs.len()];
     for &job in order {
         let (known, wanted) = (&view.jobs[job], size(job));
-        let suits = |class: &usize| view.suits(job, *class) && bound(job).is_none_or(|bound| bound == *class);
-        let roomiest = |slots: u16| {
-            let open = (0..pool.len()).filter(suits).filter(|class| pool[*class] >= u32::from(slots));
-            // Devices are left to who needs them, where there is room beside them; the first of equals.
-            open.max_by_key(|&class| (!view.classes[class].device, pool[class], Reverse(class)))
-        };
+        let suits = |class: &usize| bound(job).is_none_or(|bound| bound == *class);
+        let suiting = || view.suiting(job).filter(suits);
+        let roomiest = |slots: u16| view.roomiest(suiting(), &pool, slots);
         // Who has less than that already, because a fleet took some, goes on with what there is.
         let is_short = known.held > 0 && known.held < wanted;
         let left = |class: usize| (class, pool[class].min(u32::from(wanted)) as u16);
@@ -174,7 +171,7 @@ pub(super) fn walk(
                 Share { class, slots, waits: None }
             }
             None => {
-                let most = (0..pool.len()).filter(suits).map(|class| pool[class]).max().unwrap_or(0);
+                let most = suiting().map(|class| pool[class]).max().unwrap_or(0);
                 let missing = u32::from(wanted).saturating_sub(most).max(1);
                 Share { waits: Some(Wait::Slots(missing)), ..Share::default() }
             }
@@ -308,6 +305,15 @@ mod tests {
         assert_eq!(slots(&view(6, &[elastic(4), elastic(0)])), [4, 0], "but it does not start with fewer");
         // Nobody lends eight.
         assert_eq!(slots(&view(6, &[JobView { min: 1, ..job(8, 0, 0) }])), [6]);
+    }
+
+    /// Its number is larger than that of any queue of service.
+    #[test]
+    fn who_waited_too_long_under_ebb_is_in_the_queue_of_its_service() {
+        let promoted = |attained_slot_s| in_queue(PROMOTED, 5, job(4, 0, attained_slot_s));
+        assert_eq!(moves(&view(4, &[promoted(0)])), [(0, 0, false)]);
+        assert_eq!(moves(&view(4, &[promoted(20_000)])), [(0, 1, false)]);
+        assert_eq!(slots(&view(4, &[in_queue(1, 5, job(4, 0, 20_000)), promoted(0)])), [0, 4]);
     }
 
     #[test]

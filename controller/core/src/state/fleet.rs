@@ -154,17 +154,12 @@ pub struct Slot {
     /// When it was first asked back, while it is on its way.
     #[n(5)]
     pub reclaimed_at: Option<TimeMs>,
-    /// What is wrong with its device, while it is of no use to us.
+    /// What is wrong with its device, as its agent says: it is of no use to anybody meanwhile.
     #[n(6)]
     pub quarantined: Option<String>,
-    /// Whether that is only because what was computed on it was wrong: its fleet can have it back.
+    /// What was computed wrong on it, until its fleet has had it or its agent was started anew: it is of no use to us, whatever its device is like.
     #[n(7)]
-    #[cbor(skip_if = "is_false")]
-    pub diverged: bool,
-}
-
-fn is_false(is: &bool) -> bool {
-    !*is
+    pub diverged: Option<String>,
 }
 
 /// Where a slot stands between its fleet and us.
@@ -216,7 +211,7 @@ impl Slot {
             executor: None,
             reclaimed_at: None,
             quarantined: None,
-            diverged: false,
+            diverged: None,
         }
     }
 
@@ -232,21 +227,27 @@ impl Slot {
         !self.comes_free() && !self.is_lent()
     }
 
-    /// Whether its fleet can have it as soon as nothing is on it: what is wrong with its device, if anything, holds nobody up.
+    /// Whether its fleet can have it as soon as nothing is on it: nothing is wrong with its device.
     #[must_use]
     pub fn comes_free(&self) -> bool {
-        self.quarantined.is_none() || self.diverged
+        self.quarantined.is_none()
     }
 
-    /// Whether nothing is on it any more and its device is not as it should be.
+    /// Why it is of no use to us, if it is not: what is wrong with its device, else what was computed wrong on it.
+    #[must_use]
+    pub fn unfit(&self) -> Option<&String> {
+        self.quarantined.as_ref().or(self.diverged.as_ref())
+    }
+
+    /// Whether nothing is on it any more and it is of no use to us.
     #[must_use]
     pub fn is_quarantined(&self) -> bool {
-        self.quarantined.is_some() && self.executor.is_none()
+        self.unfit().is_some() && self.executor.is_none()
     }
 
     /// Whether we may use it and nobody does.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.is_lent() && self.job.is_none() && self.executor.is_none() && self.quarantined.is_none()
+        self.is_lent() && self.job.is_none() && self.executor.is_none() && self.unfit().is_none()
     }
 }

@@ -515,19 +515,28 @@ impl Job {
         self.avoided.get(slot).is_some_and(|pause| at < pause.until)
     }
 
-    /// Whether it was said of this step that it waits for the store.
+    /// Whether it was said of this step that it waits for the store, and the store has not answered since.
     #[must_use]
     pub fn waits_for_store_at(&self, step: Step) -> bool {
-        self.stall.as_ref().is_some_and(|stall| stall.step == step && stall.tried.contains(&StallRemedy::Wait))
+        let waits = |stall: &Stall| stall.step == step && stall.tried.contains(&StallRemedy::Wait) && !stall.answered;
+        self.stall.as_ref().is_some_and(waits)
     }
 
-    /// Whether it was said lately that it waits for the store: for as long as its spec is patient, nobody is given up for being late, as who comes
+    /// Whether it was said lately that it waits for the store, which has not answered since: for as long as its spec is patient, nobody is given up for being late, as who comes
     /// next would wait as well.
     #[must_use]
     pub fn waits_for_store(&self, at: TimeMs) -> bool {
         let patience_ms = self.spec.store_patience_ms.ms();
-        let waits = |stall: &Stall| stall.cause == StallCause::Store && at.since_ms(stall.at) < patience_ms;
+        let waits =
+            |stall: &Stall| stall.cause == StallCause::Store && !stall.answered && at.since_ms(stall.at) < patience_ms;
         self.stall.as_ref().is_some_and(waits)
+    }
+
+    /// The store answered it, or its user began it anew. What is known of its stall stays for its user.
+    pub(crate) fn note_answered(&mut self) {
+        if let Some(stall) = self.stall.as_mut().filter(|stall| stall.cause == StallCause::Store) {
+            stall.answered = true;
+        }
     }
 
     /// The newest checkpoint that counts.

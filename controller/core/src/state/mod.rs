@@ -324,7 +324,7 @@ impl State {
     }
 
     /// How a slot is shown: its state, or `unknown` when it is to be free and only an agent that cannot be reached could say whether it
-    /// is; `quarantined` when its device is not as it should be; `undeclared` when no fleet has it.
+    /// is; `quarantined` when it is of no use to us; `undeclared` when no fleet has it.
     #[must_use]
     pub fn slot_shown(&self, id: &SlotId) -> &'static str {
         match self.slots.get(id) {
@@ -334,7 +334,7 @@ impl State {
             {
                 "unknown"
             }
-            Some(Slot { quarantined: Some(_), .. }) => "quarantined",
+            Some(slot) if slot.unfit().is_some() => "quarantined",
             Some(slot) => slot.state.name(),
         }
     }

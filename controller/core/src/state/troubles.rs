@@ -24,6 +24,14 @@ pub struct Stall {
     /// When it was seen last.
     #[n(4)]
     pub at: TimeMs,
+    /// Whether the store has answered the job since, or its user began it anew: nobody waits for the store any more.
+    #[n(5)]
+    #[cbor(skip_if = "is_false")]
+    pub answered: bool,
+}
+
+fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 /// A member that was lost.

@@ -3,6 +3,7 @@
 
 use crate::stories::*;
 use crate::world::{World, slot};
+use events_schema::command::Command;
 use events_schema::fact::{Fact, Failure, Fault, Verdict};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId, ServerId, Step};
@@ -65,6 +66,45 @@ fn a_minority_s_slot_is_in_quarantine_and_the_others_go_on_from_the_last_checkpo
     world.run();
     assert_eq!(used(&world), 4);
     assert_eq!(world.state.slot_shown(&suspect), "borrowed");
+    calm(&world);
+}
+
+/// A killed executor's GPU gives its memory back late, which its agent says, and says when it is over: that is no word about what was computed there.
+#[test]
+fn what_its_device_is_like_does_not_end_the_quarantine_of_a_slot_that_computed_wrong() {
+    let (mut world, id) = trained();
+    let suspect = slot("local", 2);
+    differ(&mut world, &id, 0, &[2]);
+    let (server, incarnation) = (suspect.server.clone(), world.state.server(&suspect.server).unwrap().incarnation);
+    let reason = "9 MiB are still taken".to_owned();
+    world.foreign_report(server.clone(), incarnation, Report::SlotQuarantined { slot: suspect.clone(), reason });
+    world.run();
+    assert!(!world.state.slot(&suspect).unwrap().comes_free());
+    world.foreign_report(server, incarnation, Report::SlotRecovered { slot: suspect.clone() });
+    world.run();
+    assert_eq!(world.state.slot_shown(&suspect), "quarantined");
+    assert!(world.state.slot(&suspect).unwrap().comes_free(), "its fleet can have it");
+    assert_eq!(job(&world, &id).slots().len(), 3);
+    world.demand("local", 1);
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(job(&world, &id).slots().len(), 4);
+    calm(&world);
+}
+
+#[test]
+fn a_fleet_gets_the_slot_that_computed_wrong_before_a_good_one() {
+    let mut world = local(4);
+    let id = world.submit(spec_with(|document| document["workers"] = serde_json::json!({"min": 1, "max": 2})));
+    world.run();
+    world.train(&id);
+    differ(&mut world, &id, 0, &[1]);
+    world.command(Command::CancelJob { job: id.clone() });
+    world.run();
+    let shown = |world: &World| (0..4).map(|index| world.state.slot_shown(&slot("local", index))).collect::<Vec<_>>();
+    assert_eq!(shown(&world), ["borrowed", "quarantined", "borrowed", "offered"]);
+    world.demand("local", 1);
+    assert_eq!(shown(&world), ["borrowed", "unoffered", "borrowed", "offered"]);
     calm(&world);
 }
 

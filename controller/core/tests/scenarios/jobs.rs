@@ -329,6 +329,20 @@ fn a_newcomer_that_dies_or_stalls_disturbs_nobody() {
 }
 
 #[test]
+fn a_model_that_takes_long_to_build_has_as_long_as_its_first_unit_may_take() {
+    for (unit_timeout_ms, given_up) in [(READY_DEADLINE_MS, true), (2 * READY_DEADLINE_MS, false)] {
+        let mut world = local(1);
+        world.submit(spec_with(|d| d["unit_timeout_ms"] = json!(unit_timeout_ms)));
+        world.deliver_orders(&ServerId::parse("local").unwrap());
+        let mark = world.log.len();
+        world.pass(READY_DEADLINE_MS + 1_000);
+        let leaves = |fact: &Fact| matches!(fact, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. });
+        assert_eq!(has(&since(&world, mark), leaves), given_up, "{unit_timeout_ms}");
+        calm(&world);
+    }
+}
+
+#[test]
 fn a_switch_that_misses_its_deadline_is_given_up_but_may_still_report_itself() {
     let mut world = local(4);
     world.demand("local", 2);

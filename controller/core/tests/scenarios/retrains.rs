@@ -2,13 +2,15 @@
 
 use crate::stories::*;
 use crate::world::World;
-use controller_core::Orphans;
 use controller_core::limits::ORPHAN_AGE_MS;
+use controller_core::policy::{Plan, View, WorkLeft};
+use controller_core::{Orphans, Policy, plan_until, policy_by_name};
 use events_schema::command::Command;
 use events_schema::fact::{Entry, Refusal};
 use events_schema::job::JobSpec;
 use events_schema::{Digest, JobId, TimeMs};
 use serde_json::{Value, json};
+use std::sync::Mutex;
 
 /// A job with checkpoints of steps 150 and 200 that was cancelled then, so that all slots are free.
 fn trained() -> (World, JobId) {
@@ -125,6 +127,60 @@ fn what_is_no_stretch_of_such_a_job_is_refused() {
     let first = world.submit(again(&id, json!({})));
     let found = refused(&mut world, again(&first, json!({})));
     assert!(found.ends_with(&format!("this one retrains `{id}`, which can be named instead")), "{found}");
+}
+
+/// `JobSpec::trains_as` lets these differ; the user is told of each.
+#[test]
+fn the_refusal_of_another_spec_names_all_that_may_differ() {
+    let (mut world, id) = trained();
+    let mut document = again(&id, json!({})).document();
+    document["seed"] = json!(2);
+    let other = JobSpec::parse(&document).unwrap();
+    let command =
+        Command::SubmitJob { job: JobId::parse("job-z").unwrap(), spec: Box::new(other), body_digest: Digest::of(b"") };
+    let Refusal::Unfit { expected, .. } = refusal(&world.command(command)) else { panic!("it is not unfit") };
+    let freed = [
+        ("name", json!("x")),
+        ("workers.min", json!(2)),
+        ("checkpoint", json!({"every_steps": 7, "keep": 3})),
+        ("compare_every_steps", json!(7)),
+        ("priority", json!(3)),
+        ("suspend", json!(true)),
+        ("max_restarts", json!(3)),
+        ("unit_timeout_ms", json!(7_000)),
+        ("store_patience_ms", json!(200_000)),
+    ];
+    let original = job(&world, &id).spec.clone();
+    for (field, value) in freed {
+        let spec = spec_with(|document| match field.split_once('.') {
+            Some((of, field)) => document[of][field] = value,
+            None => document[field] = value,
+        });
+        assert!(spec != *original && spec.trains_as(&original), "{field}");
+        assert!(expected.contains(&format!("`{field}`")), "{field}: {expected}");
+    }
+}
+
+#[test]
+fn its_work_is_the_stretch_alone() {
+    struct Asked(Mutex<Vec<WorkLeft>>);
+    impl Policy for Asked {
+        fn name(&self) -> &'static str {
+            "ebb"
+        }
+        fn plan(&self, view: &View) -> Plan {
+            *self.0.lock().unwrap() = view.jobs.iter().map(|job| job.left).collect();
+            policy_by_name("ebb").unwrap().plan(view)
+        }
+    }
+    let (mut world, id) = trained();
+    let retraining = world.submit(again(&id, json!({"from_step": 150, "to_step": 250, "slots": 2})));
+    world.run();
+    stepped(&mut world, &retraining, 2_000_000);
+    let asked = Asked(Mutex::new(Vec::new()));
+    let _ = plan_until(&world.state, world.at, &asked);
+    let [WorkLeft::Estimated { total_ms, done_ms, .. }] = asked.0.lock().unwrap()[..] else { panic!("one is known") };
+    assert_eq!((total_ms, done_ms), (200_000, 0), "100 steps on its two slots");
 }
 
 #[test]

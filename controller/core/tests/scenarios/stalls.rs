@@ -2,8 +2,12 @@
 
 use crate::stories::*;
 use crate::world::World;
+use controller_core::limits::READY_DEADLINE_MS;
+use events_schema::command::Command;
 use events_schema::control::STORE_STATUS;
-use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, StallCause, StallRemedy};
+use events_schema::fact::{
+    AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, LeaveCause, StallCause, StallRemedy,
+};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
 use serde_json::json;
@@ -279,6 +283,59 @@ fn a_store_that_refuses_suspends_the_job_and_restarts_nothing() {
     assert_eq!(remedy(&stall(&mut world, &id, 10, StallCause::Store, &[])), Some(StallRemedy::Suspend));
     world.run();
     assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("suspended", 0));
+    calm(&world);
+}
+
+/// Whether a new executor of a job whose server is idle beside it is given up once it is late.
+fn gives_up_late(world: &mut World, id: &JobId) -> bool {
+    world.demand("local", 0);
+    let server = ServerId::parse("local").unwrap();
+    world.deliver_orders(&server);
+    assert_eq!(world.state.executors_of(id).filter(|(_, executor)| executor.is_starting()).count(), 3);
+    let mark = world.log.len();
+    world.pass(READY_DEADLINE_MS);
+    has(&since(world, mark), |f| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. }))
+}
+
+#[test]
+fn a_store_that_has_answered_switches_no_deadline_off() {
+    let waiting = || {
+        let mut world = local(4);
+        world.demand("local", 3);
+        let id = world.submit(spec());
+        world.run();
+        stall(&mut world, &id, 0, StallCause::Store, &[]);
+        assert!(job(&world, &id).waits_for_store(world.at));
+        (world, id)
+    };
+    let (mut world, id) = waiting();
+    assert!(!gives_up_late(&mut world, &id), "who comes next would wait as well");
+    // A step, then a checkpoint.
+    for by_step in [true, false] {
+        let (mut world, id) = waiting();
+        if by_step {
+            stepped(&mut world, &id, 1_000);
+        } else {
+            (0..6).for_each(|_| _ = world.train(&id));
+            world.deliver_all();
+        }
+        assert!(!job(&world, &id).waits_for_store(world.at), "{by_step}");
+        assert!(job(&world, &id).stall.is_some(), "its user can still read of it");
+        assert!(gives_up_late(&mut world, &id), "{by_step}");
+    }
+}
+
+#[test]
+fn a_job_that_is_resumed_waits_for_the_store_anew() {
+    let (mut world, id) = training();
+    let waits = |world: &mut World| remedy(&stall(world, &id, 10, StallCause::Store, &[]));
+    assert_eq!([waits(&mut world), waits(&mut world)], [Some(StallRemedy::Wait), Some(StallRemedy::Suspend)]);
+    world.run();
+    assert_eq!(phase(&world, &id), "suspended");
+    world.command(Command::ResumeJob { job: id.clone() });
+    assert!(!job(&world, &id).waits_for_store(world.at));
+    world.run();
+    assert_eq!([waits(&mut world), waits(&mut world)], [Some(StallRemedy::Wait), Some(StallRemedy::Suspend)]);
     calm(&world);
 }
 

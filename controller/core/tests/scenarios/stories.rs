@@ -1,11 +1,12 @@
 //! How the stories begin, and what they look at.
 
 use crate::world::World;
-use controller_core::state::Job;
+use controller_core::state::{Active, Job};
 use controller_core::{Reasons, policy_by_name};
-use events_schema::JobId;
 use events_schema::fact::{Entry, Fact, PlanReason, Refusal};
 use events_schema::job::JobSpec;
+use events_schema::report::Report;
+use events_schema::{JobId, ServerId};
 use serde_json::{Value, json};
 
 pub fn spec_with(change: impl FnOnce(&mut Value)) -> JobSpec {
@@ -62,6 +63,17 @@ pub fn proposed(facts: &[Fact]) -> Vec<&Entry> {
 
 pub fn since(world: &World, mark: usize) -> Vec<Fact> {
     world.log[mark..].iter().flat_map(|(_, facts)| facts.clone()).collect()
+}
+
+/// The generation in force tells of its first step.
+pub fn stepped(world: &mut World, id: &JobId, step_us: u64) {
+    let server = ServerId::parse("local").unwrap();
+    let incarnation = world.state.server(&server).unwrap().incarnation;
+    let Active { proposal, step, .. } = job(world, id).active().unwrap().clone();
+    let (job, generation) = (id.clone(), proposal.generation);
+    let report =
+        Report::GenerationStepped { job, generation, step, first_step_us: step_us, usual_step_us: Some(step_us) };
+    world.foreign_report(server, incarnation, report);
 }
 
 pub fn has(facts: &[Fact], wanted: impl Fn(&Fact) -> bool) -> bool {

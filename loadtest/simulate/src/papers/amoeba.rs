@@ -4,8 +4,7 @@
 //! compared: how much elasticity takes off each class' completion. Each class is a row of its own, because the paper's class rows allow 24.9 % in
 //! total at most where its total says 29.8 %.
 
-use super::{Found, Free, Inputs, Kind, PapersError, Scenario};
-use crate::cluster::Cluster;
+use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
 use crate::costs::{Costs, REPLICA_MB};
 use crate::outcome::{Ended, Outcome};
 use crate::setup::{Setup, Shape, jobs};
@@ -77,18 +76,12 @@ fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
     trace.truncate((JOBS as f64 * inputs.scale).ceil() as usize);
     let shape = Shape { min_share: 0.0, max_share: GROWTH, step_ms: 500, speed_up: 1.0, goodput: false };
     let (costs, seed) = (Costs::measured(REPLICA_MB), inputs.seeds.start);
-    let setup = Setup {
-        jobs: jobs(&trace, &data.elasticflow_tables, &shape, &costs, seed)?.0,
-        cluster: CLUSTER.parse().unwrap_or_else(|error| unreachable!("a cluster of ours: {error}")),
-        inference: Cluster::default(),
-        demand: Vec::new(),
-        reclaim_deadline_ms: 5_000,
+    let setup = Setup::of_training_alone(
+        jobs(&trace, &data.elasticflow_tables, &shape, &costs, seed)?.0,
+        cluster(CLUSTER),
         costs,
-        failures: None,
-        round_ms: None,
-        information: Default::default(),
         seed,
-    };
+    );
     let elastic = ElasticTiresias::new(Tiresias::default(), PENDING_MAX);
     let policies: [&dyn Policy; 2] = [&Tiresias::default(), &elastic];
     let outcomes = policies.map(|policy| found.ran(policy.name(), &setup, policy));

@@ -1,6 +1,6 @@
 //! Reports as text: a table for a terminal, and a page of Markdown. The same reports give the same bytes.
 
-use super::{Kind, Report, Row, SCENARIOS};
+use super::{Kind, Report, Row, SCENARIOS, Scenario};
 use std::fmt::Write;
 
 /// Columns of the table.
@@ -25,6 +25,14 @@ fn ours(row: &Row) -> String {
     }
 }
 
+/// Which runs figures are of.
+fn seeds(of: &Scenario) -> String {
+    match of.seeds {
+        1 => of.seed.to_string(),
+        seeds => format!("{} to {}", of.seed, of.seed + seeds - 1),
+    }
+}
+
 fn figure(row: &Row) -> String {
     format!("{}, {}", row.figure, row.unit)
 }
@@ -34,7 +42,7 @@ fn figure(row: &Row) -> String {
 pub fn table(report: &Report) -> String {
     let of = &report.scenario;
     let mut text = format!("{}: {}\n  {}\n  {}\n", of.name, of.about, of.paper, told(of.kind));
-    let _ = writeln!(text, "  seeds {} to {}", of.seed, of.seed + of.seeds - 1);
+    let _ = writeln!(text, "  seeds {}", seeds(of));
     for free in of.free {
         let _ = writeln!(text, "  free: {} = {} ({})", free.name, free.value, free.how);
     }
@@ -72,12 +80,8 @@ pub fn markdown(reports: &[Report]) -> String {
         let of = &report.scenario;
         let _ = write!(text, "\n## {}\n\n{}. {}.\n\n", of.name, of.about, of.paper);
         let _ = writeln!(text, "- *Kind*: {}.", told(of.kind));
-        let _ = writeln!(
-            text,
-            "- *Seeds*: {} to {}; ours is their mean, with its 95 % interval.",
-            of.seed,
-            of.seed + of.seeds - 1
-        );
+        let what = if of.seeds > 1 { "ours is their mean, with its 95 % interval" } else { "ours is one run" };
+        let _ = writeln!(text, "- *Seeds*: {}; {what}.", seeds(of));
         for source in of.sources {
             let _ = writeln!(text, "- *Source*: {source}.");
         }
@@ -131,5 +135,10 @@ mod tests {
         assert!(page.contains("\nNot run for this page: ibm-table4, amoeba-table2, pollux-peer.\n"), "{page}");
         assert!(page.contains("| 0.900 | fitted on |") && page.contains("- *Free*: k_max = 10"), "{page}");
         assert!(table(&report).contains("       10.00        9.00       0.900  fitted"), "{}", table(&report));
+        assert!(page.contains("- *Seeds*: 1 to 10; ours is their mean, with its 95 % interval.\n"), "{page}");
+        let once = Report { scenario: Scenario { seeds: 1, ..report.scenario }, ..report };
+        let page = markdown(std::slice::from_ref(&once));
+        assert!(page.contains("- *Seeds*: 1; ours is one run.\n"), "{page}");
+        assert!(table(&once).contains("\n  seeds 1\n"), "{}", table(&once));
     }
 }

@@ -11,6 +11,7 @@ mod document;
 pub mod ibm;
 pub mod pollux_peer;
 
+use crate::cluster::Cluster;
 use crate::curve::Tables;
 use crate::outcome::Outcome;
 use crate::paired::interval;
@@ -20,6 +21,11 @@ use controller_core::Policy;
 use serde::Serialize;
 
 pub use document::{markdown, table};
+
+/// The servers that a scenario of ours runs on.
+fn cluster(of_ours: &str) -> Cluster {
+    of_ours.parse().unwrap_or_else(|error| unreachable!("a cluster of ours: {error}"))
+}
 
 /// A result of a paper that can be run.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -207,7 +213,9 @@ impl Scenario {
         let mut found = Found { rows: Vec::new(), violations: Vec::new(), plans_ns: Vec::new(), stopwatch };
         (self.run)(&inputs, &mut found)?;
         let decisions = found.plans_ns.into_iter().filter_map(|(run, ns)| decisions(run, ns)).collect();
-        Ok(Report { scenario: *self, rows: found.rows, violations: found.violations, decisions })
+        // As it was run.
+        let scenario = Scenario { seeds, ..*self };
+        Ok(Report { scenario, rows: found.rows, violations: found.violations, decisions })
     }
 }
 

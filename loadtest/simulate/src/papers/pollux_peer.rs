@@ -1,7 +1,6 @@
 //! What Pollux's simulator says of Tiresias on its four workloads, by its own ten rules (`docs/simulator.md`), beside the published means.
 
-use super::{Found, Inputs, Kind, PapersError, Scenario};
-use crate::cluster::Cluster;
+use super::{Found, Inputs, Kind, PapersError, Scenario, cluster};
 use crate::costs::Costs;
 use crate::setup::{Setup, Shape, jobs};
 use crate::trace::{self, Format};
@@ -50,16 +49,13 @@ fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
         let mut trace = trace::parse(text, Format::Pollux)?;
         trace.truncate((trace.len() as f64 * inputs.scale).ceil() as usize);
         let setup = Setup {
-            jobs: jobs(&trace, &data.pollux_tables, &shape, &costs, inputs.seeds.start)?.0,
-            cluster: CLUSTER.parse().unwrap_or_else(|error| unreachable!("a cluster of ours: {error}")),
-            inference: Cluster::default(),
-            demand: Vec::new(),
-            reclaim_deadline_ms: 5_000,
-            costs,
-            failures: None,
             round_ms: Some(ROUND_MS),
-            information: Default::default(),
-            seed: inputs.seeds.start,
+            ..Setup::of_training_alone(
+                jobs(&trace, &data.pollux_tables, &shape, &costs, inputs.seeds.start)?.0,
+                cluster(CLUSTER),
+                costs,
+                inputs.seeds.start,
+            )
         };
         let run = format!("workload {number}");
         let outcome = found.ran(&run, &setup, &policy);

@@ -2,10 +2,14 @@
 //!
 //! First the groups' upper hulls by gain per weight, as the linear relaxation takes them. If they fill the capacity exactly, or all of them fit,
 //! that is the best there is, and mostly they do. Otherwise groups are gone through one after the other, and of the weights
-//! that they can add up to only those go on that may still be better than what the hulls gave; that is a table of capacity × groups at worst.
+//! that they can add up to only those go on that may still be better than what the hulls gave; that is a table of capacity × groups at worst. If
+//! it would be larger than [`SUMS_MAX`], as of thousands of groups that are alike, the hulls' answer stands: a plan has to be done within a second.
 //! Whole numbers throughout: the same groups have the same answer everywhere.
 
 use std::cmp::Ordering;
+
+/// Sums that are looked at at most, and so kept: 128 MiB of them.
+const SUMS_MAX: usize = 1 << 22;
 
 /// One way to choose from a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +159,7 @@ struct Sum {
     way: u32,
 }
 
-/// Ways that are worth more than `value`, if there are any: the best of them.
+/// Ways that are worth more than `value`, if there are any and they can be found by looking at [`SUMS_MAX`] sums: the best of them.
 ///
 /// At a price per weight each group has a best way; every other one loses beside it. All losses together, and the price of what stays empty,
 /// are what an answer is below the relaxation: sums that lost too much to be worth more than `value` are dropped.
@@ -164,14 +168,19 @@ fn improve(ways: &[Vec<Way>], capacity: u32, price: Price, value: i128) -> Optio
     let bests: Vec<i128> = ways.iter().map(|ways| ways.iter().map(worth).max().unwrap_or(0)).collect();
     let bound = bests.iter().sum::<i128>() + price.gain * i128::from(capacity);
     let slack = bound - value * price.weight;
-    let mut stages = vec![vec![Sum { weight: 0, loss: 0, from: 0, way: 0 }]];
+    let (mut stages, mut looked_at) = (vec![vec![Sum { weight: 0, loss: 0, from: 0, way: 0 }]], 0usize);
     for (ways, best) in ways.iter().zip(&bests) {
         let open: Vec<(u32, u32, i128)> = (0..)
             .zip(ways)
             .map(|(place, way)| (place, way.weight, best - worth(way)))
             .filter(|(.., loss)| *loss < slack)
             .collect();
-        let mut next = stages.last().map(|sums| extend(sums, &open, capacity, slack))?;
+        let sums = stages.last()?;
+        looked_at = looked_at.saturating_add(sums.len().saturating_mul(open.len()));
+        if looked_at > SUMS_MAX {
+            return None;
+        }
+        let mut next = extend(sums, &open, capacity, slack);
         // Who weighs more has to be worth more.
         let mut most = None;
         next.retain(|sum| {
@@ -299,6 +308,15 @@ mod tests {
         assert_eq!(choose(&[alike(2), alike(0)], 3), [2, 0]);
         // But nothing stays for that alone.
         assert_eq!(choose(&[group(&[(2, 9)], 2), group(&[(2, 10)], 0)], 3), [0, 2]);
+    }
+
+    #[test]
+    fn where_too_much_would_have_to_be_looked_at_the_hulls_answer() {
+        // All alike, so nothing is ever dropped. One of five with two less of two is worth more than what the hulls take, and fills the capacity.
+        let alike = |count: usize| vec![group(&[(2, 9), (5, 20)], 0); count];
+        let (few, many) = (alike(300), alike(3_000));
+        assert_eq!(worth(&few, &choose(&few, 401)), Some(198 * 9 + 20));
+        assert_eq!(worth(&many, &choose(&many, 4_001)), Some(2_000 * 9), "144 MB more for two of 18,000");
     }
 
     /// As many jobs as a large cell runs, on sizes that are not even: what is left over is a few slots, and few sums are worth looking at.

@@ -83,12 +83,8 @@ fn base_demand(view: &View) -> (Vec<Share>, Vec<u32>) {
 /// The fewest slots of a job that waits, of the class with most room.
 fn start(view: &View, job: usize, pool: &mut [u32]) -> Share {
     let slots = view.jobs[job].min;
-    let suits = || (0..pool.len()).filter(|&class| view.suits(job, class));
-    // Devices are left to who needs them, where there is room beside them; the first of equals.
-    let open = suits().filter(|&class| pool[class] >= u32::from(slots));
-    let best = open.max_by_key(|&class| (!view.classes[class].device, pool[class], Reverse(class)));
-    let Some(class) = best else {
-        let most = suits().map(|class| pool[class]).max().unwrap_or(0);
+    let Some(class) = view.roomiest(view.suiting(job), pool, slots) else {
+        let most = view.suiting(job).map(|class| pool[class]).max().unwrap_or(0);
         let missing = u32::from(slots).saturating_sub(most).max(1);
         return Share { waits: Some(Wait::Slots(missing)), ..Share::default() };
     };
