@@ -159,10 +159,10 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Whether no server will ever find what it needs.
+    /// Whether what the store has is not what it should be, for every server alike. What the store's own faults mean, whoever asked says.
     #[must_use]
-    pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Content { .. } | Self::TooLarge { .. } | Self::Store(StoreFault::Missing { .. }))
+    pub fn is_of_content(&self) -> bool {
+        matches!(self, Self::Content { .. } | Self::TooLarge { .. })
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
         assert!(matches!(other, FetchError::Content { .. }), "{other}");
         store.delete(&StorePath::from(key.as_str())).await.unwrap();
         let missing = fetch(&store, &key, Some(digest), folder.path()).await.unwrap_err();
-        assert!(missing.is_broken(), "{missing}");
+        assert!(matches!(missing, FetchError::Store(StoreFault::Missing { .. })), "{missing}");
     }
 
     #[tokio::test]
@@ -249,7 +249,7 @@ mod tests {
         let (store, folder) = (InMemory::new(), tempfile::tempdir().unwrap());
         store.put(&StorePath::from("large"), vec![1; 11].into()).await.unwrap();
         let large = fetch_up_to(10, &store, "large", None, folder.path()).await.unwrap_err();
-        assert!(matches!(large, FetchError::TooLarge { bytes_max: 10, .. }) && large.is_broken(), "{large}");
+        assert!(matches!(large, FetchError::TooLarge { bytes_max: 10, .. }) && large.is_of_content(), "{large}");
         fetch_up_to(11, &store, "large", None, folder.path()).await.unwrap();
     }
 

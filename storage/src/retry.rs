@@ -60,7 +60,7 @@ pub enum StoreFault {
         /// Its key or address.
         key: String,
     },
-    /// The store itself is not there. Stop: somebody has to make it, or to correct its address.
+    /// The store itself is not there. Stop, or wait for who makes it: [`StoreFault::is_mendable`].
     #[error(
         "the store has no such bucket or container (asked for object `{key}`); create it, or correct the store's address"
     )]
@@ -77,7 +77,7 @@ pub enum StoreFault {
         /// Its key or address.
         key: String,
     },
-    /// The store will not do it: no permission, or not supported. Stop.
+    /// The store will not do it. Stop, or wait for who gives the permission: [`StoreFault::is_mendable`].
     #[error("the store refuses access to object `{key}`; check credentials and permissions")]
     Refused {
         /// Its key or address.
@@ -194,7 +194,21 @@ impl StoreFault {
     /// Whether somebody may mend it while whoever asks waits: it passes by itself, or a right or a bucket comes back.
     #[must_use]
     pub fn is_mendable(&self) -> bool {
-        self.is_transient() || matches!(self, Self::Refused { .. } | Self::NoStore { .. })
+        use object_store::Error as E;
+        match self {
+            // Neither a path nor what a store can do becomes another one.
+            Self::Refused {
+                source:
+                    E::NotSupported { .. }
+                    | E::NotImplemented { .. }
+                    | E::InvalidPath { .. }
+                    | E::UnknownConfigurationKey { .. }
+                    | E::NotModified { .. },
+                ..
+            } => false,
+            Self::Refused { .. } | Self::NoStore { .. } => true,
+            _ => self.is_transient(),
+        }
     }
 
     /// Whether it lies with this process (who it is, where it looks) and not with the object: another process may have more luck.

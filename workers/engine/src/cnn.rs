@@ -129,7 +129,7 @@ struct Block {
 }
 
 impl Cnn {
-    /// Convolutions begin as `Conv::declare` says, the classifier normal with deviation √(1 / inputs).
+    /// Convolutions begin as `Unit::declare` says, the classifier normal with deviation √(1 / inputs).
     pub(crate) fn declare(
         declaration: &mut Declaration,
         sample: &SampleShape,

@@ -203,7 +203,9 @@ impl Convolution {
     /// One without weights: [`Convolution::begin`] sets them.
     pub(crate) fn new(shape: Shape) -> Self {
         debug_assert!(matches!((shape.kernel, shape.stride), (1 | 3, 1 | 2)), "sizes that the frame is not made for");
-        let phases = shape.phases().into_iter().map(|phase| (phase, Vec::new())).collect();
+        // The gradient of what takes no whole vectors, the images themselves, nobody asks for.
+        let phases = if shape.input_step.is_multiple_of(LANES) { shape.phases() } else { Vec::new() };
+        let phases = phases.into_iter().map(|phase| (phase, Vec::new())).collect();
         Self { shape, runs: shape.runs(), forward: Vec::new(), phases, sums: Vec::new() }
     }
 

@@ -54,11 +54,10 @@ use shell::Chain;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use storage::checkpoint::CheckpointWriteError;
 use store_wait::StorePatience;
 use tokens::WriterTokens;
 use trainer::Trainer;
-use workers_member::STORE_PATIENCE_FACTOR;
 use workers_session::Peer;
 
 /// Status of a process that ended because a thread of it panicked, as the standard library has it.
@@ -124,7 +123,7 @@ impl ExecutorError {
     pub fn is_of_store(&self) -> bool {
         match self.of_training() {
             Some(TrainError::Restore(problem)) => !problem.is_broken() && problem.store_fault().is_some(),
-            Some(TrainError::Save(_)) => true,
+            Some(TrainError::Save(problem)) => problem.as_ref().is_some_and(is_not_of_the_job),
             _ => self.of_program().is_some_and(|error| !error.is_broken() && error.store_fault().is_some()),
         }
     }
@@ -134,6 +133,15 @@ impl ExecutorError {
     pub fn reason(&self) -> String {
         // What led to it says all of these itself.
         self.of_program().map_or_else(|| Chain(self).to_string(), ProgramError::reason)
+    }
+}
+
+/// Whether whoever comes next may save what could not be saved; else it would fail again and again, and counts.
+fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
+    use CheckpointWriteError::{Mixed, NotWhole, Outside, Store, Taken, Unnamed};
+    match problem {
+        Store(_) | Unnamed { .. } | Mixed { .. } => true,
+        Taken { .. } | NotWhole(_) | Outside { .. } => false,
     }
 }
 
@@ -182,8 +190,7 @@ fn run_until_end() -> Result<(), ExecutorError> {
     let listener = inbox.clone();
     start_listening(&keys, &tokens, move |heard| listener.send(Event::of(heard)).is_ok())?;
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
-    let waited_for = Duration::from_millis(order.spec.store_patience_ms.ms()) * STORE_PATIENCE_FACTOR;
-    let patience = StorePatience::new(life.store(), waited_for);
+    let patience = StorePatience::of(&order, &life);
     let program = match Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience) {
         Ok(program) => program,
         Err(error) if error.is_broken() => {

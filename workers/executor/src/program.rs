@@ -41,7 +41,8 @@ pub enum ProgramError {
     /// The data cannot be read. See [`ProgramError::is_broken`].
     #[error("the data cannot be read")]
     Data(#[from] DataError),
-    /// The store refuses data of the first step, which nobody of this job has read before: the job is broken, and its user is to know at once.
+    /// The store refuses data of the first step, which nobody of this job has read before: the job is broken, and its user is to know at once. After a
+    /// restart it was read before, so the right to is waited for as at any other step.
     #[error("the data cannot be read")]
     NeverRead(#[source] DataError),
     /// The model does not fit the dataset: the job is broken.
@@ -56,7 +57,7 @@ pub enum ProgramError {
     /// The job's code is not in the store, or cannot be read now: stop.
     #[error("the job's code cannot be fetched")]
     Fetch(#[source] StoreFault),
-    /// What the job begins with. See [`FetchError::is_broken`].
+    /// What the job begins with. See [`ProgramError::is_broken`].
     #[error("the job cannot begin with the model that it names")]
     Initial(#[from] FetchError),
     /// The job's code is no archive: the job is broken.
@@ -90,7 +91,7 @@ impl ProgramError {
         match self {
             Self::Build(_) | Self::Engine(_) | Self::NoDataset | Self::NeverRead(_) => true,
             Self::Torch(error) => error.is_broken(),
-            Self::Initial(error) => error.is_broken(),
+            Self::Initial(error) => error.is_of_content(),
             Self::Unpack(error) => matches!(error, UnpackError::Content { .. } | UnpackError::TooLarge { .. }),
             Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch | Self::Fetch(_) => {
                 false
@@ -110,7 +111,7 @@ impl ProgramError {
     }
 
     /// Whether it may be another answer of the store later.
-    fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         self.store_fault().is_some_and(StoreFault::is_mendable)
     }
 
@@ -204,8 +205,11 @@ impl Program {
         let workload = match &spec.model {
             ModelSpec::Torch(model) => {
                 let host = torch.ok_or(ProgramError::NoTorch)?;
-                let code = Arc::new(fetch_code(&runtime, &*store, model, host, &patience)?);
-                let initial = fetch_initial(&runtime, &*store, model, host, &patience)?;
+                // As a whole each: between two times the lock of the cache is free, and who waits for another executor's fetch is said to wait too.
+                let code = || fetch_code(&runtime, &*store, model, host);
+                let code = Arc::new(patience.ask(code, ProgramError::may_pass)?);
+                let initial = || fetch_initial(&runtime, &*store, model, host);
+                let initial = patience.ask(initial, ProgramError::may_pass)?;
                 let start = TorchStart {
                     spec: spec.clone(),
                     model: (**model).clone(),
@@ -294,7 +298,9 @@ impl Program {
     }
 
     fn samples(&self, loader: &Loader, rank: Rank, step: Step) -> Result<Samples, ProgramError> {
-        let never_read = |error: &DataError| step == Step(0) && !is_transient(error);
+        let is_refusal = |fault: &StoreFault| matches!(fault, StoreFault::Refused { .. });
+        let begins = step == Step(0) && self.restarts == 0;
+        let never_read = |error: &DataError| begins && error.store_fault().is_some_and(is_refusal);
         let read = || loader.samples_blocking(rank, step);
         self.patience
             .ask(read, |error| may_pass(error) && !never_read(error))
@@ -407,22 +413,16 @@ fn may_pass(error: &DataError) -> bool {
     error.store_fault().is_some_and(StoreFault::is_mendable)
 }
 
-/// Whether they may be by themselves.
-fn is_transient(error: &DataError) -> bool {
-    error.store_fault().is_some_and(StoreFault::is_transient)
-}
-
 /// The folder of a job's code on this server; fetched and unpacked by the first executor that needs it.
 fn fetch_code(
     runtime: &tokio::runtime::Runtime,
     store: &dyn ObjectStore,
     model: &TorchSpec,
     host: &TorchHost,
-    patience: &StorePatience,
 ) -> Result<Held, ProgramError> {
     let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
     cache.hold(&format!("code-{}", model.code), |folder| {
-        let packed = patience.ask(|| runtime.block_on(fetch_packed(store, model.code)), ProgramError::may_pass)?;
+        let packed = runtime.block_on(fetch_packed(store, model.code))?;
         Ok(unpack(&packed, model.code, folder)?)
     })
 }
@@ -445,7 +445,6 @@ fn fetch_initial(
     store: &dyn ObjectStore,
     model: &TorchSpec,
     host: &TorchHost,
-    patience: &StorePatience,
 ) -> Result<Option<Initial>, ProgramError> {
     let (key, digest, name) = match model.initial.as_ref().map(|initial| &initial.source) {
         None => return Ok(None),
@@ -455,8 +454,7 @@ fn fetch_initial(
     };
     let cache = Cache::open(Path::new(&host.folder), host.cache_mib)?;
     let fetched = cache.hold(&format!("initial-{name}"), |folder| {
-        let fetch = || Ok(runtime.block_on(storage::initial::fetch(store, &key, digest, folder))?);
-        patience.ask(fetch, ProgramError::may_pass)
+        runtime.block_on(storage::initial::fetch(store, &key, digest, folder)).map_err(ProgramError::from)
     });
     Ok(Some(Initial::Fetched(Arc::new(fetched?))))
 }

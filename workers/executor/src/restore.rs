@@ -131,6 +131,11 @@ pub fn restore<'a>(program: &mut Program, class: Digest, manifest_keys: impl Ite
         // There may be more than the proposal could name; the next one names them.
         return Restored { reports, end: Ok(None) };
     }
+    if program.spec.retrains.as_ref().is_some_and(|retrains| retrains.from_step > Step(0)) {
+        // A stretch trained from another state would be taken for it.
+        tracing::error!("no sound checkpoint is left of a job that begins with one of another job");
+        return Restored { reports, end: Ok(None) };
+    }
     tracing::error!("no sound checkpoint is left; the job begins anew, to the same model");
     Restored { reports, ..Restored::beginning(program) }
 }

@@ -3,11 +3,14 @@
 //!
 //! One request is tried again in `storage/src/retry.rs`, for minutes; this is for a store that is away, or refuses, for longer. Nothing is skipped.
 
+use crate::life::Life;
+use events_schema::orders::JobOrder;
 use shell::{Chain, Pauses};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use workers_member::STORE_PATIENCE_FACTOR;
 
 /// Pauses between two times of asking; what was asked for has been tried again by itself, unless the store refused it at once.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -38,6 +41,13 @@ impl StorePatience {
     #[must_use]
     pub fn new(waits: StoreWaits, patience: Duration) -> Self {
         Self { waits, patience }
+    }
+
+    /// That of a job, said by an executor's word of life.
+    #[must_use]
+    pub fn of(order: &JobOrder, life: &Life) -> Self {
+        let patience = Duration::from_millis(order.spec.store_patience_ms.ms());
+        Self::new(life.store(), patience * STORE_PATIENCE_FACTOR)
     }
 
     /// What `ask` gives in the end: again where `may_pass` says of its error that it may be another one later.

@@ -351,7 +351,10 @@ impl<P> Member<P> {
         if let Some(totals) = self.flow.totals.take() {
             let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);
             let first = self.meter.on_step(self.config.samples_of(step), loss, self.now);
-            self.pace.on_step(&self.meter);
+            // What else makes a step longer is no cost of a checkpoint.
+            if first.is_none() && !self.config.evaluates_at(step) {
+                self.pace.on_step(&self.meter);
+            }
             self.report_first_step(first, step.next());
         }
         self.inputs.push_front(Input::Completed(step));

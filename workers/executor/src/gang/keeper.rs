@@ -73,6 +73,13 @@ pub enum FetchError {
     Io(#[from] std::io::Error),
 }
 
+impl FetchError {
+    /// Whether it may be another answer of the store later.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Restore(RestoreError::Store(fault)) if fault.is_mendable())
+    }
+}
+
 /// Writes and reads one job's folders.
 #[derive(Clone)]
 pub struct Keeper {

@@ -12,6 +12,7 @@ mod program;
 use crate::control::{Agent, ControlError, Heard};
 use crate::life::Life;
 use crate::program::{ProgramError, fetch_packed};
+use crate::store_wait::StorePatience;
 use crate::tokens::WriterTokens;
 use events_schema::control::{FromExecutor, Phase, Progress, TorchHost, WaitsFor};
 use events_schema::fact::{Entry, Proposal};
@@ -100,6 +101,8 @@ struct Gang<W: Write> {
     host: TorchHost,
     agent: Agent<W>,
     life: Arc<Life>,
+    /// How what the program begins with is waited for.
+    patience: StorePatience,
     inbox: SyncSender<Happening>,
     machine: Machine,
     keeper: Keeper,
@@ -119,9 +122,9 @@ struct Gang<W: Write> {
 pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Result<i32, GangError> {
     let order = setup.order.clone();
     let (executor, life) = (setup.executor.clone(), Arc::clone(&setup.life));
+    let patience = StorePatience::of(&order, &life);
+    let prepared = prepare(&setup, &patience);
     let mut agent = setup.agent;
-    let prepared =
-        prepare(&setup.executor, &setup.class, &setup.store_url, &order, setup.torch.as_ref(), &setup.tokens);
     let prepared = match prepared {
         Err(GangError::Prepare(error)) if error.is_broken() => {
             let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);
@@ -147,6 +150,7 @@ pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Resul
         host,
         agent,
         life,
+        patience,
         inbox: setup.inbox,
         machine: Machine::new(config),
         keeper,
@@ -170,25 +174,20 @@ struct Prepared {
     folder: PathBuf,
 }
 
-fn prepare(
-    executor: &ExecutorId,
-    class: &Digest,
-    store_url: &str,
-    order: &JobOrder,
-    torch: Option<&TorchHost>,
-    tokens: &Arc<WriterTokens>,
-) -> Result<Prepared, GangError> {
-    let host = torch.ok_or(ProgramError::NoTorch)?;
+fn prepare<W: Write>(setup: &Setup<W>, patience: &StorePatience) -> Result<Prepared, GangError> {
+    let Setup { executor, order, .. } = setup;
+    let host = setup.torch.as_ref().ok_or(ProgramError::NoTorch)?;
     let spec = order.spec.gang().ok_or(ProgramError::NoTorch)?.clone();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).thread_name("ebb-data").enable_all().build();
     let runtime = Arc::new(runtime.map_err(ProgramError::Threads)?);
-    let store = storage::open_store(store_url).map_err(ProgramError::Store)?;
+    let store = storage::open_store(&setup.store_url).map_err(ProgramError::Store)?;
     let place = Place::make(&Path::new(&host.folder).join("programs"), executor)?;
     // A copy of its own, because it may write where it runs.
     let folder = match spec.code {
         Some(code) => {
-            let packed = runtime.block_on(fetch_packed(&*store, code))?;
+            let fetch = || runtime.block_on(fetch_packed(&*store, code));
+            let packed = patience.ask(fetch, ProgramError::may_pass)?;
             let folder = place.folder().join(code.to_string());
             std::fs::create_dir_all(&folder).map_err(ProgramError::from)?;
             unpack(&packed, code, &folder).map_err(ProgramError::Unpack)?;
@@ -201,8 +200,8 @@ fn prepare(
         store,
         job: executor.job.clone(),
         spec_digest: order.spec.digest(),
-        class: *class,
-        tokens: Arc::clone(tokens),
+        class: setup.class,
+        tokens: Arc::clone(&setup.tokens),
         folder: place.checkpoint(),
         patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
     };
@@ -351,7 +350,7 @@ impl<W: Write> Gang<W> {
             }
             Entry::Fresh | Entry::Switch { .. } | Entry::Recover => None,
         };
-        let kept = match self.keeper.restore(name.as_ref()) {
+        let kept = match self.patience.ask(|| self.keeper.restore(name.as_ref()), FetchError::may_pass) {
             Ok(kept) => kept,
             Err(error) => return self.not_restored(name, &error),
         };
