@@ -58,7 +58,7 @@ pub struct Job {
     /// Digest of the spec: equal ones are one spec. Its checkpoints and its model name it.
     #[schemars(with = "Hash")]
     pub spec_digest: String,
-    /// Numeric class of the servers on which it trains, as `GET /v1/slots` shows it; null before it first trained.
+    /// Numeric class of the servers on which it trains, as `GET /v1/slots` shows it; null before it first trained, unless it retrains another job, whose class it needs.
     #[schemars(with = "Option<Hash>")]
     pub numeric_class: Option<String>,
     /// When it was accepted.

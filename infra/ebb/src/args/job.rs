@@ -148,7 +148,7 @@ pub struct VerifyArgs {
     /// Train it on so many slots, neither more nor fewer [default: the job's `workers.min`].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub slots: Option<u16>,
-    /// Write the document there [default: verification-JOB.json; with `-o json` to standard output alone].
+    /// Write the document there [default: verification-JOB-RETRAINING.json; with `-o json` to standard output alone].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     /// Wait no longer than that for the retraining, for example 90s, 15m, 2h.

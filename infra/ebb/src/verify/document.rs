@@ -291,6 +291,13 @@ pub fn first_difference(compared: &[Compared]) -> Option<(u64, Option<u64>)> {
 }
 
 impl Document {
+    /// Of the file that it is written to: a job may be verified again, and what was found first is to be compared with that.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let again = self.retraining.as_ref().map_or_else(String::new, |retraining| format!("-{}", retraining.job));
+        format!("verification-{}{again}.json", self.job.id)
+    }
+
     /// A document about a job of which nothing is known yet but itself.
     #[must_use]
     pub fn of(job: JobOf, versions: Versions, began_at: String) -> Self {

@@ -21,6 +21,7 @@ use document::{
 };
 use gateway_api::{Checkpoint, Model, paths, rfc3339};
 use gateway_client::{Body, Client, ClientError, Stretch, fresh_key};
+use rustix::fs::Access;
 use serde_json::{Value, json};
 use shell::wall_clock;
 use std::fs::{DirBuilder, File};
@@ -42,6 +43,7 @@ const OF_EXECUTORS: &[&str] = &[
     "job.resumed",
     "job.stalled",
     "generation.member_lost",
+    "generation.replicas_differed",
     "checkpoint.damaged",
 ];
 /// The same, as the API selects them.
@@ -78,6 +80,7 @@ fn usage<T>(what: impl Into<String>) -> Result<T, Stop> {
 /// `ebb verify`.
 pub async fn verify(client: &Client, output: Output, args: &VerifyArgs) -> Result<(), Failure> {
     let began_at = rfc3339(wall_clock());
+    ensure_writable(args, output)?;
     let id = find::job(client, &args.id).await?;
     let record: Value = client.get(&paths::job(&id)).await?;
     let job: Job = wire::read(&record)?;
@@ -114,26 +117,37 @@ fn about(job: &Job) -> JobOf {
     }
 }
 
-/// Writes the document and shows it.
+/// Shows the document, and then writes it: what took hours to find out is not lost to a folder that cannot be written.
 fn hand_on(output: Output, args: &VerifyArgs, document: &Document) -> Result<(), Failure> {
     let value = serde_json::to_value(document).map_err(|e| Failure::local("the document cannot be written", e))?;
-    let file = args.file.clone().or_else(|| match output {
-        Output::Table => Some(PathBuf::from(format!("verification-{}.json", document.job.id))),
-        Output::Json | Output::Name => None,
-    });
-    if let Some(file) = &file {
-        std::fs::write(file, format!("{value:#}\n"))
-            .map_err(|e| Failure::local(format!("`{}` cannot be written", file.display()), e))?;
-    }
     match output {
         Output::Json => json(&value),
         Output::Name => line(words(&value["verdict"])),
         Output::Table => line(document.shown()),
     }
+    let file = args.file.clone().or_else(|| match output {
+        Output::Table => Some(PathBuf::from(document.file_name())),
+        Output::Json | Output::Name => None,
+    });
     if let Some(file) = file {
+        std::fs::write(&file, format!("{value:#}\n"))
+            .map_err(|e| Failure::local(format!("`{}` cannot be written", file.display()), e))?;
         advise(format!("the document is `{}`", file.display()));
     }
     Ok(())
+}
+
+/// Refuses a folder in which the document could not be written, before anything is trained for it.
+fn ensure_writable(args: &VerifyArgs, output: Output) -> Result<(), Failure> {
+    let folder = match (&args.file, output) {
+        (Some(file), _) => file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+        (None, Output::Table) => Path::new("."),
+        (None, Output::Json | Output::Name) => return Ok(()),
+    };
+    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| {
+        let what = format!("the document cannot be written into the folder `{}`", folder.display());
+        Failure::local(what, std::io::Error::from(errno)).advise("name a file in another one: `--file FILE`")
+    })
 }
 
 struct Verification<'a> {
