@@ -1,9 +1,11 @@
 //! Processes that hang (SIGSTOP) instead of dying: nobody hears of their end, and their connections stay open. Their job goes on
-//! without them all the same, loses no step, and is the same model.
+//! without them all the same, loses no step, and is the same model. So it does where only the thread that trains hangs, and all else of its process lives.
 
+use crate::gang::until_said;
 use crate::support::{
     LOOK_EVERY, System, WAIT_MAX, agent_alone, finished, job, model_job, plain_digest, steps, submit, until, until_slot,
 };
+use crate::torch;
 use gateway_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -112,4 +114,36 @@ async fn a_server_that_falls_silent_with_everything_on_it_is_given_up_and_comes_
     .await;
     assert_eq!(finished(&client, &id).await, expected);
     assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gradient_that_never_ends_is_named_and_the_job_trains_on_without_it() {
+    let shared = tempfile::tempdir().unwrap();
+    let opened = shared.path().to_str().unwrap();
+    let system = System::start_with(torch::SLOTS, &["--python", &torch::python(), "--readable", opened]).await;
+    let client = system.client();
+    let plain = torch::document(&system, torch::TRAIN, 60).await;
+    let expected = plain_digest(&client, &system.service.ready().store_url, &plain).await;
+    // Whoever has the lock hangs, and holds Python's own lock meanwhile, so that nothing written in Python could end it.
+    let lock = shared.path().join("lock");
+    std::fs::write(&lock, "").unwrap();
+    let hang = format!(
+        "images, labels = batch\n        import ctypes, fcntl, os\n        try: fcntl.flock(os.open({lock:?}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)\n        except OSError: pass\n        else: print('it hangs', flush=True); ctypes.PyDLL(None).sleep(100_000)"
+    );
+    let mut document = torch::document(&system, &torch::TRAIN.replace("images, labels = batch", &hang), 60).await;
+    // How long the first unit may take nobody but the user knows: far longer than that of this model on a busy machine.
+    document["unit_timeout_ms"] = 20_000.into();
+    let id = submit(&client, &document, "hangs").await;
+    until_said(&system, &id, "it hangs").await;
+    std::fs::remove_file(&lock).unwrap();
+    assert_eq!(finished(&client, &id).await, expected);
+    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let stalls: Vec<&Value> = events.iter().filter(|event| event["type"] == "dev.ebb.job.stalled.v1").collect();
+    assert_eq!(stalls.len(), 1, "{stalls:?}");
+    let (stall, blamed) = (&stalls[0]["data"], &stalls[0]["data"]["blamed"]);
+    assert_eq!(
+        (&stall["cause"], blamed.as_array().map(Vec::len)),
+        (&json!("unit"), Some(1)),
+        "who waits is not blamed: {stall}"
+    );
 }

@@ -11,6 +11,7 @@ mod brokers;
 mod browser;
 mod checkpoints;
 mod command_line;
+mod connections;
 mod contract;
 mod crashes;
 mod damaged_disk;

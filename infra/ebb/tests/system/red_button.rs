@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 async fn a_recalled_fleet_has_its_slots_until_it_is_released_and_the_story_can_be_read() {
     let system = System::start(4).await;
     let client = system.client();
-    let document = model_job("cnn");
+    let mut document = model_job("cnn");
+    // It has to be there still when everything was taken back.
+    document["steps"] = 8_000.into();
     let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "recalled").await;
     until(&client, &id, "four executors", |j| j.progress.is_some_and(|p| p.members == 4 && p.step > 10)).await;

@@ -3,7 +3,7 @@
 
 mod proxy;
 
-use events_schema::control::{ExecutorStart, FromExecutor, Progress, ToExecutor};
+use events_schema::control::{ExecutorStart, FromExecutor, Phase, Progress, ToExecutor};
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::{Entry, Member, Proposal};
 use events_schema::job::JobSpec;
@@ -247,6 +247,24 @@ impl Driver {
         if let Some(process) = self.processes.get_mut(&number) {
             process.child.kill().unwrap();
         }
+    }
+
+    /// Whether the others have let go of a member that left, or are done. Otherwise it left before it was in lock-step with them, or when the job stood still
+    /// at its end, and they need a proposal without it, as the controller makes one.
+    pub fn goes_on_without(&mut self, left: u32, others: &[u32]) -> bool {
+        let departed = |d: &Self| {
+            let of =
+                |report: &Report| matches!(report, Report::MemberDeparted { executor, .. } if executor.number == left);
+            d.outcome().is_some() || d.reports.iter().any(|(_, report)| of(report))
+        };
+        let missed = |d: &Self| {
+            let it = |peer: &ExecutorId| peer.number == left;
+            let of = |report: &Report| matches!(report, Report::PeersMissing { peers, .. } if peers.iter().any(it));
+            let stands = |other: &u32| d.progress.get(other).is_some_and(|progress| progress.phase == Phase::Still);
+            d.reports.iter().any(|(_, report)| of(report)) || others.iter().all(stands)
+        };
+        self.until(|d| departed(d) || missed(d));
+        departed(self)
     }
 
     pub fn stop_all(&mut self) {
