@@ -241,6 +241,7 @@ impl Convolution {
     /// Writes the gradient of the input, or adds it; without a frame. The input's channels must take whole vectors. Pixels that no output reads, with a
     /// kernel smaller than the stride, are left alone: there it has to be added.
     pub(crate) fn input_gradient(&self, output_gradient: &Framed, input_gradient: &mut [f32], adds: bool) {
+        debug_assert!(!self.phases.is_empty(), "an input of whole vectors");
         for (phase, weights) in &self.phases {
             let Phase { runs, walk, .. } = phase;
             convolve(&output_gradient.values, runs, weights, self.shape.input_step, walk, adds, input_gradient);

@@ -70,7 +70,7 @@ impl Task {
 /// The writing thread.
 pub struct CheckpointWriter {
     tasks: SyncSender<Task>,
-    /// What may not be left out and found no room. At most a shard, a manifest and the model: of other checkpoints nothing is kept.
+    /// What may not be left out and found no room. At most a shard, a manifest and the model: of memberships before nothing is kept.
     backlog: VecDeque<Task>,
     /// Tasks that the thread has, or will take next.
     under_way: usize,
@@ -134,7 +134,7 @@ impl CheckpointWriter {
     pub fn put(&mut self, task: Task) {
         if let Some(checkpoint) = task.checkpoint() {
             // The job stood still before, in a membership that is over: what it had to write then no longer counts.
-            self.backlog.retain(|waiting| waiting.checkpoint().is_none_or(|other| other == checkpoint));
+            self.backlog.retain(|waiting| waiting.checkpoint().is_none_or(|other| other.tag >= checkpoint.tag));
         }
         self.backlog.push_back(task);
         self.flush();
@@ -357,6 +357,21 @@ mod tests {
         assert!(!writer.offer(shard(5)), "nothing overtakes");
         (0..2).for_each(|_| writer.done());
         assert_eq!(waiting.try_iter().map(|task| generation(&task)).collect::<Vec<_>>(), [Some(4), None]);
+    }
+
+    #[test]
+    fn nothing_of_a_checkpoint_before_makes_room_for_itself_at_the_cost_of_the_last() {
+        let (tasks, waiting) = sync_channel(TASKS_MAX);
+        let mut writer = CheckpointWriter { tasks, backlog: VecDeque::new(), under_way: 0 };
+        assert!((0..2).all(|_| writer.offer(shard(3))));
+        writer.put(Task::Shard { checkpoint: CHECKPOINT, index: 0, count: 1, replica: Arc::default() });
+        let before = CheckpointId { step: Step(3), ..CHECKPOINT };
+        assert!(!writer.offer(Task::Manifest(before, Vec::new())), "what the job does not stand still for is left out");
+        writer.put(Task::Manifest(before, Vec::new()));
+        assert_eq!(waiting.try_iter().count(), 2);
+        writer.done();
+        let next = waiting.try_recv().ok().and_then(|task| task.checkpoint());
+        assert_eq!(next, Some(CHECKPOINT));
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn long(seed: u64) -> Value {
 /// For as many changes as a schedule has.
 fn longer(seed: u64) -> Value {
     let mut spec = long(seed);
-    spec["steps"] = json!(2 * LONG_STEPS);
+    spec["steps"] = json!(4 * LONG_STEPS);
     spec
 }
 

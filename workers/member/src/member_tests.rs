@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use events_schema::JobId;
+use crate::event::{Task, Written};
 use events_schema::fact::Member as Seated;
 use events_schema::job::CheckpointInterval;
 use events_schema::tree::place;
+use events_schema::{Digest, JobId};
 use events_schema::{Rank, TimeMs};
 use std::time::Duration;
-use workers_session::{Due, Seat, Tag};
+use workers_session::{Due, Seat, ShardWritten, Tag};
 
 pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
     Config {
@@ -220,6 +221,32 @@ fn a_job_that_stands_still_for_its_store_waits_for_it() {
         "the controller suspends the job after half of that"
     );
     assert_eq!(fails(1_200_000), [Out::Exit(Exit::NotSaved)]);
+}
+
+/// A store that was slow when the job came to its end still writes what was ordered before, and that may not take the room of the last.
+#[test]
+fn a_job_that_stands_still_needs_only_its_last_checkpoint() {
+    let (mut member, last) = saving();
+    let before = CheckpointId { step: Step(0), ..last };
+    let shard = |checkpoint| ShardWritten {
+        checkpoint,
+        index: 0,
+        count: 1,
+        first_element: 0,
+        elements: 300,
+        bytes: 1_200,
+        digest: Digest([0; 32]),
+        replica_digest: Digest([0; 32]),
+        writer: None,
+    };
+    let mut needs = |checkpoint| {
+        let out = member.handle(at(10), In::Written(Written::Shard(shard(checkpoint))));
+        out.iter().find_map(|out| match out {
+            Out::Write { task: Task::Manifest(of, _), needed } => Some((*of, *needed)),
+            _ => None,
+        })
+    };
+    assert_eq!([needs(before), needs(last)], [Some((before, false)), Some((last, true))]);
 }
 
 #[test]

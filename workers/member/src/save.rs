@@ -52,8 +52,11 @@ impl Saving {
 }
 
 impl<P> Member<P> {
+    /// What the job stands still for may not be left out; what is left of a checkpoint behind the training may, also by then.
     pub(crate) fn write(&mut self, task: Task) {
-        let needed = self.still.is_some();
+        let tag = self.membership.as_ref().map(|membership| membership.tag);
+        let is_of_still = |of: CheckpointId| self.still == Some(of.step) && Some(of.tag) >= tag;
+        let needed = self.still.is_some() && task.checkpoint().is_none_or(is_of_still);
         if needed {
             self.saving.needed.push(Needed { task: task.clone(), failed: None, again: None });
         }

@@ -137,16 +137,17 @@ fn hand_on(output: Output, args: &VerifyArgs, document: &Document) -> Result<(),
     Ok(())
 }
 
-/// Refuses a folder in which the document could not be written, before anything is trained for it.
+/// Refuses a file, or a folder for it, that cannot be written, before anything is trained for it.
 fn ensure_writable(args: &VerifyArgs, output: Output) -> Result<(), Failure> {
-    let folder = match (&args.file, output) {
+    let place = match (&args.file, output) {
+        (Some(file), _) if file.exists() => file.as_path(),
         (Some(file), _) => file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")),
         (None, Output::Table) => Path::new("."),
         (None, Output::Json | Output::Name) => return Ok(()),
     };
-    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| {
-        let what = format!("the document cannot be written into the folder `{}`", folder.display());
-        Failure::local(what, std::io::Error::from(errno)).advise("name a file in another one: `--file FILE`")
+    rustix::fs::access(place, Access::WRITE_OK).map_err(|errno| {
+        let what = format!("the document cannot be written to `{}`", place.display());
+        Failure::local(what, std::io::Error::from(errno)).advise("name another file: `--file FILE`")
     })
 }
 

@@ -132,7 +132,7 @@ async fn a_gradient_that_never_ends_is_named_and_the_job_trains_on_without_it() 
     );
     let mut document = torch::document(&system, &torch::TRAIN.replace("images, labels = batch", &hang), 60).await;
     // How long the first unit may take nobody but the user knows: far longer than that of this model on a busy machine.
-    document["unit_timeout_ms"] = 20_000.into();
+    document["unit_timeout_ms"] = 30_000.into();
     let id = submit(&client, &document, "hangs").await;
     until_said(&system, &id, "it hangs").await;
     std::fs::remove_file(&lock).unwrap();
