@@ -327,6 +327,11 @@ impl Session {
         }
     }
 
+    pub(crate) fn keep_held(&mut self, keeps: impl Fn(Peer, &Envelope) -> bool) {
+        self.held.retain(|(from, envelope)| keeps(*from, envelope));
+        self.held_bytes = self.held.iter().map(|(_, envelope)| envelope.bytes()).sum();
+    }
+
     /// Handles held messages as long as one of them has become due. Order per peer is kept.
     fn handle_held(&mut self, out: &mut Vec<Output>) {
         let mut index = 0;
@@ -424,8 +429,7 @@ impl Session {
 
     fn on_lost(&mut self, peer: Peer, out: &mut Vec<Output>) {
         self.links.remove(&peer);
-        self.held.retain(|(from, _)| *from != peer);
-        self.held_bytes = self.held.iter().map(|(_, envelope)| envelope.bytes()).sum();
+        self.keep_held(|from, _| from != peer);
         if let Some(candidate) = &mut self.candidate {
             candidate.ready.remove(&peer);
             candidate.told = false;

@@ -74,6 +74,15 @@ impl Session {
         }
     }
 
+    /// These leave at the boundary. While they were still on their way in they may have got ready for what is proposed next, and their word
+    /// would stand for members that are gone. A link keeps order: what they said before their last contribution has been heard, or is held.
+    fn forget_ready(&mut self, gone: &[Peer]) {
+        self.keep_held(|from, envelope| !(gone.contains(&from) && envelope.message == Message::Ready));
+        if let Some(candidate) = &mut self.candidate {
+            candidate.ready.retain(|peer| !gone.contains(peer));
+        }
+    }
+
     /// The candidate's generation, if this member has heard from all its newcomers.
     pub(crate) fn candidate_ready(&self) -> Option<Generation> {
         let (candidate, running) = (self.candidate.as_ref()?, self.membership()?);
@@ -135,6 +144,7 @@ impl Session {
             // Stayers say `Done` to whom leaves, fellow leavers too: everybody that is past the step has been told above.
             return self.exit_if_released(out);
         }
+        self.forget_ready(&old.minus(&membership));
         let newcomers = membership.minus(&old);
         for &newcomer in &newcomers {
             Self::send(newcomer, membership.tag, Message::Welcome { membership: membership.clone(), step: next }, out);
