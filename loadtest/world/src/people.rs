@@ -49,8 +49,7 @@ pub struct Fleet {
     pub open: Option<u64>,
     /// Slots that it was told are free, and has not lent again since.
     pub hands: BTreeSet<u16>,
-    /// How many slots it has declared, and whether no signal has followed.
-    declared: u16,
+    /// Whether no signal has followed its last declaration.
     redeclared: bool,
 }
 
@@ -173,9 +172,6 @@ impl World {
     /// A fleet says which slots are its own. The next signal lends all that it does not need, whatever was taken back before.
     pub fn declare(&mut self, place: Place, slots: u16) {
         let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.schedule.setup.reclaim_deadline_ms);
-        if let Some(fleet) = self.people.fleets.get_mut(&place) {
-            fleet.declared = slots;
-        }
         let slots = self.slots_at(place).into_iter().take(usize::from(slots)).collect();
         self.command_of(place, Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
     }
@@ -281,9 +277,10 @@ impl World {
     pub fn ask(&mut self, wish: Wish) {
         let (question, record) = match &wish {
             Wish::Command(record) => (Question::Command(record.id.clone()), to_bytes(&**record)),
-            Wish::Signal { place, signal } => {
-                let declared = self.people.fleets.get(place).map_or(0, |fleet| fleet.declared);
-                let needed = signal.demand.needed().min(u32::from(declared));
+            Wish::Signal { signal, .. } => {
+                // As the gateway does, by the fleet as it is decided: of two declarations under way at once either may be the last.
+                let declared = self.log.truth.fleet(&signal.fleet).map_or(u32::MAX, |fleet| fleet.slots.len() as u32);
+                let needed = signal.demand.needed().min(declared);
                 let question = Question::Signal { fleet: signal.fleet.clone(), sequence: signal.sequence, needed };
                 (question, to_bytes(signal))
             }

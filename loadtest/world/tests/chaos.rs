@@ -16,7 +16,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 38] = [
+const FOUND: [(&str, &str); 39] = [
     ("a-fleets-declaration-is-decided-late", include_str!("found/a-fleets-declaration-is-decided-late.json")),
     (
         "a-server-that-comes-and-goes-holds-up-a-job-that-begins",
@@ -52,6 +52,10 @@ const FOUND: [(&str, &str); 38] = [
     ("two-servers-never-reach-each-other", include_str!("found/two-servers-never-reach-each-other.json")),
     ("a-policy-panics-at-an-executors-end", include_str!("found/a-policy-panics-at-an-executors-end.json")),
     ("a-policy-panics-at-a-slots-return", include_str!("found/a-policy-panics-at-a-slots-return.json")),
+    (
+        "two-declarations-of-a-fleet-are-under-way-at-once",
+        include_str!("found/two-declarations-of-a-fleet-are-under-way-at-once.json"),
+    ),
     (
         "who-holds-the-replica-leaves-before-the-newcomer-does",
         include_str!("found/who-holds-the-replica-leaves-before-the-newcomer-does.json"),
