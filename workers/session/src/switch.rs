@@ -119,11 +119,11 @@ impl Session {
         let told = running.contributions.values().any(|c| c.ready == Some(generation));
         let newcomers = membership.minus(&running.membership);
         let last = step.next().0 >= self.config.steps_total;
-        let stays = !membership.and(&running.membership).is_empty();
+        // What was proposed when another membership was in force may not follow this one, and who hears of it would take us for broken.
+        let follows = membership.can_follow(&running.membership, self.config.workers);
         let comes_too_late = last && !newcomers.is_empty();
-        let useful = stays && !comes_too_late;
-        (useful && membership.tag > running.membership.tag && (told || ready == Some(generation)))
-            .then(|| membership.clone())
+        let useful = follows && !comes_too_late;
+        (useful && (told || ready == Some(generation))).then(|| membership.clone())
     }
 
     /// The boundary after `step`, at which `membership` takes over.

@@ -92,36 +92,45 @@ proptest! {
 
     #[test]
     fn whatever_happens_everybody_alive_gets_to_the_end(seed: u64, workers in 1u16..=9, share in 0u16..9, disturbances in 0usize..12) {
-        let members = 1 + share % workers;
-        let mut world = begin(seed, workers, members, 40);
-        world.run_some();
-        for _ in 0..disturbances {
-            world.disturb();
-        }
-        // Faults are over: everybody alive is proposed once more, and everything is delivered.
-        let alive: Vec<Peer> = world.alive();
-        if world.alive().iter().any(|p| world.shells[p].replica.is_some()) {
-            let chosen: Vec<Peer> = alive.into_iter().take(usize::from(workers)).collect();
-            let told = world.alive();
-            world.propose(Entry::Recover, &chosen, &told);
-        }
-        prop_assert!(!world.run(EVENTS_MAX), "it never comes to rest");
-        // An exit in between needs one more proposal, as the controller would make.
-        for _ in 0..workers {
-            let stuck = world.shells.values().any(|s| s.session.membership().is_none() || s.replica != Some(Step(40)));
-            let rest: Vec<Peer> = world.alive().into_iter().take(usize::from(workers)).collect();
-            if stuck && !rest.is_empty() && !world.dissolved {
-                let told = world.alive();
-                world.propose(Entry::Recover, &rest, &told);
-                prop_assert!(!world.run(EVENTS_MAX));
-            }
-        }
-        let finished = world.shells.values().filter(|s| s.session.membership().is_some()).all(|s| s.replica == Some(Step(40)));
-        prop_assert!(finished || world.dissolved, "not at the end: {:?}", world.shells.values().map(|s| (s.replica, format!("{:?}", s.session))).collect::<Vec<_>>());
-        if !world.shells.is_empty() && !world.dissolved {
-            prop_assert!(world.saved.contains(&Step(40)));
+        disturbed(seed, workers, share, disturbances);
+    }
+}
+
+fn disturbed(seed: u64, workers: u16, share: u16, disturbances: usize) {
+    let mut world = begin(seed, workers, 1 + share % workers, 40);
+    world.run_some();
+    for _ in 0..disturbances {
+        world.disturb();
+    }
+    // Faults are over: everybody alive is proposed once more, and everything is delivered.
+    let recover = |world: &mut World| {
+        let told = world.alive();
+        let chosen: Vec<Peer> = told.iter().copied().take(usize::from(workers)).collect();
+        world.propose(Entry::Recover, &chosen, &told);
+    };
+    if world.shells.values().any(|shell| shell.replica.is_some()) {
+        recover(&mut world);
+    }
+    assert!(!world.run(EVENTS_MAX), "it never comes to rest");
+    // An exit in between needs one more proposal, as the controller would make.
+    for _ in 0..workers {
+        let stuck = world.shells.values().any(|s| s.session.membership().is_none() || s.replica != Some(Step(40)));
+        if stuck && !world.shells.is_empty() && !world.dissolved {
+            recover(&mut world);
+            assert!(!world.run(EVENTS_MAX), "it never comes to rest");
         }
     }
+    let members = || world.shells.values().filter(|s| s.session.membership().is_some());
+    let held = || world.shells.values().map(|s| (s.replica, format!("{:?}", s.session))).collect::<Vec<_>>();
+    assert!(world.dissolved || members().all(|s| s.replica == Some(Step(40))), "not at the end: {:?}", held());
+    assert!(world.dissolved || world.shells.is_empty() || world.saved.contains(&Step(40)));
+}
+
+/// Found by random schedules, once in a hundred thousand: a switch that was proposed when an older membership was in force was led by somebody whom
+/// the round since had left out. Its announcement was taken for a broken leader's.
+#[test]
+fn a_switch_that_does_not_follow_the_round_since_is_not_announced() {
+    disturbed(15_661_224_871_102_855_414, 4, 1, 7);
 }
 
 proptest! {

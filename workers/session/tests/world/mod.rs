@@ -203,7 +203,7 @@ impl World {
             Output::Warm(generation, _, _) => shell.pending.push(Input::Warmed(generation)),
             Output::Prefetch(_) => {}
             Output::Abandon => {
-                shell.contributed = None;
+                (shell.contributed, shell.awaiting) = (None, None);
                 shell.pending.retain(|i| !matches!(i, Input::Computed(..) | Input::ShardWritten(_)));
             }
             Output::Enter(membership, step) => {
