@@ -631,7 +631,7 @@ pub enum Fact {
         #[n(2)]
         reason: String,
     },
-    /// The device of such a slot is as it should be: it is of use again.
+    /// The device of such a slot is as it was: it is of use again, unless it is kept out because it computed something else than others.
     #[n(83)]
     SlotRecovered {
         #[n(0)]

@@ -108,7 +108,7 @@ pub fn sentence(event: &Value) -> String {
         "slot.returned" if data["took_ms"].is_null() => format!("{} is free", word("slot")),
         "slot.returned" => format!("{} is free, {} ms after it was asked back", word("slot"), word("took_ms")),
         "slot.quarantined" => format!("{} is of no use: {}", word("slot"), word("reason")),
-        "slot.recovered" => format!("{} is of use again", word("slot")),
+        "slot.recovered" => format!("the device of {} is as it was", word("slot")),
         "agent.joined" => format!("server {} is there with {} slots", word("server"), word("slots")),
         "job.evaluated" => {
             format!("was evaluated at step {}: loss {}", word("step"), plain(&data["evaluation"]["loss"]))

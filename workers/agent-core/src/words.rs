@@ -293,7 +293,7 @@ impl fmt::Display for Note {
                 )
             }
             Note::Recovered { slot } => {
-                write!(f, "the device of the slot {slot} is as it was: the slot is of use again")
+                write!(f, "the device of the slot {slot} is as it was")
             }
         }
     }

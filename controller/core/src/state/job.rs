@@ -522,8 +522,8 @@ impl Job {
         self.stall.as_ref().is_some_and(waits)
     }
 
-    /// Whether it was said lately that it waits for the store, which has not answered since: for as long as its spec is patient, nobody is given up for being late, as who comes
-    /// next would wait as well.
+    /// Whether it was said lately that it waits for the store, which has not answered since: for as long as its spec is patient, nobody is
+    /// given up for being late, as who comes next would wait as well.
     #[must_use]
     pub fn waits_for_store(&self, at: TimeMs) -> bool {
         let patience_ms = self.spec.store_patience_ms.ms();
@@ -534,7 +534,8 @@ impl Job {
 
     /// The store answered it, or its user began it anew. What is known of its stall stays for its user.
     pub(crate) fn note_answered(&mut self) {
-        if let Some(stall) = self.stall.as_mut().filter(|stall| stall.cause == StallCause::Store) {
+        let waited = |stall: &&mut Stall| stall.cause == StallCause::Store || stall.tried.contains(&StallRemedy::Wait);
+        if let Some(stall) = self.stall.as_mut().filter(waited) {
             stall.answered = true;
         }
     }

@@ -373,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..10), 0..60)) {
+        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..11), 0..60)) {
             let (mut slots, mut servers) = (Slots::default(), BTreeMap::new());
             for (number, index, change) in changes {
                 let server = ServerId::parse(&format!("s{number}")).unwrap();
@@ -384,6 +384,7 @@ mod tests {
                     2 => drop(slots.change(&id, |slot| slot.state = SlotState::Offered)),
                     3 => drop(slots.change(&id, |slot| slot.fleet = None)),
                     4 => drop(slots.change(&id, |slot| slot.quarantined = Some(String::new()))),
+                    7 => drop(slots.change(&id, |slot| slot.diverged = Some(String::new()))),
                     5 => drop(slots.change(&id, |slot| slot.state = SlotState::Unoffered)),
                     6 => drop(servers.remove(&server)),
                     _ => drop(servers.insert(server.clone(), host(change, index))),
@@ -435,7 +436,7 @@ mod tests {
             slots,
             class: Digest([change; 32]),
             address: String::new(),
-            connected: change > 7,
+            connected: change > 8,
             gone_at: None,
             devices: vec![device; usize::from(slots / 2)],
         }

@@ -326,6 +326,16 @@ fn a_store_that_has_answered_switches_no_deadline_off() {
 }
 
 #[test]
+fn a_store_that_answered_after_another_stall_of_the_step_is_waited_for_anew() {
+    let (mut world, id) = training();
+    let waits = |world: &mut World| remedy(&stall(world, &id, 10, StallCause::Store, &[]));
+    assert_eq!(waits(&mut world), Some(StallRemedy::Wait));
+    stall(&mut world, &id, 10, StallCause::Peers, &[]);
+    stepped(&mut world, &id, 1_000);
+    assert_eq!(waits(&mut world), Some(StallRemedy::Wait), "it answered between the two");
+}
+
+#[test]
 fn a_job_that_is_resumed_waits_for_the_store_anew() {
     let (mut world, id) = training();
     let waits = |world: &mut World| remedy(&stall(world, &id, 10, StallCause::Store, &[]));
