@@ -87,6 +87,12 @@ fn unregistrable(error: &RegisterError) -> ApiError {
     match error {
         RegisterError::Store(fault) if fault.is_transient() => store_away(error),
         RegisterError::Outside(outside) => not_allowed("uris", outside),
+        // What only its user can say of the rows is missing; the files are as they should be.
+        _ if error.wants_sample() => {
+            let expected =
+                r#"the shape of a row, for example `{"kind": "classified", "shape": [1, 8, 8], "classes": 10}`"#;
+            unreadable("sample", "nothing", expected, error)
+        }
         _ => unreadable(
             "uris",
             error.uri().unwrap_or("a list of addresses"),

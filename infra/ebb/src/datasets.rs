@@ -15,7 +15,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use storage::dataset::{
-    CsvOptions, IdxOptions, Imported, LabelColumn, TextOptions, Vocabulary, import_csv, import_idx, import_text,
+    CsvOptions, IdxOptions, ImportError, Imported, LabelColumn, TextOptions, Vocabulary, import_csv, import_idx,
+    import_text,
 };
 
 /// Tokens per row of a text if nobody says: a context of 64 and the token after it, which fits a small model on a laptop.
@@ -118,7 +119,7 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
     let server = client.server().await?;
     let store = storage::open_store(&server.store_url)
         .map_err(|e| Failure::local("the service's object store cannot be opened from here", e))?;
-    let imported = convert(&store, args).await?;
+    let imported = convert(&store, &server.store_url, args).await?;
     let mut answers = Vec::new();
     for dataset in std::iter::once(&imported.dataset).chain(imported.test.as_ref()) {
         answers.push(register_metadata(client, dataset).await?);
@@ -155,7 +156,7 @@ fn ensure_of_format(args: &ImportArgs) -> Result<(), Failure> {
     Err(Failure::Usage(format!("--format {format} has no {}; it takes {}", foreign.join(", "), own.join(", "))))
 }
 
-async fn convert(store: &Store, args: &ImportArgs) -> Result<Imported, Failure> {
+async fn convert(store: &Store, store_url: &str, args: &ImportArgs) -> Result<Imported, Failure> {
     let imported = match (args.format, args.files.as_slice()) {
         (ImportFormat::Csv, [file]) => {
             let label = match args.label.as_deref() {
@@ -194,7 +195,17 @@ async fn convert(store: &Store, args: &ImportArgs) -> Result<Imported, Failure> 
         }
     };
     let files = args.files.iter().map(|file| format!("`{}`", file.display())).collect::<Vec<_>>().join(" and ");
-    imported.map_err(|e| Failure::local(format!("{files} cannot be imported as `{}`", args.name), e))
+    imported.map_err(|error| {
+        let of_store = matches!(error, ImportError::Store(_));
+        let failure = Failure::local(format!("{files} cannot be imported as `{}`", args.name), error);
+        if !of_store {
+            return failure;
+        }
+        failure.advise(format!(
+            "an import writes to the service's object store from here, {store_url}: set the credentials of that store here \
+             (`ebb store check {store_url}` says what is missing), or import on a machine that has them"
+        ))
+    })
 }
 
 fn open(file: &Path) -> Result<File, Failure> {

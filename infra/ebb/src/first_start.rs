@@ -22,8 +22,14 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// HTTP status of a gateway that still reads the log.
 const NOT_READY: u16 = 503;
 
-/// Declares what is missing.
-pub async fn prepare(client: &Client, store_url: &str, server: &ServerId, slots: u16) -> Result<(), Failure> {
+/// Declares what is missing. `before` is how many slots the server had the last time, if that is known.
+pub async fn prepare(
+    client: &Client,
+    store_url: &str,
+    server: &ServerId,
+    slots: u16,
+    before: Option<u16>,
+) -> Result<(), Failure> {
     let last = SlotId { server: server.clone(), index: slots.saturating_sub(1) };
     let known = until_known(client, &last).await?;
     let wanted = not_of_others(&known, server, slots);
@@ -33,7 +39,7 @@ pub async fn prepare(client: &Client, store_url: &str, server: &ServerId, slots:
             // The signal that needs nothing offers everything; the sequence is the gateway's.
             client.demand(LOCAL_FLEET, &PublishDemand::needed(0)).await?;
         }
-        Some(fleet) => follow_slots(client, &fleet, server, &wanted).await?,
+        Some(fleet) => follow_slots(client, &fleet, server, &wanted, before.unwrap_or(0)).await?,
     }
     register_digits(client, store_url).await
 }
@@ -49,20 +55,23 @@ fn numbers<'a>(slots: impl Iterator<Item = &'a Slot>, server: &ServerId) -> BTre
     slots.filter_map(|s| s.slot.parse::<SlotId>().ok()).filter(|s| s.server == *server).map(|s| s.index).collect()
 }
 
-/// The same directory with another number of slots: newcomers are offered, the rest stays as it is. A fleet that was given slots
-/// of other servers, and one without a slot left here, is its user's matter.
+/// The same directory with another number of slots: those from number `before` on are new and are offered, the rest stays as it is, and what
+/// its user has taken out of the fleet stays out. A fleet that was given slots of other servers, and one without a slot left here, is its
+/// user's matter.
 async fn follow_slots(
     client: &Client,
     fleet: &Fleet,
     server: &ServerId,
-    wanted: &BTreeSet<u16>,
+    possible: &BTreeSet<u16>,
+    before: u16,
 ) -> Result<(), Failure> {
     let own = numbers(fleet.slots.iter(), server);
-    if own.len() != fleet.slots.len() || own == *wanted || wanted.is_empty() {
+    let wanted: BTreeSet<u16> = possible.iter().copied().filter(|n| own.contains(n) || *n >= before).collect();
+    if own.len() != fleet.slots.len() || own == wanted || wanted.is_empty() {
         return Ok(());
     }
     let offers = fleet.offers.known().copied().unwrap_or(Offers::ByDemand);
-    put_fleet(client, server, wanted, offers, fleet.reclaim_deadline_ms).await?;
+    put_fleet(client, server, &wanted, offers, fleet.reclaim_deadline_ms).await?;
     let new: Vec<String> = wanted.difference(&own).map(|number| format!("{server}/{number}")).collect();
     if !new.is_empty() {
         client.offer(LOCAL_FLEET, &NameSlots { slots: new }).await?;

@@ -3,6 +3,7 @@
 //! | path | what |
 //! | --- | --- |
 //! | `lock` | held while a service runs; holds its process id |
+//! | `slots` | how many slots the server had when a service ran here last |
 //! | `log.redb` | the embedded log (absent on Kafka) |
 //! | `store/` | the local object store (absent with `--store`) |
 //! | `secrets/` | tokens and keys, mode 600 |
@@ -35,6 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The agent's folder.
 use workers_agent_client::AGENT_FOLDER;
 const SECRETS_FOLDER: &str = "secrets";
+const SLOTS_FILE: &str = "slots";
 
 /// An open data directory; no other process has it while this lives.
 #[derive(Debug)]
@@ -105,6 +107,19 @@ impl Home {
         let url = url::Url::from_directory_path(&store)
             .map_err(|()| Failure::plain(format!("`{}` is no absolute path", store.display())))?;
         Ok(url.as_str().trim_end_matches('/').to_owned())
+    }
+
+    /// How many slots the server had when a service was set up here last; `None` in a new directory, and in one of an earlier release.
+    #[must_use]
+    pub fn slots_before(&self) -> Option<u16> {
+        fs::read_to_string(self.folder.join(SLOTS_FILE)).ok()?.trim().parse().ok()
+    }
+
+    /// Notes that for the next start.
+    pub fn note_slots(&self, slots: u16) -> Result<(), Failure> {
+        let path = self.folder.join(SLOTS_FILE);
+        fs::write(&path, format!("{slots}\n"))
+            .map_err(|e| Failure::local(format!("`{}` cannot be written", path.display()), e))
     }
 
     /// The agent's folder.

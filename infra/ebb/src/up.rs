@@ -39,7 +39,7 @@ pub async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     }
     let home = Home::open(&args.data)?;
     let service = Running::start(args, &home).await?;
-    if let Err(failure) = service.set_up().await {
+    if let Err(failure) = service.set_up(&home).await {
         service.stop().await?;
         return Err(failure);
     }
@@ -119,9 +119,10 @@ impl Running {
     }
 
     /// Declares what a first start needs, over the API like any client.
-    async fn set_up(&self) -> Result<(), Failure> {
+    async fn set_up(&self, home: &Home) -> Result<(), Failure> {
         let client = Client::new(&self.gateway.url())?;
-        first_start::prepare(&client, &self.store_url, &self.server, self.slots).await?;
+        first_start::prepare(&client, &self.store_url, &self.server, self.slots, home.slots_before()).await?;
+        home.note_slots(self.slots)?;
         self.gateway.is_set_up();
         Ok(())
     }

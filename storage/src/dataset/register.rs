@@ -157,6 +157,13 @@ impl RegisterError {
             Self::NoFiles | Self::TooManyFiles | Self::Address(_) => None,
         }
     }
+
+    /// Whether the files do not say what a row is, and the registration has to.
+    #[must_use]
+    pub fn wants_sample(&self) -> bool {
+        let unknown = matches!(self, Self::Columns { source: ColumnError::ShapeUnknown { .. }, .. });
+        unknown || matches!(self, Self::ClassesUnknown { .. })
+    }
 }
 
 /// The columns of a file that a dataset uses.

@@ -319,8 +319,9 @@ async fn arrow_ipc_is_registered_in_place() {
     };
     let table = batch(vec![("other", labels(10)), ("image", pixels), ("label", labels(10))]);
     let path = files.ipc("a.arrow", &[table.clone(), table.slice(3, 4)]);
-    let error =
-        register(&store, &registration(std::slice::from_ref(&path)), &everywhere()).await.unwrap_err().to_string();
+    let error = register(&store, &registration(std::slice::from_ref(&path)), &everywhere()).await.unwrap_err();
+    assert!(error.wants_sample(), "the file is as it should be, and the registration has to say more: {error}");
+    let error = error.to_string();
     assert!(error.contains("number of classes is unknown") && error.contains("[2, 3]"), "{error}");
     let declared = Registration {
         sample: Some(SampleShape::Classified { shape: vec![2, 3], classes: 5 }),

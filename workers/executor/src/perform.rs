@@ -80,7 +80,8 @@ impl<W: Write> Trainer<W> {
         let new = self.member.session().membership().filter(|m| self.logged != Some(m.tag));
         let Some(membership) = new else { return false };
         self.logged = Some(membership.tag);
-        tracing::info!(tag = %membership.tag, members = membership.seats.len(), leader = %membership.leader, "in force");
+        let (generation, members) = (membership.tag.generation, membership.seats.len());
+        tracing::info!(%generation, members, leader = %membership.leader, "a member of the generation in force");
         true
     }
 
@@ -201,7 +202,8 @@ impl<W: Write> Trainer<W> {
     fn write(&mut self, task: Task, needed: bool) -> Result<(), ProgramError> {
         if needed {
             let (copies, held_us) = (self.replica.copies, self.replica.held.as_micros());
-            tracing::info!(?task, copies, held_us, "standing still for the store");
+            tracing::info!("standing still for the store");
+            tracing::debug!(?task, copies, held_us, "the store has to take this first");
         }
         let checkpoint = task.checkpoint();
         let writing = match task {
@@ -236,12 +238,12 @@ impl<W: Write> Trainer<W> {
     }
 
     fn report(&mut self, report: Report) -> Result<(), TrainError> {
-        tracing::info!(?report, "report");
+        tracing::debug!(?report, "report");
         Ok(self.agent.say(&FromExecutor::Report(report))?)
     }
 
     fn leave(&mut self, exit: Exit) -> Result<(), TrainError> {
-        tracing::info!(?exit, "leaving");
+        tracing::info!("leaving: {exit}");
         self.exit = true;
         self.followed(ExecutorHop::Boundary)?;
         match exit {

@@ -9,6 +9,7 @@ use events_schema::orders::Telemetry;
 use events_schema::report::Report;
 use events_schema::tree::Node;
 use events_schema::{Digest, Generation, JobId, Rank, Step, WriterToken};
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 pub use workers_session::Need;
@@ -409,4 +410,15 @@ pub enum Exit {
     NotSaved,
     /// Replicas differ: nobody may go on from what is here.
     Diverged,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "as asked",
+            Self::NoReplica => "no member has a replica, and the job goes back to a checkpoint",
+            Self::NotSaved => "the store refused for longer than it is waited for",
+            Self::Diverged => "replicas differ, and the job goes back to a checkpoint",
+        })
+    }
 }

@@ -59,9 +59,9 @@ async fn a_stopped_service_goes_on_where_it_was() {
     assert!(ended.success(), "SIGTERM is a clean end: {ended}");
 }
 
-/// A slot belongs to one fleet, and a start claims none that its user has given to another.
+/// A start claims no slot that its user has given to another fleet or taken out of this one; slots that were not there before are lent.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_leaves_other_fleets_their_slots() {
+async fn a_start_leaves_fleets_as_their_user_made_them() {
     let system = System::start(3).await;
     let declare = |numbers: Vec<u16>| DeclareFleet {
         servers: vec![ServerSlots { server: "local".to_owned(), slots: SlotsOfServer::Numbers(numbers) }],
@@ -71,10 +71,10 @@ async fn a_start_leaves_other_fleets_their_slots() {
     let client = system.client();
     client.declare_fleet("local", &declare(vec![0])).await.unwrap();
     client.declare_fleet("chat", &declare(vec![1])).await.unwrap();
-    let system = system.crash().await;
+    let system = system.kill().await.with_slots(4).start().await;
     let client = system.client();
     let local = client.fleet("local").await.unwrap().unwrap();
     let names: Vec<&str> = local.slots.iter().map(|s| s.slot.as_str()).collect();
-    assert_eq!((names, local.reclaim_deadline_ms), (vec!["local/0", "local/2"], 5_000));
+    assert_eq!((names, local.reclaim_deadline_ms), (vec!["local/0", "local/3"], 5_000));
     assert_eq!(client.fleet("chat").await.unwrap().unwrap().slots.len(), 1);
 }

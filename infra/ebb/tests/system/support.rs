@@ -150,6 +150,12 @@ pub struct Dead {
 }
 
 impl Dead {
+    /// With another number of slots.
+    pub fn with_slots(mut self, slots: u16) -> Self {
+        self.options.slots = slots;
+        self
+    }
+
     /// Starts it again on its directory.
     pub async fn start(self) -> System {
         let service = Service::start(self.options).await.unwrap_or_else(|e| panic!("{e}"));

@@ -260,7 +260,8 @@ impl<W: Write> Gang<W> {
                     return Ok(0);
                 }
                 Some(Happening::Ended(start, end)) if start == self.starts => {
-                    tracing::info!(?end, "the program ended");
+                    // What it said last stands above, as it said it.
+                    tracing::info!(well = end == End::Well, "the program ended");
                     self.program = None;
                     In::Ended(end)
                 }
@@ -296,7 +297,7 @@ impl<W: Write> Gang<W> {
     }
 
     fn report(&mut self, report: Report) -> Result<(), GangError> {
-        tracing::info!(?report, "report");
+        tracing::debug!(?report, "report");
         Ok(self.agent.say(&FromExecutor::Report(report))?)
     }
 
@@ -319,7 +320,7 @@ impl<W: Write> Gang<W> {
     }
 
     fn exit(&mut self, status: i32, why: Option<String>) -> Result<i32, GangError> {
-        tracing::info!(status, ?why, "leaving");
+        tracing::info!(status, "leaving");
         if let Some(why) = why {
             let words = format!("the program of e{} {why}", self.executor.number);
             self.agent.say(&FromExecutor::LastWords(words))?;
@@ -382,7 +383,8 @@ impl<W: Write> Gang<W> {
                 ));
             }
         }
-        tracing::info!(generation = %proposal.generation, rank = ?told.get("RANK"), of = ?told.get("WORLD_SIZE"), "the program runs");
+        let told = |name: &str| told.get(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
+        tracing::info!(generation = %proposal.generation, rank = told("RANK"), of = told("WORLD_SIZE"), "the program runs");
         self.began(proposal, step, since)?;
         Ok(None)
     }
