@@ -16,7 +16,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 39] = [
+const FOUND: [(&str, &str); 40] = [
     ("a-fleets-declaration-is-decided-late", include_str!("found/a-fleets-declaration-is-decided-late.json")),
     (
         "a-server-that-comes-and-goes-holds-up-a-job-that-begins",
@@ -55,6 +55,10 @@ const FOUND: [(&str, &str); 39] = [
     (
         "two-declarations-of-a-fleet-are-under-way-at-once",
         include_str!("found/two-declarations-of-a-fleet-are-under-way-at-once.json"),
+    ),
+    (
+        "what-came-for-a-membership-that-came-to-nothing-takes-room",
+        include_str!("found/what-came-for-a-membership-that-came-to-nothing-takes-room.json"),
     ),
     (
         "who-holds-the-replica-leaves-before-the-newcomer-does",

@@ -1,7 +1,8 @@
 //! Bulk data that arrived before this executor was where it belongs: a peer may be one step, or one membership, ahead.
 //!
 //! Bounded by what correct peers can send. Of the next step in the membership in force that is known exactly: every stretch that its plan has
-//! a place for, once. Of a membership to come it is a budget: the replica, and a gradient per node that members can bring.
+//! a place for, once. Of a membership to come it is a budget: the replica, and a gradient per node that members can bring. One membership at a
+//! time: nobody gets past one without all of its members, so whoever sends for a later one shows that an earlier came to nothing.
 
 use crate::event::{Bulk, Config, Kind};
 use events_schema::Step;
@@ -18,7 +19,9 @@ pub(crate) struct Early<P> {
     kept: Vec<Kept<P>>,
     /// Stretches of the next step: each has one place, so it can come once.
     places: BTreeSet<(Peer, u64, Node)>,
-    /// Elements of memberships to come, and most of them.
+    /// The membership to come that there are stretches of.
+    ahead: Option<Tag>,
+    /// Elements of it, and most of them.
     elements: usize,
     elements_max: usize,
 }
@@ -37,7 +40,7 @@ impl<P> Early<P> {
         // A share of at most half of the ranks is made of at most log2(W) nodes, and of each this member's chunk may come.
         let gradients = (config.workers.max(1).ilog2() as usize).max(GRADIENTS_MIN);
         let elements_max = config.replica_len.saturating_add(config.gradient_len.saturating_mul(gradients));
-        Self { kept: Vec::new(), places: BTreeSet::new(), elements: 0, elements_max }
+        Self { kept: Vec::new(), places: BTreeSet::new(), ahead: None, elements: 0, elements_max }
     }
 
     /// Keeps a stretch of the next step that the plan has a place for; `false` when it came before.
@@ -49,13 +52,21 @@ impl<P> Early<P> {
         new
     }
 
-    /// Keeps a stretch of a membership to come; `false` when there is no room, and its sender must be cut off.
+    /// Keeps a stretch of a membership to come, unless it is of one that came to nothing; `false` when there is no room, and its sender must be
+    /// cut off.
     pub fn keep_ahead(&mut self, from: Peer, bulk: Bulk, payload: P) -> bool {
+        if self.ahead.is_some_and(|ahead| bulk.tag < ahead) {
+            return true;
+        }
+        if self.ahead.is_some_and(|ahead| bulk.tag > ahead) {
+            self.kept.retain(|kept| kept.node.is_some());
+            self.count();
+        }
         let elements = self.elements.saturating_add(bulk.elements);
         if elements > self.elements_max || bulk.elements == 0 {
             return false;
         }
-        self.elements = elements;
+        (self.ahead, self.elements) = (Some(bulk.tag), elements);
         self.kept.push(Kept { from, bulk, payload, node: None });
         true
     }
@@ -96,7 +107,8 @@ impl<P> Early<P> {
 
     fn count(&mut self) {
         self.places = self.kept.iter().filter_map(|k| k.node.map(|node| (k.from, k.bulk.offset, node))).collect();
-        self.elements = self.kept.iter().filter(|k| k.node.is_none()).map(|k| k.bulk.elements).sum();
+        let ahead = || self.kept.iter().filter(|k| k.node.is_none()).map(|k| &k.bulk);
+        (self.ahead, self.elements) = (ahead().map(|b| b.tag).max(), ahead().map(|b| b.elements).sum());
     }
 }
 
@@ -114,14 +126,32 @@ mod tests {
     #[test]
     fn gives_what_is_due_and_forgets_what_is_old() {
         let mut early = Early::new(&config(0, 4, 9));
-        for (generation, step) in [(1, 4), (1, 5), (2, 5), (1, 6)] {
-            assert!(early.keep_ahead(Peer(0), bulk(generation, step, 1), step));
+        for step in [4, 5, 6] {
+            assert!(early.keep_ahead(Peer(0), bulk(1, step, 1), step));
         }
         let tag = |g| Tag { generation: Generation(g), revision: 0 };
         let due: Vec<u64> = early.take(tag(1), Step(5)).into_iter().map(|(.., payload)| payload).collect();
         assert_eq!(due, [5]);
+        assert!(early.take(tag(1), Step(4)).is_empty(), "older than what was taken last");
+        assert_eq!(early.take(tag(1), Step(6)).len(), 1);
+    }
+
+    /// Found by the simulation of everything: what a newcomer had been sent for a membership that it never came into left no room for the replica of the
+    /// next one, and it took who sent that for broken.
+    #[test]
+    fn what_came_for_a_membership_that_came_to_nothing_takes_no_room_from_the_next() {
+        let mut early = Early::new(&config(0, 4, 9));
+        let most = early.elements_max;
+        assert!(early.keep_ahead(Peer(0), bulk(1, 5, most), "dead"));
+        assert!(early.keep_ahead(Peer(1), bulk(2, 5, most), "alive"));
+        assert!(early.keep_ahead(Peer(0), bulk(1, 5, most), "late"), "whose link is slow did nothing wrong");
+        assert!(!early.keep_ahead(Peer(1), bulk(2, 5, 1), "too much"));
+        let tag = |g| Tag { generation: Generation(g), revision: 0 };
+        assert!(early.take(tag(1), Step(5)).is_empty());
         assert_eq!(early.take(tag(2), Step(5)).len(), 1);
-        assert!(early.take(tag(1), Step(6)).is_empty(), "older than what was taken last");
+        assert!(early.keep_ahead(Peer(1), bulk(3, 6, most), "the next"));
+        early.forget(Peer(1));
+        assert!(early.keep_ahead(Peer(0), bulk(2, 7, most), "who said that there was a later one is gone"));
     }
 
     /// Found by real processes under load: a newcomer that looked for its replica threw away sums of the same step, and the step never ended.
