@@ -7,7 +7,7 @@
 
 use crate::retry::StoreFault;
 use futures::StreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -40,6 +40,14 @@ pub enum OpenStoreError {
         folder: String,
         #[source]
         source: std::io::Error,
+    },
+    /// Where the server is said to be cannot be understood.
+    #[error("{name} is `{value}`, which is no address of a server; expected http://HOST:PORT or https://HOST")]
+    Endpoint {
+        /// The setting.
+        name: String,
+        /// As given, without a password.
+        value: String,
     },
     /// The client cannot be built.
     #[error(
@@ -147,7 +155,7 @@ fn open_remote(
     };
     match scheme {
         ObjectStoreScheme::Memory => Ok((Arc::new(InMemory::new()), path)),
-        ObjectStoreScheme::AmazonS3 => Ok((Arc::new(s3(url, settings).map_err(setup)?), path)),
+        ObjectStoreScheme::AmazonS3 => Ok((Arc::new(s3(url, settings)?), path)),
         _ => {
             let (store, path) = object_store::parse_url_opts(url, settings).map_err(setup)?;
             Ok((store.into(), path))
@@ -162,24 +170,29 @@ pub(crate) fn s3_of(
 ) -> Result<Option<(AmazonS3, Path)>, OpenStoreError> {
     let url = parse_address(address)?;
     match ObjectStoreScheme::parse(&url) {
-        Ok((ObjectStoreScheme::AmazonS3, path)) => {
-            let store = s3(&url, settings).map_err(|source| OpenStoreError::Setup { address: shown(&url), source })?;
-            Ok(Some((store, path)))
-        }
+        Ok((ObjectStoreScheme::AmazonS3, path)) => Ok(Some((s3(&url, settings)?, path))),
         _ => Ok(None),
     }
 }
 
-fn s3(url: &Url, settings: impl IntoIterator<Item = (String, String)>) -> object_store::Result<AmazonS3> {
+fn s3(url: &Url, settings: impl IntoIterator<Item = (String, String)>) -> Result<AmazonS3, OpenStoreError> {
     let retry =
         RetryConfig { max_retries: CLIENT_RETRIES_MAX, retry_timeout: CLIENT_RETRY_TIME_MAX, ..RetryConfig::default() };
     let mut builder = AmazonS3Builder::new().with_url(url.as_str()).with_retry(retry);
-    for (name, value) in settings {
-        if let Ok(key) = name.to_ascii_lowercase().parse() {
-            builder = builder.with_config(key, value);
+    // An empty variable is one that is not set.
+    for (name, value) in settings.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let Ok(key) = name.to_ascii_lowercase().parse() else { continue };
+        // The client panics at its first request to such an address.
+        if matches!(key, AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint) && !is_server(&value) {
+            return Err(OpenStoreError::Endpoint { name, value: without_secrets(&value) });
         }
+        builder = builder.with_config(key, value);
     }
-    builder.build()
+    builder.build().map_err(|source| OpenStoreError::Setup { address: shown(url), source })
+}
+
+fn is_server(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
 /// An address as people and other programs may see it: without a password, without a user unless it says where (`abfss`), and
@@ -239,6 +252,21 @@ mod tests {
             ("s3://bucket/a b", "s3://bucket/a b"),
         ] {
             assert_eq!(without_secrets(address), told);
+        }
+    }
+
+    #[test]
+    fn a_server_s_address_that_is_none_is_named_before_anything_is_asked_of_it() {
+        for name in ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
+            for value in ["localhost:9000", "http://", "minio", "ftp://user:secret@host"] {
+                let settings = [(name.to_owned(), value.to_owned())];
+                let error = open_store_with("s3://bucket/x", settings).unwrap_err().to_string();
+                assert!(error.contains(name) && error.contains("http://HOST:PORT"), "{value}: {error}");
+                assert!(!error.contains("secret"), "{error}");
+            }
+            for value in ["", "http://127.0.0.1:9000", "https://s3.example"] {
+                open_store_with("s3://bucket/x", [(name.to_owned(), value.to_owned())]).unwrap();
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::args::{ImportArgs, ImportFormat, RegisterArgs};
 use crate::failure::Failure;
 use crate::output::{Output, json, line, names, table};
+use crate::store::ensure_credentials;
 use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
@@ -119,6 +120,7 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
     let server = client.server().await?;
     let store = storage::open_store(&server.store_url)
         .map_err(|e| Failure::local("the service's object store cannot be opened from here", e))?;
+    ensure_credentials(&server.store_url).await?;
     let imported = convert(&store, &server.store_url, args).await?;
     let mut answers = Vec::new();
     for dataset in std::iter::once(&imported.dataset).chain(imported.test.as_ref()) {

@@ -219,6 +219,16 @@ fn print_uploads(found: &Found) {
     line(table(&["KEY", "BEGUN", "AGE", "STATE"], &found.uploads.iter().map(row).collect::<Vec<_>>()));
 }
 
+/// Says at once that there are no credentials for a service's store, where the client of its objects would look for some for minutes. A store of
+/// another kind says so itself.
+pub async fn ensure_credentials(store_url: &str) -> Result<(), Failure> {
+    let is_signed = std::env::var_os("AWS_SKIP_SIGNATURE").is_none();
+    match BucketAddress::parse(store_url) {
+        Ok(address) if is_signed => open(&address).await.map(drop),
+        _ => Ok(()),
+    }
+}
+
 async fn open(address: &BucketAddress) -> Result<Bucket, Failure> {
     Bucket::open(address.clone(), &access()).await.map_err(|fault| {
         let advice = fault.advice();

@@ -106,7 +106,8 @@ impl Access {
     #[must_use]
     pub fn of_environment(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let (mut access, mut endpoint_of_s3, mut default_region) = (Self::default(), None, None);
-        for (name, value) in variables {
+        // An empty variable is one that is not set.
+        for (name, value) in variables.into_iter().filter(|(_, value)| !value.is_empty()) {
             match name.to_ascii_uppercase().as_str() {
                 "AWS_ENDPOINT_URL_S3" => endpoint_of_s3 = Some(value),
                 "AWS_ENDPOINT" | "AWS_ENDPOINT_URL" => access.endpoint = Some(value),
