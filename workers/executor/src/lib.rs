@@ -45,6 +45,7 @@ use events_schema::control::{ExecutorHop, ExecutorStart, FromExecutor, STORE_STA
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use following::Following;
+use gang::GangError;
 use handshake::Identity;
 use inbox::Event;
 use keys::LinkKeys;
@@ -93,7 +94,7 @@ pub enum ExecutorError {
     Train(#[source] Box<TrainError>),
     /// A gang's program ended by itself.
     #[error("the program of this executor stopped")]
-    Gang(#[from] gang::GangError),
+    Gang(#[from] GangError),
 }
 
 impl From<TrainError> for ExecutorError {
@@ -113,7 +114,8 @@ impl ExecutorError {
     /// The job that cannot be computed here, if that is why.
     fn of_program(&self) -> Option<&ProgramError> {
         match (self, self.of_training()) {
-            (Self::Prepare(error), _) | (_, Some(TrainError::Program(error))) => Some(error),
+            (Self::Prepare(error) | Self::Gang(GangError::Prepare(error)), _)
+            | (_, Some(TrainError::Program(error))) => Some(error),
             _ => None,
         }
     }
@@ -228,8 +230,8 @@ fn run_gang(start: ExecutorStart, agent: Agent<io::Stdout>, life: Arc<Life>) -> 
     let keys = Arc::new(LinkKeys::of(&[]));
     start_listening(&keys, &tokens, move |heard| listener.send(gang::Happening::Heard(heard)).is_ok())?;
     let ExecutorStart { executor, class, store_url, listen_host, order, torch, .. } = start;
-    let setup = gang::Setup { executor, class, store_url, listen_host, order, torch, agent, life, tokens, inbox };
-    match gang::run(setup, &happenings)? {
+    let setup = gang::Setup { executor, class, store_url, listen_host, order, torch, life, tokens, inbox };
+    match gang::run(setup, agent, &happenings)? {
         0 => Ok(()),
         status => std::process::exit(status),
     }

@@ -2,6 +2,7 @@
 
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, text, until};
 use crate::torch::{ended, python, service};
+use gateway_api::{DeclareFleet, ServerSlots, SlotsOfServer};
 use gateway_client::Client;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -210,4 +211,51 @@ async fn an_elastic_program_is_restarted_at_the_size_there_is() {
     finished(&client, &id).await;
     let sizes = "rank 0 of 4\nrank 0 of 2\nrank 0 of 1\n".to_owned();
     assert_eq!(result(&system, &id).await, [("sizes".to_owned(), sizes)]);
+}
+
+/// A file system that does not answer: whoever opens what is here waits for ever.
+fn silence(file: &Path) {
+    std::fs::remove_file(file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(file).status().unwrap().success());
+}
+
+/// The agent would kill it in an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_waits_for_a_silent_store_gives_its_slot_back_all_the_same() {
+    let system = System::start(1).await;
+    let client = system.client();
+    let patient = DeclareFleet {
+        servers: vec![ServerSlots { server: "local".to_owned(), slots: SlotsOfServer::Numbers(vec![0]) }],
+        offers: None,
+        reclaim_deadline_ms: Some(3_600_000),
+    };
+    client.declare_fleet("local", &patient).await.unwrap();
+    let script =
+        "trap 'exit 0' TERM\necho kept > $EBB_CHECKPOINT_DIR/file\necho it begins\nwhile true; do sleep 0.1; done";
+    let id = submit_script(&system, "patient", script, "workers: {max: 1}").await;
+    until_said(&system, &id, "it begins").await;
+    system.ebb_json(&["suspend", &id]).await;
+    until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
+    let checkpoints = system.ebb_json(&["checkpoints", &id]).await;
+    let manifest = checkpoints["checkpoints"][0]["manifest_key"].as_str().unwrap();
+    let store = system.service.ready().store_url.clone();
+    silence(&PathBuf::from(store.strip_prefix("file://").unwrap()).join(manifest));
+
+    system.ebb_json(&["resume", &id]).await;
+    let restoring = |j: &ebb::wire::Job| j.phase == "starting" && !j.slots.is_empty();
+    until(&client, &id, "the next start", restoring).await;
+    until_executor(&system, true).await;
+    need(&system, 1).await;
+    until(&client, &id, "the return of its slot", |j| j.slots.is_empty()).await;
+    until_executor(&system, false).await;
+}
+
+/// Waits until the only slot has a process, or none any more.
+async fn until_executor(system: &System, wanted: bool) {
+    let seen = async {
+        while system.ebb_json(&["slots"]).await["slots"][0]["executor"].is_null() == wanted {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, seen).await.unwrap_or_else(|_| panic!("a process is there: {}", !wanted));
 }

@@ -66,6 +66,8 @@ pub enum In {
     Told(Told),
     /// The slot goes, after so long.
     Leave(Duration),
+    /// The folder is what the membership begins with.
+    Restored,
     /// The program ended.
     Ended(End),
     /// The folder is in the store, or need not be.
@@ -79,7 +81,9 @@ pub enum In {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Out {
-    /// Restore the folder and start the program.
+    /// Restore the folder that this membership begins with. Another one that was asked for before is not wanted any more.
+    Restore(Box<Proposal>),
+    /// Start the program in this membership.
     Begin(Box<Proposal>),
     /// Ask the program to end, with SIGTERM.
     Terminate,
@@ -100,6 +104,8 @@ pub enum Out {
 enum State {
     /// For its first membership.
     Waiting,
+    /// For the store, however long that takes; nothing of its program runs.
+    Restoring,
     Running {
         save_at: Duration,
         saving: bool,
@@ -159,6 +165,7 @@ impl Machine {
                 let by = now + within;
                 self.leave_by = Some(self.leave_by.map_or(by, |known| known.min(by)));
             }
+            In::Restored => self.restored(now, &mut outs),
             In::Ended(end) => self.ended(now, end, &mut outs),
             In::Saved(purpose) => self.saved(purpose, None, &mut outs),
             In::NotSaved(purpose, why) => self.saved(purpose, Some(why), &mut outs),
@@ -172,8 +179,6 @@ impl Machine {
     #[must_use]
     pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
-            // Told to stand still with the word to begin: it is asked to end as soon as it runs.
-            State::Running { .. } if self.must_stop() => Some(Duration::ZERO),
             State::Running { save_at, saving: false } if self.leads() => Some(*save_at),
             State::Stopping { kill_at, killed: false } => Some(*kill_at),
             State::Failing { until, .. } => Some(*until),
@@ -191,6 +196,12 @@ impl Machine {
     #[must_use]
     pub fn runs(&self) -> bool {
         matches!(self.state, State::Running { .. } | State::Stopping { .. })
+    }
+
+    /// Whether what the program begins with is being read.
+    #[must_use]
+    pub fn restores(&self) -> bool {
+        matches!(self.state, State::Restoring)
     }
 
     /// Whether what the program left is being written.
@@ -215,10 +226,23 @@ impl Machine {
         newer.members.iter().any(|member| member.executor.number == self.config.me).then_some(newer)
     }
 
-    fn begin(&mut self, now: Duration, proposal: Proposal, outs: &mut Vec<Out>) {
-        self.state = State::Running { save_at: now + self.config.save_every, saving: false };
+    fn begin(&mut self, proposal: Proposal, outs: &mut Vec<Out>) {
+        self.state = State::Restoring;
         self.membership = Some(proposal.clone());
-        outs.push(Out::Begin(Box::new(proposal)));
+        outs.push(Out::Restore(Box::new(proposal)));
+    }
+
+    fn restored(&mut self, now: Duration, outs: &mut Vec<Out>) {
+        let State::Restoring = self.state else { return };
+        match self.membership.clone() {
+            // Others may run already: the leader says with its folder where the gang stands.
+            _ if self.must_stop() => self.stopped(outs),
+            Some(membership) => {
+                self.state = State::Running { save_at: now + self.config.save_every, saving: false };
+                outs.push(Out::Begin(Box::new(membership)));
+            }
+            None => {}
+        }
     }
 
     fn ended(&mut self, now: Duration, end: End, outs: &mut Vec<Out>) {
@@ -271,10 +295,12 @@ impl Machine {
     fn act(&mut self, now: Duration, outs: &mut Vec<Out>) {
         let (stop, leads) = (self.must_stop(), self.leads());
         match self.state.clone() {
-            State::Waiting if self.leave_by.is_some() => outs.push(Out::Exit { status: STOPPED_STATUS, why: None }),
-            State::Waiting => {
+            State::Waiting | State::Restoring if self.leave_by.is_some() => {
+                outs.push(Out::Exit { status: STOPPED_STATUS, why: None });
+            }
+            State::Waiting | State::Restoring => {
                 if let Some(proposal) = self.newer().cloned() {
-                    self.begin(now, proposal, outs);
+                    self.begin(proposal, outs);
                 }
             }
             State::Running { .. } if self.newer().is_some() => {
@@ -364,6 +390,14 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    fn restore(generation: u64, members: u32) -> Vec<Out> {
+        vec![Out::Restore(Box::new(proposal(generation, members)))]
+    }
+
+    fn begin(generation: u64, members: u32) -> Vec<Out> {
+        vec![Out::Begin(Box::new(proposal(generation, members)))]
+    }
+
     fn exit(status: i32) -> Vec<Out> {
         vec![Out::Exit { status, why: None }]
     }
@@ -372,7 +406,8 @@ mod tests {
     fn running(me: u32, members: u32) -> Machine {
         let mut machine = Machine::new(Config { me, grace: GRACE, save_every: EVERY });
         let outs = machine.handle(at(0), told(proposal(1, members), false, &[]));
-        assert_eq!(outs, [Out::Begin(Box::new(proposal(1, members)))]);
+        assert_eq!(outs, restore(1, members));
+        assert_eq!(machine.handle(at(0), In::Restored), begin(1, members));
         machine
     }
 
@@ -469,14 +504,30 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_stand_still_when_it_begins_is_stopped_at_once() {
+    fn who_is_to_stand_still_before_its_program_runs_does_not_start_it() {
+        let mut other = Machine::new(Config { me: 1, grace: GRACE, save_every: EVERY });
+        assert_eq!(other.handle(at(0), told(proposal(1, 2), true, &[])), restore(1, 2));
+        assert_eq!(other.handle(at(50), In::Restored), []);
+        assert_eq!((other.runs(), other.wake_at()), (false, None));
+        let mut leader = Machine::new(Config { me: 0, grace: GRACE, save_every: EVERY });
+        assert_eq!(leader.handle(at(0), told(proposal(1, 2), false, &[])), restore(1, 2));
+        assert_eq!(leader.handle(at(1), told(proposal(1, 2), true, &[])), []);
+        assert_eq!(leader.handle(at(50), In::Restored), [Out::Save(Purpose::Stopped)], "another one may have begun");
+    }
+
+    #[test]
+    fn whose_slot_goes_while_it_waits_for_the_store_leaves_at_once() {
+        let mut machine = Machine::new(Config { me: 0, grace: GRACE, save_every: EVERY });
+        assert_eq!(machine.handle(at(0), told(proposal(1, 1), false, &[])), restore(1, 1));
+        assert_eq!(machine.handle(at(1), In::Leave(at(5))), exit(STOPPED_STATUS));
+    }
+
+    #[test]
+    fn a_membership_that_comes_while_another_is_restored_takes_its_place() {
         let mut machine = Machine::new(Config { me: 1, grace: GRACE, save_every: EVERY });
-        let begun = machine.handle(at(0), told(proposal(1, 2), true, &[]));
-        assert_eq!(begun, [Out::Begin(Box::new(proposal(1, 2)))]);
-        // Restoring its folder may have taken long: the grace counts from when the program runs.
-        assert_eq!(machine.wake_at(), Some(Duration::ZERO));
-        assert_eq!(machine.handle(at(50), In::Wake), [Out::Terminate]);
-        assert_eq!(machine.wake_at(), Some(at(50) + GRACE));
+        assert_eq!(machine.handle(at(0), told(proposal(1, 2), false, &[])), restore(1, 2));
+        assert_eq!(machine.handle(at(1), told(proposal(2, 3), false, &[])), restore(2, 3));
+        assert_eq!(machine.handle(at(2), In::Restored), begin(2, 3));
     }
 
     #[test]
@@ -495,7 +546,8 @@ mod tests {
     fn a_start_that_was_given_up_is_followed_by_another() {
         let mut machine = running(1, 2);
         assert_eq!(machine.handle(at(1), told(proposal(2, 2), false, &[])), [Out::Kill]);
-        assert_eq!(machine.handle(at(2), badly()), [Out::Begin(Box::new(proposal(2, 2)))]);
+        assert_eq!(machine.handle(at(2), badly()), restore(2, 2));
+        assert_eq!(machine.handle(at(2), In::Restored), begin(2, 2));
         assert_eq!(machine.handle(at(3), told(proposal(1, 2), false, &[])), [], "an older word is none");
         let mut early = Machine::new(Config { me: 1, grace: GRACE, save_every: EVERY });
         assert_eq!(early.handle(at(0), In::Told(Told::default())), []);

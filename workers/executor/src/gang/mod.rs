@@ -14,7 +14,7 @@ use crate::life::Life;
 use crate::program::{ProgramError, fetch_packed};
 use crate::store_wait::StorePatience;
 use crate::tokens::WriterTokens;
-use events_schema::control::{FromExecutor, Phase, Progress, TorchHost, WaitsFor};
+use events_schema::control::{FromExecutor, Phase, Progress, STOPPED_STATUS, TorchHost, WaitsFor};
 use events_schema::fact::{Entry, Proposal};
 use events_schema::gang::CommandSpec;
 use events_schema::orders::JobOrder;
@@ -28,6 +28,7 @@ use shell::Chain;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::time::{Duration, Instant};
 use storage::code::unpack;
@@ -41,10 +42,13 @@ pub const HAPPENINGS_MAX: usize = 64;
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// What can happen to a gang's executor.
-#[derive(Debug)]
 pub enum Happening {
     /// Its agent said something.
     Heard(Heard),
+    /// What the program needs is here, or cannot be had.
+    Prepared(Result<Box<Prepared>, GangError>),
+    /// The folder that this membership begins with is there, or cannot be had.
+    Restored(Generation, Result<Option<Kept>, FetchError>),
     /// The program of this start ended.
     Ended(u32, End),
     /// The folder was saved, or not.
@@ -75,24 +79,32 @@ pub enum GangError {
 }
 
 /// What such an executor is made of.
-pub struct Setup<W: Write> {
+#[derive(Clone)]
+pub struct Setup {
     pub executor: ExecutorId,
     pub class: Digest,
     pub store_url: String,
     pub listen_host: String,
     pub order: JobOrder,
     pub torch: Option<TorchHost>,
-    pub agent: Agent<W>,
     pub life: Arc<Life>,
     pub tokens: Arc<WriterTokens>,
     pub inbox: SyncSender<Happening>,
 }
 
-/// What a saving thread is asked.
+/// What the thread that waits for the store is asked.
 enum Task {
-    /// From now on this is what was kept last.
-    Began(Option<Kept>),
+    /// To make the folder what a checkpoint holds, or an empty one.
+    Restore(Generation, Option<CheckpointName>),
     Save(Generation, Purpose),
+}
+
+/// What a membership begins with, while it is fetched and until its program has begun.
+struct Beginning {
+    since: Instant,
+    /// The checkpoint; none of a job that begins.
+    name: Option<CheckpointName>,
+    step: Step,
 }
 
 struct Gang<W: Write> {
@@ -101,12 +113,12 @@ struct Gang<W: Write> {
     host: TorchHost,
     agent: Agent<W>,
     life: Arc<Life>,
-    /// How what the program begins with is waited for.
-    patience: StorePatience,
     inbox: SyncSender<Happening>,
     machine: Machine,
-    keeper: Keeper,
-    saving: Sender<Task>,
+    tasks: Sender<Task>,
+    /// The membership whose folder is waited for: nothing older is.
+    wanted: Arc<AtomicU64>,
+    beginning: Option<Beginning>,
     place: Place,
     /// Where the program runs.
     folder: PathBuf,
@@ -119,24 +131,28 @@ struct Gang<W: Write> {
 }
 
 /// Runs until it may end; gives the status.
-pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Result<i32, GangError> {
-    let order = setup.order.clone();
-    let (executor, life) = (setup.executor.clone(), Arc::clone(&setup.life));
-    let patience = StorePatience::of(&order, &life);
-    let prepared = prepare(&setup, &patience);
-    let mut agent = setup.agent;
-    let prepared = match prepared {
-        Err(GangError::Prepare(error)) if error.is_broken() => {
-            let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);
-            let (job, reason) = (executor.job.clone(), error.reason());
+pub fn run<W: Write>(
+    mut setup: Setup,
+    mut agent: Agent<W>,
+    happenings: &Receiver<Happening>,
+) -> Result<i32, GangError> {
+    let patience = StorePatience::of(&setup.order, &setup.life);
+    let prepared = match prepared(&mut setup, &patience, happenings)? {
+        Ok(prepared) => *prepared,
+        Err(Unprepared::Ends(status)) => return Ok(status),
+        Err(Unprepared::Cannot(GangError::Prepare(error))) if error.is_broken() => {
+            let generation = setup.order.proposal.as_ref().map_or(Generation(0), |p| p.generation);
+            let (job, reason) = (setup.executor.job, error.reason());
             agent.say(&FromExecutor::Report(Report::JobBroken { job, generation, reason }))?;
             return Err(error.into());
         }
-        other => other?,
+        Err(Unprepared::Cannot(error)) => return Err(error),
     };
+    let Setup { executor, listen_host, order, life, inbox, .. } = setup;
     let Prepared { spec, host, keeper, place, folder } = prepared;
-    let port = Port::hold(&setup.listen_host)?;
-    let saving = start_saving(keeper.clone(), setup.inbox.clone())?;
+    let port = Port::hold(&listen_host)?;
+    let wanted = Arc::new(AtomicU64::new(0));
+    let tasks = start_storing(keeper, patience, Arc::clone(&wanted), inbox.clone())?;
     let config = Config {
         me: executor.number,
         grace: Duration::from_millis(spec.grace_ms),
@@ -150,11 +166,11 @@ pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Resul
         host,
         agent,
         life,
-        patience,
-        inbox: setup.inbox,
+        inbox,
         machine: Machine::new(config),
-        keeper,
-        saving,
+        tasks,
+        wanted,
+        beginning: None,
         place,
         folder,
         program: None,
@@ -166,7 +182,43 @@ pub fn run<W: Write>(setup: Setup<W>, happenings: &Receiver<Happening>) -> Resul
     gang.run(order, happenings)
 }
 
-struct Prepared {
+/// Why there is nothing to go on with.
+enum Unprepared {
+    /// It has to end before it began: with this status.
+    Ends(i32),
+    Cannot(GangError),
+}
+
+/// What the program needs, fetched while orders are heard: a store that is away is waited for longer than a slot may be kept.
+fn prepared(
+    setup: &mut Setup,
+    patience: &StorePatience,
+    happenings: &Receiver<Happening>,
+) -> Result<Result<Box<Prepared>, Unprepared>, GangError> {
+    let (of, patience) = (setup.clone(), patience.clone());
+    let fetch = move || {
+        let prepared = prepare(&of, &patience).map(Box::new);
+        // Who does not listen any more ends this process.
+        let _ = of.inbox.send(Happening::Prepared(prepared));
+    };
+    std::thread::Builder::new().name("ebb-prepare".to_owned()).spawn(fetch)?;
+    loop {
+        match happenings.recv().map_err(|_| GangError::SendersGone)? {
+            Happening::Prepared(prepared) => return Ok(prepared.map_err(Unprepared::Cannot)),
+            Happening::Heard(Heard::Order(order)) => setup.order = *order,
+            Happening::Heard(Heard::Leave { .. }) => return Ok(Err(Unprepared::Ends(STOPPED_STATUS))),
+            Happening::Heard(Heard::Stop) => return Ok(Err(Unprepared::Ends(0))),
+            // Nothing of its own is under way yet.
+            Happening::Heard(Heard::Trace(_))
+            | Happening::Restored(..)
+            | Happening::Ended(..)
+            | Happening::Saved(..) => {}
+        }
+    }
+}
+
+/// What a program is started with.
+pub struct Prepared {
     spec: CommandSpec,
     host: TorchHost,
     keeper: Keeper,
@@ -174,7 +226,7 @@ struct Prepared {
     folder: PathBuf,
 }
 
-fn prepare<W: Write>(setup: &Setup<W>, patience: &StorePatience) -> Result<Prepared, GangError> {
+fn prepare(setup: &Setup, patience: &StorePatience) -> Result<Prepared, GangError> {
     let Setup { executor, order, .. } = setup;
     let host = setup.torch.as_ref().ok_or(ProgramError::NoTorch)?;
     let spec = order.spec.gang().ok_or(ProgramError::NoTorch)?.clone();
@@ -208,30 +260,40 @@ fn prepare<W: Write>(setup: &Setup<W>, patience: &StorePatience) -> Result<Prepa
     Ok(Prepared { spec, host: host.clone(), keeper, place, folder })
 }
 
-/// A thread that saves, one after the other, so that the program is looked after meanwhile.
-fn start_saving(keeper: Keeper, inbox: SyncSender<Happening>) -> std::io::Result<Sender<Task>> {
-    // At most one task waits: the machine asks for the next when it has heard of the last, but for the one after a stop.
+/// A thread that restores and saves, one after the other, so that the agent is heard and the program is looked after meanwhile.
+fn start_storing(
+    keeper: Keeper,
+    patience: StorePatience,
+    wanted: Arc<AtomicU64>,
+    inbox: SyncSender<Happening>,
+) -> std::io::Result<Sender<Task>> {
+    // A few tasks wait at most: the machine asks for the next when it has heard of the last, but for the one after a stop and a newer membership's.
     let (tasks, waiting) = channel();
-    let save = move || {
+    let store = move || {
         let mut last = None;
         while let Ok(task) = waiting.recv() {
-            let (generation, purpose) = match task {
-                Task::Began(kept) => {
-                    last = kept;
-                    continue;
+            let happening = match task {
+                Task::Restore(generation, name) => {
+                    let is_wanted = || wanted.load(Ordering::Relaxed) == generation.0;
+                    let restored =
+                        patience.ask(|| keeper.restore(name.as_ref()), |error| is_wanted() && error.may_pass());
+                    last = restored.as_ref().ok().cloned().flatten();
+                    Happening::Restored(generation, restored)
                 }
-                Task::Save(generation, purpose) => (generation, purpose),
+                Task::Save(generation, purpose) => {
+                    let saved = keeper.save(purpose, generation, last.as_ref());
+                    if let Ok(Outcome { kept: Some(kept), .. }) = &saved {
+                        last = Some(kept.clone());
+                    }
+                    Happening::Saved(generation, purpose, saved.map_err(|error| Chain(&error).to_string()))
+                }
             };
-            let saved = keeper.save(purpose, generation, last.as_ref()).map_err(|error| Chain(&error).to_string());
-            if let Ok(Outcome { kept: Some(kept), .. }) = &saved {
-                last = Some(kept.clone());
-            }
-            if inbox.send(Happening::Saved(generation, purpose, saved)).is_err() {
+            if inbox.send(happening).is_err() {
                 return;
             }
         }
     };
-    std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(save)?;
+    std::thread::Builder::new().name("ebb-checkpoint".to_owned()).spawn(store)?;
     Ok(tasks)
 }
 
@@ -265,7 +327,13 @@ impl<W: Write> Gang<W> {
                     self.program = None;
                     In::Ended(end)
                 }
-                Some(Happening::Ended(..)) => In::Wake,
+                Some(Happening::Restored(generation, restored)) if generation == self.generation => {
+                    match self.restored(restored)? {
+                        Ok(input) => input,
+                        Err(status) => return Ok(status),
+                    }
+                }
+                Some(Happening::Ended(..) | Happening::Restored(..) | Happening::Prepared(_)) => In::Wake,
                 Some(Happening::Saved(generation, purpose, saved)) => self.saved(generation, purpose, saved)?,
             };
         }
@@ -303,6 +371,7 @@ impl<W: Write> Gang<W> {
 
     fn perform(&mut self, out: Out) -> Result<Option<i32>, GangError> {
         match out {
+            Out::Restore(proposal) => return self.restore(&proposal),
             Out::Begin(proposal) => return self.begin(&proposal),
             Out::Terminate => {
                 tracing::info!("asking the program to end");
@@ -313,7 +382,7 @@ impl<W: Write> Gang<W> {
                 self.program.iter().for_each(Program::kill);
             }
             // Its thread ends with this process only.
-            Out::Save(purpose) => drop(self.saving.send(Task::Save(self.generation, purpose))),
+            Out::Save(purpose) => drop(self.tasks.send(Task::Save(self.generation, purpose))),
             Out::Exit { status, why } => return self.exit(status, why).map(Some),
         }
         Ok(None)
@@ -334,11 +403,10 @@ impl<W: Write> Gang<W> {
         Ok(Some(1))
     }
 
-    /// Restores the folder and starts the program; a status, if this process has to end instead.
-    fn begin(&mut self, proposal: &Proposal) -> Result<Option<i32>, GangError> {
-        let since = Instant::now();
+    /// Asks for the folder; a status, if this process has to end instead.
+    fn restore(&mut self, proposal: &Proposal) -> Result<Option<i32>, GangError> {
         self.generation = proposal.generation;
-        self.life.set(self.progress(Phase::Loading, WaitsFor::Store));
+        self.wanted.store(proposal.generation.0, Ordering::Relaxed);
         let name = match &proposal.entry {
             Entry::Checkpoint { manifest_key, .. } => {
                 match CheckpointName::of_manifest(manifest_key).filter(|name| name.job == self.executor.job) {
@@ -351,12 +419,30 @@ impl<W: Write> Gang<W> {
             }
             Entry::Fresh | Entry::Switch { .. } | Entry::Recover => None,
         };
-        let kept = match self.patience.ask(|| self.keeper.restore(name.as_ref()), FetchError::may_pass) {
-            Ok(kept) => kept,
-            Err(error) => return self.not_restored(name, &error),
-        };
-        let step = kept.as_ref().map_or(Step(0), |kept| kept.step);
-        drop(self.saving.send(Task::Began(kept)));
+        self.beginning = Some(Beginning { since: Instant::now(), name: name.clone(), step: Step(0) });
+        // Its thread ends with this process only.
+        drop(self.tasks.send(Task::Restore(self.generation, name)));
+        Ok(None)
+    }
+
+    /// What follows for the machine, or with which status this process has to end.
+    fn restored(&mut self, restored: Result<Option<Kept>, FetchError>) -> Result<Result<In, i32>, GangError> {
+        match restored {
+            Ok(kept) => {
+                let step = kept.map_or(Step(0), |kept| kept.step);
+                self.beginning.iter_mut().for_each(|beginning| beginning.step = step);
+                Ok(Ok(In::Restored))
+            }
+            Err(error) => {
+                let name = self.beginning.take().and_then(|beginning| beginning.name);
+                self.not_restored(name, &error).map(Err)
+            }
+        }
+    }
+
+    /// Starts the program; a status, if this process has to end instead.
+    fn begin(&mut self, proposal: &Proposal) -> Result<Option<i32>, GangError> {
+        let Some(Beginning { since, step, .. }) = self.beginning.take() else { return Ok(None) };
         let me = self.executor.number;
         let told =
             place::variables(&self.executor.job, me, proposal, &self.spec, &self.host.python, &self.place.checkpoint());
@@ -411,7 +497,7 @@ impl<W: Write> Gang<W> {
         Ok(())
     }
 
-    fn not_restored(&mut self, name: Option<CheckpointName>, error: &FetchError) -> Result<Option<i32>, GangError> {
+    fn not_restored(&mut self, name: Option<CheckpointName>, error: &FetchError) -> Result<i32, GangError> {
         tracing::error!(error = %Chain(error), "the checkpoint folder cannot be restored");
         let reason = Chain(error).to_string();
         if let (Some(name), FetchError::Restore(fault)) = (name, error) {
@@ -423,7 +509,7 @@ impl<W: Write> Gang<W> {
                 self.report(Report::CheckpointUnreadable { job, generation, step, reason: reason.clone() })?;
             }
         }
-        self.exit(1, Some(format!("was not started: {reason}"))).map(Some)
+        self.exit(1, Some(format!("was not started: {reason}")))
     }
 
     fn saved(
@@ -468,6 +554,7 @@ impl<W: Write> Gang<W> {
     fn say_life(&self) {
         let (phase, waits_for) = match (self.machine.runs(), self.machine.saves()) {
             (true, _) => (Phase::Computing(Rank(0)), WaitsFor::Nothing),
+            _ if self.machine.restores() => (Phase::Loading, WaitsFor::Store),
             (_, true) => (Phase::Saving, WaitsFor::Store),
             _ => (Phase::Still, WaitsFor::Controller),
         };
