@@ -20,8 +20,8 @@ const CONNECTION_SETUP_TIMEOUT_MS: u64 = 1_000;
 /// Pause before a connection is tried anew, doubled from the first to the last: brokers come back while we look.
 const RECONNECT_BACKOFF_MS: u64 = 50;
 const RECONNECT_BACKOFF_MS_MAX: u64 = 200;
-/// How often the client asks unasked who leads. A produce to the old leader costs [`SOCKET_TIMEOUT_MS`].
-const METADATA_REFRESH_MS: u64 = 1_000;
+/// How often the client asks unasked who leads: so late at most is a new leader known to somebody who waits with a record. Some hundred bytes.
+const METADATA_REFRESH_MS: u64 = 250;
 /// How often it asks once it knows that a leader is gone. librdkafka takes at most [`RETRY_BACKOFF_MS_MAX`].
 const METADATA_REFRESH_FAST_MS: u64 = 50;
 /// Pause before a failed request is tried again, doubled from the first to the last.
