@@ -83,8 +83,11 @@ impl<K: Ord, V> Table<K, V> {
     }
 
     /// Keys that are in only one of two tables or whose values were written to since one was cloned from the other, in order.
-    /// Costs what differs, and a look at every chunk.
+    /// Costs what differs, and a look at every chunk if anything was written.
     pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a K> {
+        if Arc::ptr_eq(&self.chunks, &before.chunks) {
+            return Vec::new();
+        }
         let (mine, theirs) = (self.apart(before), before.apart(self));
         let (mut mine, mut theirs) = (mine.into_iter().peekable(), theirs.into_iter().peekable());
         let mut changed = Vec::new();

@@ -5,7 +5,7 @@
 use crate::policy::Packing;
 use crate::state::slots::Places;
 use crate::state::{SlotKind, State};
-use events_schema::{ServerId, SlotId};
+use events_schema::{FleetId, ServerId, SlotId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Idle slots, by kind and server.
@@ -51,12 +51,14 @@ impl Idle {
     /// Of a state, to be looked through as a policy wants it.
     pub fn of(state: &State, packing: Packing) -> Self {
         let mut classes: BTreeMap<SlotKind, IdleClass> = BTreeMap::new();
+        // Fleets that need any of their own now.
+        let needing = state.fleets().filter(|(_, fleet)| packing == Packing::BestFitApart && fleet.needs() > 0);
+        let needing: BTreeSet<&FleetId> = needing.map(|(id, _)| id).collect();
         for (id, of) in state.noted_slots().servers() {
             for (kind, slots) in of.idle_by_kind() {
-                let is_wanted = |index: &u16| packing == Packing::BestFitApart && is_wanted_back(state, id, *index);
-                let (wanted, others): (Vec<u16>, Vec<u16>) = slots.iter().partition(is_wanted);
+                let (wanted, others) = slots.split(&of.of_fleets(|fleet| needing.contains(fleet)));
                 for (wanted_back, slots) in [(false, others), (true, wanted)] {
-                    classes.entry(kind).or_default().put((id.clone(), wanted_back), slots.into_iter().collect());
+                    classes.entry(kind).or_default().put((id.clone(), wanted_back), slots);
                 }
             }
         }
@@ -152,20 +154,13 @@ impl IdleClass {
     }
 }
 
-/// Whether the fleet of a slot needs any of its own now.
-fn is_wanted_back(state: &State, server: &ServerId, index: u16) -> bool {
-    let slot = state.slot(&SlotId { server: server.clone(), index });
-    let fleet = slot.and_then(|slot| slot.fleet.as_ref()).and_then(|fleet| state.fleet(fleet));
-    fleet.is_some_and(|fleet| fleet.needs() > 0)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::command::OfferMode;
     use events_schema::fact::Fact;
-    use events_schema::{Cell, Digest, FleetId, TimeMs};
+    use events_schema::{Cell, Digest, TimeMs};
 
     const KIND: SlotKind = SlotKind { class: Digest([0; 32]), device: false };
 

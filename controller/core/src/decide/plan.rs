@@ -129,18 +129,29 @@ impl<'a> Problem<'a> {
         let lent = Lent::of(&view.classes);
         let any_device = kinds.keys().any(|kind| kind.device);
         let mut jobs = Vec::new();
+        // The class of the last job that is bound to one, its kind without a device and its number: mostly that of the next one.
+        let mut last: Option<(Digest, Option<usize>, usize)> = None;
+        let mut bound = |class: Digest| match last {
+            Some((known, kind, numeric)) if known == class => (kind, numeric),
+            _ => {
+                let (kind, numeric) = (kinds.get(&SlotKind { class, device: false }).copied(), numbers[&class]);
+                last = Some((class, kind, numeric));
+                (kind, numeric)
+            }
+        };
         for (id, job) in state.live_jobs() {
-            let class_of = |slot: &SlotId| {
-                // Where there are no devices, the class that it is bound to is its kind.
-                let known = job.class.filter(|_| !any_device).map(|class| SlotKind { class, device: false });
-                known.or_else(|| state.kind(slot)).and_then(|kind| kinds.get(&kind).copied())
-            };
-            // Slots of a server that is forgotten are of the class that the job is bound to.
-            let of_job = || job.class.and_then(|class| kinds.get(&SlotKind { class, device: false }).copied());
-            let class = job.slots().first().and_then(|slot| class_of(slot).or_else(of_job));
+            let (of_job, numeric) = job.class.map(&mut bound).map_or((None, None), |(kind, of)| (kind, Some(of)));
+            let class = job.slots().first().and_then(|slot| {
+                let of_slot = || state.kind(slot).and_then(|kind| kinds.get(&kind).copied());
+                match job.class {
+                    // Where there are no devices, the class that it is bound to is its kind.
+                    Some(_) if !any_device => of_job,
+                    // Slots of a server that is forgotten are of the class that the job is bound to.
+                    _ => of_slot().or(of_job),
+                }
+            });
             let held = job.slots().len() as u16;
             if is_planned(state, id, job) {
-                let numeric = job.class.map(|class| numbers[&class]);
                 view.jobs.push(job_view(job, at, held, class, numeric));
                 jobs.push((id, job));
             } else if let Some(class) = class {

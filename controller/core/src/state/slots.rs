@@ -6,7 +6,7 @@
 
 use super::fleet::{Server, Slot, SlotKind};
 use crate::table::Table;
-use events_schema::{Digest, ServerId, SlotId};
+use events_schema::{Digest, FleetId, ServerId, SlotId};
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;
@@ -65,8 +65,8 @@ impl Host {
 pub(crate) struct OfServer {
     /// That are declared, or on their way back to a fleet that does not declare them any more.
     pub known: Places,
-    /// That a fleet declares.
-    pub declared: Places,
+    /// That each fleet declares, by its name; fleets that declare none of them are left out.
+    declared: Vec<(FleetId, Places)>,
     /// That we may use, whoever does: lent, and not in quarantine.
     pub usable: Places,
     /// That nobody uses.
@@ -76,6 +76,12 @@ pub(crate) struct OfServer {
 }
 
 impl OfServer {
+    /// Those that fleets declare of which this is true.
+    pub fn of_fleets(&self, wanted: impl Fn(&FleetId) -> bool) -> Places {
+        let of = self.declared.iter().filter(|(fleet, _)| wanted(fleet));
+        of.fold(Places::default(), |all, (_, places)| all.with(places))
+    }
+
     /// Its idle slots on which something can be started, by kind.
     pub fn idle_by_kind(&self) -> impl Iterator<Item = (SlotKind, Places)> {
         let host = self.host.filter(|host| host.connected && !self.idle.is_empty());
@@ -110,6 +116,35 @@ impl Places {
         if let Some(word) = word {
             *word = if is_in { *word | bit } else { *word & !bit };
         }
+        self.trim();
+    }
+
+    /// What is in it or in another one.
+    fn with(mut self, other: &Self) -> Self {
+        self.low |= other.low;
+        if self.high.len() < other.high.len() {
+            self.high.resize(other.high.len(), 0);
+        }
+        self.high.iter_mut().zip(&other.high).for_each(|(word, other)| *word |= other);
+        self
+    }
+
+    /// What is in it and in another one, and what is in it alone.
+    pub fn split(mut self, other: &Self) -> (Self, Self) {
+        let mut both = self.clone();
+        both.low &= other.low;
+        self.low &= !other.low;
+        for (place, (both, alone)) in both.high.iter_mut().zip(&mut self.high).enumerate() {
+            let other = other.high.get(place).copied().unwrap_or_default();
+            (*both, *alone) = (*both & other, *alone & !other);
+        }
+        both.trim();
+        self.trim();
+        (both, self)
+    }
+
+    /// Of the same numbers there is one form.
+    fn trim(&mut self) {
         while self.high.last() == Some(&0) {
             self.high.pop();
         }
@@ -215,11 +250,11 @@ impl Slots {
     fn count(&mut self, of: &OfServer, is_in: bool) {
         let Some(host) = of.host else { return };
         for index in of.known.iter() {
-            self.count_one(host, index, of.marks(index), is_in);
+            self.count_one(host, index, &of.marks(index), is_in);
         }
     }
 
-    fn count_one(&mut self, host: Host, index: u16, marks: Marks, is_in: bool) {
+    fn count_one(&mut self, host: Host, index: u16, marks: &Marks, is_in: bool) {
         if !marks.known {
             return;
         }
@@ -229,7 +264,7 @@ impl Slots {
             *count = if is_in { *count + u32::from(counts) } else { *count - u32::from(counts) }
         };
         add(&mut of.known, true);
-        add(&mut of.declared, marks.declared);
+        add(&mut of.declared, marks.fleet.is_some());
         add(&mut of.usable, marks.usable && host.has(index));
         if of.known == 0 {
             totals.remove(&host.kind(index));
@@ -271,11 +306,11 @@ impl Slots {
             self.of_server.insert(id.server.clone(), OfServer::default());
         }
         if let Some(host) = host {
-            self.count_one(host, id.index, now, true);
-            self.count_one(host, id.index, before, false);
+            self.count_one(host, id.index, &now, true);
+            self.count_one(host, id.index, &before, false);
         }
         let Some(of) = self.of_server.get_mut(&id.server) else { return };
-        of.set(id.index, now);
+        of.set(id.index, &now);
         if of.known.is_empty() && of.host.is_none() {
             self.of_server.remove(&id.server);
         }
@@ -283,10 +318,11 @@ impl Slots {
 }
 
 /// What [`OfServer`] says of one slot.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Marks {
     known: bool,
-    declared: bool,
+    /// Which one declares it.
+    fleet: Option<FleetId>,
     usable: bool,
     idle: bool,
 }
@@ -294,22 +330,32 @@ struct Marks {
 impl Marks {
     fn of(slot: &Slot) -> Self {
         let usable = slot.is_lent() && !slot.is_quarantined();
-        Self { known: true, declared: slot.fleet.is_some(), usable, idle: slot.is_idle() }
+        Self { known: true, fleet: slot.fleet.clone(), usable, idle: slot.is_idle() }
     }
 }
 
 impl OfServer {
     fn marks(&self, index: u16) -> Marks {
-        let Self { known, declared, usable, idle, .. } = self;
+        let fleet = self.declared.iter().find(|(_, places)| places.contains(index)).map(|(fleet, _)| fleet.clone());
         let is_in = |places: &Places| places.contains(index);
-        Marks { known: is_in(known), declared: is_in(declared), usable: is_in(usable), idle: is_in(idle) }
+        Marks { known: is_in(&self.known), fleet, usable: is_in(&self.usable), idle: is_in(&self.idle) }
     }
 
-    fn set(&mut self, index: u16, to: Marks) {
+    fn set(&mut self, index: u16, to: &Marks) {
         self.known.set(index, to.known);
-        self.declared.set(index, to.declared);
         self.usable.set(index, to.usable);
         self.idle.set(index, to.idle);
+        for (_, places) in &mut self.declared {
+            places.set(index, false);
+        }
+        if let Some(fleet) = &to.fleet {
+            let place = self.declared.binary_search_by(|(known, _)| known.cmp(fleet)).unwrap_or_else(|place| {
+                self.declared.insert(place, (fleet.clone(), Places::default()));
+                place
+            });
+            self.declared[place].1.set(index, true);
+        }
+        self.declared.retain(|(_, places)| !places.is_empty());
     }
 }
 
@@ -352,7 +398,7 @@ mod tests {
     use super::*;
     use crate::state::SlotState;
     use events_schema::device::SlotDevice;
-    use events_schema::{FleetId, TimeMs, batch};
+    use events_schema::{TimeMs, batch};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -373,17 +419,27 @@ mod tests {
         }
 
         #[test]
-        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..11), 0..60)) {
+        fn places_are_split_by_others(one in proptest::collection::btree_set(0u16..200, 0..60), other in proptest::collection::btree_set(0u16..200, 0..60)) {
+            let places = |set: &BTreeSet<u16>| set.iter().copied().collect::<Places>();
+            let (both, alone) = places(&one).split(&places(&other));
+            prop_assert_eq!(both, one.intersection(&other).copied().collect());
+            prop_assert_eq!(alone, one.difference(&other).copied().collect());
+            prop_assert_eq!(places(&one).with(&places(&other)), one.union(&other).copied().collect());
+        }
+
+        #[test]
+        fn what_is_noted_follows_from_slots_and_servers(changes in proptest::collection::vec((0u16..3, 0u16..5, 0u8..12), 0..60)) {
             let (mut slots, mut servers) = (Slots::default(), BTreeMap::new());
             for (number, index, change) in changes {
                 let server = ServerId::parse(&format!("s{number}")).unwrap();
                 let id = SlotId { server: server.clone(), index };
                 match change {
                     0 => slots.remove(&id),
-                    1 => slots.insert(id, Slot::unoffered(FleetId::parse("f").unwrap(), TimeMs(1))),
+                    1 => slots.insert(id, Slot::unoffered(fleet(index % 2), TimeMs(1))),
                     2 => drop(slots.change(&id, |slot| slot.state = SlotState::Offered)),
                     3 => drop(slots.change(&id, |slot| slot.fleet = None)),
                     4 => drop(slots.change(&id, |slot| slot.quarantined = Some(String::new()))),
+                    11 => drop(slots.change(&id, |slot| slot.fleet = Some(fleet(2)))),
                     7 => drop(slots.change(&id, |slot| slot.diverged = Some(String::new()))),
                     5 => drop(slots.change(&id, |slot| slot.state = SlotState::Unoffered)),
                     6 => drop(servers.remove(&server)),
@@ -398,7 +454,12 @@ mod tests {
                 let all = slots.iter().filter(|(id, _)| id.server == *server).collect::<Vec<_>>();
                 let those = |which: fn(&Slot) -> bool| all.iter().filter(|(_, slot)| which(slot)).map(|(id, _)| id.index).collect::<Vec<_>>();
                 prop_assert_eq!(known.known.iter().collect::<Vec<_>>(), those(|_| true));
-                prop_assert_eq!(known.declared.iter().collect::<Vec<_>>(), those(|slot| slot.fleet.is_some()));
+                prop_assert_eq!(known.of_fleets(|_| true).iter().collect::<Vec<_>>(), those(|slot| slot.fleet.is_some()));
+                for number in 0..3 {
+                    let of = known.of_fleets(|of| *of == fleet(number));
+                    let declared = all.iter().filter(|(_, slot)| slot.fleet == Some(fleet(number))).map(|(id, _)| id.index);
+                    prop_assert!(of.iter().eq(declared));
+                }
                 prop_assert_eq!(known.usable.iter().collect::<Vec<_>>(), those(usable));
                 prop_assert_eq!(known.idle.iter().collect::<Vec<_>>(), those(Slot::is_idle));
                 let there = |id: &SlotId| servers.get(server).is_some_and(|server| server.connected && id.index < server.slots);
@@ -421,6 +482,10 @@ mod tests {
             read.note_servers(servers.iter());
             prop_assert!(read.servers().eq(slots.servers()) && read.totals().eq(slots.totals()));
         }
+    }
+
+    fn fleet(number: u16) -> FleetId {
+        FleetId::parse(&format!("f{number}")).unwrap()
     }
 
     fn usable(slot: &Slot) -> bool {

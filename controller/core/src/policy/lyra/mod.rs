@@ -58,24 +58,34 @@ impl Policy for Lyra {
 fn base_demand(view: &View) -> (Vec<Share>, Vec<u32>) {
     let mut pool: Vec<u32> = view.classes.iter().map(|class| class.capacity).collect();
     let mut shares = vec![Share::default(); view.jobs.len()];
-    let mut order: Vec<usize> = (0..view.jobs.len()).collect();
     let length_ms = |job: usize| time_ms(view, job, view.jobs[job].min).unwrap_or(u64::MAX);
-    order.sort_by_cached_key(|&job| (Reverse(view.jobs[job].priority), length_ms(job), job));
-    let is_kept = |job: usize, pool: &[u32]| {
-        let known = &view.jobs[job];
-        known.class.filter(|class| known.held > 0 && pool[*class] >= u32::from(known.min))
+    let sort = |jobs: &mut Vec<usize>| {
+        jobs.sort_by_cached_key(|&job| (Reverse(view.jobs[job].priority), length_ms(job), job));
     };
-    for &job in &order {
-        if let Some(class) = is_kept(job, &pool) {
-            let slots = view.jobs[job].min;
-            pool[class] -= u32::from(slots);
-            shares[job] = Share { class, slots, waits: None };
+    let class_of = |job: usize| view.jobs[job].class.filter(|_| view.jobs[job].held > 0);
+    let (mut holding, mut waiting): (Vec<usize>, Vec<usize>) =
+        (0..view.jobs.len()).partition(|&job| class_of(job).is_some());
+    let mut wanted = vec![0u64; pool.len()];
+    for &job in &holding {
+        class_of(job).into_iter().for_each(|class| wanted[class] += u64::from(view.jobs[job].min));
+    }
+    // Where there is room for all of them, which is nearly always, none comes first.
+    if wanted.iter().zip(&pool).any(|(wanted, room)| *wanted > u64::from(*room)) {
+        sort(&mut holding);
+    }
+    for job in holding {
+        let slots = view.jobs[job].min;
+        match class_of(job).filter(|class| pool[*class] >= u32::from(slots)) {
+            Some(class) => {
+                pool[class] -= u32::from(slots);
+                shares[job] = Share { class, slots, waits: None };
+            }
+            None => waiting.push(job),
         }
     }
-    for &job in &order {
-        if shares[job].slots == 0 {
-            shares[job] = start(view, job, &mut pool);
-        }
+    sort(&mut waiting);
+    for job in waiting {
+        shares[job] = start(view, job, &mut pool);
     }
     (shares, pool)
 }
