@@ -3,7 +3,9 @@
 use minicbor::encode::Write;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -33,20 +35,77 @@ fn check_name(kind: &'static str, value: &str) -> Result<(), IdError> {
     }
 }
 
+/// The text of a name, which is compared far more often than it is read: the controller finds everything by it.
+#[derive(Clone)]
+struct Name {
+    /// The first characters, as a number that orders like them. Most comparisons end here, without a look at the text elsewhere in memory.
+    begin: u64,
+    /// Shared, because whoever decides copies names all the time, and each copy would be one more piece of memory.
+    text: Arc<str>,
+}
+
+impl Name {
+    fn new(text: &str) -> Self {
+        let mut begin = [0; size_of::<u64>()];
+        begin.iter_mut().zip(text.bytes()).for_each(|(begin, byte)| *begin = byte);
+        Self { begin: u64::from_be_bytes(begin), text: text.into() }
+    }
+
+    /// Whether nothing follows its first characters. No name has a character 0.
+    fn is_short(&self) -> bool {
+        self.text.len() <= size_of::<u64>()
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rest = || match self.is_short() && other.is_short() || Arc::ptr_eq(&self.text, &other.text) {
+            true => Ordering::Equal,
+            false => self.text.cmp(&other.text),
+        };
+        self.begin.cmp(&other.begin).then_with(rest)
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
-        // Shared, because whoever decides copies names all the time, and each copy would be one more piece of memory.
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(Arc<str>);
+        pub struct $name(Name);
         impl<C> Encode<C> for $name {
             fn encode<W: Write>(
                 &self,
                 e: &mut minicbor::Encoder<W>,
                 _: &mut C,
             ) -> Result<(), minicbor::encode::Error<W::Error>> {
-                e.str(&self.0)?.ok()
+                e.str(self.as_str())?.ok()
             }
         }
         // By the same rule as text, so that no record holds a name that could not have been given.
@@ -60,16 +119,16 @@ macro_rules! name_id {
             /// Parses the one legal form.
             pub fn parse(value: &str) -> Result<Self, IdError> {
                 check_name($kind, value)?;
-                Ok(Self(value.into()))
+                Ok(Self(Name::new(value)))
             }
             /// The text form.
             pub fn as_str(&self) -> &str {
-                &self.0
+                &self.0.text
             }
         }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
         impl FromStr for $name {
@@ -86,7 +145,7 @@ macro_rules! name_id {
         }
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0.as_ref().to_owned()
+                id.as_str().to_owned()
             }
         }
     };
@@ -364,6 +423,7 @@ impl Term {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn names_have_one_rule() {
@@ -389,6 +449,18 @@ mod tests {
         assert_ne!(one, WriterToken::of(&[1; 32], Generation(2)));
         for wrong in ["", "0f", &"0F".repeat(16), &"0g".repeat(16), &"é".repeat(16)] {
             assert!(wrong.parse::<WriterToken>().is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_ordered_as_their_texts(one in "[a-c][a-b.]{0,20}", other in "[a-c][a-b.]{0,20}", common in "[a-z]{0,20}") {
+            for (one, other) in [(&one, &other), (&format!("{common}{one}"), &format!("{common}{other}")), (&one, &one)] {
+                let (a, b) = (ServerId::parse(one).unwrap(), ServerId::parse(other).unwrap());
+                prop_assert_eq!(a.cmp(&b), one.cmp(other));
+                prop_assert_eq!(a == b, one == other);
+                prop_assert_eq!(a.clone().cmp(&a), Ordering::Equal);
+            }
         }
     }
 }
