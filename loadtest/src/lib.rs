@@ -3,8 +3,7 @@
 //!
 //! Everything but `files.rs` and `drive.rs` is pure, and the service is a trait: who runs a load (`infra/ebb/src/load.rs`) gives one.
 //! Reading order: `scenario.rs` (what a file says), `trace.rs` (recorded curves), `schedule.rs` (what is asked, and when), `drive.rs`
-//! (asking it), `observe.rs` (what events say came of it), `report.rs` (percentiles and thresholds), `picture.rs` and `chart.rs`;
-//! `usage.rs` draws a run of `loadtest/simulate`.
+//! (asking it), `observe.rs` (what events say came of it), `report.rs` (percentiles and thresholds), `picture.rs` and `chart.rs`.
 
 pub mod chart;
 mod drive;
@@ -15,7 +14,6 @@ mod report;
 mod scenario;
 mod schedule;
 pub mod trace;
-mod usage;
 
 pub use drive::{CallError, Happened, Ran, Request, Service, run};
 pub use files::{LoadError, Loaded, load};
@@ -24,4 +22,3 @@ pub use picture::svg;
 pub use report::{MEASURES, Report, Verdict};
 pub use scenario::Scenario;
 pub use schedule::{Action, What};
-pub use usage::{FleetUsage, usage_svg};

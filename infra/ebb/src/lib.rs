@@ -31,6 +31,7 @@ pub mod roles;
 mod sentences;
 pub mod simulate;
 pub mod simulate_papers;
+mod simulate_report;
 pub mod simulate_run;
 pub mod store;
 pub mod take_back;

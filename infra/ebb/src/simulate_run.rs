@@ -1,8 +1,9 @@
 //! `ebb simulate run`: recorded jobs under one policy after the other. What is simulated is in `loadtest/simulate`; here are only the files,
-//! the clock, and what is printed.
+//! the clock, and what is printed; the folder of a report is `simulate_report.rs`.
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
+use crate::simulate_report::{of_seed, prepare, write_files};
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
 use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
@@ -10,17 +11,16 @@ use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
 use controller_core::{Policy, policy_by_name};
 use flate2::read::GzDecoder;
-use loadtest::{FleetUsage, usage_svg};
 use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::outcome::{options, table};
 use loadtest_simulate::paired::{difference, means};
 use loadtest_simulate::pollux::PolluxModel;
+use loadtest_simulate::report::{PAGE, over_seeds};
 use loadtest_simulate::setup::{Notes, Shape, jobs};
-use loadtest_simulate::tally::Sums;
 use loadtest_simulate::{
-    Cluster, Costs, Demand, Failures, Format, Generator, Information, Outcome, Setup, Tables, TraceJob, Work, run,
-    trace,
+    Cluster, Costs, Demand, Failures, Format, Generator, Information, Report, Setup, Tables, TraceJob, Work, run,
+    run_with_sizes, trace,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -51,6 +51,7 @@ Examples:
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb -o json \\
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
+  ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --report report
   ebb simulate run --generate bursty:2x48 --cluster 16x4:t4 --policies tiresias,elastic-tiresias --seeds 10
 
 The controller is the real one, on virtual time; executors are models, whose costs are measured ones. The same command gives the same
@@ -143,8 +144,8 @@ pub struct RunArgs {
     /// How long its repair takes.
     #[arg(long, hide_short_help = true, value_name = "MINUTES", default_value_t = 30)]
     pub repair_minutes: u64,
-    /// Folder for results.json and each policy's picture and jobs.
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    /// Folder for a page with pictures that opens offline, and its figures as CSV and JSON; new, empty, or with an earlier report.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub report: Option<PathBuf>,
 }
 
@@ -229,18 +230,19 @@ pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure>
     let (mut options, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
     for seed in (0..args.seeds).map(|more| args.seed.wrapping_add(more)) {
         let (setup, notes, trace) = setup(args, &rules, seed)?;
+        let said = options_of(args, &rules, &setup, &trace, &notes);
         if runs.is_empty() {
-            options = options_of(args, &rules, &setup, &trace, &notes);
+            // Before anything takes time: what a folder holds that is not a report is known now.
+            args.report.as_deref().map(prepare).transpose()?;
+            options = said.clone();
             if let (Output::Table | Output::Name, Value::Object(options)) = (output, &options) {
                 line(self::options(options.clone()).trim_end());
                 line("");
             }
         }
-        let folder = args.report.as_ref().map(|folder| match args.seeds {
-            1 => folder.clone(),
-            _ => folder.join(format!("seed-{seed}")),
-        });
-        runs.push(run_seed(&setup, &policies, folder.as_deref(), &mut violations)?);
+        let (documents, broken) = run_seed(args, &setup, said, &policies)?;
+        runs.push(documents);
+        violations.extend(broken);
     }
     let of_policy = |place: usize| runs.iter().map(|run| &run[place]).collect::<Vec<&Value>>();
     let documents: Vec<Value> = match &runs[..] {
@@ -253,41 +255,58 @@ pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure>
     if runs.len() > 1 {
         document["compared"] = Value::from(compared.clone());
         document["seeds"] = Value::from(runs);
-    }
-    if let Some(folder) = &args.report {
-        create(folder)?;
-        write(&folder.join("results.json"), &format!("{document:#}\n"))?;
+        if let Some(folder) = &args.report {
+            let told: Vec<String> = compared.iter().map(told).collect();
+            let folders: Vec<String> = (0..args.seeds).map(|more| of_seed(args.seed.wrapping_add(more))).collect();
+            write_files(folder, &over_seeds(&document, &told, &folders))?;
+        }
     }
     match output {
         Output::Json => print_json(&document),
         Output::Table | Output::Name => {
             line(table(&documents).trim_end());
             compared.iter().for_each(|of| line(told(of)));
+            if let Some(folder) = &args.report {
+                line(format!("the report is in {}", folder.join(PAGE).display()));
+            }
         }
     }
     violations.iter().for_each(|what| advise(format!("this must not be: {what}")));
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit_code::FAILED) })
 }
 
-/// One seed's figures under each policy.
+/// One seed's figures under each policy, and what must not be; its report is written where one is wanted.
 fn run_seed(
+    args: &RunArgs,
     setup: &Setup,
+    options: Value,
     policies: &[Box<dyn Policy>],
-    folder: Option<&Path>,
-    violations: &mut Vec<String>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<(Vec<Value>, Vec<String>), Failure> {
     let deadlines: Vec<Option<u64>> = setup.jobs.iter().map(|job| job.deadline_ms).collect();
-    let mut documents = Vec::new();
+    let (mut documents, mut violations) = (Vec::new(), Vec::new());
+    let mut report = args.report.as_ref().map(|folder| (folder, Report::default()));
     for policy in policies {
         let begun = Instant::now();
-        let outcome = run(setup, policy.as_ref(), &mut || begun.elapsed().as_nanos() as u64);
+        let mut stopwatch = || begun.elapsed().as_nanos() as u64;
+        let outcome = match report {
+            Some(_) => run_with_sizes(setup, policy.as_ref(), &mut stopwatch),
+            None => run(setup, policy.as_ref(), &mut stopwatch),
+        };
         documents.push(outcome.document(&deadlines, begun.elapsed().as_secs_f64()));
-        if let Some(folder) = folder {
-            report_policy(folder, setup, &outcome)?;
+        if let Some((_, report)) = &mut report {
+            report.add(setup, &outcome);
         }
         violations.extend(outcome.tally.violations.iter().map(|what| format!("{}: {what}", policy.name())));
     }
-    Ok(documents)
+    if let Some((folder, report)) = report {
+        let document = json!({"options": options, "policies": documents, "violations": violations});
+        let folder = if args.seeds == 1 { folder.clone() } else { folder.join(of_seed(setup.seed)) };
+        if args.seeds > 1 {
+            prepare(&folder)?;
+        }
+        write_files(&folder, &report.files(&document))?;
+    }
+    Ok((documents, violations))
 }
 
 /// How far a policy's mean completion is above the first one's, over several seeds.
@@ -436,46 +455,8 @@ fn demand(named: &str, inference: &Cluster) -> Result<Vec<Demand>, Failure> {
     Ok(inference.groups.iter().map(|group| of(group.slots_total())).collect())
 }
 
-/// What became of each job, and who had which slots when.
-fn report_policy(folder: &Path, setup: &Setup, outcome: &Outcome) -> Result<(), Failure> {
-    create(folder)?;
-    write(&folder.join(format!("{}-jobs.csv", outcome.policy)), &outcome.jobs_csv(setup))?;
-    write(&folder.join(format!("{}.svg", outcome.policy)), &picture(setup, outcome))
-}
-
-fn create(folder: &Path) -> Result<(), Failure> {
-    let failed = |error| Failure::local(format!("{} cannot be made", folder.display()), error);
-    std::fs::create_dir_all(folder).map_err(failed)
-}
-
 pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| Failure::local(format!("{} cannot be written", file.display()), error))
-}
-
-fn picture(setup: &Setup, outcome: &Outcome) -> String {
-    let every_ms = outcome.tally.course_every_ms as f64;
-    // What was in the mean between two moments, from the first of them on.
-    let line = |of: &dyn Fn(&Sums) -> u64| -> Vec<(f64, f64)> {
-        let course = &outcome.tally.course;
-        let pairs = course.iter().zip(course.iter().skip(1)).enumerate();
-        pairs
-            .map(|(place, (from, to))| {
-                (place as f64 * every_ms / 1e3, of(to).saturating_sub(of(from)) as f64 / every_ms)
-            })
-            .collect()
-    };
-    let groups = setup.cluster.groups.iter().chain(&setup.inference.groups);
-    let fleets: Vec<FleetUsage> = groups
-        .enumerate()
-        .map(|(fleet, group)| FleetUsage {
-            name: format!("{}x{}:{}", group.servers, group.slots, group.kind),
-            slots: group.slots_total() as f64,
-            needed: line(&|sums| sums.fleets[fleet][0]),
-            lent: line(&|sums| sums.fleets[fleet][1]),
-            training: line(&|sums| sums.fleets[fleet][2]),
-        })
-        .collect();
-    usage_svg(&fleets, &line(&|sums| sums.waiting_ms), outcome.until_ms as f64 / 1e3)
 }
 
 /// Slot·time that jobs asked for ÷ the cluster's from the first submission to the last; none where durations are not said.
@@ -498,7 +479,7 @@ fn options_of(args: &RunArgs, rules: &Rules, setup: &Setup, trace: &[TraceJob], 
             "offered_load": offered_load(trace, slots.0, args.speed_up)},
         "cluster": setup.cluster.groups, "cluster_slots": slots.0,
         "inference": setup.inference.groups, "inference_slots": slots.1,
-        "demand": args.demand, "policies": args.policies, "information": args.information, "seed": args.seed, "seeds": args.seeds,
+        "demand": args.demand, "policies": args.policies, "information": args.information, "seed": setup.seed, "seeds": args.seeds,
         "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
         "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
         "delta_s": args.delta_s,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use controller_core::policy::tiresias::Tiresias;
+use loadtest_simulate::outcome::JOBS_HEADER;
 use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::setup::{Shape, jobs};
 use loadtest_simulate::{Costs, Format, Setup, Tables, run, trace};
@@ -57,7 +58,7 @@ fn main() {
             figures["finished"], figures["preemptions"], figures["below_measured_sizes"], outcome.tally.violations
         );
         if let Some(name) = arguments.get(3) {
-            std::fs::write(format!("{name}-{number}.csv"), outcome.jobs_csv(&setup)).unwrap();
+            std::fs::write(format!("{name}-{number}.csv"), JOBS_HEADER.to_owned() + &outcome.jobs_csv(&setup)).unwrap();
         }
     }
 }

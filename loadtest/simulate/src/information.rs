@@ -8,6 +8,7 @@ use crate::setup::Job;
 use controller_core::Policy;
 use controller_core::policy::speeds::SpeedCurve;
 use controller_core::policy::{Packing, Plan, Share, Victims, View, WorkLeft};
+use events_schema::fact::Fact;
 use serde::Serialize;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -172,6 +173,33 @@ impl Policy for Informed<'_> {
     fn victims(&self) -> Victims {
         self.policy.victims()
     }
+}
+
+/// Whether a fact changes anything that plans are made of: jobs and their phases, sizes and settling, slots that can be had.
+pub(crate) fn is_seen_by_policies(fact: &Fact) -> bool {
+    !matches!(
+        fact,
+        Fact::CommandRefused { .. }
+            | Fact::CommandTaken { .. }
+            | Fact::JobExplained { .. }
+            | Fact::CheckpointAccepted { .. }
+            | Fact::CheckpointRetired { .. }
+            | Fact::Evaluated { .. }
+            | Fact::DatasetRegistered { .. }
+            | Fact::DatasetRemoved { .. }
+            | Fact::DemandAccepted { .. }
+            | Fact::SignalsRefused { .. }
+            | Fact::ObjectsSwept { .. }
+            | Fact::SlotBorrowed { .. }
+            | Fact::ReportsTaken { .. }
+            | Fact::ExecutorAssigned { .. }
+            | Fact::ExecutorReady { .. }
+            | Fact::ReplicaHeld { .. }
+            | Fact::GenerationStepped { .. }
+            | Fact::JobScaled { .. }
+            | Fact::MemberLost { .. }
+            | Fact::PolicyChosen { .. }
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! No clock, no I/O, no hash order: the same setup gives the same bytes. Time is measured by whoever runs it.
 //!
 //! Reading order: [`setup`] (all that a run follows from), [`trace`] (jobs from files), [`generate`] (jobs from chance), [`curve`], [`pollux`] and [`goodput`], [`costs`], [`information`] (what policies are told), `world.rs` (the turn of events),
-//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds), [`papers`] (results of papers as named set-ups).
+//! `members.rs` and `agents.rs` (the models), [`tally`] (what is counted), [`outcome`] (what is said of it), [`paired`] (what is said of several seeds), [`report`] (the same as a page with pictures), [`papers`] (results of papers as named set-ups).
 
 pub mod cluster;
 pub mod costs;
@@ -20,6 +20,7 @@ pub mod outcome;
 pub mod paired;
 pub mod papers;
 pub mod pollux;
+pub mod report;
 pub mod setup;
 pub mod table;
 pub mod tally;
@@ -38,7 +39,8 @@ pub use curve::{Curve, Tables};
 pub use generate::Generator;
 pub use information::Information;
 pub use outcome::{Measured, Outcome};
+pub use report::Report;
 pub use setup::{Demand, Failures, Setup, SetupError};
 pub use table::TableError;
 pub use trace::{Format, TraceJob, Work};
-pub use world::run;
+pub use world::{run, run_with_sizes};

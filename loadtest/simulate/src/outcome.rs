@@ -33,12 +33,36 @@ pub struct JobOutcome {
     pub queued_ms: u64,
     /// How often it lost all its slots.
     pub preemptions: u64,
+    /// How often it had another number of slots than before, its first start and every preemption included.
+    pub size_changes: u64,
     /// How it ended, and when.
     pub ended: Option<(Ended, u64)>,
     /// How long it takes on a single slot, where that was measured.
     pub single_ms: Option<u64>,
     /// How long it would have taken alone on an equal share of what was lent while it was there.
     pub alone_ms: Option<u64>,
+}
+
+/// Columns of [`Outcome::jobs_csv`].
+pub const JOBS_HEADER: &str =
+    "policy,job,tenant,arrival_s,first_start_s,end_s,completion_s,queueing_s,size_changes,preemptions,outcome\n";
+
+impl JobOutcome {
+    /// From its submission to its last step, if it got there.
+    #[must_use]
+    pub fn completion_ms(&self) -> Option<u64> {
+        self.ended.filter(|(how, _)| *how == Ended::Finished).map(|(_, at)| at - self.submitted_ms)
+    }
+
+    /// In a word.
+    #[must_use]
+    pub fn outcome(&self) -> &'static str {
+        match self.ended {
+            Some((Ended::Finished, _)) => "finished",
+            Some((Ended::Failed, _)) => "failed",
+            None => "unfinished",
+        }
+    }
 }
 
 /// How a job ended.
@@ -139,24 +163,28 @@ impl Outcome {
         })
     }
 
-    /// What became of each job, as CSV.
+    /// What became of each job: rows of CSV below [`JOBS_HEADER`].
     #[must_use]
     pub fn jobs_csv(&self, setup: &Setup) -> String {
-        let mut text = "name,tenant,submitted_s,began_s,ended_s,how,queued_s,preemptions\n".to_owned();
+        let mut text = String::new();
         let shown = |ms: Option<u64>| ms.map_or_else(String::new, |ms| seconds_of(ms).to_string());
         // Names are a recording's, so a comma in one is not a column.
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         for (job, of) in self.jobs.iter().zip(&setup.jobs) {
-            let how = match job.ended {
-                Some((Ended::Finished, _)) => "finished",
-                Some((Ended::Failed, _)) => "failed",
-                None => "unfinished",
-            };
             let tenant = of.tenant.as_deref().map_or_else(String::new, quoted);
-            let (submitted, began) = (shown(Some(job.submitted_ms)), shown(job.began_ms));
-            let (ended, queued) = (shown(job.ended.map(|(_, at)| at)), shown(Some(job.queued_ms)));
-            let name = quoted(&of.name);
-            let _ = writeln!(text, "{name},{tenant},{submitted},{began},{ended},{how},{queued},{}", job.preemptions);
+            let (arrival, first_start) = (shown(Some(job.submitted_ms)), shown(job.began_ms));
+            let (end, completion) = (shown(job.ended.map(|(_, at)| at)), shown(job.completion_ms()));
+            // Of who waits still it is not known how long.
+            let queueing = shown(job.ended.map(|_| job.queued_ms));
+            let _ = writeln!(
+                text,
+                "{},{},{tenant},{arrival},{first_start},{end},{completion},{queueing},{},{},{}",
+                self.policy,
+                quoted(&of.name),
+                job.size_changes,
+                job.preemptions,
+                job.outcome()
+            );
         }
         text
     }
@@ -180,8 +208,9 @@ impl Outcome {
     }
 }
 
-/// The rows of the table for people: a name, the figure's key, and how many digits after the point.
-const ROWS: [(&str, &str, usize); 32] = [
+/// The rows of the table for people: a name, the figure's key, and how many digits after the point. Names of what the clock of the machine
+/// says, which is not the same twice, end in `*`.
+pub(crate) const ROWS: [(&str, &str, usize); 32] = [
     ("jobs", "jobs", 0),
     ("finished", "finished", 0),
     ("unfinished", "unfinished", 0),

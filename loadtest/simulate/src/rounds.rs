@@ -8,10 +8,16 @@ use crate::world::BEGIN;
 use controller_core::Policy;
 use controller_core::policy::{Packing, Plan, Share, Victims, View, Wait};
 use events_schema::TimeMs;
+use events_schema::fact::Fact;
 
 /// The first round at or after a moment.
 pub(crate) fn next(at: TimeMs, every_ms: u64) -> TimeMs {
     BEGIN.plus_ms(at.since_ms(BEGIN).div_ceil(every_ms) * every_ms)
+}
+
+/// Whether a job is left fewer slots by a plan.
+pub(crate) fn gives_way(fact: &Fact) -> bool {
+    matches!(fact, Fact::PlanAdopted { slots, from, .. } if from.is_some_and(|from| slots.len() < from as usize))
 }
 
 /// A policy of which nobody hears who gets more, as long as it has others give way.

@@ -69,6 +69,8 @@ pub struct Tally {
     pub course: Vec<Sums>,
     /// That distance.
     pub course_every_ms: u64,
+    /// How many slots each job had when; only where somebody is going to tell it.
+    pub sizes: Option<Sizes>,
     until: TimeMs,
     next_sums: TimeMs,
 }
@@ -78,8 +80,39 @@ pub struct Tally {
 pub struct Sums {
     /// See [`Tally::waiting_ms`].
     pub waiting_ms: u64,
-    /// Of each fleet: needed, lent, training, in slot·ms.
-    pub fleets: Vec<[u64; 3]>,
+    /// Of each fleet: needed, lent, training, occupied, in slot·ms.
+    pub fleets: Vec<[u64; 4]>,
+}
+
+/// How many slots each job had when: every change, until there are `SIZES_MAX`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of each job in the order of the setup: since when, and how many from then on.
+    pub of_jobs: Vec<Vec<(u64, u16)>>,
+    kept: usize,
+    /// From when on no more were kept, if there were too many.
+    pub full_ms: Option<u64>,
+}
+
+/// Changes that are kept at most: ten for each job of the largest public trace eight times over, in 64 MiB.
+const SIZES_MAX: usize = 1 << 22;
+
+impl Sizes {
+    /// For so many jobs.
+    #[must_use]
+    pub fn of(jobs: usize) -> Self {
+        Self { of_jobs: vec![Vec::new(); jobs], ..Self::default() }
+    }
+
+    /// Notes that a job has so many slots from now on.
+    pub fn note(&mut self, job: usize, at_ms: u64, slots: usize) {
+        if self.kept == SIZES_MAX {
+            self.full_ms.get_or_insert(at_ms);
+            return;
+        }
+        self.kept += 1;
+        self.of_jobs[job].push((at_ms, u16::try_from(slots).unwrap_or(u16::MAX)));
+    }
 }
 
 /// Moments of the course at most: more than a picture has pixels. Beyond, every other one is dropped and the distance doubled.
@@ -107,7 +140,7 @@ impl Tally {
     }
 
     fn note_sums(&mut self) {
-        let of = |fleet: &FleetTally| [fleet.needed_ms, fleet.lent_ms, fleet.training_ms];
+        let of = |fleet: &FleetTally| [fleet.needed_ms, fleet.lent_ms, fleet.training_ms, fleet.occupied_ms];
         self.course.push(Sums { waiting_ms: self.waiting_ms, fleets: self.fleets.iter().map(of).collect() });
         if self.course.len() > COURSE_LEN_MAX {
             let mut place = 0;

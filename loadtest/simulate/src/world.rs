@@ -5,14 +5,14 @@
 
 use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
-use crate::information::{Curves, Information, Informed};
+use crate::information::{self, Curves, Information, Informed};
 use crate::members::{Mode, Training};
 use crate::outcome::{Ended, JobOutcome, Measured, Outcome};
 use crate::queue::{Event, Queue};
 use crate::random::Random;
 use crate::rounds::{self, InTurn};
 use crate::setup::{DATASET, Setup};
-use crate::tally::{FleetTally, Tally};
+use crate::tally::{FleetTally, Sizes, Tally};
 use controller_core::limits::{EAGER_JOBS_MAX, SIZE_SETTLE_MS};
 use controller_core::policy::WorkLeft;
 use controller_core::state::JobPhase;
@@ -37,19 +37,19 @@ const IDLE_MS_MAX: u64 = 7 * 86_400_000;
 /// is not the same twice. Whoever does not measure gives 0.
 #[must_use]
 pub fn run<'a>(setup: &'a Setup, policy: &'a dyn Policy, stopwatch: &'a mut (dyn FnMut() -> u64 + 'a)) -> Outcome {
+    World::new(setup, policy, stopwatch).run()
+}
+
+/// The same, and what slots each job had when ([`Tally::sizes`]).
+#[must_use]
+pub fn run_with_sizes<'a>(
+    setup: &'a Setup,
+    policy: &'a dyn Policy,
+    stopwatch: &'a mut (dyn FnMut() -> u64 + 'a),
+) -> Outcome {
     let mut world = World::new(setup, policy, stopwatch);
-    world.begin();
-    while let Some((at, event)) = world.queue.next() {
-        let is_idle = event.is_around() && world.queue.of_jobs == 0;
-        if world.ended == setup.jobs.len() || is_idle && at.since_ms(world.moved_at) > IDLE_MS_MAX {
-            break;
-        }
-        world.tally.pass(at);
-        world.at = at;
-        world.happen(event);
-        world.end_moment();
-    }
-    world.outcome()
+    world.tally.sizes = Some(Sizes::of(setup.jobs.len()));
+    world.run()
 }
 
 /// The core, and what stands around it.
@@ -136,6 +136,21 @@ impl<'a> World<'a> {
             moved_at: BEGIN,
             measured: Measured::default(),
         }
+    }
+
+    fn run(mut self) -> Outcome {
+        self.begin();
+        while let Some((at, event)) = self.queue.next() {
+            let is_idle = event.is_around() && self.queue.of_jobs == 0;
+            if self.ended == self.setup.jobs.len() || is_idle && at.since_ms(self.moved_at) > IDLE_MS_MAX {
+                break;
+            }
+            self.tally.pass(at);
+            self.at = at;
+            self.happen(event);
+            self.end_moment();
+        }
+        self.outcome()
     }
 
     /// Servers join, fleets are declared, and all that is known beforehand is put into the queue.
@@ -312,7 +327,7 @@ impl<'a> World<'a> {
         let ended = (self.stopwatch)();
         self.measured.plans_ns.push(ended.saturating_sub(begun));
         // In a round somebody may have to be asked for again, who waited for others to give way.
-        let gives_way = facts.iter().any(gives_way);
+        let gives_way = facts.iter().any(rounds::gives_way);
         self.take(&facts, state);
         self.view_changed = gives_way && self.setup.round_ms.is_some();
         self.wake = until.map(|until| self.tick_from(until));
@@ -352,7 +367,7 @@ impl<'a> World<'a> {
             self.tally.broken(format!("{}: {}", violation.invariant, violation.detail));
         }
         drop(before);
-        self.view_changed |= facts.iter().any(is_seen_by_policies);
+        self.view_changed |= facts.iter().any(information::is_seen_by_policies);
         let mut touched = BTreeSet::new();
         for fact in facts {
             self.heed(fact, &mut touched);
@@ -442,6 +457,10 @@ impl<'a> World<'a> {
             }
             _ if from != to => self.tally.scalings += 1,
             _ => return,
+        }
+        job.outcome.size_changes += 1;
+        if let Some(sizes) = &mut self.tally.sizes {
+            sizes.note(number, at.since_ms(BEGIN), to);
         }
         self.wake_at(at.plus_ms(SIZE_SETTLE_MS));
     }
@@ -558,36 +577,4 @@ pub(crate) fn number(job: &JobId) -> usize {
 
 fn name<T, E: std::fmt::Display>(parse: impl Fn(&str) -> Result<T, E>, text: &str) -> T {
     parse(text).unwrap_or_else(|e| unreachable!("a name of ours: {e}"))
-}
-
-/// Whether a job is left fewer slots by a plan.
-fn gives_way(fact: &Fact) -> bool {
-    matches!(fact, Fact::PlanAdopted { slots, from, .. } if from.is_some_and(|from| slots.len() < from as usize))
-}
-
-/// Whether a fact changes anything that plans are made of: jobs and their phases, sizes and settling, slots that can be had.
-fn is_seen_by_policies(fact: &Fact) -> bool {
-    !matches!(
-        fact,
-        Fact::CommandRefused { .. }
-            | Fact::CommandTaken { .. }
-            | Fact::JobExplained { .. }
-            | Fact::CheckpointAccepted { .. }
-            | Fact::CheckpointRetired { .. }
-            | Fact::Evaluated { .. }
-            | Fact::DatasetRegistered { .. }
-            | Fact::DatasetRemoved { .. }
-            | Fact::DemandAccepted { .. }
-            | Fact::SignalsRefused { .. }
-            | Fact::ObjectsSwept { .. }
-            | Fact::SlotBorrowed { .. }
-            | Fact::ReportsTaken { .. }
-            | Fact::ExecutorAssigned { .. }
-            | Fact::ExecutorReady { .. }
-            | Fact::ReplicaHeld { .. }
-            | Fact::GenerationStepped { .. }
-            | Fact::JobScaled { .. }
-            | Fact::MemberLost { .. }
-            | Fact::PolicyChosen { .. }
-    )
 }

@@ -204,8 +204,7 @@ fn what_became_of_each_job_can_be_read() {
     }))
     .unwrap();
     let outcome = ran(&setup, "ebb");
-    let expected = "name,tenant,submitted_s,began_s,ended_s,how,queued_s,preemptions\n\
-        \"a, \"\"b\"\"\",\"t\",0,0,100,finished,0,0\n\"never\",,10,,,unfinished,0,0\n";
+    let expected = "ebb,\"a, \"\"b\"\"\",\"t\",0,0,100,100,0,1,0,finished\nebb,\"never\",,10,,,,,0,0,unfinished\n";
     assert_eq!(outcome.jobs_csv(&setup), expected);
     assert_eq!(figures(&outcome)["unfinished"], 1);
 }

@@ -29,6 +29,7 @@ mod red_button;
 mod rights;
 mod roles;
 mod schedules;
+mod simulated_jobs;
 mod simulation;
 mod store;
 mod subscribers;

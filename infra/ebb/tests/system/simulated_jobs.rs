@@ -1,0 +1,76 @@
+//! `ebb simulate run --report` by hand: the command as docs/simulator.md has it, what is then in its folder, and what it does to a folder that
+//! is somebody else's.
+
+use crate::support::{EBB, text};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// What the document says to type, but for the folder.
+const COMMAND: &str =
+    "simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,tiresias,ebb";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+}
+
+fn report(folder: &Path, more: &[&str]) -> Output {
+    let arguments = COMMAND.split(' ').chain(["--report", folder.to_str().unwrap()]).chain(more.iter().copied());
+    Command::new(EBB).current_dir(root()).args(arguments).output().unwrap()
+}
+
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let read =
+        |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| read(entry.unwrap())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_command_of_the_document_writes_a_page_that_opens_offline_and_the_same_one_again() {
+    let document = fs::read_to_string(root().join("docs/simulator.md")).unwrap();
+    assert!(document.contains(&format!("    ebb {COMMAND} --report report\n")), "the document has another command");
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("report");
+    let output = report(&folder, &[]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains(&text(&folder.join("index.html"))), "{said}");
+    let once = files(&folder);
+    let names: Vec<&str> = once.iter().map(|(name, _)| name.as_str()).collect();
+    let figures = ["completion.svg", "jobs.svg", "results.svg", "slots.svg", "utilization.svg", "waiting.svg"];
+    for name in ["index.html", "run.json", "policies.csv", "jobs.csv", "timeline.csv"].iter().chain(&figures) {
+        assert!(names.contains(name), "{name} is missing among {names:?}");
+    }
+    let page = &once[names.iter().position(|name| *name == "index.html").unwrap()].1;
+    for alien in ["http://", "https://", "<script", "<link", "<img", "@import", "url("] {
+        assert!(!page.contains(alien), "the page names {alien}");
+    }
+    assert_eq!(page.matches("<svg").count(), figures.len());
+    let run: Value = serde_json::from_str(&fs::read_to_string(folder.join("run.json")).unwrap()).unwrap();
+    assert_eq!((run["policies"].as_array().unwrap().len(), &run["options"]["seed"]), (3, &Value::from(0)));
+
+    // Over an earlier report, of more seeds and so of other files; what is somebody's own stays.
+    fs::write(folder.join("notes.txt"), "mine").unwrap();
+    let output = report(&folder, &["--seeds", "2", "-o", "json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let written: Value = serde_json::from_str(&fs::read_to_string(folder.join("run.json")).unwrap()).unwrap();
+    assert_eq!(written, said, "what is printed is what is written");
+    assert!(folder.join("seed-1/index.html").exists() && !folder.join("jobs.csv").exists());
+    assert!(report(&folder, &[]).status.success());
+    let same = |(name, _): &(String, String)| name != "run.json" && name != "notes.txt";
+    let again: Vec<_> = files(&folder).into_iter().filter(same).collect();
+    assert_eq!(again, once.into_iter().filter(same).collect::<Vec<_>>());
+    assert_eq!(fs::read_to_string(folder.join("notes.txt")).unwrap(), "mine");
+}
+
+#[test]
+fn a_folder_of_something_else_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("index.html"), "mine").unwrap();
+    let output = report(folder.path(), &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("--report: ") && said.contains("is not empty"), "{said}");
+    assert_eq!(files(folder.path()), [("index.html".to_owned(), "mine".to_owned())]);
+}
