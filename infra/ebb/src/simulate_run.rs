@@ -48,10 +48,9 @@ const FILE_LEN_MAX: u64 = 256 << 20;
 /// Examples of `ebb simulate run`.
 pub const HELP: &str = "\
 Examples:
-  ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4
+  ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --report report
   ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --policies fifo,ebb -o json \\
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
-  ebb simulate run --jobs docs/examples/simulate/jobs.csv --cluster 2x4:t4 --report report
   ebb simulate run --generate bursty:2x48 --cluster 16x4:t4 --policies tiresias,elastic-tiresias --seeds 10
 
 The controller is the real one, on virtual time; executors are models, whose costs are measured ones. The same command gives the same
@@ -144,7 +143,9 @@ pub struct RunArgs {
     /// How long its repair takes.
     #[arg(long, hide_short_help = true, value_name = "MINUTES", default_value_t = 30)]
     pub repair_minutes: u64,
-    /// Folder for a page with pictures that opens offline, and its figures as CSV and JSON; new, empty, or with an earlier report.
+    /// Folder for a page with pictures that opens offline.
+    ///
+    /// Beside it are the pictures and figures as SVG, CSV and JSON. It has to be new, empty, or an earlier report's.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub report: Option<PathBuf>,
 }
