@@ -1,7 +1,7 @@
 """The self-check: is a gradient a function of (replica, batch, rank, step) alone? Run once per program, before the first step.
 
 Gradients of rank 0 and 1 of one batch are computed in the order 0, 1, 1, 0. Whatever remembers shows: as a difference, or as
-an attribute of a module that differs after two equal forwards.
+an attribute that differs after two equal forwards. A second process (`twin`) computes them in the order 1, 0, and says what it `observed`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,33 @@ import copy
 import hashlib
 from typing import Any
 
-from ebb.attributes import changed, snapshot
+from ebb import repeats
+from ebb.attributes import changed
 from ebb.program import Program
 from ebb.refuse import Refused
 from ebb.tensors import raw_bytes
 
 ADVICE = "look for a random generator of its own, a counter, a cache or a running value kept in an attribute; keep such values in buffers"
+ROWS_ADVICE = repeats.ADVICE
 
 
 def run(program: Program, thorough: bool) -> None:
     """Refuses what is not repeatable, and gives the program the digest of its gradients for its numeric class."""
+    batches = repeats.look(program, again=True) if thorough else {}
     batch, rows = _batch(program)
-    prepare = getattr(program.job, "prepare", None)
-    if prepare is not None:
-        prepare(program, copy.deepcopy(batch))
+    _prepare(program, batch)
     replica = _slot_digests(program) if thorough else {}
     first = _gradient(program, 0, batch, rows)
     program.expected_counts = list(program.counts)
-    held = snapshot(program.job, program.model) if thorough else {}
+    named = _gradient_digests(program) if thorough else {}
+    held = program.remembered() if thorough else {}
     second = _gradient(program, 1, batch, rows)
     program.gradient_digest = hashlib.sha256(first + second).hexdigest()
     if thorough:
+        program.observed = _observed(program, replica, batches, named)
         second_again = _gradient(program, 1, batch, rows)
         first_again = _gradient(program, 0, batch, rows)
-        name = changed(held, snapshot(program.job, program.model))
+        name = changed(held, program.remembered())
         if name is not None:
             raise Refused(
                 f"`{name}` changed by computing a gradient, and would be different on each executor; keep what must be "
@@ -55,6 +58,35 @@ def run(program: Program, thorough: bool) -> None:
     program.gradient_segment.bytes.zero_()
 
 
+def observed(program: Program) -> dict[str, Any]:
+    """What a second process finds, by everything in the opposite order."""
+    batches = repeats.look(program, again=False)
+    batch, rows = _batch(program)
+    _prepare(program, batch)
+    replica = _slot_digests(program)
+    second = _gradient(program, 1, batch, rows)
+    first = _gradient(program, 0, batch, rows)
+    program.gradient_digest = hashlib.sha256(first + second).hexdigest()
+    return _observed(program, replica, batches, _gradient_digests(program))
+
+
+def _observed(program: Program, replica: dict[str, bytes], batches: dict[str, str], gradients: dict[str, str]) -> dict[str, Any]:
+    numeric_class = program.numeric_class()
+    # Last, for where only other gradients say that something differs: those of rank 1, and loss and weight.
+    gradients = {**gradients, "loss()": numeric_class.pop("gradient")}
+    return {"values": {name: digest.hex() for name, digest in replica.items()}, "batches": batches, "gradients": gradients, "class": numeric_class}
+
+
+def _gradient_digests(program: Program) -> dict[str, str]:
+    return {name: hashlib.blake2b(raw_bytes(view)).hexdigest() for (name, _), view in zip(program.trainable, program.gradient_views)}
+
+
+def _prepare(program: Program, batch: Any) -> None:
+    prepare = getattr(program.job, "prepare", None)
+    if prepare is not None:
+        prepare(program, copy.deepcopy(batch))
+
+
 def _batch(program: Program) -> tuple[Any, int]:
     settings = program.settings
     if program.data.steps_per_epoch is None:
@@ -71,14 +103,14 @@ def _evaluation(program: Program) -> None:
     own = program.parts.held_out
     if own is None and settings.sample is None and settings.held_out_sample is None or not settings.spec.get("evaluation"):
         return
-    replica, held = _slot_digests(program), snapshot(program.job, program.model)
+    replica, held = _slot_digests(program), program.remembered()
     rows = min(settings.batch_size, settings.rows or settings.batch_size)
     if own is None:
         program.shared_batches().invent(rows, program.seed)
     program.evaluate(0, 0, rows)
     now = _slot_digests(program)
     written = [name for name, digest in now.items() if replica[name] != digest]
-    name = written[0] if written else changed(held, snapshot(program.job, program.model))
+    name = written[0] if written else changed(held, program.remembered())
     if name is not None:
         raise Refused(
             f"`{name}` changed in an evaluation, and would be different on each executor, since each evaluates other rows; "

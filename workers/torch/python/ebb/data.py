@@ -115,10 +115,13 @@ class OwnBatches:
             return self.ahead.fetch(rank, step)
 
     def fetch(self, rank: int, step: int) -> tuple[Any, int]:
-        """Fetches and collates, with one thread: a loader's process can have no more, and their number may decide bits."""
+        """Fetches and collates."""
         epoch, rows = self.sampler.rows_of(step, rank)
-        if not rows:
-            return None, 0
+        return (self.made(epoch, rows, rank, step), len(rows)) if rows else (None, 0)
+
+    def made(self, epoch: int, rows: list[int], rank: int, step: int) -> Any:
+        """The batch of these rows, as this rank reads them in this step. With one thread: a loader's process can have no more, and their
+        number may decide bits."""
         threads = torch.get_num_threads()
         if threads > 1:
             torch.set_num_threads(1)
@@ -130,7 +133,7 @@ class OwnBatches:
                     samples.append(self.dataset[row])
             seeds.set_all(seeds.key(self.seed, f"{self.purpose}collate", step, rank))
             with user_code("collate()"):
-                return self.job.collate(samples), len(rows)
+                return self.job.collate(samples)
         finally:
             if threads > 1:
                 torch.set_num_threads(threads)

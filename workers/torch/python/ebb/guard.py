@@ -8,14 +8,19 @@ from ebb.layout import is_dense
 from ebb.refuse import Refused
 
 WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "PipelineModule"}
+PIPELINES = {"_PipelineStageBase", "_PipelineSchedule", "Pipe"}
 TRAINABLE = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def check_model(model: torch.nn.Module) -> None:
     """Refuses what Ebb cannot train bit-equally."""
+    if PIPELINES & {base.__name__ for base in type(model).__mro__} and type(model).__module__.startswith("torch.distributed"):
+        raise Refused(
+            f"model() returned a {type(model).__name__}, which is one process's part of a pipeline over several; give the whole module, Ebb "
+            "does the data parallelism"
+        )
     if not isinstance(model, torch.nn.Module):
         raise Refused(f"model() returned a {type(model).__name__}; it must return a torch.nn.Module")
-    check_no_group()
     for name, module in model.named_modules():
         where = f"the module `{name}` ({type(module).__name__})" if name else f"the model ({type(module).__name__})"
         bases = {base.__name__ for base in type(module).__mro__}
@@ -28,6 +33,7 @@ def check_model(model: torch.nn.Module) -> None:
             raise Refused(f"{where} distributes the training itself; give the bare module, Ebb does the data parallelism")
     for name, parameter in model.named_parameters():
         _check_parameter(name, parameter)
+    check_no_group()  # after those whose names say why there is one
     for name, buffer in model.named_buffers():
         if torch.nn.parameter.is_lazy(buffer):
             raise Refused(f"the buffer `{name}` belongs to a lazy module and has no shape yet; give its sizes when the model is made")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from typing import Any
 
 import torch
@@ -20,14 +21,11 @@ from ebb.refuse import Refused, user_code
 # What a Trainer brings along by itself; everything else is somebody's wish that would not come true.
 KNOWN_CALLBACKS = {"DefaultFlowCallback", "ProgressCallback", "PrinterCallback", "NotebookProgressCallback"}
 LOOP_METHODS = (
-    "train",
-    "_inner_training_loop",
-    "training_step",
-    "get_train_dataloader",
-    "_get_train_sampler",
-    "get_batch_samples",
-    "autocast_smart_context_manager",
-)
+    "train", "_inner_training_loop", "_run_epoch", "training_step", "_prepare_inputs", "get_train_dataloader", "_get_train_sampler",
+    "get_batch_samples", "autocast_smart_context_manager", "compute_loss_context_manager", "create_optimizer_and_scheduler", "_clip_grad_norm",
+    "_maybe_log_save_evaluate", "log", "save_model", "_save", "_save_checkpoint",
+)  # fmt: skip
+EVALUATION_METHODS = ("evaluate", "evaluation_loop", "prediction_step", "get_eval_dataloader", "_get_eval_sampler")
 
 
 class TrainerJob(Job):
@@ -40,14 +38,32 @@ class TrainerJob(Job):
         self.loader = {"num_workers": int(getattr(args, "dataloader_num_workers", 0) or 0)}
         _refuse_methods(trainer)
         _refuse_arguments(args)
+        self._refuse_evaluation()
         for callback in trainer.callback_handler.callbacks:
             kind = type(callback)
-            if kind.__name__ not in KNOWN_CALLBACKS and not kind.__module__.startswith("transformers.integrations"):
+            if kind.__module__.startswith("transformers.integrations"):  # added for whatever is installed, often without a wish
+                print(f"the Trainer's callback {kind.__name__} is not called here; losses and evaluations are on the job", file=sys.stderr)
+            elif kind.__name__ not in KNOWN_CALLBACKS:
                 raise Refused(
                     f"the Trainer's callback {kind.__name__} would not be called: its loop does not run here; leave it "
                     "out, or write what it does "
                     "in `on_step` of an ebb.Job"
                 )
+
+    def _refuse_evaluation(self) -> None:
+        trainer = self._trainer
+        for name in ("compute_metrics", "preprocess_logits_for_metrics"):
+            if getattr(trainer, name, None) is not None:
+                raise Refused(
+                    f"the Trainer's {name} would not be called: Ebb adds up the loss of held-out rows over executors, and no predictions; leave "
+                    "it out, or write `evaluate()` of an ebb.Job, which returns sums by name"
+                )
+        strategy = str(getattr(getattr(trainer.args, "eval_strategy", None), "value", "no"))
+        if strategy != "no" and not self.spec.get("evaluation"):
+            raise Refused(
+                f"TrainingArguments(eval_strategy='{strategy}') evaluates in the Trainer's own loop, which does not run here; write "
+                "`evaluation: {every_steps: …}` in the job file, or leave it out"
+            )
 
     def model(self) -> Any:
         args = self._trainer.args
@@ -162,6 +178,12 @@ def _refuse_methods(trainer: Any) -> None:
                 f"{type(trainer).__name__} overrides `{name}`, which belongs to the Trainer's own loop and is not called here; "
                 "override `compute_loss`, or write an ebb.Job"
             )
+    for name in EVALUATION_METHODS:
+        if getattr(type(trainer), name, None) is not getattr(base, name, None):
+            raise Refused(
+                f"{type(trainer).__name__} overrides `{name}`, which belongs to the Trainer's own evaluation and is not called here: Ebb evaluates "
+                "`compute_loss` on the eval_dataset; leave it out, or write `evaluate()` of an ebb.Job"
+            )
 
 
 def _refuse_arguments(args: Any) -> None:
@@ -172,6 +194,10 @@ def _refuse_arguments(args: Any) -> None:
         ("fsdp", None, "Ebb keeps whole replicas"),
         ("neftune_noise_alpha", None, "its hook belongs to the Trainer's own loop"),
         ("torch_compile", False, "compile the model where you make it"),
+        ("load_best_model_at_end", False, "the model is that of the last step"),
+        ("push_to_hub", False, "the model is in Ebb: `ebb model get JOB`"),
+        ("auto_find_batch_size", False, "the bits depend on `batch_size:` in the job file"),
+        ("train_sampling_strategy", "random", "Ebb chooses which rows make a batch; write `shuffle: none` in the job file for their order"),
     ):
         value = getattr(args, name, allowed)
         if value and value != allowed:

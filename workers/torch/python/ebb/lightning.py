@@ -19,8 +19,18 @@ LOOP_HOOKS = (
     "lr_scheduler_step", "on_before_optimizer_step", "on_before_zero_grad", "on_before_backward", "on_after_backward", "on_train_start",
     "on_train_end", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end", "on_fit_start",
     "on_fit_end", "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device", "configure_callbacks",
-    "configure_sharded_model",
+    "configure_sharded_model", "teardown", "on_save_checkpoint", "on_load_checkpoint", "on_validation_start", "on_validation_end",
+    "on_validation_epoch_start", "on_validation_epoch_end", "on_validation_batch_start", "on_validation_batch_end",
+    "on_validation_model_eval", "on_validation_model_train", "on_validation_model_zero_grad",
 )  # fmt: skip
+# What a module may ask of itself where a Trainer stands behind it.
+OF_TRAINER = {
+    "optimizers": "Ebb steps the optimizer",
+    "lr_schedulers": "Ebb steps the scheduler",
+    "all_gather": "executors come and go, and Ebb adds up what training_step and validation_step return over all of them",
+    "manual_backward": "Ebb runs the backward",
+    "clip_gradients": "write `gradient_clip_norm:` in the job file",
+}
 
 
 class StubTrainer:
@@ -68,6 +78,8 @@ class LightningJob(Job):
         self._refuse()
         module.trainer = StubTrainer(self)
         module.log, module.log_dict = self._log, self._log_dict
+        for name, why in OF_TRAINER.items():
+            setattr(module, name, _refused(name, why))
 
     def _refuse(self) -> None:
         module = self._module
@@ -218,6 +230,13 @@ class LightningJob(Job):
     def _log_dict(self, values: Any, *_args: Any, **_named: Any) -> None:
         for name, value in values.items():
             self._log(name, value)
+
+
+def _refused(name: str, why: str) -> Any:
+    def refuse(*_args: Any, **_named: Any) -> Any:
+        raise Refused(f"the LightningModule calls `self.{name}()`, which needs a Trainer, and there is none here: {why}; leave it out")
+
+    return refuse
 
 
 def _name(function: Any) -> str:

@@ -97,9 +97,9 @@ class ReadAhead:
                 self.batches,  # type: ignore[arg-type]
                 batch_size=None,
                 sampler=self.plan,  # type: ignore[arg-type]
-                collate_fn=_as_it_is,
+                collate_fn=as_it_is,
                 persistent_workers=True,
-                worker_init_fn=_start,
+                worker_init_fn=start,
                 **self.chosen,
             )
         self.ahead = iter(self.loader)
@@ -107,11 +107,12 @@ class ReadAhead:
         self.expected = next(self.next)
 
 
-def _as_it_is(batch: Any) -> Any:
+def as_it_is(batch: Any) -> Any:
+    """A batch is one already."""
     return batch
 
 
-def _start(_worker: int) -> None:
+def start(_worker: int) -> None:
     """What a loader's process does first; a function of a module, so that it can be sent to a process that is not forked."""
     from ebb.worker import die_with_parent
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ebb import python_state
+from ebb import attributes, elementwise, python_state
 from ebb.layout import Layout, Slot
 from ebb.refuse import Refused, user_code
 from ebb.several import Several, each, name_of
@@ -23,7 +23,7 @@ REFUSED_CLASSES = {
     "SparseAdam": "wants sparse gradients, and Ebb adds up dense ones",
 }
 # Attributes that schedulers and torch itself keep on an optimizer.
-ATTRIBUTES_OF_TORCH = {
+ATTRIBUTES_OF_TORCH = frozenset({
     "param_groups",
     "state",
     "defaults",
@@ -31,13 +31,13 @@ ATTRIBUTES_OF_TORCH = {
     "_step_count",
     "_zero_grad_profile_name",
     "_warned_capturable_if_run_uncaptured",
-}
+})
 
 
 class OptimizerState:
     """Which tensors an optimizer keeps for which parameter, and where they are."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer | Several, parameters: list[tuple[str, torch.nn.Parameter]]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer | Several, parameters: list[tuple[str, torch.nn.Parameter]], thorough: bool) -> None:
         self.optimizer = optimizer
         self.name = name_of(optimizer)
         known = {id(p): i for i, (_, p) in enumerate(parameters)}
@@ -46,7 +46,7 @@ class OptimizerState:
         self.parameters = [(name, p) for name, p in parameters if id(p) in held]
         self.tensors: list[dict[str, torch.Tensor]] = []
         self.before = [{k: _copied(v) for k, v in optimizer.state.get(p, {}).items()} for _, p in self.parameters]
-        self.keys, self.samples = self._probe()
+        self.keys, self.samples = self._probe(thorough)
         self.born = [set(before) == set(keys) for before, keys in zip(self.before, self.keys)]
 
     def _refuse_at_sight(self, known: dict[int, int]) -> None:
@@ -68,14 +68,15 @@ class OptimizerState:
                         "model's; give it model.parameters()"
                     )
 
-    def _probe(self) -> tuple[list[list[str]], list[dict[str, Any]]]:
-        """Two steps with zero gradients, undone: the keys and samples of what is kept for each parameter."""
+    def _probe(self, thorough: bool) -> tuple[list[list[str]], list[dict[str, Any]]]:
+        """Two steps with zero gradients, undone: the keys and samples of what is kept for each parameter. PyTorch's own optimizers are known
+        to look at each parameter alone."""
         optimizer = self.optimizer
         values = [p.detach().clone() for _, p in self.parameters]
         groups = [{k: copy.deepcopy(v) for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-        attributes = _plain_attributes(optimizer)
         seen: list[list[list[str]]] = []
         for _ in range(2):
+            remembered = self._remembered()  # after the first, in the end: what is made once, and not counted, is no state
             for _, p in self.parameters:
                 p.grad = torch.zeros_like(p)
             with user_code(f"the step of the optimizer {self.name}"):
@@ -87,21 +88,46 @@ class OptimizerState:
                 raise Refused(
                     f"the optimizer {self.name} makes its state {late} of `{name}` later than at the first step; it must be there after one"
                 )
-        changed = sorted(k for k, v in _plain_attributes(optimizer).items() if attributes.get(k) != v)
-        if changed:
+        changed = attributes.changed(remembered, self._remembered())
+        if changed is not None:
             raise Refused(
-                f"the optimizer {self.name} keeps state in its attribute `{changed[0]}`, where it would be lost when "
+                f"the optimizer {self.name} keeps state in its attribute `{changed}`, where it would be lost when "
                 "training moves; keep it in `self.state`"
             )
+        self._refuse_inner_state()
         samples = [{k: _copied(v) for k, v in optimizer.state.get(p, {}).items()} for _, p in self.parameters]
-        with torch.no_grad():
-            for (_, p), value in zip(self.parameters, values):
-                p.copy_(value)
-                p.grad = None
-        for group, scalars in zip(optimizer.param_groups, groups):
-            group.update(scalars)
-        optimizer.state.clear()
+
+        def restore(born: bool = False) -> None:
+            with torch.no_grad():
+                for (_, p), value in zip(self.parameters, values):
+                    p.copy_(value)
+                    p.grad = None
+            for group, scalars in zip(optimizer.param_groups, groups):
+                group.update(scalars if not born else copy.deepcopy(scalars))
+            optimizer.state.clear()
+            if born:
+                for (_, p), before in zip(self.parameters, self.before):
+                    if before:
+                        optimizer.state[p] = {k: _copied(v) for k, v in before.items()}
+
+        if thorough and not all(type(one).__module__.startswith("torch.optim.") for one in each(optimizer)):
+            elementwise.check(optimizer, self.name, self.parameters, lambda: restore(born=True))
+        restore()
         return seen[0], samples
+
+    def _remembered(self) -> dict[str, str]:
+        """Attributes of the optimizers, by their names in the first one."""
+        roots = [("" if index == 0 else f"{type(one).__name__}.", one) for index, one in enumerate(each(self.optimizer))]
+        return attributes.snapshot(roots, (p for group in self.optimizer.param_groups for p in group["params"]), ATTRIBUTES_OF_TORCH)
+
+    def _refuse_inner_state(self) -> None:
+        for one in each(self.optimizer):
+            for key, inner in vars(one).items():
+                if isinstance(inner, torch.optim.Optimizer) and inner.state and inner.state is not one.state:
+                    raise Refused(
+                        f"the optimizer {type(one).__name__} keeps state in another one, its attribute `{key}`, where it would be lost when "
+                        f"training moves; let both have one state (`{key}.state = self.state`)"
+                    )
 
     def place(self, layout: Layout, apart: bool) -> list[list[tuple[str, Slot]]]:
         """Places of all tensors, in parameter order, keys sorted."""
@@ -181,12 +207,3 @@ class OptimizerState:
 
 def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
-
-
-def _plain_attributes(optimizer: Any) -> dict[str, str]:
-    return {
-        k if index == 0 else f"{k} of {type(one).__name__}": repr(v)
-        for index, one in enumerate(each(optimizer))
-        for k, v in vars(one).items()
-        if k not in ATTRIBUTES_OF_TORCH and isinstance(v, (bool, int, float, str, list, tuple)) and len(repr(v)) < 10_000
-    }

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import torch
 
-from ebb import attributes, guard, numerics, parts, python_state, seeds
+from ebb import attributes, compiled, guard, numerics, parts, python_state, schedulers, seeds
 from ebb.build import Parts, Settings, build
 from ebb.data import OwnBatches, SharedBatches, Stopwatch, moved
 from ebb.job import Job
@@ -21,7 +21,7 @@ from ebb.layout import Layout, Slot, gradient_slots
 from ebb.optimizer_state import OptimizerState
 from ebb.refuse import NonFinite, Refused, user_code
 from ebb.segment import WORD_BYTES, Segment, apart
-from ebb.several import Several, SeveralSchedulers, each, name_of, schedulers_of
+from ebb.several import Several, each, name_of
 
 
 class Program:
@@ -36,42 +36,25 @@ class Program:
         self.batch_segment = Segment("batch", settings.batch_bytes)
         self.parts: Parts = build(settings, self.batch_segment)
         self.job, self.model, self.data = self.parts.job, self.parts.model, self.parts.data
+        compiled.execution(self.job, self.model, settings.code)  # refuses, before anything is compiled
         self.optimizer = self.parts.optimizer
         named = list(self.model.named_parameters())
         self.trainable = [(n, p) for n, p in named if p.requires_grad]
         self.frozen = [(n, p) for n, p in named if not p.requires_grad]
-        self.optimizer_state = OptimizerState(self.optimizer, self.trainable)
+        self.optimizer_state = OptimizerState(self.optimizer, self.trainable, thorough=settings.check)
         self.gradients_kept = _keeps_gradients(self.optimizer)
-        self.scheduler = self._scheduler()
+        self.scheduler = schedulers.make(self.job, self.optimizer, self.parts.built_in_rates)
         self._place()
         self._bind()
         self._watch()
         self.whole = True
         self.on_step_tried = type(self.job).on_step is Job.on_step
+        self.scheduler_tried = False
         self.gradient_digest: str | None = None
+        #: What the check found here, to be held beside what another process found.
+        self.observed: dict[str, Any] = {}
 
     # ------------------------------------------------------------------------------------------------ building
-
-    def _scheduler(self) -> Any:
-        optimizers = list(each(self.optimizer))
-        with user_code("scheduler()"):
-            given = self.job.scheduler(optimizers if len(optimizers) > 1 else self.optimizer)
-        if given is None:
-            return None
-        schedulers = schedulers_of(given)
-        for scheduler in schedulers:
-            if type(scheduler).__name__ == "ReduceLROnPlateau":
-                raise Refused("the scheduler ReduceLROnPlateau looks at a measured loss, which executors do not share; use one of steps")
-            if not hasattr(scheduler, "step") or not hasattr(scheduler, "state_dict"):
-                raise Refused(f"scheduler() returned a {type(scheduler).__name__}; it must return a torch learning-rate scheduler")
-            inner = getattr(scheduler, "optimizer", optimizers[0])
-            if not any(getattr(inner, "optimizer", inner) is optimizer for optimizer in optimizers):
-                raise Refused("scheduler() returned one of another optimizer than optimizer() did; make it of the optimizer that it is given")
-        if self.parts.built_in_rates is not None:
-            raise Refused(
-                "a scheduler of your own needs an optimizer of your own: write `optimizer(self, model)`, or use the job file's `schedule:`"
-            )
-        return schedulers[0] if len(schedulers) == 1 else SeveralSchedulers(schedulers)
 
     def _place(self) -> None:
         layout = Layout()
@@ -354,21 +337,20 @@ class Program:
             parameter.grad = None
         self.optimizer_state.settle()
         if self.scheduler is not None and self.job.scheduler_due(step):
-            with user_code("the scheduler's step"):
-                self.scheduler.step()
+            schedulers.step(self.scheduler, look=not self.scheduler_tried)
+            self.scheduler_tried = True
         self._on_step(step)
         self._check_parameters()
         self._write_python()
 
     def _on_step(self, step: int) -> None:
         self.job.__dict__["step"] = step
-        known = frozenset(id(tensor) for _, tensor in self.parts.state)
-        before = None if self.on_step_tried else attributes.snapshot(self.job, self.model, known)
+        before = None if self.on_step_tried else self.remembered()
         with torch.no_grad(), user_code("on_step()"):
             self.job.on_step(self.model, step)
         if before is not None:
             self.on_step_tried = True
-            name = attributes.changed(before, attributes.snapshot(self.job, self.model, known))
+            name = attributes.changed(before, self.remembered())
             if name is not None:
                 raise Refused(
                     f"on_step() changed `{name}`, which an executor that joins later would not know; keep it in a "
@@ -381,6 +363,11 @@ class Program:
         for (name, tensor), view in zip(self.parts.state, self.state_views):
             if tensor.data_ptr() != view.data_ptr():
                 raise Refused(f"on_step() replaced the memory of the state `{name}`; change it in place, for example by `copy_` or `lerp_`")
+
+    def remembered(self) -> dict[str, str]:
+        """What Python remembers of this program beside the replica."""
+        roots = [*attributes.of_model(self.job, self.model), *attributes.of_code(self.settings.code)]
+        return attributes.snapshot(roots, [*self.model.parameters(), *self.model.buffers(), *(tensor for _, tensor in self.parts.state)])
 
     def _decode_buffers(self) -> None:
         buffers = self.extra[self.touched_elements :]
@@ -480,12 +467,16 @@ class Program:
         with user_code("state_dict()"):
             return {name: value for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)}
 
+    def numeric_class(self) -> dict[str, Any]:
+        """What its bits depend on beside job, code and data."""
+        return {
+            **numerics.describe(self.settings.device, self.settings.threads, self.optimizer),
+            "gradient": self.gradient_digest,
+            "execution": compiled.execution(self.job, self.model, self.settings.code),
+        }
+
     def describe(self) -> dict[str, Any]:
         """The build's reply."""
-        numeric_class = numerics.describe(self.settings.device, self.settings.threads, self.optimizer)
-        numeric_class["gradient"] = self.gradient_digest
-        compiled = any(type(module).__name__ == "OptimizedModule" for module in self.model.modules())
-        numeric_class["execution"] = "compiled" if compiled else "eager"
         slots = [(slot, True) for slot in self.trainable_slots] + [(slot, False) for slot in self.frozen_slots]
         return {
             "replica_words": self.replica_words,
@@ -495,7 +486,7 @@ class Program:
             "own_rows": self.parts.own_rows,
             "own_steps_per_epoch": self.data.steps_per_epoch,
             "held_out_parts": self.parts.held_out.steps_per_epoch if self.parts.held_out is not None else None,
-            "class": numeric_class,
+            "class": self.numeric_class(),
             "parameters": [
                 {
                     "name": s.name,

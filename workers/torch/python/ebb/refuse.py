@@ -84,6 +84,11 @@ def _translated(error: BaseException, where: str) -> Exception:
             f"the operator {found.group(1)}, used in {where}, has no deterministic kernel on this device, so a model that uses it "
             "would differ from run to run; use another operator for it"
         )
+    if "process group has not been initialized" in text:
+        return Refused(
+            f"{where} calls torch.distributed, and executors come and go during a job, so its collectives would hang; leave it out, Ebb adds up "
+            "the gradients of all logical workers (a job of `command:` runs a fixed gang)"
+        )
     if "CuBLAS" in text and "CUBLAS_WORKSPACE_CONFIG" in text:
         return Refused(f"{where} uses CUDA before Ebb could make it deterministic; do not import torch before the worker does")
     if "Accessing" in text and "is forbidden in this process" in text:

@@ -105,12 +105,14 @@ def train_here(job: Any, *, steps: int | None, epochs: int | None, batch_size: i
 
 def train(settings: Any, out: str | None, thorough: bool) -> str:
     """Trains to the end; prints losses now and then, and the digest of the model, which it returns."""
-    from ebb import check
+    from ebb import check, twin
     from ebb.program import Program
     from ebb.refuse import Refused
 
+    other = twin.ask(settings) if thorough else None
     program = Program(settings)
     check.run(program, thorough)
+    twin.compare(program, other)
     if program.data.steps_per_epoch is None:
         raise Refused("this program trains on an Ebb dataset, which only the service has; give it a `dataset(self)` to train without one")
     if program.job.steps is None:

@@ -78,8 +78,3 @@ def each(optimizer: Any) -> Iterator[Any]:
 def name_of(optimizer: Any) -> str:
     """What a text calls it."""
     return " and ".join(type(one).__name__ for one in each(optimizer))
-
-
-def schedulers_of(given: Any) -> list[Any]:
-    """The schedulers that scheduler() returned."""
-    return list(given) if isinstance(given, (list, tuple)) else [given]

@@ -93,7 +93,7 @@ def warm() -> None:
     import torch._dynamo  # noqa: F401
     import torch.utils.data  # noqa: F401
 
-    import ebb.check  # noqa: F401
+    import ebb.twin  # noqa: F401
 
 
 def main() -> None:
@@ -200,16 +200,20 @@ class Server:
                 f"the Python `{sys.executable}` cannot import torch ({error}); name one that can, as `python:` in the job file or "
                 "on the servers with `ebb up --python` or `ebb agent --python`"
             ) from error
-        from ebb import check
+        from ebb import check, twin
         from ebb.build import Settings
         from ebb.program import Program
 
         imported = time.perf_counter()
         settings = Settings.parse(message)
+        other = twin.ask(settings) if settings.check else None
+        asked = time.perf_counter()
         program = Program(settings)
         built = time.perf_counter()
         check.run(program, thorough=settings.check)
-        marks = (begun, imported, built, time.perf_counter())
+        twin.compare(program, other)
+        # What the other process took is part of the check.
+        marks = (begun, imported, imported + built - asked, time.perf_counter())
         names = ("import_us", "build_us", "check_us")
         times = {name: round((after - before) * 1e6) for name, before, after in zip(names, marks, marks[1:])}
         self.program = program

@@ -6,6 +6,8 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
+import threading
 import unittest
 from typing import Any
 
@@ -14,7 +16,8 @@ import torch
 from harness import JOBS, PACKAGE, Worker, here, moving, program_here, train
 
 import ebb
-from ebb import run, seeds, tensors
+from ebb import run, seeds, tensors, twin
+from ebb.build import Settings
 
 STEPS = 6
 SPEC = {"steps": STEPS, "gradient_clip_norm": 1.0, "schedule": {"kind": "cosine", "warmup_steps": 2}}
@@ -40,6 +43,22 @@ class EveryHosting(unittest.TestCase):
         for entry in ("Job", "Everything", "Several", "Autocast", "HalfParameters", "ChannelsLast"):
             with self.subTest(entry):
                 self.same(f"vision:{entry}")
+
+    def test_a_gradient_of_a_gradient(self) -> None:
+        self.same("vision:GradientPenalty")
+
+    def test_compiled(self) -> None:
+        """Models, also in place, and functions; each of another class than eager."""
+        for entry in ("Compiled", "CompiledInPlace", "CompiledFunction"):
+            with self.subTest(entry):
+                self.same(f"compiles:{entry}")
+        sys.modules.pop("compiles")  # a worker forked from here would find it imported
+        for entry, execution in (("compiles:Compiled", "compiled"), ("compiles:CompiledInPlace", "compiled"), ("vision:Job", "eager")):
+            worker = Worker()
+            try:
+                self.assertEqual(execution, worker.build(entry=entry, check=False)["class"]["execution"], entry)
+            finally:
+                worker.close()
 
     def test_text(self) -> None:
         for entry in ("Job", "Reentrant", "Lora", "Routed", "Sparse", "Recurrent"):
@@ -219,6 +238,84 @@ class PlainLoop(unittest.TestCase):
         for name in vision.SCHEDULERS:
             with self.subTest(name):
                 self.compare("vision:Schedulers", optimizer="sgd", scheduler=name)
+
+
+class OtherTrainers(unittest.TestCase):
+    """One logical worker's training is what the framework's own Trainer makes of the same rows, where what both divide by changes no bits."""
+
+    def setUp(self) -> None:
+        self.steps = 8
+
+    def ours(self, entry: str) -> tuple[Any, dict[str, torch.Tensor]]:
+        spec = {"steps": self.steps, "shuffle": "none"}
+        program = program_here(entry=entry, workers=1, spec=spec)
+        begun = {name: value.clone() for name, value in program.export().items()}
+        for step in range(self.steps):
+            run.train_step(program, step, self.steps)
+        return program, begun
+
+    def same(self, program: Any, model: torch.nn.Module) -> None:
+        theirs = model.state_dict()
+        for name, value in program.export().items():
+            self.assertTrue(torch.equal(value, theirs[name]), f"{name} is not the Trainer's")
+
+    @unittest.skipUnless(harness.has("transformers"), "transformers is not installed")
+    def test_a_trainer_of_transformers(self) -> None:
+        import hugging
+
+        for name in ("plain_causal", "plain_classifier"):
+            with self.subTest(name):
+                program, begun = self.ours(f"hugging:{name}")
+                folder = self.enterContext(tempfile.TemporaryDirectory())
+                trainer = getattr(hugging, name)(
+                    per_device_train_batch_size=4, max_steps=self.steps, train_sampling_strategy="sequential", save_strategy="no", disable_tqdm=True
+                )
+                trainer.args.output_dir = folder
+                trainer.model.load_state_dict(begun)
+                trainer.train()
+                self.same(program, trainer.model)
+                self.assertFalse(any(torch.equal(begun[key], value) for key, value in program.export().items() if "weight" in key and "attn" in key))
+
+    @unittest.skipUnless(harness.has("lightning"), "lightning is not installed")
+    def test_a_trainer_of_lightning(self) -> None:
+        import bolts
+        import lightning
+
+        program, begun = self.ours("bolts:Plain")
+        module = bolts.Plain()
+        module.load_state_dict(begun)
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+        lightning.Trainer(accelerator="cpu", devices=1, max_steps=self.steps, use_distributed_sampler=False, **quiet).fit(module)
+        self.same(program, module)
+        self.assertFalse(torch.equal(begun["net.1.weight"], program.export()["net.1.weight"]))
+
+
+class SecondProcess(unittest.TestCase):
+    """What is asked of another process before a program is checked in this one."""
+
+    def test_it_finds_the_same_in_the_opposite_order_forked_or_not(self) -> None:
+        settings = Settings.parse({"code": JOBS, "entry": "vision:Everything", "seed": 3, "workers": 4, "batch_size": 4, "spec": SPEC})
+        forked = twin.ask(settings)
+        ended = threading.Event()
+        other = threading.Thread(target=ended.wait)
+        other.start()  # which a forked process would not have
+        try:
+            begun = twin.ask(settings)
+        finally:
+            ended.set()
+            other.join()
+        self.assertEqual(forked, begun)
+        program = program_here(entry="vision:Everything", spec=SPEC)
+        twin.compare(program, forked)
+        self.assertEqual(forked, program.observed)
+        self.assertEqual(["batches", "class", "gradients", "values"], sorted(forked))
+
+    def test_a_class_of_another_process_is_named(self) -> None:
+        settings = Settings.parse({"code": JOBS, "entry": "vision:Job", "seed": 3, "workers": 4, "batch_size": 4})
+        other = twin.ask(settings)
+        other["class"]["execution"] = "compiled"
+        with self.assertRaisesRegex(ebb.Refused, "`execution` of the numeric class differs between two processes"):
+            twin.compare(program_here(entry="vision:Job"), other)
 
 
 class Protocol(unittest.TestCase):

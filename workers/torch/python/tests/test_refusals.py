@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
+from typing import Any
 
 import harness
 from harness import Failed, Worker
@@ -12,13 +17,24 @@ from harness import Failed, Worker
 # entry, who is to blame, what the text must say; a list so that one can read all texts beside each other.
 AT_BUILD = [
     ("refused:PrivateGenerator", "refused", "`generator` changed by computing a gradient"),
-    ("refused:HiddenGenerator", "refused", "computed twice it differs; look for a random generator of its own"),
+    ("refused:HiddenGenerator", "refused", "`refused._hidden` changed by computing a gradient"),
     ("refused:Counter", "refused", "`3.calls` changed by computing a gradient"),
     ("refused:CounterInJob", "refused", "`CounterInJob.seen` changed by computing a gradient"),
     ("refused:WritesParameters", "refused", "`0.weight` changed while a gradient was computed"),
     ("refused:SyncBatchNorm", "refused", "the module `1` (SyncBatchNorm) talks to other processes"),
     ("refused:Parallel", "refused", "the model (DataParallel) distributes the training itself"),
     ("refused:ProcessGroup", "refused", "torch.distributed is initialised"),
+    ("refused:Sharded", "refused", "the model (FullyShardedDataParallel) distributes the training itself"),
+    ("refused:ShardedInPlace", "refused", "the model (FSDPSequential) distributes the training itself"),
+    ("refused:ReplicatedByDdp", "refused", "the model (DistributedDataParallel) distributes the training itself"),
+    ("refused:TensorParallel", "refused", "the parameter `5.weight` is sharded over devices (a DTensor)"),
+    ("refused:Pipeline", "refused", "model() returned a PipelineStage, which is one process's part of a pipeline"),
+    ("refused:Collective", "refused", "loss() calls torch.distributed, and executors come and go"),
+    ("refused:CollectiveOfOwnGroup", "refused", "torch.distributed is initialised"),
+    ("refused:Autotuned", "refused", "the model is compiled with max_autotune"),
+    ("refused:AutotunedInPlace", "refused", "the module `0` is compiled with max_autotune"),
+    ("refused:AutotunedFunction", "refused", "the function `AutotunedFunction.scaled` is compiled with coordinate_descent_tuning"),
+    ("refused:MemoryOfDevice", "memory", "out of memory in loss(): CUDA out of memory. Tried to allocate 2.00 GiB"),
     ("refused:Lazy", "refused", "the parameter `1.weight` belongs to a lazy module"),
     ("refused:Double", "refused", "the parameter `0.weight` has type torch.float64"),
     ("refused:Complex", "refused", "the parameter `phase` is complex"),
@@ -58,30 +74,74 @@ AT_BUILD = [
     ("refused:Exits", "user", "SystemExit in model(): enough"),
     ("absent_module:Job", "user", "ModuleNotFoundError in the import of `absent_module`"),
 ]
+REMEMBERS = [
+    ("remembers:Numpy", "refused", "`NumpyRows.rng` changed by making a batch a second time"),
+    ("remembers:Random", "refused", "`RandomRows.random` changed by making a batch a second time"),
+    ("remembers:Torch", "refused", "`TorchRows.generator` changed by making a batch a second time"),
+    ("remembers:Counting", "refused", "`CountingRows.calls` changed by making a batch a second time"),
+    ("remembers:InSubset", "refused", "`Subset.dataset.rng` changed by making a batch a second time"),
+    ("remembers:ReadAhead", "refused", "`NumpyRows.rng` changed by making a batch a second time"),
+    ("remembers:HeldOut", "refused", "`RandomRows.random` changed by making a batch a second time"),
+    ("remembers:Collates", "refused", "`Collates.mix` changed by making a batch a second time"),
+    ("remembers:CollatesNative", "refused", "`CollatesNative.mix` changed by making a batch a second time"),
+    ("remembers:Hidden", "refused", "the batches of dataset() depend on what was read before"),
+    ("remembers:Augmented", "refused", "the batches of dataset() differ between two processes"),
+    ("remembers:Metered", "refused", "`Metered.meter.n` changed by computing a gradient"),
+    ("remembers:Sampled", "refused", "`Sampled.meter.inner['rng']` changed by computing a gradient"),
+    ("remembers:GlobalCounter", "refused", "`remembers.CALLS` changed by computing a gradient"),
+    ("remembers:GlobalList", "refused", "`remembers._seen.length` changed by computing a gradient"),
+    ("remembers:OfClass", "refused", "`remembers.OfClass.losses` changed by computing a gradient"),
+    ("remembers:InClosure", "refused", "`remembers._scaled.generator` changed by computing a gradient"),
+    ("remembers:Teacher", "refused", "`Teacher.teacher._buffers['num_batches_tracked']` changed by computing a gradient"),
+    ("remembers:Entropy", "refused", "computed twice it differs; look for a random generator of its own"),
+    ("remembers:FirstCounts", "refused", "the gradient of `0.weight` differs between two processes"),
+    ("remembers:OfProcess", "refused", "`0.weight` has other values in another process, so it differs between two processes"),
+    ("remembers:OnceOnly", "refused", "differs between two processes: in one it can be trained, and in the other not (OSError"),
+    ("remembers:OptimizerMeter", "refused", "the optimizer Tracked keeps state in its attribute `meter.n`"),
+    ("remembers:OptimizerAround", "refused", "the optimizer Around keeps state in another one, its attribute `inner`"),
+    ("remembers:Across", "refused", "the optimizer GlobalNorm looks at all parameters together"),
+]
 HUGGING_FACE = [
     ("hugging:OwnStep", "refused", "OwnStep overrides `training_step`"),
     ("hugging:Odd", "refused", "compute_loss() of Odd is neither a sum divided by num_items_in_batch nor a mean"),
     ("hugging:stopping", "refused", "the Trainer's callback EarlyStoppingCallback would not be called"),
     ("hugging:accumulating", "refused", "TrainingArguments(gradient_accumulation_steps=2) is not kept here"),
+    ("hugging:measured", "refused", "the Trainer's compute_metrics would not be called"),
+    ("hugging:reduced", "refused", "the Trainer's preprocess_logits_for_metrics would not be called"),
+    ("hugging:OwnEvaluate", "refused", "OwnEvaluate overrides `evaluate`, which belongs to the Trainer's own evaluation"),
+    ("hugging:OwnPrediction", "refused", "OwnPrediction overrides `prediction_step`, which belongs to the Trainer's own evaluation"),
+    ("hugging:OwnLog", "refused", "OwnLog overrides `log`, which belongs to the Trainer's own loop"),
+    ("hugging:OwnInputs", "refused", "OwnInputs overrides `_prepare_inputs`, which belongs to the Trainer's own loop"),
+    ("hugging:best", "refused", "TrainingArguments(load_best_model_at_end=True) is not kept here: the model is that of the last step"),
+    ("hugging:evaluated", "refused", "write `evaluation: {every_steps: …}` in the job file"),
+    ("hugging:in_order", "refused", "write `shuffle: none` in the job file"),
+    ("hugging:CountsLosses", "refused", "`CountsLosses.losses` changed by computing a gradient"),
+    ("hugging:own_collator", "refused", "`Collator.generator` changed by making a batch a second time"),
+    ("hugging:masked", "refused", "`DataCollatorForLanguageModeling.generator` changed by making a batch a second time"),
     ("hugging:causal without clip", "refused", "write `gradient_clip_norm: 1` in the job file, or max_grad_norm=0"),
 ]
 LIGHTNING = [
     ("bolts:Manual", "refused", "Manual optimizes manually"),
     ("bolts:OwnOptimizerStep", "refused", "OwnOptimizerStep overrides `optimizer_step`"),
     ("bolts:AsksTrainer", "refused", "the LightningModule asks its Trainer for `num_training_batches`"),
+    ("bolts:OwnValidationEnd", "refused", "OwnValidationEnd overrides `on_validation_epoch_end`"),
+    ("bolts:OwnCheckpoint", "refused", "OwnCheckpoint overrides `on_save_checkpoint`"),
+    ("bolts:OwnTeardown", "refused", "OwnTeardown overrides `teardown`"),
+    ("bolts:AsksOptimizers", "refused", "the LightningModule calls `self.optimizers()`, which needs a Trainer"),
+    ("bolts:Gathers", "refused", "the LightningModule calls `self.all_gather()`, which needs a Trainer"),
     ("bolts:OtherCollate", "refused", "val_dataloader() makes batches by the collate_fn `pairs` and train_dataloader() by `default_collate`"),
     ("bolts:TwoOptimizers", "refused", "configure_optimizers() returned 2 optimizers"),
 ]
 
 
 class Refusals(unittest.TestCase):
-    def provoke(self, entry: str, kind: str, text: str) -> None:
+    def provoke(self, entry: str, kind: str, text: str, **message: Any) -> None:
         entry, _, unclipped = entry.partition(" ")
-        spec = {"steps": 9} if unclipped else {"steps": 9, "gradient_clip_norm": 1.0}
+        spec = message.pop("spec", {"steps": 9} if unclipped else {"steps": 9, "gradient_clip_norm": 1.0})
         worker = Worker()
         try:
             with self.assertRaises(Failed) as caught:
-                worker.build(entry=entry, spec={**spec, "evaluation": {"every_steps": 3}} if "Collate" in entry else spec, threads=1)
+                worker.build(entry=entry, spec={**spec, "evaluation": {"every_steps": 3}} if entry == "bolts:OtherCollate" else spec, threads=1, **message)
             self.assertIn(text, caught.exception.what)
             self.assertEqual(kind, caught.exception.kind)
             self.assertLess(len(caught.exception.what), 700)
@@ -94,11 +154,54 @@ class Refusals(unittest.TestCase):
             with self.subTest(entry=entry):
                 self.provoke(entry, kind, text)
 
+    def test_what_is_remembered_where_ebb_has_to_look_for_it(self) -> None:
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        for entry, kind, text in REMEMBERS:
+            message: dict[str, object] = {"parameters": {"mark": os.path.join(folder, "mark")}}
+            if "Native" in entry:
+                message.update(sample=sample, batch_bytes=4 * (8 + 192 * 4), rows=64)
+            if "HeldOut" in entry:
+                message["spec"] = {"steps": 9, "evaluation": {"every_steps": 3}}
+            with self.subTest(entry=entry):
+                self.provoke(entry, kind, text, **message)
+
+    def test_what_may_be_remembered(self) -> None:
+        """Caches of rows, open files and noise of the seeded generators change nothing."""
+        for entry in ("Fine", "Noisy"):
+            worker = Worker()
+            try:
+                worker.build(entry=f"remembers:{entry}")
+            finally:
+                worker.close()
+
+    def test_a_scheduler_that_tells_not_all(self) -> None:
+        worker = Worker()
+        try:
+            worker.build(entry="remembers:SchedulerForgets")
+            with self.assertRaises(Failed) as caught:
+                worker.apply(worker.compute(0, 0)[0], 0, 1.0)
+            self.assertIn("the scheduler Forgets changed its attribute `meter.n`", caught.exception.what)
+        finally:
+            worker.close()
+
+    def test_a_second_process_that_ends_takes_the_first_along(self) -> None:
+        worker = Worker()
+        with self.assertRaises(EOFError):
+            worker.build(entry="remembers:EndsProcess")
+        self.assertEqual(9, worker.close())
+
     @unittest.skipUnless(harness.has("transformers"), "transformers is not installed")
     def test_hugging_face(self) -> None:
         for entry, kind, text in HUGGING_FACE:
             with self.subTest(entry=entry):
                 self.provoke(entry, kind, text)
+
+    @unittest.skipUnless(harness.has("transformers"), "transformers is not installed")
+    def test_a_tracker_that_is_not_called_is_said(self) -> None:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            harness.program_here(entry="hugging:tracked", spec={"steps": 9, "gradient_clip_norm": 1.0})
+        self.assertIn("the Trainer's callback Tracker is not called here", said.getvalue())
 
     @unittest.skipUnless(harness.has("lightning"), "lightning is not installed")
     def test_lightning(self) -> None:
@@ -175,6 +278,7 @@ class Refusals(unittest.TestCase):
     def test_an_evaluation_that_cannot_be_shown(self) -> None:
         for entry, text in (
             ("Fine", "`evaluation:` names no `dataset:`, and the program has no `held_out(self)`"),
+            ("CollectiveInEvaluate", "evaluate() calls torch.distributed, and executors come and go"),
             ("EvaluatesText", "evaluate() returned a str as `loss`"),
             ("EvaluatesMuch", "evaluate() returned 17 names; 16 at most"),
         ):

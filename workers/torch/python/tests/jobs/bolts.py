@@ -63,3 +63,40 @@ def pairs(rows):
 class OtherCollate(Module):
     def val_dataloader(self):
         return torch.utils.data.DataLoader(Images(8), collate_fn=pairs)
+
+
+class OwnValidationEnd(Module):
+    def on_validation_epoch_end(self):
+        self.log("whole", 1.0)
+
+
+class OwnCheckpoint(Module):
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["mine"] = 1
+
+
+class OwnTeardown(Module):
+    def teardown(self, stage):
+        pass
+
+
+class AsksOptimizers(Module):
+    def training_step(self, batch, batch_idx):
+        self.optimizers()
+        return super().training_step(batch, batch_idx)
+
+
+class Gathers(Module):
+    def training_step(self, batch, batch_idx):
+        return self.all_gather(super().training_step(batch, batch_idx)).mean()
+
+
+class Plain(Module):
+    """Without chance: what it computes is a Trainer's to the bit."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(Images(32, augment=False), batch_size=4)

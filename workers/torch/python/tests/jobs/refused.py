@@ -3,6 +3,10 @@
 import random
 
 import torch
+import torch.distributed.device_mesh
+import torch.distributed.fsdp
+import torch.distributed.pipelining
+import torch.distributed.tensor.parallel
 import torch.nn.functional as F
 from torch import nn
 
@@ -361,6 +365,98 @@ class Raises(Job):
 class Exits(Job):
     def model(self):
         raise SystemExit("enough")
+
+
+class Autotuned(Job):
+    def model(self):
+        return torch.compile(super().model(), mode="max-autotune")
+
+
+class AutotunedInPlace(Job):
+    def model(self):
+        model = super().model()
+        model[0].compile(mode="max-autotune-no-cudagraphs")
+        return model
+
+
+class AutotunedFunction(Job):
+    def __init__(self):
+        self.scaled = torch.compile(lambda loss: loss * 2, options={"coordinate_descent_tuning": True})
+
+
+class Sharded(Job):
+    """FSDP of PyTorch 1, over a group of one."""
+
+    def model(self):
+        _group()
+        return torch.distributed.fsdp.FullyShardedDataParallel(small_cnn(), device_id=torch.device("cpu"))
+
+
+class ShardedInPlace(Job):
+    """FSDP of PyTorch 2."""
+
+    def model(self):
+        _group()
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        return torch.distributed.fsdp.fully_shard(small_cnn(), mesh=mesh)
+
+
+class TensorParallel(Job):
+    def model(self):
+        _group()
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        plan = {"5": torch.distributed.tensor.parallel.ColwiseParallel()}
+        return torch.distributed.tensor.parallel.parallelize_module(small_cnn(), mesh, plan)
+
+
+class ReplicatedByDdp(Job):
+    def model(self):
+        _group()
+        return nn.parallel.DistributedDataParallel(small_cnn())
+
+
+class Pipeline(Job):
+    def model(self):
+        _group()
+        return torch.distributed.pipelining.PipelineStage(small_cnn(), 0, 1, torch.device("cpu"), input_args=(torch.zeros(4, 3, 8, 8),))
+
+
+class Collective(Job):
+    """Of a group that there is not."""
+
+    def loss(self, model, batch):
+        loss, weight = super().loss(model, batch)
+        torch.distributed.all_reduce(loss.detach())
+        return loss, weight
+
+
+class CollectiveOfOwnGroup(Job):
+    def loss(self, model, batch):
+        _group()
+        loss, weight = super().loss(model, batch)
+        torch.distributed.all_reduce(loss.detach())
+        return loss, weight
+
+
+class CollectiveInEvaluate(Job):
+    def held_out(self):
+        return Images(rows=4)
+
+    def evaluate(self, model, batch):
+        torch.distributed.barrier()
+        return {"loss": 1.0}, 1
+
+
+def _group():
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+class MemoryOfDevice(Job):
+    """What a GPU says that has too little memory."""
+
+    def loss(self, model, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 1.00 GiB")
 
 
 NotAJob = 7

@@ -187,6 +187,17 @@ class ChannelsLast(Job):
         return small_cnn().to(memory_format=torch.channels_last)
 
 
+class GradientPenalty(Job):
+    """A gradient of a gradient: of the inputs, and of a parameter."""
+
+    def loss(self, model, batch):
+        images, labels = batch
+        images = images.clone().requires_grad_()
+        loss = F.cross_entropy(model(images), labels, reduction="sum")
+        of_images, of_weight = torch.autograd.grad(loss, [images, model[0].weight], create_graph=True)
+        return loss + of_images.square().sum() + 0.01 * of_weight.square().sum(), len(labels)
+
+
 class WritesGradients(torch.optim.SGD):
     """As many optimizers of people's own do."""
 
