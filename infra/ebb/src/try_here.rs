@@ -20,7 +20,7 @@ use std::sync::Arc;
 use storage::code::unpack;
 use storage::dataset::{DIGITS, DIGITS_ROWS, digits_sample};
 use workers_executor::ProgramError;
-use workers_torch::{Cache, Initial, TorchJob, TorchStart};
+use workers_torch::{Cache, ComputingProcess, Initial, TorchJob, TorchStart};
 
 /// The Python that is tried when nobody names one.
 const PYTHON: &str = "python3";
@@ -100,7 +100,8 @@ pub async fn torch_job(client: &Client, args: &SubmitArgs, file: &JobFile) -> Re
         let code = cache.hold(&format!("code-{}", code.digest), unpack)?;
         let model = TorchSpec { python: Some(python.clone()), ..model };
         let held_out = held_out.map(|(sample, _)| sample);
-        let start = TorchStart { spec, model, host, code: Arc::new(code), initial, dataset, held_out };
+        let computing = ComputingProcess::default();
+        let start = TorchStart { spec, model, host, code: Arc::new(code), initial, dataset, held_out, computing };
         let job = TorchJob::start(start)?;
         Ok::<_, ProgramError>(Here::Fits { python, parameters: job.parameter_count() })
     });

@@ -193,7 +193,8 @@ fn run_until_end() -> Result<(), ExecutorError> {
     start_listening(&keys, &tokens, move |heard| listener.send(Event::of(heard)).is_ok())?;
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
     let patience = StorePatience::of(&order, &life);
-    let program = match Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience) {
+    let opened = Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience, life.computing());
+    let program = match opened {
         Ok(program) => program,
         Err(error) if error.is_broken() => {
             let generation = order.proposal.as_ref().map_or(Generation(0), |p| p.generation);

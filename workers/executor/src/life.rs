@@ -8,6 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use workers_torch::ComputingProcess;
 
 /// What the process is at. The training thread sets it before it computes and before it waits.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub struct Life {
     progress: Mutex<Progress>,
     bytes_sent: OnceLock<Arc<AtomicU64>>,
     store: StoreWaits,
+    computing: ComputingProcess,
 }
 
 impl Default for Life {
@@ -31,7 +33,12 @@ impl Default for Life {
             processor_ms: 0,
             gradients: None,
         };
-        Self { progress: Mutex::new(progress), bytes_sent: OnceLock::new(), store: StoreWaits::default() }
+        Self {
+            progress: Mutex::new(progress),
+            bytes_sent: OnceLock::new(),
+            store: StoreWaits::default(),
+            computing: ComputingProcess::default(),
+        }
     }
 }
 
@@ -53,6 +60,12 @@ impl Life {
         self.store.clone()
     }
 
+    /// Whose processor time counts beside this process's, to be said by whoever starts it.
+    #[must_use]
+    pub fn computing(&self) -> ComputingProcess {
+        self.computing.clone()
+    }
+
     /// What it is at now, with what is counted elsewhere.
     #[must_use]
     pub fn now(&self) -> Progress {
@@ -61,7 +74,8 @@ impl Life {
         let bytes_done = progress.bytes_done.saturating_add(sent);
         // A unit that waits for its data computes nothing, and does not hang.
         let waits_for = if self.store.now() { WaitsFor::Store } else { progress.waits_for };
-        Progress { bytes_done, processor_ms: processor_ms(), waits_for, ..progress }
+        let processor_ms = processor_ms() + self.computing.processor_ms();
+        Progress { bytes_done, processor_ms, waits_for, ..progress }
     }
 
     /// Says what this process is at for as long as it lives. Returns when the agent cannot be told, which its listener sees as well.

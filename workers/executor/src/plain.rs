@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use workers_member::Action;
 use workers_member::work::{Followed, Work};
 use workers_session::{NodeSums, RankMetrics};
+use workers_torch::ComputingProcess;
 pub use workers_torch::StartTimes;
 
 /// What a plain run gives.
@@ -54,7 +55,8 @@ pub fn train_plain_steps(
     torch: Option<&TorchHost>,
     steps_max: u64,
 ) -> Result<PlainRun, ProgramError> {
-    let mut program = Program::open(job.clone(), order, store_url, torch, StorePatience::default())?;
+    let mut program =
+        Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
     let (workers, lengths) = (program.workers(), program.lengths());
     let ranks: Vec<Rank> = (0..workers).map(Rank).collect();
     let mut replica = Replica::new(lengths);
@@ -112,7 +114,8 @@ pub fn cold_start(
     torch: Option<&TorchHost>,
 ) -> Result<ColdStart, ProgramError> {
     let begun = Instant::now();
-    let mut program = Program::open(job.clone(), order, store_url, torch, StorePatience::default())?;
+    let mut program =
+        Program::open(job.clone(), order, store_url, torch, StorePatience::default(), ComputingProcess::default())?;
     let open = begun.elapsed();
     let begun = Instant::now();
     let mut replica = Replica::new(program.lengths());

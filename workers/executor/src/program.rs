@@ -25,7 +25,7 @@ use storage::retry::StoreFault;
 use storage::{DataError, Loader, LoaderLimits, OpenStoreError};
 use workers_engine::{BuildError, EngineError, RandomKey, Sums, Update};
 use workers_session::RankMetrics;
-use workers_torch::{Cache, Held, Initial, Lengths, OnPart, TorchError, TorchJob, TorchStart};
+use workers_torch::{Cache, ComputingProcess, Held, Initial, Lengths, OnPart, TorchError, TorchJob, TorchStart};
 
 /// Steps whose data is read ahead of the model.
 const STEPS_AHEAD: u64 = 4;
@@ -178,13 +178,15 @@ enum HeldOut {
 }
 
 impl Program {
-    /// Builds the model and opens the data. `torch` is what this server has for models in PyTorch; the store is waited for with `patience`.
+    /// Builds the model and opens the data. `torch` is what this server has for models in PyTorch; the store is waited for with `patience`,
+    /// and it is said in `computing` which process a model in PyTorch is computed by.
     pub fn open(
         job: JobId,
         order: &JobOrder,
         store_url: &str,
         torch: Option<&TorchHost>,
         patience: StorePatience,
+        computing: ComputingProcess,
     ) -> Result<Self, ProgramError> {
         let spec: JobSpec = (*order.spec).clone();
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -218,6 +220,7 @@ impl Program {
                     initial,
                     dataset: dataset.map(|info| (info.sample.clone(), info.rows)),
                     held_out: order.evaluation.as_ref().map(|info| info.sample.clone()),
+                    computing,
                 };
                 Workload::Torch(Box::new(Torch::new(TorchJob::start(start)?, spec.clone(), steps_total)))
             }

@@ -2,6 +2,7 @@
 //! executor's process group and prints to its standard error, and the kernel kills it when this process is gone, by whatever end: a pipe
 //! that only this process holds is closed then. It knows nothing of what is asked.
 
+use crate::computing::ComputingProcess;
 use crate::ending::{End, explained};
 use crate::frame;
 use crate::isolation::Isolation;
@@ -40,6 +41,8 @@ pub(crate) struct Launch {
     pub warm: Option<String>,
     /// Most memory of it and what it starts.
     pub memory_limit_mib: Option<u32>,
+    /// Where it is said which process it is.
+    pub computing: ComputingProcess,
 }
 
 /// A process that answers.
@@ -160,6 +163,7 @@ impl Python {
         output: PipeReader,
         launch: &Launch,
     ) -> Result<Self, TorchError> {
+        launch.computing.is(pid);
         let limit_mib = launch.memory_limit_mib;
         let output = Output::follow(output)?;
         let mut python =

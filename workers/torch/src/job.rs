@@ -6,6 +6,7 @@
 use crate::cache::Held;
 use crate::checked::Checked;
 use crate::child::{Launch, Python};
+use crate::computing::ComputingProcess;
 use crate::environment::Environment;
 use crate::isolation::IsolationError;
 use crate::layout::{Built, Lengths, OwnRows, StartTimes};
@@ -138,6 +139,8 @@ pub struct TorchStart {
     pub dataset: Option<(SampleShape, u64)>,
     /// What a row of the dataset holds that its evaluation names.
     pub held_out: Option<SampleShape>,
+    /// Where it is said which process computes.
+    pub computing: ComputingProcess,
 }
 
 /// The child, and what it holds.

@@ -2,7 +2,7 @@
 //! and the order of data are its own. Only gradients and updates are computed by a child process that runs the user's Python.
 //!
 //! Their code comes as one object (`storage/src/code.rs`). `package.rs`: the Python package `ebb`,
-//! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes; [`warm`]: forked from a process that has imported
+//! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes, `computing.rs`: what processor time it uses; [`warm`]: forked from a process that has imported
 //! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment, `secrets.rs` what of that is its operator's.
 //! `prepare.rs`: what is there before; `environment.rs`: what a job's requirements are built to, and `build_site.rs`: with what rights. `cache.rs`: what executors of a server share on its disk; `checked.rs`: which programs it has checked. `output.rs`, `memory.rs` and
 //! `ending.rs`: what the process says and takes, and why it ended. [`isolation`]: which files it can reach; `own_folder.rs`: where it may write.
@@ -19,6 +19,7 @@ mod build_site;
 mod cache;
 mod checked;
 mod child;
+mod computing;
 mod ending;
 mod environment;
 pub mod frame;
@@ -37,6 +38,7 @@ mod variables;
 pub mod warm;
 
 pub use cache::{CACHE_MIB_DEFAULT, Cache, Held};
+pub use computing::ComputingProcess;
 pub use ending::by_signal;
 pub use isolation::{Isolation, IsolationError, Reach};
 pub use job::{Initial, OnPart, TorchError, TorchEvaluation, TorchJob, TorchStart};

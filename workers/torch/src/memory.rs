@@ -114,7 +114,8 @@ fn used_bytes(root: u32, limit: u64) -> u64 {
     }
 }
 
-fn tree(root: u32) -> Vec<u32> {
+/// A process and its descendants.
+pub(crate) fn tree(root: u32) -> Vec<u32> {
     let mut processes = vec![root];
     let mut next = 0;
     while next < processes.len() && processes.len() < PROCESSES_MAX {

@@ -42,6 +42,7 @@ impl TorchStart {
             isolation,
             warm: self.host.warm.clone().filter(|_| late && !brings_code && !self.leads_a_warm_process()),
             memory_limit_mib: self.model.memory_limit_mib,
+            computing: self.computing.clone(),
         };
         Ok((launch, environment))
     }

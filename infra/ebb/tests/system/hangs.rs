@@ -124,15 +124,16 @@ async fn a_gradient_that_never_ends_is_named_and_the_job_trains_on_without_it() 
     let client = system.client();
     let plain = torch::document(&system, torch::TRAIN, 60).await;
     let expected = plain_digest(&client, &system.service.ready().store_url, &plain).await;
-    // Whoever has the lock hangs, and holds Python's own lock meanwhile, so that nothing written in Python could end it.
+    // Whoever has the lock hangs, and holds Python's own lock meanwhile, so that nothing written in Python could end it. Only once the model has
+    // been trained a little: what checks a program before its first step computes gradients of it too, and what that prints nobody reads.
     let lock = shared.path().join("lock");
     std::fs::write(&lock, "").unwrap();
     let hang = format!(
-        "images, labels = batch\n        import ctypes, fcntl, os\n        try: fcntl.flock(os.open({lock:?}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)\n        except OSError: pass\n        else: print('it hangs', flush=True); ctypes.PyDLL(None).sleep(100_000)"
+        "images, labels = batch\n        import fcntl, os\n        try: int(model[1].num_batches_tracked) >= 8 and fcntl.flock(os.open({lock:?}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB) is None and hang()\n        except OSError: pass"
     );
-    let mut document = torch::document(&system, &torch::TRAIN.replace("images, labels = batch", &hang), 60).await;
-    // How long the first unit may take nobody but the user knows: far longer than that of this model on a busy machine.
-    document["unit_timeout_ms"] = 30_000.into();
+    let hangs = "import torch, ebb\n\ndef hang():\n    import ctypes\n    print('it hangs', flush=True)\n    ctypes.PyDLL(None).sleep(100_000)\n";
+    let code = torch::TRAIN.replacen("import torch, ebb\n", hangs, 1).replace("images, labels = batch", &hang);
+    let document = torch::document(&system, &code, 60).await;
     let id = submit(&client, &document, "hangs").await;
     until_said(&system, &id, "it hangs").await;
     std::fs::remove_file(&lock).unwrap();
