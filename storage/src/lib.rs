@@ -8,6 +8,7 @@
 //! [`dataset`] (what a dataset is and how it is made), [`order`] (pure: which rank reads which sample when), [`loader`] (reads
 //! them), [`checkpoint`], [`uploads`] (what jobs to come may name). On a job's path the next file is `workers/executor/src/lib.rs`.
 
+mod ahead;
 pub mod checkpoint;
 pub mod code;
 pub mod folder;

@@ -1,10 +1,11 @@
 //! What an executor reads with: the samples of a rank and step, from a bounded cache of decoded blocks that is filled ahead of
 //! the model for announced ranks and steps.
 //!
-//! The order is `order.rs`'s, the bytes are `reader.rs`'s. Never skips a sample: a fault that outlasts its retries is an error.
+//! The order is `order.rs`'s, the bytes are `reader.rs`'s, and `ahead.rs` says which batches are made before they are asked for. Never skips a sample: a fault that outlasts its retries is an error.
 //!
 //! Next on a job's path: `workers/executor/src/workload.rs`.
 
+use crate::ahead::{Ahead, Cell, Wanted};
 use crate::dataset::columns::{Block, Elements};
 use crate::dataset::{Columns, DatasetMetadata, load_metadata};
 use crate::order::{EpochOrder, OrderPlan, SampleAt, steps_total};
@@ -57,7 +58,7 @@ pub struct LoaderMetrics {
     pub blocks_read: u64,
     /// Samples handed out.
     pub samples_delivered: u64,
-    /// Time for which calls of [`Loader::samples`] waited for blocks.
+    /// Time for which calls of [`Loader::samples`] waited for blocks, or for a batch that was being made ahead.
     pub waited_us: u64,
 }
 
@@ -66,7 +67,7 @@ pub struct LoaderMetrics {
 pub struct Loader {
     shared: Arc<Shared>,
     wanted: Arc<watch::Sender<Wanted>>,
-    _prefetcher: Arc<AbortOnDrop>,
+    _background: Arc<[AbortOnDrop; 2]>,
 }
 
 struct Shared {
@@ -77,6 +78,7 @@ struct Shared {
     limits: LoaderLimits,
     cache: Mutex<Cache>,
     orders: Mutex<VecDeque<Arc<EpochOrder>>>,
+    ahead: Ahead,
     blocks_read: AtomicU64,
     samples_delivered: AtomicU64,
     waited_us: AtomicU64,
@@ -89,14 +91,6 @@ impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// The ranks and steps that were announced.
-#[derive(Clone, Default, PartialEq, Eq)]
-struct Wanted {
-    ranks: Vec<Rank>,
-    from: u64,
-    to: u64,
 }
 
 impl Loader {
@@ -141,14 +135,17 @@ impl Loader {
             limits,
             cache: Mutex::new(Cache::new(limits.cache_bytes)),
             orders: Mutex::new(VecDeque::new()),
+            ahead: Ahead::default(),
             blocks_read: AtomicU64::new(0),
             samples_delivered: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
             runtime: Handle::current(),
         });
         let (wanted, seen) = watch::channel(Wanted::default());
-        let task = tokio::spawn(prefetch(Arc::clone(&shared), seen));
-        Ok(Self { shared, wanted: Arc::new(wanted), _prefetcher: Arc::new(AbortOnDrop(task)) })
+        let making = tokio::spawn(make_ahead(Arc::clone(&shared), seen.clone()));
+        let reading = tokio::spawn(prefetch(Arc::clone(&shared), seen));
+        let background = Arc::new([AbortOnDrop(reading), AbortOnDrop(making)]);
+        Ok(Self { shared, wanted: Arc::new(wanted), _background: background })
     }
 
     /// What a row holds.
@@ -178,10 +175,12 @@ impl Loader {
     /// The samples of a rank in a global step: `batch_size` of them, fewer or none at the end of an epoch.
     pub async fn samples(&self, rank: Rank, step: Step) -> Result<Samples, DataError> {
         let shared = &self.shared;
-        let samples = shared.samples_at(rank, step);
-        let gathered = shared.gather(&samples).await?;
+        let samples = match shared.ahead.take(rank, step) {
+            Some(batch) => shared.take(rank, step, batch).await?,
+            None => shared.gather(rank, step, &shared.waited_us).await?,
+        };
         shared.samples_delivered.fetch_add(samples.len() as u64, Ordering::Relaxed);
-        Ok(gathered)
+        Ok(samples)
     }
 
     /// The same from a thread outside the runtime. Never call it on one of the runtime's own threads: it would wait for itself.
@@ -189,14 +188,17 @@ impl Loader {
         self.shared.runtime.block_on(self.samples(rank, step))
     }
 
-    /// Announces that these ranks will read steps `from..from + steps_ahead`; reading begins in the background, as far as the
-    /// cache reaches. Replaces the announcement before it; blocks on their way still arrive.
+    /// Announces that these ranks will read steps `from..from + steps_ahead`; their blocks are read in the background, as far as the cache
+    /// reaches, and their batches made. Replaces the announcement before it; blocks on their way still arrive.
     pub fn prefetch(&self, ranks: &[Rank], from: Step, steps_ahead: u64) {
         let to = from.0.saturating_add(steps_ahead.min(STEPS_AHEAD_MAX)).min(self.shared.steps_total);
         let new = Wanted { ranks: ranks.to_vec(), from: from.0, to };
         self.wanted.send_if_modified(|old| {
             let changed = *old != new;
-            *old = new;
+            if changed {
+                self.shared.ahead.announce(new.clone());
+                *old = new;
+            }
             changed
         });
     }
@@ -246,8 +248,28 @@ impl Shared {
         order
     }
 
-    /// Copies samples out of their blocks, a few blocks in memory at a time however many they lie in.
-    async fn gather(self: &Arc<Self>, samples: &[SampleAt]) -> Result<Samples, DataError> {
+    /// A batch that was begun ahead, whoever gets done with it.
+    async fn take(self: &Arc<Self>, rank: Rank, step: Step, batch: Cell) -> Result<Samples, DataError> {
+        let (begun, mut here) = (Instant::now(), false);
+        let made = batch.get_or_try_init(|| {
+            here = true;
+            self.gather(rank, step, &self.waited_us)
+        });
+        made.await?;
+        if !here {
+            self.waited_us.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+        }
+        let samples = Arc::try_unwrap(batch).map(OnceCell::into_inner);
+        // Who made it may still hold it for a moment.
+        Ok(samples
+            .unwrap_or_else(|shared| shared.get().cloned())
+            .unwrap_or_else(|| Batch::new(&self.metadata, 0).samples))
+    }
+
+    /// Copies the samples of a rank and step out of their blocks, a few blocks in memory at a time however many they lie in. How long it waited
+    /// for blocks is added to `waited_us`.
+    async fn gather(self: &Arc<Self>, rank: Rank, step: Step, waited_us: &AtomicU64) -> Result<Samples, DataError> {
+        let samples = self.samples_at(rank, step);
         let mut places: BTreeMap<u32, Vec<(usize, u32)>> = BTreeMap::new();
         for (place, sample) in samples.iter().enumerate() {
             places.entry(sample.block).or_default().push((place, sample.row));
@@ -260,7 +282,7 @@ impl Shared {
         let mut blocks = stream::iter(reads).buffer_unordered(self.limits.reads_in_flight.max(1));
         let mut waiting = Instant::now();
         while let Some((block, rows)) = blocks.try_next().await? {
-            self.waited_us.fetch_add(waiting.elapsed().as_micros() as u64, Ordering::Relaxed);
+            waited_us.fetch_add(waiting.elapsed().as_micros() as u64, Ordering::Relaxed);
             for (place, row) in rows {
                 batch.set(place, &block, row as usize);
             }
@@ -335,6 +357,24 @@ async fn prefetch(shared: Arc<Shared>, mut wanted: watch::Receiver<Wanted>) {
                 Ok((index, Err(error))) => tracing::warn!(block = index, %error, "reading ahead failed"),
                 Err(error) => tracing::warn!(%error, "reading ahead stopped"),
             },
+        }
+    }
+}
+
+/// Makes announced batches, one at a time in the order of need, until the loader is dropped. A fault is for the step that needs the batch.
+async fn make_ahead(shared: Arc<Shared>, mut wanted: watch::Receiver<Wanted>) {
+    let nobody_waited_us = AtomicU64::new(0);
+    loop {
+        while let Some((rank, step, batch)) = shared.ahead.begin() {
+            let made = batch.get_or_try_init(|| shared.gather(rank, step, &nobody_waited_us)).await.is_ok();
+            shared.ahead.made(rank, step, &batch);
+            if !made {
+                break;
+            }
+        }
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            () = shared.ahead.room() => {}
         }
     }
 }

@@ -115,6 +115,44 @@ async fn announced_steps_are_read_ahead() {
 }
 
 #[tokio::test]
+async fn announced_batches_are_made_ahead_and_are_what_they_would_be() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 500).await;
+    let spec = spec(2, 10, r#""full""#);
+    let open = || Loader::open(Arc::clone(&store), &spec, &info, limits());
+    let (ahead, plain) = (open().await.unwrap(), open().await.unwrap());
+    for step in 0..ahead.steps_total() {
+        ahead.prefetch(&[Rank(0), Rank(1)], Step(step), 4);
+        // The maker and the one who asks run in turns on one thread, so now it is ready, then half made, then not begun.
+        for _ in 0..step % 7 {
+            tokio::task::yield_now().await;
+        }
+        for rank in [Rank(1), Rank(0)] {
+            let samples = ahead.samples(rank, Step(step)).await.unwrap();
+            assert_eq!(samples, plain.samples(rank, Step(step)).await.unwrap());
+        }
+    }
+    assert_eq!(ahead.metrics().samples_delivered, plain.metrics().samples_delivered);
+}
+
+#[tokio::test]
+async fn a_fault_while_batches_are_made_ahead_is_met_by_the_step_that_needs_it_and_no_other() {
+    let faulty = FaultyStore::new();
+    let store: Arc<dyn ObjectStore> = faulty.clone();
+    let info = numbered(&store, 100).await;
+    let loader = Loader::open(Arc::clone(&store), &spec(1, 10, r#""none""#), &info, limits()).await.unwrap();
+    faulty.fail(Fault::Read, "part-", u64::MAX);
+    loader.prefetch(&[Rank(0)], Step(0), 8);
+    let error = loader.samples(Rank(0), Step(0)).await.unwrap_err();
+    assert!(matches!(error, DataError::Store(crate::retry::StoreFault::Unreachable { .. })), "{error}");
+    faulty.fail(Fault::Read, "part-", 0);
+    for step in 0..10 {
+        loader.prefetch(&[Rank(0)], Step(step), 8);
+        assert_eq!(numbers(&loader.samples(Rank(0), Step(step)).await.unwrap()).len(), 10);
+    }
+}
+
+#[tokio::test]
 async fn faults_are_retried_and_damage_is_named() {
     let faulty = FaultyStore::new();
     let store: Arc<dyn ObjectStore> = faulty.clone();
