@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStore;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, watch};
@@ -27,8 +27,10 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Bounds of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoaderLimits {
-    /// Decoded bytes kept. Blocks in use at the moment come on top.
+    /// Decoded bytes kept for up to [`RANKS_USUAL`] ranks; more ranks have more in proportion. Blocks in use at the moment come on top.
     pub cache_bytes: u64,
+    /// Most decoded bytes kept, for however many ranks.
+    pub cache_bytes_max: u64,
     /// Blocks read at once, in the background and for a waiting step each.
     pub reads_in_flight: usize,
     /// How faults of the store are retried.
@@ -36,11 +38,22 @@ pub struct LoaderLimits {
 }
 
 impl Default for LoaderLimits {
-    /// 8 open blocks of 8 MiB for each of 4 ranks; enough reads to fill a connection to S3.
+    /// 8 open blocks of 8 MiB for each of 4 ranks, and of 64 at the most; enough reads to fill a connection to S3.
     fn default() -> Self {
-        Self { cache_bytes: 256 << 20, reads_in_flight: 4, retry: RetryPolicy::default() }
+        Self { cache_bytes: 256 << 20, cache_bytes_max: 4 << 30, reads_in_flight: 4, retry: RetryPolicy::default() }
     }
 }
+
+impl LoaderLimits {
+    /// Decoded bytes kept for so many ranks: with less than all their open blocks, each step would read most of them again.
+    fn cache_bytes_for(&self, ranks: usize) -> u64 {
+        let in_proportion = self.cache_bytes / RANKS_USUAL * ranks as u64;
+        in_proportion.min(self.cache_bytes_max).max(self.cache_bytes)
+    }
+}
+
+/// As many ranks as an executor usually hosts.
+pub const RANKS_USUAL: u64 = 4;
 
 /// Share of the cache that prefetch may fill: the rest is for what is in use.
 const PREFETCH_SHARE: f64 = 0.75;
@@ -197,6 +210,7 @@ impl Loader {
             let changed = *old != new;
             if changed {
                 self.shared.ahead.announce(new.clone());
+                self.shared.cache().bytes_max = self.shared.limits.cache_bytes_for(new.ranks.len());
                 *old = new;
             }
             changed
@@ -293,7 +307,7 @@ impl Shared {
 
     /// A decoded block, from the cache or read once however many ask for it.
     async fn block(&self, index: u32) -> Result<Arc<Block>, DataError> {
-        let cell = self.cache.lock().unwrap_or_else(PoisonError::into_inner).cell(index);
+        let cell = self.cache().cell(index);
         let block = cell
             .get_or_try_init(|| async {
                 let block = self.reader.read(index).await?;
@@ -301,13 +315,13 @@ impl Shared {
                 Ok::<_, DataError>(Arc::new(block))
             })
             .await?;
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).loaded(index, &cell, block.bytes());
+        self.cache().loaded(index, &cell, block.bytes());
         Ok(Arc::clone(block))
     }
 
     /// Blocks that announced steps need, in the order of need, up to the prefetch's share of the cache.
     fn blocks_of(&self, wanted: &Wanted) -> Vec<u32> {
-        let budget = (self.limits.cache_bytes as f64 * PREFETCH_SHARE) as u64;
+        let budget = (self.limits.cache_bytes_for(wanted.ranks.len()) as f64 * PREFETCH_SHARE) as u64;
         let (mut seen, mut blocks, mut bytes) = (BTreeSet::new(), Vec::new(), 0u64);
         for step in wanted.from..wanted.to {
             for &rank in &wanted.ranks {
@@ -325,8 +339,12 @@ impl Shared {
         blocks
     }
 
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_loaded(&self, index: u32) -> bool {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).is_loaded(index)
+        self.cache().is_loaded(index)
     }
 }
 

@@ -73,7 +73,9 @@ async fn two_loaders_agree_and_small_caches_only_cost_reads() {
     let spec = spec(2, 32, r#""full""#);
     let roomy = Loader::open(Arc::clone(&store), &spec, &info, limits()).await.unwrap();
     let tight =
-        Loader::open(Arc::clone(&store), &spec, &info, LoaderLimits { cache_bytes: 1, ..limits() }).await.unwrap();
+        Loader::open(Arc::clone(&store), &spec, &info, LoaderLimits { cache_bytes: 1, cache_bytes_max: 1, ..limits() })
+            .await
+            .unwrap();
     for step in 0..roomy.steps_per_epoch() {
         assert_eq!(
             roomy.samples(Rank(1), Step(step)).await.unwrap(),
@@ -82,6 +84,30 @@ async fn two_loaders_agree_and_small_caches_only_cost_reads() {
     }
     assert_eq!(roomy.metrics().blocks_read, 16);
     assert!(tight.metrics().blocks_read > 16);
+}
+
+/// Seen by reading: with a cache of one size for any number of ranks, an executor that hosted many read their blocks again at each step.
+#[tokio::test]
+async fn many_ranks_on_one_executor_read_their_blocks_once_an_epoch() {
+    let store: Arc<dyn ObjectStore> = FaultyStore::new();
+    let info = numbered(&store, 16_000).await;
+    let ranks: Vec<Rank> = (0..16).map(Rank).collect();
+    let blocks = load_metadata(&store, &info).await.unwrap().block_rows().len() as u64;
+    // Room for the open blocks of four ranks of sixteen.
+    let bytes = 16_000 * 2 * size_of::<f32>() as u64;
+    let read = async |cache_bytes_max| {
+        let limits = LoaderLimits { cache_bytes: bytes * 3 / 8, cache_bytes_max, ..limits() };
+        let loader = Loader::open(Arc::clone(&store), &spec(16, 100, r#""blocks""#), &info, limits).await.unwrap();
+        for step in 0..loader.steps_per_epoch() {
+            loader.prefetch(&ranks, Step(step), 2);
+            for &rank in &ranks {
+                loader.samples(rank, Step(step)).await.unwrap();
+            }
+        }
+        loader.metrics().blocks_read
+    };
+    assert_eq!(read(u64::MAX).await, blocks);
+    assert!(read(0).await > blocks, "a cache of one size for any number of ranks is enough, so this shows nothing");
 }
 
 #[tokio::test]
