@@ -1,152 +1,42 @@
-//! The door: which requests come in at all. A browser sends requests for any page that is open in it, so a page of another site, or one
-//! whose host name was pointed at this address, could otherwise use a service that serves everybody who reaches it.
-//!
-//! Three questions of every request, whatever its path, answered from its head alone: is `Host` a name of this service, does no
-//! page of another origin ask, and is a body of a type that a page cannot send without asking first. Who the sender is, is not
-//! asked here. Next: `routes.rs`.
+//! The gateway's door: what `http_listener::door` asks of every request, whatever its path, and whether a body is of a type that a page
+//! cannot send without asking first. Who the sender is, is not asked here. Next: `routes.rs`.
 
 use crate::body;
 use crate::problem::{ApiError, Kind};
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Uri, header};
+use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use std::fmt;
-use std::net::IpAddr;
-use std::str::FromStr;
+use http_listener::door::{Door, Refusal};
 use std::sync::Arc;
-use url::Host;
 
-/// Where a browser says which kind of page asks; pages cannot set it.
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
-/// A host name or address by which a gateway is asked for, beside loopback and where it listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostName(Host<String>);
-
-impl HostName {
-    /// As `Host` carries it, without a port.
-    fn parse_host(text: &str) -> Option<Self> {
-        let host = Host::parse(text.strip_suffix('.').unwrap_or(text)).ok()?;
-        Some(Self(host))
-    }
+fn check(door: &Door, head: &HeaderMap, uri: &Uri, has_body: bool) -> Result<(), ApiError> {
+    door.check(head, uri).map_err(|refusal| problem(&refusal))?;
+    if has_body { body::ensure_readable(head) } else { Ok(()) }
 }
 
-impl fmt::Display for HostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A text that is no host name. Refuse it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no host name: expected a name or an address without scheme, port or path, for example ebb.example.org"
-)]
-pub struct HostNameError(String);
-
-impl FromStr for HostName {
-    type Err = HostNameError;
-    fn from_str(text: &str) -> Result<Self, HostNameError> {
-        Self::parse_host(text).ok_or_else(|| HostNameError(text.to_owned()))
-    }
-}
-
-/// What the door knows of its own service.
-#[derive(Debug, Clone)]
-pub struct Door {
-    listen: IpAddr,
-    names: Vec<HostName>,
-}
-
-impl Door {
-    /// Of a service that listens at an address and is called by these names too.
-    #[must_use]
-    pub fn new(listen: IpAddr, names: Vec<HostName>) -> Self {
-        Self { listen, names }
-    }
-
-    /// Whether a request may come in.
-    fn check(&self, head: &HeaderMap, uri: &Uri, has_body: bool) -> Result<(), ApiError> {
-        let host = self.own_host(head, uri)?;
-        ensure_own_page(head, &host)?;
-        if has_body { body::ensure_readable(head) } else { Ok(()) }
-    }
-
-    /// The authority that is asked for, if it is this service's.
-    fn own_host(&self, head: &HeaderMap, uri: &Uri) -> Result<Authority, ApiError> {
-        let mut values = head.get_all(header::HOST).iter();
-        let (Some(value), None) = (values.next(), values.next()) else {
-            return Err(ApiError::of_field(
-                Kind::InvalidHeader,
-                "Host",
-                "missing or repeated",
-                "a header that stands once",
-            ));
-        };
-        let text = String::from_utf8_lossy(value.as_bytes());
-        let asked = text.parse::<Authority>().ok().filter(|asked| self.is_own(asked));
-        let also_asked = uri.authority().is_none_or(|authority| self.is_own(authority));
-        asked.filter(|_| also_asked).ok_or_else(|| {
-            let shown = uri.authority().map_or_else(|| text.clone().into_owned(), Authority::to_string);
-            let detail = format!(
-                "this service is not called `{shown}`; ask for it as localhost or by its address, or let its operator start it with `ebb up --allow-host NAME`"
-            );
-            ApiError::of_field(Kind::UnknownHost, "Host", &shown, "localhost, an address of this service or a name it was given").saying(detail)
-        })
-    }
-
-    fn is_own(&self, authority: &Authority) -> bool {
-        let Some(host) = HostName::parse_host(authority.host()).filter(|_| !authority.as_str().contains('@')) else {
-            return false;
-        };
-        let own = match &host.0 {
-            Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
-            Host::Ipv4(address) => self.is_own_address(IpAddr::V4(*address)),
-            Host::Ipv6(address) => self.is_own_address(IpAddr::V6(*address)),
-        };
-        own || self.names.contains(&host)
-    }
-
-    /// Names can be pointed here by whoever owns them, addresses cannot: a page at an address of ours came from us.
-    fn is_own_address(&self, address: IpAddr) -> bool {
-        address.is_loopback() || address == self.listen || self.listen.is_unspecified()
-    }
-}
-
-/// Refuses what a page of another origin asks for. Programs send neither header.
-fn ensure_own_page(head: &HeaderMap, host: &Authority) -> Result<(), ApiError> {
-    let shown = |value: &axum::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let foreign = |field: &str, value: String| {
-        let detail = format!(
-            "a web page of another origin asks for this (`{field}: {value}`), and none may use this service; ask from a program, which sends no such header"
-        );
-        Err(ApiError::of_field(Kind::ForeignOrigin, field, &value, "no such header, or this service's own origin")
-            .saying(detail))
-    };
-    for origin in head.get_all(header::ORIGIN) {
-        let origin = shown(origin);
-        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        if !authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_str())) {
-            return foreign("Origin", origin);
+/// A refusal, with the header at fault as a field.
+fn problem(refusal: &Refusal) -> ApiError {
+    match refusal {
+        Refusal::NoOneHost => {
+            ApiError::of_field(Kind::InvalidHeader, "Host", "missing or repeated", "a header that stands once")
+        }
+        Refusal::UnknownHost { host } => {
+            let expected = "localhost, an address of this service or a name it was given";
+            ApiError::of_field(Kind::UnknownHost, "Host", host, expected).saying(refusal.to_string())
+        }
+        Refusal::ForeignOrigin { field, value } => {
+            let expected = "no such header, or this service's own origin";
+            ApiError::of_field(Kind::ForeignOrigin, field, value, expected).saying(refusal.to_string())
         }
     }
-    for site in head.get_all(SEC_FETCH_SITE) {
-        let site = shown(site);
-        // `none` is a person who typed the address.
-        if site != "same-origin" && site != "none" {
-            return foreign("Sec-Fetch-Site", site);
-        }
-    }
-    Ok(())
 }
 
 /// Lets a request in, or says why not.
 pub async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let has_body = !request.body().is_end_stream();
-    match door.check(request.headers(), request.uri(), has_body) {
+    match check(&door, request.headers(), request.uri(), has_body) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -157,100 +47,34 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn door(listen: &str, names: &[&str]) -> Door {
-        Door::new(listen.parse().unwrap(), names.iter().map(|name| name.parse().unwrap()).collect())
-    }
-
-    fn said(door: &Door, head: &[(&'static str, &str)], uri: &str, has_body: bool) -> Option<Kind> {
+    fn said(head: &[(&'static str, &str)], has_body: bool) -> Option<Kind> {
+        let door = Door::new("127.0.0.1".parse().unwrap(), Vec::new());
         let mut headers = HeaderMap::new();
         for (name, value) in head {
             headers.append(*name, value.parse().unwrap());
         }
-        door.check(&headers, &uri.parse().unwrap(), has_body).err().map(|error| error.kind)
+        check(&door, &headers, &"/v1/jobs/job-a/suspend".parse().unwrap(), has_body).err().map(|error| error.kind)
     }
 
     #[test]
-    fn only_names_of_the_service_are_answered() {
-        let local = door("127.0.0.1", &["Ebb.Example.org", "10.0.0.9"]);
-        for own in [
-            "localhost:7878",
-            "LOCALHOST",
-            "localhost.",
-            "a.localhost:1",
-            "127.0.0.1:7878",
-            "127.9.9.9",
-            "[::1]:7878",
-            "ebb.example.org:80",
-            "10.0.0.9",
+    fn a_refusal_is_a_problem_of_its_header() {
+        assert_eq!(said(&[], false), Some(Kind::InvalidHeader));
+        assert_eq!(said(&[("host", "rebound.example")], false), Some(Kind::UnknownHost));
+        assert_eq!(said(&[("host", "localhost"), ("origin", "null")], false), Some(Kind::ForeignOrigin));
+        for (refusal, phrase) in [
+            (Refusal::UnknownHost { host: "a.example".to_owned() }, "--allow-host"),
+            (Refusal::ForeignOrigin { field: "Origin", value: "null".to_owned() }, "`Origin: null`"),
         ] {
-            assert_eq!(said(&local, &[("host", own)], "/v1/jobs", false), None, "{own}");
-        }
-        for other in [
-            "rebound.example:7878",
-            "localhost.evil.example",
-            "10.0.0.1",
-            "user@localhost",
-            "a b",
-            "",
-            "[::2]",
-            "localhost/x",
-        ] {
-            assert_eq!(said(&local, &[("host", other)], "/v1/jobs", false), Some(Kind::UnknownHost), "{other:?}");
-        }
-        // By address anybody may ask who listens at all of them; by name still not.
-        let open = door("0.0.0.0", &[]);
-        assert_eq!(said(&open, &[("host", "10.0.0.1:7878")], "/", false), None);
-        assert_eq!(said(&open, &[("host", "rebound.example")], "/", false), Some(Kind::UnknownHost));
-    }
-
-    #[test]
-    fn a_host_stands_once_and_agrees_with_the_request_line() {
-        let local = door("127.0.0.1", &[]);
-        assert_eq!(said(&local, &[], "/", false), Some(Kind::InvalidHeader));
-        assert_eq!(
-            said(&local, &[("host", "localhost"), ("host", "localhost")], "/", false),
-            Some(Kind::InvalidHeader)
-        );
-        assert_eq!(
-            said(&local, &[("host", "localhost")], "http://rebound.example/v1/jobs", false),
-            Some(Kind::UnknownHost)
-        );
-        assert_eq!(said(&local, &[("host", "localhost")], "http://localhost/v1/jobs", false), None);
-    }
-
-    #[test]
-    fn pages_of_other_origins_are_refused() {
-        let local = door("127.0.0.1", &[]);
-        let asked =
-            |name: &'static str, value: &str| said(&local, &[("host", "localhost:7878"), (name, value)], "/", false);
-        for own in ["http://localhost:7878", "https://LocalHost:7878"] {
-            assert_eq!(asked("origin", own), None, "{own}");
-        }
-        for foreign in [
-            "http://evil.example",
-            "http://localhost:3000",
-            "http://localhost",
-            "null",
-            "",
-            "file://",
-            "localhost:7878",
-        ] {
-            assert_eq!(asked("origin", foreign), Some(Kind::ForeignOrigin), "{foreign:?}");
-        }
-        assert_eq!((asked("sec-fetch-site", "same-origin"), asked("sec-fetch-site", "none")), (None, None));
-        // Another port of the same host is the same site and another origin.
-        for foreign in ["cross-site", "same-site", "new-value"] {
-            assert_eq!(asked("sec-fetch-site", foreign), Some(Kind::ForeignOrigin), "{foreign}");
+            assert!(problem(&refusal).detail.contains(phrase), "{refusal}");
         }
     }
 
     #[test]
     fn a_body_says_what_it_is() {
-        let local = door("127.0.0.1", &[]);
         let with = |content_type: Option<&'static str>| {
             let head: Vec<_> =
                 [("host", "localhost")].into_iter().chain(content_type.map(|value| ("content-type", value))).collect();
-            said(&local, &head, "/v1/jobs/job-a/suspend", true)
+            said(&head, true)
         };
         assert_eq!((with(Some("application/json")), with(Some("application/yaml; charset=utf-8"))), (None, None));
         for simple in [
@@ -261,17 +85,6 @@ mod tests {
         ] {
             assert_eq!(with(simple), Some(Kind::UnsupportedMediaType), "{simple:?}");
         }
-        assert_eq!(said(&local, &[("host", "localhost")], "/", false), None, "no body, no type");
-    }
-
-    #[test]
-    fn host_names_have_neither_scheme_nor_port() {
-        for wrong in ["", "http://a.example", "a.example:80", "a/b", "a b"] {
-            assert!(
-                wrong.parse::<HostName>().unwrap_err().to_string().contains("for example ebb.example.org"),
-                "{wrong:?}"
-            );
-        }
-        assert_eq!("A.Example".parse::<HostName>().unwrap().to_string(), "a.example");
+        assert_eq!(said(&[("host", "localhost")], false), None, "no body, no type");
     }
 }

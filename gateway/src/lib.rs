@@ -37,15 +37,14 @@ mod usage;
 
 pub use app::TelemetrySource;
 pub use body::BODY_LEN_MAX;
-pub use door::{HostName, HostNameError};
 pub use feed::FeedError;
 pub use gateway_call::Waits;
 pub use limits::Limits;
 
 use app::App;
-use door::Door;
 use events_log::{EventLog, FleetTopics};
 use events_schema::{Cell, TenantId};
+use http_listener::door::{Door, HostName};
 use object_store::ObjectStore;
 use read_model::ReadModel;
 use std::collections::BTreeMap;

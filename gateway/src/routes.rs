@@ -7,7 +7,7 @@
 
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
-use crate::door::{self, Door};
+use crate::door;
 use crate::handlers::{code, commands, datasets, events, fleets, health, initial, jobs, links, logs, server, uploads};
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
@@ -23,6 +23,7 @@ use axum::routing::MethodRouter;
 use ebb_telemetry::metrics;
 use events_schema::fields::nearest;
 use gateway_api::paths;
+use http_listener::door::Door;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;

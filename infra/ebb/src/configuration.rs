@@ -70,6 +70,8 @@ const KEYS: &[Key] = &[
     key("controller.policy", &[("up", "policy"), ("controller", "policy")]),
     key("controller.name", &[("controller", "name")]),
     key("controller.listen_metrics", &[("controller", "listen_metrics")]),
+    key("metrics.to_anyone", &[("controller", "metrics_to_anyone"), ("agent", "metrics_to_anyone")]),
+    key("metrics.allow_host", &[("controller", "allow_host"), ("agent", "allow_host")]),
     key("controller.url", &[("gateway", "controller"), ("agent", "controller")]),
     key("controller.token_file", &[("gateway", "token_file"), ("agent", "token_file")]),
     key("agent.slots", &[("up", "slots"), ("agent", "slots")]),

@@ -3,7 +3,7 @@
 //!
 //! Next on a job's path: `gateway/src/routes.rs`.
 
-use crate::args::UpArgs;
+use crate::args::{MetricsArgs, UpArgs};
 use crate::failure::Failure;
 use crate::first_start;
 use crate::home::Home;
@@ -107,6 +107,7 @@ impl Running {
             token: roles::controller::agent_token(home)?,
             data_dir: home.agent_folder(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            metrics: MetricsArgs::default(),
             host: Ipv4Addr::LOCALHOST.to_string(),
             store_url: store_url.clone(),
             python: args.python.clone(),

@@ -3,7 +3,9 @@
 //!
 //! At the bound a connection without a request in work makes room for a new one, the one that has waited longest first, so that
 //! nobody shuts others out by connecting and saying nothing. Only where all have requests in work do new ones wait. Knows nothing
-//! of what is asked. The gateway and the agent's own listener serve through this.
+//! of what is asked. All that answers HTTP serves through this. `door.rs`: which requests come in where no token is asked for.
+
+pub mod door;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};

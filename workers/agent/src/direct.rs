@@ -2,7 +2,8 @@
 //!
 //! `POST /v1/take-back {slots, deadline_ms?}` answers when the slots are free; `GET /v1/slots` shows what is on them;
 //! `GET /healthz` says that the agent lives, and `GET /metrics` what it counts. All but these two ask for a bearer token: the one in the agent's data directory, or
-//! a fleet's, which takes back that fleet's slots only. It decides nothing; requests go to `host.rs`.
+//! a fleet's, which takes back that fleet's slots only; beyond this machine metrics do too, unless its operator opened them. What asks for no token
+//! stands behind the door of `http_listener::door`. It decides nothing; requests go to `host.rs`.
 
 use crate::holder::Holder;
 use crate::host::HostEvent;
@@ -19,9 +20,11 @@ use ebb_telemetry::{Hop, HopKind, NewHop, metrics};
 use events_schema::trace::{TRACEPARENT, TraceContext};
 use events_schema::{ServerId, SlotId};
 use http_listener::Bounds;
+use http_listener::door::{self, Door, HostName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -50,6 +53,28 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// Room for the names of 1,024 slots.
 const BODY_BYTES_MAX: usize = 128 << 10;
 
+/// Who reads an agent's metrics without a token: whoever reaches its listener if that is on loopback, otherwise nobody, unless this says so.
+#[derive(Debug, Clone, Default)]
+pub struct MetricsReaders {
+    /// Whoever reaches the listener, wherever it is.
+    pub anyone: bool,
+    /// Names by which it is asked for, beside loopback and where it listens.
+    pub host_names: Vec<HostName>,
+}
+
+impl MetricsReaders {
+    pub(crate) fn at(self, listen: IpAddr) -> MetricsFor {
+        MetricsFor { all: self.anyone || listen.is_loopback(), door: Arc::new(Door::new(listen, self.host_names)) }
+    }
+}
+
+/// The same, of one listener.
+#[derive(Clone)]
+pub(crate) struct MetricsFor {
+    all: bool,
+    door: Arc<Door>,
+}
+
 /// What the listener needs.
 #[derive(Clone)]
 pub(crate) struct Direct {
@@ -57,22 +82,33 @@ pub(crate) struct Direct {
     pub slots: u16,
     pub token: Arc<AgentToken>,
     pub host: mpsc::Sender<HostEvent>,
+    pub metrics_for: MetricsFor,
 }
 
 impl Direct {
-    pub fn new(server: ServerId, slots: u16, token: AgentToken, host: mpsc::Sender<HostEvent>) -> Self {
-        Self { server, slots, token: Arc::new(token), host }
+    pub fn new(
+        server: ServerId,
+        slots: u16,
+        token: AgentToken,
+        host: mpsc::Sender<HostEvent>,
+        metrics_for: MetricsFor,
+    ) -> Self {
+        Self { server, slots, token: Arc::new(token), host, metrics_for }
     }
 
     /// Serves until `shutdown`.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
-        let guarded = Router::new()
-            .route(paths::TAKE_BACK, post(take_back))
-            .route(paths::SLOTS, get(slots))
-            .layer(from_fn_with_state(self.clone(), guard));
+        let guarded = Router::new().route(paths::TAKE_BACK, post(take_back)).route(paths::SLOTS, get(slots));
+        let open = Router::new().route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }));
+        let metrics = get(metrics::answer);
+        let (guarded, open) = if self.metrics_for.all {
+            (guarded, open.route("/metrics", metrics))
+        } else {
+            (guarded.route("/metrics", metrics), open)
+        };
         let router = guarded
-            .route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }))
-            .route("/metrics", get(metrics::answer))
+            .layer(from_fn_with_state(self.clone(), guard))
+            .merge(open.layer(from_fn_with_state(self.metrics_for.door.clone(), door::guard)))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(self);
         let bounds = Bounds {

@@ -34,7 +34,7 @@ mod warm;
 pub use access::{Access, AccessError};
 pub use controller_link::{AgentToken, SecretError};
 pub use devices::Devices;
-pub use direct::{CONNECTIONS_MAX, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
+pub use direct::{CONNECTIONS_MAX, MetricsReaders, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
 pub use holder::{FleetToken, TakeBackToken};
 pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 
@@ -83,6 +83,8 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Where fleets take slots back directly; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Who reads metrics there.
+    pub metrics_readers: MetricsReaders,
     /// Program and arguments of an executor.
     pub executor_command: Vec<OsString>,
     /// Host name or address at which executors listen to their peers.
@@ -204,7 +206,8 @@ pub async fn start(config: AgentConfig) -> Result<Agent, StartError> {
     let seed = getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?;
 
     let events = mpsc::channel::<HostEvent>(HOST_QUEUE_LEN);
-    let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events.0.clone());
+    let metrics_for = config.metrics_readers.clone().at(address.ip());
+    let direct = Direct::new(config.server.clone(), config.slots, fleet_token, events.0.clone(), metrics_for);
     let nonce = format!("{:016x}", getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?);
     let warm = WarmServers::listen(nonce, config.data_dir.join("logs").join("python"), events.0.clone());
     let host = Host::new(config, url, &fleets, taken_back, seed, warm.name(), events);

@@ -5,7 +5,7 @@
 use clap::{Args, ValueEnum, ValueHint};
 use events_log::{LogUrl, TopicPrefix};
 use events_schema::ServerId;
-use gateway::HostName;
+use http_listener::door::HostName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use workers_device::Wanted;
@@ -82,9 +82,12 @@ pub struct ControllerArgs {
     /// Its name in the log, for people [default: this machine's].
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Where GET /metrics is answered, without a token; not at all if nobody says.
+    /// Where GET /metrics is answered, without a token; not at all if nobody says. Beyond this machine only with --metrics-to-anyone.
     #[arg(long, value_name = "ADDRESS")]
     pub listen_metrics: Option<SocketAddr>,
+    /// Who reads them.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// The log of the cell, which every role of it reaches: kafka+ssl://HOST:PORT[,…].
     #[arg(long, value_name = "URL", value_parser = log_address)]
     pub log: String,
@@ -124,6 +127,9 @@ pub struct AgentArgs {
     /// Address where fleets take slots back directly; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
+    /// Who reads metrics there.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// For models in PyTorch.
     #[command(flatten)]
     pub python: PythonArgs,
@@ -212,6 +218,17 @@ pub struct CellArgs {
     /// How slots are shared among jobs.
     #[arg(long, value_enum, default_value = "ebb")]
     pub policy: PolicyName,
+}
+
+/// For whom a role that has no API answers `GET /metrics`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MetricsArgs {
+    /// Let anybody who reaches the listener read GET /metrics, also beyond this machine.
+    #[arg(long)]
+    pub metrics_to_anyone: bool,
+    /// Another host name by which metrics are asked for; once per name.
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<HostName>,
 }
 
 /// Until when a role runs.

@@ -1,7 +1,7 @@
 //! The role that has the slots of a server: starts and ends executors, which are this program again. `ebb agent` runs it alone, for
 //! another machine than the controller's.
 
-use crate::args::{AgentArgs, Isolate, PythonArgs, READABLE};
+use crate::args::{AgentArgs, Isolate, MetricsArgs, PythonArgs, READABLE};
 use crate::failure::Failure;
 use crate::home::keep_private;
 use crate::output::{Output, mention};
@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use storage::store::without_secrets;
 use url::Url;
-use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, Devices, LEASE, PythonConfig};
+use workers_agent::{Agent, AgentConfig, AgentEnd, AgentToken, Devices, LEASE, MetricsReaders, PythonConfig};
 use workers_device::{ChooseError, Device, Driver, Nvml, UNIFIED_MEMORY, Wanted, choose, missing};
 use workers_torch::isolation::{hidden_of_python, is_offered, shortcomings};
 
@@ -36,6 +36,8 @@ pub struct AgentParts {
     pub data_dir: PathBuf,
     /// Its own listener.
     pub listen: SocketAddr,
+    /// Who reads metrics there.
+    pub metrics: MetricsArgs,
     /// Where executors listen to their peers.
     pub host: String,
     /// The object store.
@@ -118,6 +120,7 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         token: parts.token,
         data_dir: parts.data_dir,
         listen: parts.listen,
+        metrics_readers: metrics_readers(parts.metrics, &parts.host),
         executor_command: executor_command(program),
         executor_host: parts.host,
         store_url: parts.store_url,
@@ -127,6 +130,12 @@ pub async fn start(parts: AgentParts) -> Result<Agent, Failure> {
         lease: LEASE,
     };
     workers_agent::start(config).await.map_err(|e| Failure::local("the agent did not start", e))
+}
+
+/// Who reads the agent's metrics. Executors' peers know this machine by a name or an address, so it is asked for by that too.
+fn metrics_readers(args: MetricsArgs, host: &str) -> MetricsReaders {
+    let own_name = host.parse().ok();
+    MetricsReaders { anyone: args.metrics_to_anyone, host_names: args.allow_host.into_iter().chain(own_name).collect() }
 }
 
 /// A folder of secrets that is not there is refused now, not when the first job wants one. Executors may be started elsewhere, so its path is whole.
@@ -203,6 +212,7 @@ pub async fn run(args: &AgentArgs, output: Output) -> Result<(), Failure> {
         token: controller_token(&args.token_file)?,
         data_dir: args.data.clone(),
         listen: args.listen,
+        metrics: args.metrics.clone(),
         host: args.host.clone(),
         store_url: args.store.clone(),
         python: args.python.clone(),

@@ -70,6 +70,9 @@ pub async fn start(args: &CellArgs, home: &Home, parts: ControllerParts) -> Resu
 
 /// `ebb controller`: runs until a signal or a fatal error.
 pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
+    if let Some(listen) = args.listen_metrics {
+        metrics::ensure_meant(listen, &args.metrics)?;
+    }
     let log_url = open::shared_log(&args.log)?;
     let connections_max = descriptors::for_agents_alone(descriptors::raise())?;
     let home = Home::open(&args.data)?;
@@ -78,7 +81,7 @@ pub async fn run(args: &ControllerArgs, output: Output) -> Result<(), Failure> {
     let name = args.name.clone().unwrap_or_else(host_name);
     let controller = start(&args.cell, &home, ControllerParts { log, store, name, connections_max }).await?;
     let _scraped = match args.listen_metrics {
-        Some(listen) => Some(metrics::serve(listen).await?),
+        Some(listen) => Some(metrics::serve(listen, args.metrics.allow_host.clone()).await?),
         None => None,
     };
     let (url, token_file) = (controller.agent_url(), agent_token_file(&home));

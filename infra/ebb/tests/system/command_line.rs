@@ -197,6 +197,9 @@ fn a_service_that_cannot_begin_leaves_nothing_behind() {
     assert!(agent.status.code() == Some(2) && said(&agent).contains("http://"), "{}", said(&agent));
     let open = Command::new(EBB).args(["up", "--listen", "0.0.0.0:0", "--data", &text(&data)]).output().unwrap();
     assert!(open.status.code() == Some(2) && said(&open).contains("--allow-anyone"), "{}", said(&open));
+    let role = ["controller", "--log", "kafka://127.0.0.1:1", "--store", "s3://b", "--listen-metrics", "0.0.0.0:0"];
+    let role = Command::new(EBB).args(role).args(["--data", &text(&data)]).output().unwrap();
+    assert!(role.status.code() == Some(2) && said(&role).contains("--metrics-to-anyone"), "{}", said(&role));
     assert!(!data.exists());
 }
 

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
+use workers_agent::Access;
+use workers_agent_client::AgentClient;
 
 /// A client's trace and span, as it sends them and as the receiver shows them.
 const SUBMIT: [&str; 3] =
@@ -290,6 +292,43 @@ async fn promtool(arguments: &[&str], input: Option<PathBuf>) {
 async fn alert_rules_say_what_their_tests_say() {
     promtool(&["check", "rules", "alerts.yml"], None).await;
     promtool(&["test", "rules", "alerts.test.yml"], None).await;
+}
+
+/// What an agent counts is read by who may, wherever it listens, and never by a page whose host name was pointed there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agents_metrics_ask_for_its_own_name_and_beyond_this_machine_for_a_token() {
+    let system = System::start(1).await;
+    let asked = |agent: &AgentClient, path: &str, headers: &[(&'static str, String)]| {
+        let request = reqwest::Client::new().get(format!("{}{path}", agent.url()).replace("0.0.0.0", "127.0.0.1"));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+        async move { request.send().await.unwrap().status().as_u16() }
+    };
+    let rebound = [("host", "rebound.example".to_owned())];
+    let page = [("origin", "http://elsewhere.example".to_owned())];
+    let (mut far, agent) = agent_with(&system, 1, &[]).await;
+    assert_eq!(asked(&agent, "/metrics", &[]).await, 200);
+    assert_eq!(asked(&agent, "/metrics", &rebound).await, 421);
+    assert_eq!(asked(&agent, "/healthz", &rebound).await, 421);
+    assert_eq!(asked(&agent, "/metrics", &page).await, 403);
+    far.kill().await.unwrap();
+
+    let (mut far, agent) = agent_with(&system, 1, &[("EBB_AGENT_LISTEN", "0.0.0.0:0")]).await;
+    let token = std::fs::read_to_string(Access::read(&system.path("far")).unwrap().token_file).unwrap();
+    let shown = [("authorization", format!("Bearer {}", token.trim()))];
+    assert_eq!(asked(&agent, "/metrics", &[]).await, 401);
+    assert_eq!(asked(&agent, "/metrics", &shown).await, 200);
+    assert_eq!(asked(&agent, "/healthz", &[]).await, 200);
+    far.kill().await.unwrap();
+
+    let open = [
+        ("EBB_AGENT_LISTEN", "0.0.0.0:0"),
+        ("EBB_METRICS_TO_ANYONE", "true"),
+        ("EBB_METRICS_ALLOW_HOST", "gpu-1.example"),
+    ];
+    let (_far, agent) = agent_with(&system, 1, &open).await;
+    assert_eq!(asked(&agent, "/metrics", &[]).await, 200);
+    assert_eq!(asked(&agent, "/metrics", &[("host", "gpu-1.example".to_owned())]).await, 200);
+    assert_eq!(asked(&agent, "/metrics", &rebound).await, 421);
 }
 
 #[tokio::test(flavor = "multi_thread")]

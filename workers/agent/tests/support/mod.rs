@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use workers_agent::{Agent, AgentConfig, LEASE, PythonConfig};
+use workers_agent::{Agent, AgentConfig, LEASE, MetricsReaders, PythonConfig};
 
 #[path = "../../../agent-core/src/fixtures.rs"]
 mod fixtures;
@@ -118,6 +118,7 @@ pub fn config(data_dir: &Path, controller: &Controller, behaviour: &str) -> Agen
         token: controller.token.clone(),
         data_dir: data_dir.to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        metrics_readers: MetricsReaders::default(),
         executor_command: executor_command(behaviour),
         executor_host: "127.0.0.1".to_owned(),
         store_url: "memory:///".to_owned(),
