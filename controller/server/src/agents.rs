@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 /// Accepted streams that wait for the loop.
 pub(crate) const ACCEPTED_QUEUE_LEN: usize = 64;
 
-/// Root of the keys of a cell's jobs and of the links between their executors. It never enters the log.
+/// Root of the keys of links between executors, and of the tokens of generations. It never enters the log.
 #[derive(Debug, Clone)]
 pub struct CellSecret(Secret);
 
@@ -37,30 +37,19 @@ impl CellSecret {
         Secret::read_or_create(path).map(Self)
     }
 
-    /// The key of one job: the same on every controller of the cell, and useless for any other job.
-    #[must_use]
-    pub fn job_key(&self, job: &JobId) -> [u8; 32] {
-        *blake3::keyed_hash(self.0.bytes(), job.as_str().as_bytes()).as_bytes()
-    }
-
-    /// The key of the link between two executors of a job, whichever of them asks. No other executor can derive it: it follows from
-    /// the cell's secret, not from the job's key. (No name of a job holds a slash, so it is no job's key either.)
+    /// The key of the link between two executors of a job, whichever of them asks: the same on every controller of the cell. No other
+    /// executor can derive it.
     #[must_use]
     pub fn link_key(&self, job: &JobId, one: u32, other: u32) -> [u8; 32] {
         let (low, high) = (one.min(other), one.max(other));
         *blake3::keyed_hash(self.0.bytes(), format!("{job}/link/{low}/{high}").as_bytes()).as_bytes()
     }
 
-    /// What a generation's members name their objects by. Nobody can derive it from that of another generation, nor from the job's key.
+    /// What a generation's members name their objects by. Nobody can derive it from that of another generation.
     #[must_use]
     pub fn writer(&self, job: &JobId, generation: Generation) -> WriterToken {
         let derived = blake3::keyed_hash(self.0.bytes(), format!("{job}/writer/{generation}").as_bytes());
         WriterToken(std::array::from_fn(|i| derived.as_bytes()[i]))
-    }
-
-    /// Whether a generation's members can have named something by this: it was issued for that generation, now or by an earlier build.
-    fn has_issued(&self, job: &JobId, generation: Generation, writer: WriterToken) -> bool {
-        writer == self.writer(job, generation) || writer == WriterToken::of(&self.job_key(job), generation)
     }
 
     /// What an agent says, as it is passed on: of a checkpoint whose name its members were not given only that somebody spoke of it, as the
@@ -72,7 +61,7 @@ impl CellSecret {
                 at,
                 report: Report::CheckpointSaved { job, generation, step, written_in, writer, replica_digest, bytes, .. },
                 trace,
-            } if !self.has_issued(&job, written_in, writer) => {
+            } if writer != self.writer(&job, written_in) => {
                 tracing::warn!(%job, %written_in, %step, "a checkpoint is reported under a name that was not issued; it does not count");
                 let name = CheckpointName { job: job.clone(), generation: written_in, step, writer: Some(writer) };
                 let manifest_key = name.manifest();
@@ -85,7 +74,6 @@ impl CellSecret {
 
     fn fill_in(&self, order: &mut ExecutorOrder) {
         let (executor, job) = (&order.executor, &mut order.job);
-        job.key = self.job_key(&executor.job);
         job.writer = self.writer_of(executor, job.proposal.as_ref());
         job.link_keys = self.link_keys(executor, job.proposal.as_ref());
     }
@@ -310,12 +298,15 @@ mod tests {
     fn keys_differ_by_job_and_by_cell_and_come_again() {
         let (one, other) = (CellSecret::generate().unwrap(), CellSecret::generate().unwrap());
         let (a, b) = (JobId::parse("job-a").unwrap(), JobId::parse("job-b").unwrap());
-        assert_eq!(one.job_key(&a), one.clone().job_key(&a));
-        assert_ne!(one.job_key(&a), one.job_key(&b));
-        assert_ne!(one.job_key(&a), other.job_key(&a));
+        let token = |cell: &CellSecret, job| cell.writer(job, Generation(1));
+        assert_eq!(token(&one, &a), token(&one.clone(), &a));
+        assert_ne!(token(&one, &a), token(&one, &b));
+        assert_ne!(token(&one, &a), token(&other, &a));
+        assert_eq!(one.link_key(&a, 1, 2), one.clone().link_key(&a, 2, 1));
+        assert_ne!(one.link_key(&a, 1, 2), other.link_key(&a, 1, 2));
     }
 
-    /// With tokens that follow from the job's key, whoever was in one generation knew the names of all later ones.
+    /// With tokens that followed from a key of the job, as an earlier build's do, whoever was in one generation knew the names of all later ones.
     #[test]
     fn each_generation_has_a_token_of_its_own_and_no_other_counts_for_it() {
         let (cell, job) = (CellSecret::generate().unwrap(), JobId::parse("job-a").unwrap());
@@ -337,10 +328,13 @@ mod tests {
             trace: TraceContext::new([1; 16], [1; 8], 1).ok(),
         };
         let counts = |writer| cell.checked(saved(writer)) == saved(writer);
-        let of_key = WriterToken::of(&cell.job_key(&job), fourth);
-        assert!(counts(cell.writer(&job, fourth)) && counts(of_key), "also what executors of an earlier build write");
+        assert!(counts(cell.writer(&job, fourth)));
         let other = CellSecret::generate().unwrap();
-        for wrong in [cell.writer(&job, third), other.writer(&job, fourth), WriterToken([0; 16])] {
+        let job_key = blake3::keyed_hash(cell.0.bytes(), job.as_str().as_bytes());
+        let input = [&b"writer"[..], &fourth.0.to_le_bytes()].concat();
+        let derived = blake3::keyed_hash(job_key.as_bytes(), &input);
+        let of_job_key = WriterToken(std::array::from_fn(|i| derived.as_bytes()[i]));
+        for wrong in [cell.writer(&job, third), other.writer(&job, fourth), WriterToken([0; 16]), of_job_key] {
             assert!(!counts(wrong));
         }
         let AgentMessage::Report { number, report, .. } = cell.checked(saved(WriterToken([0; 16]))) else {
@@ -361,8 +355,7 @@ mod tests {
         let (three, four, nine) = (keys(3), keys(4), keys(9));
         assert_eq!(three.keys().copied().collect::<Vec<_>>(), [4, 9], "none to itself");
         assert_eq!((three[&4], three[&9], four[&9]), (four[&3], nine[&3], nine[&4]), "both ends have the same");
-        let known_to_three: Vec<[u8; 32]> = three.values().copied().chain([cell.job_key(&job)]).collect();
-        assert!(!known_to_three.contains(&four[&9]), "it cannot speak for one of the others to the other");
+        assert!(!three.values().any(|key| *key == four[&9]), "it cannot speak for one of the others to the other");
         assert_ne!(cell.link_key(&JobId::parse("job-b").unwrap(), 3, 4), three[&4]);
         assert!(cell.link_keys(&ExecutorId { job, number: 3 }, None).is_empty());
     }

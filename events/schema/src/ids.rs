@@ -351,15 +351,6 @@ impl From<Digest> for String {
 #[cbor(transparent)]
 pub struct WriterToken(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 
-impl WriterToken {
-    /// The token that earlier builds gave a generation of the job with this key. Whoever was in one of its generations knew those of all.
-    #[must_use]
-    pub fn of(job_key: &[u8; 32], generation: Generation) -> Self {
-        let derived = blake3::keyed_hash(job_key, &[&b"writer"[..], &generation.0.to_le_bytes()].concat());
-        Self(std::array::from_fn(|i| derived.as_bytes()[i]))
-    }
-}
-
 impl fmt::Display for WriterToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
@@ -444,9 +435,6 @@ mod tests {
         assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
         let token = WriterToken([0x0f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff]);
         assert_eq!(token.to_string().parse::<WriterToken>().unwrap(), token);
-        let (one, other) = (WriterToken::of(&[1; 32], Generation(1)), WriterToken::of(&[2; 32], Generation(1)));
-        assert!(one == WriterToken::of(&[1; 32], Generation(1)) && one != other);
-        assert_ne!(one, WriterToken::of(&[1; 32], Generation(2)));
         for wrong in ["", "0f", &"0F".repeat(16), &"0g".repeat(16), &"é".repeat(16)] {
             assert!(wrong.parse::<WriterToken>().is_err(), "{wrong}");
         }

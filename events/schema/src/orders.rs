@@ -145,8 +145,7 @@ pub struct JobOrder {
     /// The evaluation dataset, if its spec names one.
     #[n(2)]
     pub evaluation: Option<DatasetInfo>,
-    /// Secret shared by the job's executors; derived by the controller's server, never in the log. Earlier builds name by
-    /// [`WriterToken::of`] what they write; this one does so only if it is given no `writer`.
+    /// All zeros, and read by nobody: a key of the job, from which executors of earlier builds derived what they name objects by.
     #[n(3)]
     #[cbor(with = "minicbor::bytes")]
     pub key: [u8; 32],
@@ -156,11 +155,12 @@ pub struct JobOrder {
     /// Write a checkpoint at the next boundary and stand still after it (suspension).
     #[n(5)]
     pub park: bool,
-    /// Keys of the links between this executor and the other members of `proposal`; derived like `key`. None of an earlier controller.
+    /// Keys of the links between this executor and the other members of `proposal`; derived by the controller's server, never in the log. None of an earlier
+    /// controller.
     #[n(6)]
     #[cbor(skip_if = "Vec::is_empty")]
     pub link_keys: Vec<LinkKey>,
-    /// What the objects are named by that are written in the generation of `proposal`; derived like `key`, for each generation anew, and
+    /// What the objects are named by that are written in the generation of `proposal`; derived like `link_keys`, for each generation anew, and
     /// given to its members alone. None of an earlier controller, without a proposal, and for whom the proposal leaves out.
     #[n(7)]
     pub writer: Option<WriterToken>,

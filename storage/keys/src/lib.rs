@@ -14,9 +14,8 @@
 //!
 //! A name follows from (job, generation, step, writer) and is never taken from a report. TOKEN is issued by the controller with the generation's
 //! proposal, to the proposed members alone, so that only they can name what they write, and who is in an earlier generation cannot name what
-//! counts for a later one. Earlier builds derived it from a key of the job, and before that wrote `gG-sS` alone; both are still read and deleted.
-//! A name derived from the job's key still counts when it is reported, for executors of an earlier build; so whoever has that key, as every
-//! executor of the job has, can name what counts for any generation until a later release takes such names no more.
+//! counts for a later one. Earlier builds derived it from a key of the job, and before that wrote `gG-sS` alone; what counts since then is still
+//! read and deleted, and nothing new of such a name counts.
 //! The controller deletes a checkpoint when it retires it, and sweeps up what can never count any more.
 //!
 //! Pure: nothing here reads or writes a store. No key is a folder of another key (some S3 servers keep keys as files). Generation and

@@ -17,7 +17,7 @@ pub(crate) fn order(executor: &str, slot: &str) -> ExecutorOrder {
         metadata_digest: Digest::of(b""),
     };
     let spec = JobSpec::parse(&document).unwrap();
-    let job = JobOrder { key: [7; 32], ..JobOrder::alone(spec, Some(dataset), None) };
+    let job = JobOrder::alone(spec, Some(dataset), None);
     ExecutorOrder {
         executor: executor.parse().unwrap(),
         slot: slot.parse().unwrap(),

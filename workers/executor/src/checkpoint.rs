@@ -184,14 +184,12 @@ impl Writer {
     }
 
     /// The one token that all shards are named by; if builds of the controller changed while they were written, there may be none. Shards
-    /// of an earlier build do not say, and were named as that build names all.
+    /// of an earlier build do not say, and lie elsewhere.
     fn token_of(&self, generation: Generation, shards: &[ShardWritten]) -> Result<WriterToken, CheckpointWriteError> {
-        let mut said = shards.iter().filter_map(|shard| shard.writer);
-        let Some(token) = said.next() else { return self.token(generation) };
-        if said.any(|other| other != token) || !self.tokens.knows(generation, token) {
-            return Err(CheckpointWriteError::Mixed { generation });
-        }
-        Ok(token)
+        let first = shards.first().and_then(|shard| shard.writer);
+        let one = first.filter(|token| shards.iter().all(|shard| shard.writer == Some(*token)));
+        let known = one.filter(|token| self.tokens.knows(generation, *token));
+        known.ok_or(CheckpointWriteError::Mixed { generation })
     }
 
     fn name(&self, checkpoint: CheckpointId, writer: WriterToken) -> CheckpointName {

@@ -18,9 +18,7 @@ const ISSUES_MAX: usize = 4;
 /// The tokens of a job's generations.
 #[derive(Default)]
 pub struct WriterTokens {
-    /// Earlier controllers issue none: there the tokens of all generations follow from this.
-    job_key: [u8; 32],
-    /// Of each generation in the order of coming, none of them empty.
+    /// Of each generation that an order named, in the order of coming; none where it brought none.
     issued: Mutex<BTreeMap<Generation, Vec<WriterToken>>>,
     news: Condvar,
 }
@@ -29,23 +27,29 @@ impl WriterTokens {
     /// That of the first order.
     #[must_use]
     pub fn of(order: &JobOrder) -> Self {
-        let new = Self { job_key: order.key, ..Self::default() };
+        let new = Self::default();
         new.learn(order);
         new
     }
 
-    /// Adds that of a newer order. Those of older generations stay: what was begun in one may still be written.
+    /// Adds that of a newer order, or notes that it brings none: whom a proposal leaves out has nothing to name there. Those of older
+    /// generations stay: what was begun in one may still be written.
     pub fn learn(&self, order: &JobOrder) {
-        let Some(proposal) = &order.proposal else { return };
-        let token = order.writer.unwrap_or_else(|| WriterToken::of(&self.job_key, proposal.generation));
-        self.add(proposal.generation, token);
+        if let Some(proposal) = &order.proposal {
+            self.note(proposal.generation, order.writer);
+        }
     }
 
+    #[cfg(test)]
     pub(crate) fn add(&self, generation: Generation, token: WriterToken) {
+        self.note(generation, Some(token));
+    }
+
+    fn note(&self, generation: Generation, token: Option<WriterToken>) {
         let mut issued = self.issued();
         let of_generation = issued.entry(generation).or_default();
-        of_generation.retain(|known| *known != token);
-        of_generation.push(token);
+        of_generation.retain(|known| Some(*known) != token);
+        of_generation.extend(token);
         if of_generation.len() > ISSUES_MAX {
             of_generation.remove(0);
         }
@@ -110,5 +114,8 @@ mod tests {
         tokens.add(Generation(5), token(5));
         assert_eq!(tokens.wait_for(Generation(4), LONG), None);
         assert_eq!(tokens.wait_for(Generation(3), LONG), Some(token(3)));
+        // Left out of one, or told by a controller that issues none: nothing is made up instead.
+        tokens.note(Generation(6), None);
+        assert_eq!(tokens.wait_for(Generation(6), LONG), None);
     }
 }

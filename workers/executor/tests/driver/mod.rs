@@ -116,7 +116,6 @@ impl Driver {
 
     pub fn order(&self) -> JobOrder {
         JobOrder {
-            key: [7; 32],
             proposal: self.proposal.clone(),
             park: self.park,
             writer: self.proposal.as_ref().map(|proposal| WriterToken([proposal.generation.0 as u8; 16])),
