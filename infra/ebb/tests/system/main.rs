@@ -31,6 +31,7 @@ mod roles;
 mod schedules;
 mod simulated_jobs;
 mod simulation;
+mod slow_link;
 mod store;
 mod subscribers;
 mod suspension;

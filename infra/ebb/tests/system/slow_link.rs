@@ -1,0 +1,146 @@
+//! A replica that takes longer to copy than any deadline, over a link of 40 Mbit/s, and one that would take for ever, over less than a tenth of what growth is
+//! admitted with: the job goes on after both, says what became of the copy, and is the same model.
+//!
+//! The links are the loopback of a network namespace, in which the test runs itself once more. Where the kernel lets nobody make one, it says so and
+//! tries nothing.
+
+use crate::support::{System, WAIT_MAX, finished, plain_digest, steps, submit, until};
+use gateway_client::Client;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// Says that this process is the one in the namespace.
+const INSIDE: &str = "EBB_TEST_SLOW_LINK";
+/// Packets as long as those of a network: a loopback's own are larger than the burst that makes an even rate.
+const MTU: &str = "1500";
+/// Of the job: 8.8 million parameters, with AdamW a replica of 106 MB.
+const HIDDEN: [u32; 2] = [2_930, 2_930];
+
+/// What the loopback carries, and what may wait for it: half a second to a second of that, so that nobody's word of life comes late.
+struct Link {
+    rate: &'static str,
+    queue: &'static str,
+}
+
+/// Runs a test once more where its links are so slow. Whether it is to be run here, because this is that place.
+async fn is_inside(test: &str, link: &Link) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let shaped = format!(
+        "ip link set lo up && ip link set lo mtu {MTU} && tc qdisc add dev lo root tbf rate {} burst 32kb limit {}",
+        link.rate, link.queue
+    );
+    let in_namespace = |then: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "--", "sh", "-c", &format!("{shaped} && {then}"), "sh"]);
+        command.kill_on_drop(true);
+        command
+    };
+    for program in ["unshare", "ip", "tc"] {
+        let there = Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().await;
+        assert!(there.is_ok(), "`{program}` is missing: install the packages iproute2 and util-linux");
+    }
+    let refused = in_namespace("true").output().await.unwrap();
+    if !refused.status.success() {
+        let why = String::from_utf8_lossy(&refused.stderr).trim().to_owned();
+        // Past the harness, which keeps what passing tests print.
+        let said = format!(
+            "SKIPPED {test}: no slow link can be made, because this kernel refuses a network namespace of one's own: {why}\n"
+        );
+        std::io::stderr().write_all(said.as_bytes()).unwrap();
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut inside = in_namespace("exec \"$@\"");
+    inside.arg(program).args([&format!("slow_link::{test}"), "--exact", "--nocapture"]).env(INSIDE, "1");
+    let ended = tokio::time::timeout(2 * WAIT_MAX, inside.status()).await.expect("the test in the namespace ends");
+    assert!(ended.unwrap().success(), "the test in the namespace failed; see above");
+    false
+}
+
+fn document(steps: u64) -> Value {
+    json!({
+        "name": "large", "model": {"kind": "mlp", "hidden": HIDDEN}, "dataset": "digits", "workers": {"min": 1, "max": 2},
+        "batch_size": 8, "steps": steps, "seed": 3, "optimizer": {"kind": "adamw", "learning_rate": 0.001},
+        "checkpoint": {"every_steps": 1_000_000, "keep": 1},
+    })
+}
+
+async fn needs(client: &Client, slots: u32) {
+    client.post("/v1/fleets/local/demand", &json!({"needed": slots})).await.unwrap();
+}
+
+/// Events of the job of these types.
+async fn said(client: &Client, id: &str, kinds: &[&str]) -> Vec<Value> {
+    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let is_wanted = |event: &Value| kinds.iter().any(|kind| event["type"] == format!("dev.ebb.{kind}.v1"));
+    events.into_iter().filter(is_wanted).collect()
+}
+
+/// Waits until an event says what became of the copy.
+async fn until_said(client: &Client, id: &str, kind: &str, count: usize) -> Vec<Value> {
+    let begun = std::time::Instant::now();
+    loop {
+        let found = said(client, id, &[kind]).await;
+        if found.len() >= count {
+            return found;
+        }
+        assert!(begun.elapsed() < WAIT_MAX, "nothing says {kind}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+/// A job of that many steps on one slot, after its first ones, and a second slot lent to it. Its id and the digest that it has to have.
+async fn grown(system: &System, steps_total: u64) -> (String, String) {
+    let client = system.client();
+    let document = document(steps_total);
+    let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
+    needs(&client, 1).await;
+    let id = submit(&client, &document, "large").await;
+    until(&client, &id, "steps on one slot", |j| steps(j) > 3).await;
+    needs(&client, 0).await;
+    (id, expected)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_outlasts_every_deadline_ends_and_the_job_goes_on() {
+    let link = Link { rate: "40mbit", queue: "3mb" };
+    if !is_inside("a_copy_that_outlasts_every_deadline_ends_and_the_job_goes_on", &link).await {
+        return;
+    }
+    let system = System::start(2).await;
+    let client = system.client();
+    let (id, expected) = grown(&system, 400).await;
+    // The first executor held a fresh one.
+    until_said(&client, &id, "executor.replica_held", 2).await;
+    let then = steps(&until(&client, &id, "two members", |j| j.progress.is_some_and(|p| p.members == 2)).await);
+    until(&client, &id, "steps of two", |j| steps(j) > then).await;
+    needs(&client, 1).await;
+    let then = steps(&until(&client, &id, "one member", |j| j.progress.is_some_and(|p| p.members == 1)).await);
+    until(&client, &id, "steps of one again", |j| steps(j) > then).await;
+    assert_eq!(finished(&client, &id).await, expected);
+    let record = crate::support::job(&client, &id).await;
+    assert_eq!((record.restarts, said(&client, &id, &["job.growth_paused"]).await), (0, Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_gets_nowhere_is_given_up_and_the_job_goes_on() {
+    let link = Link { rate: "2mbit", queue: "192kb" };
+    if !is_inside("a_copy_that_gets_nowhere_is_given_up_and_the_job_goes_on", &link).await {
+        return;
+    }
+    let system = System::start(2).await;
+    let client = system.client();
+    let (id, expected) = grown(&system, 400).await;
+    let paused = until_said(&client, &id, "job.growth_paused", 1).await;
+    assert_eq!(paused[0]["data"]["cause"], "slow", "{paused:?}");
+    let then = steps(&crate::support::job(&client, &id).await);
+    until(&client, &id, "steps of the one that was there", |j| steps(j) > then).await;
+    // The slot stays its fleet's from now on, so that it is not tried again.
+    needs(&client, 1).await;
+    assert_eq!(finished(&client, &id).await, expected);
+    assert_eq!(crate::support::job(&client, &id).await.restarts, 0);
+}
