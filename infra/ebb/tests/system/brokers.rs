@@ -1,5 +1,5 @@
 //! A broker of three is lost, killed or stopped, while a job trains and people ask for things: nothing acknowledged is lost, a
-//! demand is accepted and its slots come free, training goes on, and nobody who is healthy is given up.
+//! demand is accepted and its slots come free, training goes on, a fleet takes slots back directly all the while, and nobody who is healthy is given up.
 //!
 //! Needs three brokers, which hold 1.2 GB; so these are ignored unless asked for, as `infra/run test` does. How long it takes is
 //! measured by `ebb bench --brokers`.
@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use workers_agent_client::AgentClient;
 
 fn brokers() -> Brokers {
@@ -50,6 +50,27 @@ async fn declare(client: &Client, enough: impl Fn(usize) -> bool) -> BTreeSet<St
     acknowledged
 }
 
+/// The slot that is taken back directly, the time its executor gets, and what its agent may take beyond that.
+const TAKEN: &str = "local/3";
+const TAKE_BACK_MS: u64 = 3_000;
+const TAKE_BACK_SLACK_MS: u64 = 2_000;
+/// Between two take-backs: each is a report, which waits for the log.
+const TAKE_EVERY: Duration = Duration::from_millis(500);
+
+/// Takes a slot back at its agent, first from an executor that trains and then again and again, until told to end. How often.
+async fn take_back_all_the_while(agent: &AgentClient, enough: impl Fn() -> bool) -> usize {
+    for count in 1.. {
+        let freed = agent.take_back(&[TAKEN.to_owned()], Some(TAKE_BACK_MS)).await.unwrap_or_else(|e| panic!("{e}"));
+        let [freed] = freed.as_slice() else { panic!("{freed:?}") };
+        assert!(freed.slot == TAKEN && freed.elapsed_ms <= TAKE_BACK_MS + TAKE_BACK_SLACK_MS, "{freed:?}");
+        if enough() {
+            return count;
+        }
+        tokio::time::sleep(TAKE_EVERY).await;
+    }
+    unreachable!("it returns")
+}
+
 async fn a_broker_is_lost(loss: Loss) {
     let brokers = brokers();
     // A broker that a test before this one lost may not be back: new topics want all three.
@@ -77,7 +98,9 @@ async fn a_broker_is_lost(loss: Loss) {
             }
             freed.set(true);
         };
-        let (acknowledged, ()) = tokio::join!(declare(&client, |count| freed.get() && count > 0), free);
+        let declaring = declare(&client, |count| freed.get() && count > 0);
+        let (acknowledged, (), taken) = tokio::join!(declaring, free, take_back_all_the_while(&agent, || freed.get()));
+        println!("the leader of {stream} {loss:?}: {TAKEN} was taken back {taken} times meanwhile");
         let left = executors(&agent).await;
         assert!(left.iter().all(|(slot, pid)| running.get(slot) == Some(pid)), "of {running:?} are left {left:?}");
         until(&client, &id, "two members that step", |j| steps(j) > steps(&before) + 20).await;
