@@ -16,7 +16,7 @@ name=kafka.sh
 . "$here/common.sh"
 cache=${EBB_CACHE:-$HOME/.cache/ebb}
 start_tries=3
-answer_wait_s=90
+answer_wait_s=180
 stop_wait_s=10
 
 usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }

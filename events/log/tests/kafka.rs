@@ -13,7 +13,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CELL: Cell = Cell(0);
+/// How often is looked whether a broker that is waited for lives.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait for one that lives and does not serve.
+const BROKER_WAIT_MAX: Duration = Duration::from_secs(600);
 
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/servers/kafka.sh")
@@ -253,11 +257,39 @@ impl OwnBroker {
         said.lines().find_map(|line| line.strip_prefix("EBB_TEST_KAFKA=")).expect("it says where it is").to_owned()
     }
 
-    fn kill_9_and_restart(&self) {
+    fn pid(&self) -> Pid {
         let pid = std::fs::read_to_string(self.directory.path().join("pid")).unwrap();
+        Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+    }
+
+    fn kill_9_and_restart(&self) {
         // Not the program `kill`: a minimal Debian has none.
-        kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+        kill_process(self.pid(), Signal::KILL).unwrap();
         assert_eq!(Self::run(self.directory.path()), self.address);
+    }
+
+    /// Waits for what comes once it serves, for as long as it lives: on a busy machine that takes minutes.
+    async fn serves<T>(&self, what: &str, done: impl Future<Output = T>) -> T {
+        let mut done = std::pin::pin!(done);
+        let begun = std::time::Instant::now();
+        loop {
+            if let Ok(done) = tokio::time::timeout(LOOK_EVERY, done.as_mut()).await {
+                return done;
+            }
+            assert!(test_kill_process(self.pid()).is_ok(), "{what}: the broker has ended; {}", self.last_lines());
+            assert!(
+                begun.elapsed() < BROKER_WAIT_MAX,
+                "{what}: nothing after {BROKER_WAIT_MAX:?}; {}",
+                self.last_lines()
+            );
+        }
+    }
+
+    /// What it said last.
+    fn last_lines(&self) -> String {
+        let said = std::fs::read_to_string(self.directory.path().join("kafka.log")).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
     }
 }
 
@@ -307,13 +339,13 @@ async fn nothing_acknowledged_is_lost_when_the_broker_is_killed() {
             }
         }
     };
-    let before = tokio::time::timeout(Duration::from_secs(60), answered).await.expect("the broker is back");
+    let before = broker.serves("it answers again", answered).await;
     let appended = async {
         while log.wait(Stream::Events, CELL, Offset(before.0 + 500)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), appended).await.expect("writers go on");
+    broker.serves("writers go on", appended).await;
     stop.send_replace(true);
     let mut acknowledged = BTreeMap::new();
     for writer in writers {
