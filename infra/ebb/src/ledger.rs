@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a ledger is made of.
 const TYPES: &str = "slot.reclaimed.v1,slot.returned.v1,executor.assigned.v1,executor.gone.v1,fleet.declared.v1";
+/// Why a slot comes back that its fleet asked the agent for.
+const DIRECT: &str = "direct";
 /// Rows shown to people, the newest of them; -o json has all.
 const ROWS_SHOWN: usize = 500;
 
@@ -69,10 +71,13 @@ pub struct Return {
     pub cause: String,
     /// Within what time it was to be free.
     pub deadline_ms: u64,
-    /// After what time it was; not yet if absent.
+    /// After what time it was; not yet if absent, or nobody knows: the agent that was asked ended before it said so.
     pub took_ms: Option<u64>,
     /// Whether that was in time.
     pub in_time: Option<bool>,
+    /// Whether is known when it was asked for.
+    #[serde(skip)]
+    is_told: bool,
     /// Whether whoever was on it did not leave by itself, and was killed.
     pub killed: bool,
 }
@@ -154,11 +159,14 @@ impl Ledger {
                 let Some(row) = self.returning.remove(slot) else { return };
                 if let Some(returned) = &mut self.rows[row].returned {
                     let took_ms = data["took_ms"].as_u64().unwrap_or(at.saturating_sub(returned.asked));
-                    returned.took_ms = Some(took_ms);
-                    returned.in_time = Some(took_ms <= returned.deadline_ms);
+                    returned.took_ms = Some(took_ms).filter(|_| returned.is_told);
+                    returned.in_time = returned.took_ms.map(|took_ms| took_ms <= returned.deadline_ms);
                 }
-                // What nobody was on is over when it is free.
-                self.rows[row].to = self.rows[row].to.or(Some(at));
+                // What nobody was on is over when it is free. What an agent was asked for was free then, however late its word comes.
+                let row = &mut self.rows[row];
+                let direct = row.returned.as_ref().filter(|returned| returned.cause == DIRECT);
+                let free_at = direct.and_then(|returned| Some(returned.asked + returned.took_ms?)).unwrap_or(at);
+                row.to = Some(row.to.map_or(free_at, |to| to.min(free_at)).max(row.from));
             }
             _ => {}
         }
@@ -166,12 +174,13 @@ impl Ledger {
 
     fn reclaimed(&mut self, slot: &str, at: u64, data: &Value) {
         // What a fleet asked of an agent stands in the log when it is done.
+        let is_told = data["asked"].is_string() || data["cause"] != DIRECT;
         let at = time_ms(&data["asked"]).unwrap_or(at);
         let by = time_ms(&data["deadline"]).unwrap_or(at);
         if let Some(returned) = self.returning.get(slot).and_then(|row| self.rows[*row].returned.as_mut()) {
-            if data["asked"].is_string() && returned.cause == "direct" {
+            if data["asked"].is_string() && returned.cause == DIRECT {
                 // Known from the job's leader before; what was asked, the agent says.
-                (returned.asked, returned.deadline_ms) = (at, by.saturating_sub(at));
+                (returned.asked, returned.deadline_ms, returned.is_told) = (at, by.saturating_sub(at), true);
                 return;
             }
             // Asked again: the earlier deadline holds, and the time still counts from the first.
@@ -189,7 +198,7 @@ impl Ledger {
         let cause = data["cause"].as_str().unwrap_or_default().to_owned();
         let deadline_ms = by.saturating_sub(at);
         self.rows[row].returned =
-            Some(Return { asked: at, cause, deadline_ms, took_ms: None, in_time: None, killed: false });
+            Some(Return { asked: at, cause, deadline_ms, took_ms: None, in_time: None, is_told, killed: false });
         self.returning.insert(slot.to_owned(), row);
     }
 
@@ -397,6 +406,35 @@ mod tests {
         let returned = rows[1].returned.as_ref().unwrap();
         assert_eq!((returned.deadline_ms, returned.took_ms, returned.in_time), (2_000, Some(3_000), Some(false)));
         assert!(returned.killed && shown(returned.asked) == asked, "{returned:?}");
+    }
+
+    /// While nobody decided the slot was its fleet's already.
+    #[test]
+    fn a_stay_ends_when_the_agent_had_the_slot_free_and_not_when_that_is_on_record() {
+        let slot = json!("gpu/0");
+        let mut story = story()[..5].to_vec();
+        let (asked, deadline) = ("2026-01-01T00:00:07.000Z", "2026-01-01T00:00:09.000Z");
+        let reclaimed = json!({"slot": slot, "fleet": "chat", "asked": asked, "deadline": deadline, "cause": "direct"});
+        story.push(event("slot.reclaimed", 50, reclaimed));
+        story.push(event("executor.gone", 50, json!({"job": "job-b", "executor": "job-b/e0", "slot": slot})));
+        story.push(event("slot.returned", 50, json!({"slot": slot, "fleet": "chat", "took_ms": 400})));
+        let rows = ledger(&story).rows(0);
+        assert_eq!(rows[1].to.map(shown).as_deref(), Some("2026-01-01T00:00:07.400Z"), "{rows:?}");
+        assert_eq!(rows[1].returned.as_ref().unwrap().in_time, Some(true));
+    }
+
+    /// An agent that ended meanwhile knows only that the slot is its fleet's.
+    #[test]
+    fn what_nobody_knows_the_beginning_of_is_not_called_in_time() {
+        let slot = json!("gpu/0");
+        let mut story = story()[..5].to_vec();
+        let reclaimed =
+            json!({"slot": slot, "fleet": "chat", "deadline": "2026-01-01T00:00:12.000Z", "cause": "direct"});
+        story.push(event("slot.reclaimed", 7, reclaimed));
+        story.push(event("slot.returned", 7, json!({"slot": slot, "fleet": "chat", "took_ms": 0})));
+        let rows = ledger(&story).rows(0);
+        let returned = rows[1].returned.as_ref().unwrap();
+        assert_eq!((returned.took_ms, returned.in_time, rows[1].to.is_some()), (None, None, true), "{returned:?}");
     }
 
     #[test]

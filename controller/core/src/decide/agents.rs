@@ -37,13 +37,16 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         _ if known.is_none() => return,
         Report::AgentGone => gone(draft, &record.server),
         Report::ExecutorReady { executor, address } => executor_ready(draft, &record.server, executor, address),
-        Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, &record.server, executor, exit),
+        Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, record, executor, exit),
         Report::SlotTakenBack { slot, asked_ms, within_ms } if slot.server == record.server => {
-            let asked_at = asked_ms.map(|ago_ms| draft.at.minus_ms(ago_ms));
-            slot_taken_back(draft, slot, asked_at, *within_ms);
+            let seen_at = seen_at(draft, record, slot);
+            slot_taken_back(draft, slot, asked_ms.map(|ago_ms| seen_at.minus_ms(ago_ms)), *within_ms, seen_at);
         }
         Report::SlotQuarantined { slot, reason } if slot.server == record.server => quarantine(draft, slot, reason),
-        Report::SlotRecovered { slot } if slot.server == record.server => recovered(draft, slot),
+        Report::SlotRecovered { slot } if slot.server == record.server => {
+            let seen_at = seen_at(draft, record, slot);
+            recovered(draft, slot, seen_at);
+        }
         Report::SlotTakenBack { .. }
         | Report::SlotQuarantined { .. }
         | Report::SlotRecovered { .. }
@@ -142,7 +145,8 @@ fn return_free(draft: &mut Draft<'_>, server: &ServerId) {
     let reclaimed = |state: SlotState| matches!(state, SlotState::Reclaimed { .. });
     let slots: Vec<SlotId> =
         draft.state.slots_of(server).filter(|(_, slot)| reclaimed(slot.state)).map(|(id, _)| id.clone()).collect();
-    slots.iter().for_each(|slot| hand_back(draft, slot));
+    let now = draft.at;
+    slots.iter().for_each(|slot| hand_back(draft, slot, now));
 }
 
 /// The device of a slot is not as it should be: whoever has the slot goes on without it, as soon as the end of its executor there is said.
@@ -161,11 +165,11 @@ fn quarantine(draft: &mut Draft<'_>, slot: &SlotId, reason: &str) {
 }
 
 /// It is again; a slot that was to go back to its fleet can now.
-fn recovered(draft: &mut Draft<'_>, slot: &SlotId) {
+fn recovered(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
     let Some(known) = draft.state.slot(slot).filter(|known| known.quarantined.is_some()) else { return };
     let fleet = known.fleet.clone();
     draft.emit(Fact::SlotRecovered { slot: slot.clone(), fleet });
-    hand_back(draft, slot);
+    hand_back(draft, slot, seen_at);
 }
 
 fn is_on(draft: &Draft<'_>, executor: &ExecutorId, server: &ServerId) -> bool {
@@ -178,8 +182,8 @@ fn executor_ready(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorI
     }
 }
 
-fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId, exit: &ExitCause) {
-    if !is_on(draft, executor, server) {
+fn executor_gone(draft: &mut Draft<'_>, record: &ReportRecord, executor: &ExecutorId, exit: &ExitCause) {
+    if !is_on(draft, executor, &record.server) {
         return;
     }
     let Some(slot) = draft.state.executor(executor).map(|executor| executor.slot.clone()) else { return };
@@ -194,12 +198,25 @@ fn executor_gone(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId
     if draft.state.slot(&slot).is_some_and(Slot::is_quarantined) {
         reclaim::withdraw(draft, std::slice::from_ref(&slot), PlanCause::Lost);
     }
-    hand_back(draft, &slot);
+    let seen_at = seen_at(draft, record, &slot);
+    hand_back(draft, &slot, seen_at);
+}
+
+/// When an agent saw something of a slot, by its clock where that can be: a report waits at its agent as long as no controller and no log takes it.
+fn seen_at(draft: &Draft<'_>, record: &ReportRecord, slot: &SlotId) -> TimeMs {
+    let since = draft.state.slot(slot).map_or(draft.at, |known| known.since);
+    if (since..=draft.at).contains(&record.at) { record.at } else { draft.at }
 }
 
 /// A fleet took a slot back at the agent, perhaps long ago: from now on it is not used until offered again.
-pub(super) fn slot_taken_back(draft: &mut Draft<'_>, slot: &SlotId, asked_at: Option<TimeMs>, within_ms: Option<u64>) {
+pub(super) fn slot_taken_back(
+    draft: &mut Draft<'_>,
+    slot: &SlotId,
+    asked_at: Option<TimeMs>,
+    within_ms: Option<u64>,
+    seen_at: TimeMs,
+) {
     let Some(known) = draft.state.slot(slot) else { return };
     let Some(fleet) = known.fleet.clone().filter(|_| known.state != SlotState::Unoffered) else { return };
-    reclaim::taken_back(draft, &fleet, slot, asked_at, within_ms);
+    reclaim::taken_back(draft, &fleet, slot, asked_at, within_ms, seen_at);
 }

@@ -6,7 +6,7 @@ use crate::limits::{FLEETS_MAX, REASON_CHARS_MAX, RECLAIM_DEADLINE_MS_MAX, SLOTS
 use crate::state::{Fleet, SlotState};
 use events_schema::command::{DemandSignal, OfferMode, Recall};
 use events_schema::fact::{Fact, ReclaimCause, Refusal};
-use events_schema::{FleetId, Offset, SlotId};
+use events_schema::{FleetId, Offset, SlotId, TimeMs};
 use std::collections::BTreeSet;
 
 type Done = Result<(), Refusal>;
@@ -187,7 +187,9 @@ fn offer_surplus(draft: &mut Draft<'_>, id: &FleetId) {
 
 /// Hands a reclaimed slot that nobody is on any more to its fleet. If the fleet needs less again by now, it is offered at
 /// once: the signal that said so vouched for it, but came while the slot was on its way.
-pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
+///
+/// Who asked its agent for it had it back when the agent saw it free, however long the report was on its way; the others when that is on record.
+pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
     let Some(known) = draft.state.slot(slot) else { return };
     let SlotState::Reclaimed { cause, .. } = known.state else { return };
     // An agent that was given up may still have a process on it.
@@ -196,7 +198,8 @@ pub(super) fn hand_back(draft: &mut Draft<'_>, slot: &SlotId) {
         return;
     }
     let fleet = known.fleet.clone();
-    let took_ms = known.reclaimed_at.map(|since| draft.at.since_ms(since));
+    let free_at = if cause == ReclaimCause::Direct { seen_at } else { draft.at };
+    let took_ms = known.reclaimed_at.map(|since| free_at.since_ms(since));
     draft.emit(Fact::SlotReturned { slot: slot.clone(), fleet: fleet.clone(), took_ms });
     let Some(id) = fleet.filter(|_| reclaim::is_of_need(cause)) else { return };
     let Some(fleet) = draft.state.fleet(&id) else { return };

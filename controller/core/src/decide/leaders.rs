@@ -125,7 +125,8 @@ fn departed(
     draft.emit(Fact::MemberDeparted { job, generation, executor: executor.clone(), leader, step });
     // Only a direct take-back makes a member depart: what its agent will say of the slot is known already, but for when it was asked.
     if let Some(slot) = draft.state.executor(&executor).map(|executor| executor.slot.clone()) {
-        slot_taken_back(draft, &slot, None, None);
+        let now = draft.at;
+        slot_taken_back(draft, &slot, None, None, now);
         scaled(draft, id, None);
     }
 }

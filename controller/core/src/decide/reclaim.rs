@@ -36,21 +36,24 @@ pub(super) fn is_of_need(cause: ReclaimCause) -> bool {
 /// Reclaims these slots of a fleet, as far as they are lent: plans go on without them, and idle ones are returned at once.
 pub(super) fn take_back(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId], cause: ReclaimCause) {
     let deadline_ms = draft.state.fleet(id).map_or(0, |fleet| fleet.reclaim_deadline_ms);
-    have_back(draft, slots, Asked { deadline: draft.at.plus_ms(deadline_ms), cause, at: None });
+    let asked = Asked { deadline: draft.at.plus_ms(deadline_ms), cause, at: None, seen_at: draft.at };
+    have_back(draft, slots, asked);
 }
 
-/// The same for a slot whose fleet asked its agent for it, which has told since when and within what time, unless it is of an earlier build.
+/// The same for a slot whose fleet asked its agent for it, which has told since when and within what time, unless it is of an earlier build, and
+/// saw it done at `seen_at`.
 pub(super) fn taken_back(
     draft: &mut Draft<'_>,
     id: &FleetId,
     slot: &SlotId,
     asked_at: Option<TimeMs>,
     within_ms: Option<u64>,
+    seen_at: TimeMs,
 ) {
     let usual_ms = draft.state.fleet(id).map_or(0, |fleet| fleet.reclaim_deadline_ms);
     let within_ms = within_ms.map_or(usual_ms, |within_ms| within_ms.min(RECLAIM_DEADLINE_MS_MAX));
     let deadline = asked_at.unwrap_or(draft.at).plus_ms(within_ms);
-    let asked = Asked { deadline, cause: ReclaimCause::Direct, at: asked_at };
+    let asked = Asked { deadline, cause: ReclaimCause::Direct, at: asked_at, seen_at };
     // Its job's leader said before that it was taken back, and knew no more.
     let known = draft.state.slot(slot);
     let since = known.filter(|known| matches!(known.state, SlotState::Reclaimed { cause: ReclaimCause::Direct, .. }));
@@ -69,6 +72,8 @@ struct Asked {
     cause: ReclaimCause,
     /// Since when, if that was before now.
     at: Option<TimeMs>,
+    /// Since when those are free that nobody is on.
+    seen_at: TimeMs,
 }
 
 fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
@@ -84,14 +89,14 @@ fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
         let leaving =
             draft.state.slot(slot).and_then(|slot| slot.executor.as_ref()).map(|executor| executor.job.clone());
         leaving.iter().for_each(|job| draft.touch(job));
-        hand_back(draft, slot);
+        hand_back(draft, slot, asked.seen_at);
     }
 }
 
 fn reclaim(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
     let known = draft.state.slot(slot);
     let (fleet, job) = known.map_or((None, None), |known| (known.fleet.clone(), known.job.clone()));
-    let Asked { deadline, cause, at: asked_at } = asked;
+    let Asked { deadline, cause, at: asked_at, .. } = asked;
     draft.emit(Fact::SlotReclaimed { slot: slot.clone(), deadline, cause, fleet, job, asked_at });
 }
 

@@ -234,6 +234,25 @@ fn a_direct_take_back_is_on_record_with_what_was_asked_of_the_agent() {
     calm(&world);
 }
 
+/// The agent's report waits while there is nobody who takes it. The slot was its fleet's all that time.
+#[test]
+fn a_direct_take_back_while_nobody_decides_is_on_record_as_it_was() {
+    let (mut world, id) = training();
+    let (mark, seen_at) = (world.log.len(), world.at);
+    world.took_back(&slot("local", 1), 700, 500);
+    world.at = world.at.plus_ms(60_000);
+    world.run();
+    assert_eq!(members(&world, &id), [0, 2, 3]);
+    let facts = since(&world, mark);
+    let asked = facts.iter().find_map(|fact| match fact {
+        Fact::SlotReclaimed { asked_at, .. } => *asked_at,
+        _ => None,
+    });
+    assert_eq!(asked, Some(seen_at.minus_ms(700)), "{facts:?}");
+    assert!(has(&facts, |fact| matches!(fact, Fact::SlotReturned { took_ms: Some(700), .. })), "{facts:?}");
+    calm(&world);
+}
+
 #[test]
 fn equal_inputs_have_one_effect() {
     let mut world = local(1);
