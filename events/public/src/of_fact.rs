@@ -172,7 +172,7 @@ fn gone(executor: &ExecutorId, slot: &SlotId, cause: &report::ExitCause) -> Exec
         report::ExitCause::NotStarted(reason) => (Exit::NotStarted, None, None, Some(redacted(reason))),
         report::ExitCause::Silent => (Exit::Silent, None, None, None),
         report::ExitCause::DeviceLost(what) => (Exit::DeviceLost, None, None, Some(redacted(what))),
-        report::ExitCause::Failed { status, said } => (Exit::Status, Some(*status), None, Some(redacted(said))),
+        report::ExitCause::Failed { status, said, .. } => (Exit::Status, Some(*status), None, Some(redacted(said))),
     };
     ExecutorGone {
         job: executor.job.to_string(),

@@ -223,7 +223,7 @@ fn facts_that_say(text: &str, object: &str) -> Vec<Fact> {
         },
         Fact::CheckpointUnreadable { job: job.clone(), generation: Generation(3), step, reason: reason.clone() },
         gone(ExitCause::NotStarted(reason.clone())),
-        gone(ExitCause::Failed { status: 1, said: reason.clone() }),
+        gone(ExitCause::Failed { status: 1, said: reason.clone(), code_ended: None }),
         gone(ExitCause::DeviceLost(reason.clone())),
         Fact::SlotQuarantined { slot: slot(), fleet: None, reason: reason.clone() },
         Fact::SignalsRefused { fleet, offset: Offset(7), count: 1, reason: reason.clone() },

@@ -5,7 +5,7 @@
 
 use crate::frame::Frames;
 use crate::orders::{JobOrder, Telemetry};
-use crate::report::Report;
+use crate::report::{CodeEndedAt, Report};
 use crate::{Digest, ExecutorId, Generation, Rank, SlotId, Step, TimeMs, TraceContext};
 use minicbor::{Decode, Encode};
 
@@ -20,6 +20,10 @@ pub const STOPPED_STATUS: i32 = 143;
 /// Status of an executor that trains and ended because of the object store, which was away for longer than it is waited for: a fault of nobody's program.
 /// `EX_TEMPFAIL` of sysexits.h.
 pub const STORE_STATUS: i32 = 75;
+
+/// Status of an executor whose job's code ended the process that runs it, rather than raise: it exited, crashed or took more memory than there is. What
+/// ended it is known to do so again, so two such ends at one place fail the job. `EX_SOFTWARE` of sysexits.h.
+pub const CODE_ENDED_STATUS: i32 = 70;
 
 /// From agent to executor.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -130,7 +134,14 @@ pub enum FromExecutor {
     Span(#[n(0)] ExecutorSpan),
     /// Why it is about to exit with a status other than 0, for its job's user. Counts only if it then does.
     #[n(5)]
-    LastWords(#[n(0)] String),
+    LastWords {
+        /// In a sentence.
+        #[n(0)]
+        said: String,
+        /// Set where the job's own code ended: how far it was.
+        #[n(1)]
+        code_ended: Option<CodeEndedAt>,
+    },
 }
 
 /// What an executor did for a trace, and when, by its host's wall clock.

@@ -4,7 +4,7 @@
 
 use crate::device::SlotDevice;
 use crate::fact::{Blamed, StallCause};
-use crate::{Digest, ExecutorId, Generation, JobId, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
+use crate::{Digest, ExecutorId, Generation, JobId, Rank, ServerId, SlotId, Step, TimeMs, TraceContext, WriterToken};
 use minicbor::{Decode, Encode};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -457,10 +457,36 @@ pub enum ExitCause {
         /// In its own words.
         #[n(1)]
         said: String,
+        /// Set where the job's own code ended: how far it was. Not said by earlier builds.
+        #[n(2)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code_ended: Option<CodeEndedAt>,
     },
     /// The device of its slot is gone, and it with it; what its agent knows of that.
     #[n(7)]
     DeviceLost(#[n(0)] String),
+}
+
+/// How far a job was where its code ended the process that ran it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodeEndedAt {
+    /// The model was not built yet.
+    #[n(0)]
+    Start,
+    /// It trained.
+    #[n(1)]
+    Step {
+        /// The membership that it was in.
+        #[n(0)]
+        generation: Generation,
+        /// The step in flight.
+        #[n(1)]
+        step: Step,
+        /// Whose gradient or evaluation was computed, if one was.
+        #[n(2)]
+        rank: Option<Rank>,
+    },
 }
 
 /// How a job ended.

@@ -1,7 +1,7 @@
 //! What executors say, when their silence ends them, and what their end leads to. Next file: `take_back.rs`.
 
 use crate::machine::{Agent, Phase};
-use crate::slot::{Claim, Quarantine, exit_cause};
+use crate::slot::{Claim, LastWords, Quarantine, exit_cause};
 use crate::words::{ExecutorWord, KillCause, Note, Out, ProcessEnd};
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor};
 use events_schema::report::{ExitCause, Report};
@@ -53,9 +53,9 @@ impl Agent {
             FromExecutor::Telemetry(telemetry) if telemetry.job != executor.job => self.kill(slot, KillCause::Protocol),
             FromExecutor::Telemetry(telemetry) => self.keep_telemetry(telemetry),
             FromExecutor::Progress(progress) => self.keep_progress(executor, progress),
-            FromExecutor::LastWords(words) => {
+            FromExecutor::LastWords { said, code_ended } => {
                 if let Some(occupant) = self.occupant(slot) {
-                    occupant.last_words = Some(words);
+                    occupant.last_words = Some(LastWords { said, code_ended });
                 }
             }
             // The shell's: nothing is decided from them.

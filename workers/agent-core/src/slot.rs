@@ -2,7 +2,7 @@
 
 use crate::words::{KillCause, ProcessEnd};
 use events_schema::orders::JobOrder;
-use events_schema::report::ExitCause;
+use events_schema::report::{CodeEndedAt, ExitCause};
 use events_schema::{ExecutorId, SlotId, TimeMs};
 
 /// Exit status reported for an executor that was killed because it broke the protocol (`EX_PROTOCOL` of sysexits).
@@ -75,13 +75,21 @@ pub(crate) struct Occupant {
     /// Whether it said anything since the last look.
     pub heard: bool,
     /// Why it is about to fail, if it said so.
-    pub last_words: Option<String>,
+    pub last_words: Option<LastWords>,
     /// Looks since it last said anything; none before its first word, for which the controller has a deadline.
     pub silent_looks: Option<u32>,
     /// Whether its processes are gone, and its end waits for the device of the slot: there is nobody to tell or to kill.
     pub reaped: bool,
     /// What is known of the loss of its slot's device.
     pub device_lost: Option<String>,
+}
+
+/// Why an executor is about to fail, as it says itself.
+#[derive(Debug, Clone)]
+pub(crate) struct LastWords {
+    pub said: String,
+    /// How far its job was, where that one's code ended.
+    pub code_ended: Option<CodeEndedAt>,
 }
 
 /// When an executor is killed, in milliseconds of the clock that only goes forward. Each reason has its own; the earliest counts.
@@ -197,11 +205,13 @@ impl Occupant {
 }
 
 /// How an executor's end is reported: what it did itself counts before what was done to it.
-pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_words: Option<String>) -> ExitCause {
+pub(crate) fn exit_cause(end: ProcessEnd, ending: Ending, last_words: Option<LastWords>) -> ExitCause {
+    if let (ProcessEnd::Exited(status), Some(LastWords { said, code_ended })) = (&end, last_words)
+        && *status != 0
+    {
+        return ExitCause::Failed { status: *status, said, code_ended };
+    }
     match (end, ending) {
-        (ProcessEnd::Exited(status), _) if status != 0 && last_words.is_some() => {
-            ExitCause::Failed { status, said: last_words.unwrap_or_default() }
-        }
         (ProcessEnd::NotStarted(reason), _) => ExitCause::NotStarted(reason),
         (ProcessEnd::Exited(0), _) => ExitCause::Left,
         (ProcessEnd::Exited(status), _) => ExitCause::Status(status),
@@ -298,8 +308,9 @@ mod tests {
         ] {
             assert_eq!(exit_cause(end.clone(), ending, None), expected, "{end:?} {ending:?}");
         }
-        let said = || Some("no such file".to_owned());
-        let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned() };
+        let said = || Some(LastWords { said: "no such file".to_owned(), code_ended: Some(CodeEndedAt::Start) });
+        let (words, code_ended) = ("no such file".to_owned(), Some(CodeEndedAt::Start));
+        let failed = ExitCause::Failed { status: 1, said: words, code_ended };
         assert_eq!(exit_cause(Exited(1), Ending::None, said()), failed);
         assert_eq!(exit_cause(Exited(0), Ending::None, said()), ExitCause::Left);
         assert_eq!(exit_cause(Signalled(9), Ending::Killed(Deadline), said()), ExitCause::Killed);

@@ -41,7 +41,7 @@ pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
 use control::{Agent, ControlError, Heard, listen, read_frame};
-use events_schema::control::{ExecutorHop, ExecutorStart, FromExecutor, STORE_STATUS, ToExecutor};
+use events_schema::control::{CODE_ENDED_STATUS, ExecutorHop, ExecutorStart, FromExecutor, STORE_STATUS, ToExecutor};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use following::Following;
@@ -130,6 +130,11 @@ impl ExecutorError {
         }
     }
 
+    /// Whether the job's own code ended, where it might have raised.
+    fn is_end_of_code(&self) -> bool {
+        matches!(self.of_program(), Some(ProgramError::Torch(error)) if error.is_end_of_code())
+    }
+
     /// For people: what happened, and what led to it.
     #[must_use]
     pub fn reason(&self) -> String {
@@ -151,10 +156,16 @@ fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
 ///
 /// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
 pub fn run() -> Result<(), ExecutorError> {
-    let ended = run_until_end();
+    let life = Arc::new(Life::default());
+    let ended = run_until_end(&life);
     if let Err(error) = &ended {
+        let code_ended = error.is_end_of_code().then(|| life.code_ended_at());
         // An agent that cannot be told is gone.
-        let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords(error.reason()));
+        let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords { said: error.reason(), code_ended });
+        if code_ended.is_some() {
+            tracing::error!(error = %Chain(error), "the job's code is why this executor ends");
+            std::process::exit(CODE_ENDED_STATUS);
+        }
         if error.is_of_store() {
             tracing::error!(error = %Chain(error), "the store is why this executor ends");
             std::process::exit(STORE_STATUS);
@@ -163,7 +174,7 @@ pub fn run() -> Result<(), ExecutorError> {
     ended
 }
 
-fn run_until_end() -> Result<(), ExecutorError> {
+fn run_until_end(life: &Arc<Life>) -> Result<(), ExecutorError> {
     end_with_any_thread();
     let mut input = io::stdin().lock();
     let mut following = Following::default();
@@ -176,15 +187,14 @@ fn run_until_end() -> Result<(), ExecutorError> {
     };
     drop(input);
     let mut agent = Agent::new(io::stdout());
-    let life = Arc::new(Life::default());
-    let saying = Arc::clone(&life);
+    let saying = Arc::clone(life);
     std::thread::Builder::new().name("ebb-alive".to_owned()).spawn(move || saying.say(Agent::new(io::stdout())))?;
     let found = workers_engine::known_answer();
     if found != start.class {
         return Err(ExecutorError::Class { expected: start.class, found });
     }
     if start.order.spec.gang().is_some() {
-        return run_gang(*start, agent, life);
+        return run_gang(*start, agent, Arc::clone(life));
     }
     let (inbox, events) = inbox::inbox();
     let keys = Arc::new(LinkKeys::of(&start.order.link_keys));
@@ -192,7 +202,7 @@ fn run_until_end() -> Result<(), ExecutorError> {
     let listener = inbox.clone();
     start_listening(&keys, &tokens, move |heard| listener.send(Event::of(heard)).is_ok())?;
     let ExecutorStart { executor, store_url, listen_host, order, torch, .. } = *start;
-    let patience = StorePatience::of(&order, &life);
+    let patience = StorePatience::of(&order, life);
     let opened = Program::open(executor.job.clone(), &order, &store_url, torch.as_ref(), patience, life.computing());
     let program = match opened {
         Ok(program) => program,
@@ -219,7 +229,7 @@ fn run_until_end() -> Result<(), ExecutorError> {
         agent.say(&FromExecutor::Span(span))?;
         following.begin(span.parent);
     }
-    let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, life, following);
+    let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, Arc::clone(life), following);
     Ok(trainer.run(&order, &events)?)
 }
 

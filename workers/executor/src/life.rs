@@ -3,6 +3,7 @@
 use crate::control::Agent;
 use crate::store_wait::StoreWaits;
 use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, Phase, Progress, WaitsFor};
+use events_schema::report::CodeEndedAt;
 use events_schema::{Generation, Step};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,6 +79,19 @@ impl Life {
         Progress { bytes_done, processor_ms, waits_for, ..progress }
     }
 
+    /// Where it is, for who has to say that the job's code ended there.
+    #[must_use]
+    pub fn code_ended_at(&self) -> CodeEndedAt {
+        let Progress { generation, step, phase, .. } = self.now();
+        match phase {
+            Phase::Building => CodeEndedAt::Start,
+            Phase::Computing(rank) | Phase::Evaluating(rank) => {
+                CodeEndedAt::Step { generation, step, rank: Some(rank) }
+            }
+            _ => CodeEndedAt::Step { generation, step, rank: None },
+        }
+    }
+
     /// Says what this process is at for as long as it lives. Returns when the agent cannot be told, which its listener sees as well.
     pub fn say(&self, mut agent: Agent<impl Write>) {
         while agent.say(&FromExecutor::Progress(self.now())).is_ok() {
@@ -95,6 +109,7 @@ fn processor_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use events_schema::Rank;
 
     #[test]
     fn bytes_received_and_sent_are_one_total() {
@@ -105,5 +120,16 @@ mod tests {
         life.count_sent(Arc::clone(&sent));
         sent.fetch_add(1, Ordering::Relaxed);
         assert_eq!((life.now().bytes_done, life.now().phase), (9, Phase::Reducing));
+    }
+
+    #[test]
+    fn where_the_code_ended_is_the_start_or_a_step_and_whose_gradient_was_computed() {
+        let life = Life::default();
+        assert_eq!(life.code_ended_at(), CodeEndedAt::Start);
+        let (generation, step) = (Generation(2), Step(7));
+        life.set(Progress { generation, step, phase: Phase::Computing(Rank(3)), ..life.now() });
+        assert_eq!(life.code_ended_at(), CodeEndedAt::Step { generation, step, rank: Some(Rank(3)) });
+        life.set(Progress { phase: Phase::Updating, ..life.now() });
+        assert_eq!(life.code_ended_at(), CodeEndedAt::Step { generation, step, rank: None });
     }
 }

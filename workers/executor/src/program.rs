@@ -120,7 +120,7 @@ impl ProgramError {
     pub fn reason(&self) -> String {
         let text = match self {
             // It ended by itself, and says so.
-            Self::Torch(ended @ (TorchError::Ended(_) | TorchError::Memory(_) | TorchError::Device(_))) => {
+            Self::Torch(ended @ (TorchError::Ended { .. } | TorchError::Memory(_) | TorchError::Device(_))) => {
                 ended.to_string()
             }
             _ => Chain(self).to_string(),

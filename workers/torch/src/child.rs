@@ -222,7 +222,8 @@ impl Python {
         let end = self.end();
         let exceeded = self.memory.take().zip(self.limit_mib).and_then(|(bound, mib)| bound.exceeded(mib));
         let kernel_killed = end == End::killed() && kernel_kills() > self.kernel_kills;
-        TorchError::Ended(explained(&end, exceeded, kernel_killed, &self.output.last_lines()))
+        let by_code = exceeded.is_some() || kernel_killed || end.is_of_code();
+        TorchError::Ended { why: explained(&end, exceeded, kernel_killed, &self.output.last_lines()), by_code }
     }
 
     /// Kills it; how it ended, when it has.
@@ -279,6 +280,6 @@ mod tests {
         // Closed for every process: one that another test is just starting holds a copy until it runs its program.
         theirs.shutdown(Shutdown::Both).unwrap();
         let said = gone.say(b'B', b"", &[]).unwrap_err();
-        assert!(matches!(&said, TorchError::Ended(why) if why.contains("SIGKILL")), "{said}");
+        assert!(matches!(&said, TorchError::Ended { why, by_code: false } if why.contains("SIGKILL")), "{said}");
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
 const SIGILL: i32 = 4;
 const SIGABRT: i32 = 6;
 const SIGBUS: i32 = 7;
@@ -28,6 +30,15 @@ impl End {
     /// By the signal that kills.
     pub const fn killed() -> Self {
         Self::Signalled(SIGKILL)
+    }
+
+    /// Whether what it ran did it. The signals of people and of the kernel, which kills for want of memory, come from outside.
+    pub const fn is_of_code(&self) -> bool {
+        match self {
+            Self::Exited(_) => true,
+            Self::Signalled(signal) => !matches!(*signal, SIGHUP | SIGINT | SIGKILL | SIGTERM),
+            Self::Unknown(_) => false,
+        }
     }
 
     /// As the kernel says.
@@ -112,6 +123,8 @@ mod tests {
         assert_eq!(End::parse("signal: 11".to_owned()), End::Signalled(11));
         assert_eq!(End::parse("exit status: 3".to_owned()), End::Exited(3));
         assert_eq!(End::parse("who knows".to_owned()), End::Unknown("who knows".to_owned()));
+        assert!(exited(3).is_of_code() && signalled(11).is_of_code() && !signalled(9).is_of_code());
+        assert!(!End::parse("who knows".to_owned()).is_of_code());
         assert!(!explained(&exited(1), None, false, "").contains("said last"));
     }
 }

@@ -261,7 +261,7 @@ impl Building<'_> {
         let what = format!("{name} ended with {status}");
         match status.signal() {
             // Somebody ended it; the requirements may be well.
-            Some(_) => Err(TorchError::Ended(format!("the environment is not built: {what}"))),
+            Some(_) => Err(TorchError::Ended { why: format!("the environment is not built: {what}"), by_code: false }),
             None => Err(TorchError::Environment { what, last_lines: output.last_lines() }),
         }
     }

@@ -54,9 +54,14 @@ pub enum TorchError {
     /// Stop this executor: the device failed, or its driver did; on another it may go well.
     #[error("{0}")]
     Device(String),
-    /// Stop this executor: Python, or what builds its environment, ended; the sentence says how.
-    #[error("{0}")]
-    Ended(String),
+    /// Stop this executor: Python, or what builds its environment, ended.
+    #[error("{why}")]
+    Ended {
+        /// How, in a sentence.
+        why: String,
+        /// Whether the job's code did it, which may well do it again, and nobody from outside.
+        by_code: bool,
+    },
     /// Refuse: what the job asks for cannot be installed here.
     #[error("the environment of the job's requirements cannot be built: {what}\n{last_lines}")]
     Environment {
@@ -101,6 +106,12 @@ impl TorchError {
                 | Self::Secret(_)
                 | Self::Isolation(IsolationError::Planted(_))
         ) || matches!(self, Self::Start { source, .. } if never_starts(source))
+    }
+
+    /// Whether the job's code ended, other than by an exception that would break the job: again at the same place, it is the code and no chance.
+    #[must_use]
+    pub fn is_end_of_code(&self) -> bool {
+        matches!(self, Self::Ended { by_code: true, .. } | Self::Memory(_))
     }
 }
 
@@ -477,7 +488,7 @@ impl TorchJob {
         match (said, updated) {
             (Ok(()), Ok(())) => Ok(()),
             // Nobody answers any more.
-            (Err(ended), Ok(()) | Err(TorchError::Ended(_))) | (Ok(()), Err(ended @ TorchError::Ended(_))) => {
+            (Err(ended), Ok(()) | Err(TorchError::Ended { .. })) | (Ok(()), Err(ended @ TorchError::Ended { .. })) => {
                 Err(Unasked { failed: ended, answered: false })
             }
             (said, Err(failed)) => Err(Unasked { failed, answered: said.is_ok() }),
@@ -503,7 +514,7 @@ fn begin(start: &TorchStart, launch: &Launch, check: bool) -> Result<(Python, Bu
     let mut python = Python::start(launch)?;
     let request = start.build(check).to_string();
     let mut built = python.exchange(b'B', request.as_bytes());
-    if matches!(built, Err(TorchError::Ended(_))) && python.is_forked() {
+    if matches!(built, Err(TorchError::Ended { .. })) && python.is_forked() {
         // What its code loads may not stand a fork. If it was something else, it happens again.
         tracing::warn!("a forked Python ended while it built the model, so another one is started from the beginning");
         python = Python::start_cold(launch)?;

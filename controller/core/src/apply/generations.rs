@@ -3,7 +3,7 @@
 use super::jobs::{change_phase, requeue_if_empty};
 use super::version_one;
 use crate::state::bounds::ABANDONED_MAX;
-use crate::state::job::Pause;
+use crate::state::job::{CodeEnd, Pause};
 use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
 use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict};
@@ -79,6 +79,10 @@ pub(super) fn gone(
     }
     let Some(job) = state.live.get_mut(&id.job) else { return };
     job.stragglers.remove(id);
+    if let ExitCause::Failed { code_ended: Some(at), .. } = exit {
+        let executors_numbered = job.executors_numbered;
+        job.faults.note_code_end(CodeEnd { at: *at, slot: slot.clone(), executors_numbered });
+    }
     let awaited_until = match judged {
         Some((verdict, awaited_until)) => {
             note(job, at, verdict);

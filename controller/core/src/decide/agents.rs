@@ -194,7 +194,11 @@ fn executor_gone(draft: &mut Draft<'_>, record: &ReportRecord, executor: &Execut
         ExitCause::Silent => members::lost(draft, executor, LossNotice::Silence),
         _ => members::lost(draft, executor, LossNotice::Exit(exit.clone())),
     }
+    let broken = failures::of_code(draft, executor, &slot, exit);
     draft.emit(failures::gone(draft, executor.clone(), slot.clone(), exit.clone()));
+    if let Some(reason) = broken {
+        draft.emit(Fact::JobFailed { job: executor.job.clone(), reason });
+    }
     if draft.state.slot(&slot).is_some_and(Slot::is_quarantined) {
         reclaim::withdraw(draft, std::slice::from_ref(&slot), PlanCause::Lost);
     }

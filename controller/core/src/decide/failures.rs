@@ -5,10 +5,10 @@
 
 use super::Draft;
 use crate::limits::{BACKOFF_MS_MAX, BACKOFF_MS_MIN, FAULTS_FORGOTTEN_MS, LEFT_GRACE_MS, REASON_CHARS_MAX, STEADY_MS};
-use crate::state::{Executor, Faults};
+use crate::state::{Executor, Faults, JobPhase};
 use events_schema::control::{STOPPED_STATUS, STORE_STATUS};
 use events_schema::fact::{AbandonCause, Fact, Failure, Fault, Verdict, Wave};
-use events_schema::report::ExitCause;
+use events_schema::report::{CodeEndedAt, ExitCause};
 use events_schema::{ExecutorId, JobId, SlotId, Step, TimeMs};
 
 /// The signal that kills.
@@ -46,12 +46,33 @@ fn is_of_store(exit: &ExitCause) -> bool {
 /// What an executor says of itself stands in the log, but not at any length.
 fn bounded(exit: ExitCause) -> ExitCause {
     match exit {
-        ExitCause::Failed { status, said } => {
-            ExitCause::Failed { status, said: said.chars().take(REASON_CHARS_MAX).collect() }
+        ExitCause::Failed { status, said, code_ended } => {
+            ExitCause::Failed { status, said: said.chars().take(REASON_CHARS_MAX).collect(), code_ended }
         }
         ExitCause::DeviceLost(what) => ExitCause::DeviceLost(what.chars().take(REASON_CHARS_MAX).collect()),
         other => other,
     }
+}
+
+/// Why a job fails now that an executor of it has ended on a slot, if its code ended there for the second time at one place: the first time everybody
+/// who was left tried again, and it was the same. Where the job has got further in between, it is another place. As long as members train, one that does
+/// not come so far says nothing of the job: its server may be at fault.
+pub(super) fn of_code(draft: &Draft<'_>, executor: &ExecutorId, slot: &SlotId, exit: &ExitCause) -> Option<String> {
+    let ExitCause::Failed { code_ended: Some(at), said, .. } = exit else { return None };
+    let job = draft.state.job(&executor.job)?;
+    let trains = matches!(job.phase, JobPhase::Running(..));
+    if draft.state.executor(executor).is_none_or(|known| known.leaving.is_some()) || trains && *at == CodeEndedAt::Start
+    {
+        return None;
+    }
+    let first = job.faults.code_ends.iter().find(|end| end.is_repeated(*at, executor.number))?;
+    let place = match at {
+        CodeEndedAt::Start => "while it was started".to_owned(),
+        CodeEndedAt::Step { step, rank: Some(rank), .. } => format!("at step {step}, rank {rank}"),
+        CodeEndedAt::Step { step, rank: None, .. } => format!("at step {step}"),
+    };
+    let said: String = said.chars().take(REASON_CHARS_MAX).collect();
+    Some(format!("the job's code ended twice {place}, on slot {} and then on slot {slot}: {said}", first.slot))
 }
 
 fn is_of_gang(draft: &Draft<'_>, job: &JobId) -> bool {

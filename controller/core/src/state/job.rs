@@ -15,7 +15,7 @@ use events_schema::fact::{
     CheckpointInfo, Entry, Failure, Fault, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
 };
 use events_schema::job::JobSpec;
-use events_schema::report::{Metrics, Outcome};
+use events_schema::report::{CodeEndedAt, Metrics, Outcome};
 use events_schema::{CommandId, Digest, ExecutorId, Generation, SlotId, Step, TenantId, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -345,6 +345,40 @@ pub struct Faults {
     /// The pause that the last wave was given; none if it is of before facts said so.
     #[n(6)]
     pub(crate) pause_until: Option<TimeMs>,
+    /// Where its code ended the process that ran it, the last time: all at one step, one for each rank.
+    #[n(7)]
+    #[cbor(skip_if = "Vec::is_empty")]
+    pub code_ends: Vec<CodeEnd>,
+}
+
+/// The job's code ended the process that ran it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct CodeEnd {
+    /// How far it was.
+    #[n(0)]
+    pub at: CodeEndedAt,
+    /// Where.
+    #[n(1)]
+    pub slot: SlotId,
+    /// How many executors its job had numbered by then: whoever has a higher number began afterwards.
+    #[n(2)]
+    pub executors_numbered: u32,
+}
+
+impl CodeEnd {
+    /// Whether the code of an executor that ends here now ends at this place again, having known of the first end: in a later membership, or begun later.
+    #[must_use]
+    pub fn is_repeated(&self, now: CodeEndedAt, executor: u32) -> bool {
+        let later = executor >= self.executors_numbered;
+        match (self.at, now) {
+            (CodeEndedAt::Start, CodeEndedAt::Start) => later,
+            (
+                CodeEndedAt::Step { generation: before, step: first, rank: of },
+                CodeEndedAt::Step { generation, step, rank },
+            ) => (first, of) == (step, rank) && (later || generation > before),
+            _ => false,
+        }
+    }
 }
 
 impl Faults {
@@ -365,8 +399,23 @@ impl Faults {
         self.last = failure.what.clone();
     }
 
+    /// Notes where the job's code ended. What is known of another step is passed: it got there by then, or does not get so far any more.
+    pub(crate) fn note_code_end(&mut self, end: CodeEnd) {
+        let place = |at: &CodeEndedAt| match at {
+            CodeEndedAt::Start => (None, None),
+            CodeEndedAt::Step { step, rank, .. } => (Some(*step), *rank),
+        };
+        let (step, rank) = place(&end.at);
+        self.code_ends.retain(|known| {
+            let (of, whose) = place(&known.at);
+            of == step && whose != rank
+        });
+        self.code_ends.push(end);
+    }
+
     /// Whoever resumes the job begins anew.
     pub(crate) fn forget(&mut self) {
+        self.code_ends.clear();
         (self.streak, self.starts, self.pause_until) = (0, 0, None);
     }
 }

@@ -138,7 +138,7 @@ fn a_program_that_fails_again_and_again_fails_the_job_with_its_first_words() {
     let (mut world, id) = running(2);
     for _ in 0..=3 {
         let numbers = members(&world, &id);
-        let said = |said: &str| ExitCause::Failed { status: 1, said: said.to_owned() };
+        let said = |said: &str| ExitCause::Failed { status: 1, said: said.to_owned(), code_ended: None };
         world.end_process(&member(&id, numbers[1]), said("KeyError: 'no such thing'"));
         world.end_process(&member(&id, numbers[0]), said("connection closed by peer"));
         for _ in 0..3 {

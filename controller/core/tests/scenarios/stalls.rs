@@ -356,7 +356,7 @@ fn an_executor_that_ends_for_the_stores_sake_does_not_use_up_the_restarts_of_a_p
     for _ in 0..4 {
         world.run();
         let said = "the store failed on object `data/0`".to_owned();
-        let exit = ExitCause::Failed { status: STORE_STATUS, said };
+        let exit = ExitCause::Failed { status: STORE_STATUS, said, code_ended: None };
         world.processes().iter().for_each(|process| _ = world.end_process(process, exit.clone()));
         world.deliver_all();
         world.pass(70_000);

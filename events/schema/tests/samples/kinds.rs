@@ -8,7 +8,7 @@ use events_schema::fact::*;
 use events_schema::initial::InitialSource;
 use events_schema::job::{Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
 use events_schema::orders::{AgentMessage, ControllerMessage};
-use events_schema::report::{ExitCause, Report};
+use events_schema::report::{CodeEndedAt, ExitCause, Report};
 
 /// Lists every variant of an enum: the match makes forgetting one a compile error.
 macro_rules! kinds {
@@ -63,6 +63,7 @@ kinds! {
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed, DeviceLost }
+    CODE_ENDED_AT = code_ended_kind of CodeEndedAt { Start, Step }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
     MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch, Command }
     LENGTHS = length_kind of Length { Epochs, Steps }
@@ -83,7 +84,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 38] = [
+    let enums: [(&str, &[&str]); 39] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -108,6 +109,7 @@ pub fn names_wanted() -> Vec<String> {
         ("AvoidCause", AVOID_CAUSES),
         ("GrowthFailure", GROWTH_FAILURES),
         ("ExitCause", EXIT_CAUSES),
+        ("CodeEndedAt", CODE_ENDED_AT),
         ("SampleShape", SAMPLE_SHAPES),
         ("ModelSpec", MODELS),
         ("Length", LENGTHS),

@@ -21,7 +21,7 @@ use events_schema::fact::*;
 use events_schema::initial::InitialSource;
 use events_schema::job::{JobSpec, Length, ModelSpec, OptimizerSpec, ScheduleShape, Shuffle, Tail};
 use events_schema::orders::{AgentMessage, ControllerMessage, ExecutorOrder, JobOrder, LinkKey, Orders, Telemetry};
-use events_schema::report::{ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
+use events_schema::report::{CodeEndedAt, ExitCause, Mean, Metrics, Outcome, Report, ReportRecord};
 use events_schema::*;
 pub use facts::*;
 pub use kinds::*;
@@ -481,7 +481,8 @@ pub fn all() -> Vec<Sample> {
         "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent,
-            ExitCause::Failed { status: 1, said: text() }, ExitCause::DeviceLost(text())];
+            ExitCause::Failed { status: 1, said: text(), code_ended: None }, ExitCause::DeviceLost(text())];
+        "CodeEndedAt", code_ended_kind: [CodeEndedAt::Start, CodeEndedAt::Step { generation: Generation(2), step: Step(1 << 33), rank: Some(Rank(5)) }];
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
@@ -506,7 +507,7 @@ pub fn all() -> Vec<Sample> {
         "ToExecutor", to_executor_kind: to_executor();
         "FromExecutor", from_executor_kind: [
             FromExecutor::Report(Report::AgentGone), FromExecutor::Telemetry(telemetry()), FromExecutor::Alive, FromExecutor::Progress(progress()),
-            FromExecutor::Span(span(ExecutorHop::Prepare)), FromExecutor::LastWords(text())
+            FromExecutor::Span(span(ExecutorHop::Prepare)), FromExecutor::LastWords { said: text(), code_ended: None }
         ];
         "Phase", phase_kind: [
             Phase::Building, Phase::Idle, Phase::Loading, Phase::Linking, Phase::Joining, Phase::Copying, Phase::Computing(Rank(3)), Phase::Reducing,

@@ -368,7 +368,6 @@ async fn a_process_that_ends_is_explained() {
         let code = plain_code()
             .replace("images, labels = batch", &format!("images, labels = batch\n        if self.step == 2: {what}"));
         let mut document = document(&system, &code, 8).await;
-        document["max_restarts"] = json!(0);
         document["workers"] = json!({"min": 1, "max": 1});
         if key == "grows" {
             document["model"]["memory_limit_mib"] = json!(1_500);
@@ -376,6 +375,9 @@ async fn a_process_that_ends_is_explained() {
         let id = submit(&client, &document, key).await;
         let failure = failure(&client, &id).await;
         assert!(said.iter().all(|said| failure.contains(said)), "{key}: {failure}");
+        assert!(failure.contains("the job's code ended twice at step 2, rank 0"), "{key}: {failure}");
+        let restarts = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap()["restarts"].clone();
+        assert_eq!(restarts, json!(1), "{key}: tried once more");
         let events = String::from_utf8(system.ebb(&["events", &id]).await.stdout).unwrap();
         assert!(events.contains(said[0]), "{events}");
     }

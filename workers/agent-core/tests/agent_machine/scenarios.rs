@@ -57,8 +57,8 @@ fn a_program_is_told_how_long_it_has_and_its_last_words_go_with_its_end() {
     let parked = ToExecutor::Order(Box::new(wanted.job.clone()));
     assert_eq!(told(&play.orders(std::slice::from_ref(&leaver))), [parked, ToExecutor::Leave { within_ms: 4_000 }]);
     assert_eq!(told(&play.orders(std::slice::from_ref(&leaver))), [], "once for each deadline");
-    play.executor(&wanted, ExecutorWord::Said(FromExecutor::LastWords("no such file".to_owned())));
-    let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned() };
+    play.executor(&wanted, ExecutorWord::Said(FromExecutor::LastWords { said: "no such file".to_owned(), code_ended: None }));
+    let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned(), code_ended: None };
     assert_eq!(gone(&play.executor(&wanted, ExecutorWord::Ended(ProcessEnd::Exited(1)))), [failed]);
 }
 

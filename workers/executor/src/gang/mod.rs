@@ -392,7 +392,7 @@ impl<W: Write> Gang<W> {
         tracing::info!(status, "leaving");
         if let Some(why) = why {
             let words = format!("the program of e{} {why}", self.executor.number);
-            self.agent.say(&FromExecutor::LastWords(words))?;
+            self.agent.say(&FromExecutor::LastWords { said: words, code_ended: None })?;
         }
         Ok(status)
     }

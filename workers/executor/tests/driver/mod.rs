@@ -293,7 +293,7 @@ impl Driver {
                 }
                 Heard::Said(FromExecutor::Telemetry(telemetry)) => self.telemetry = Some(telemetry),
                 Heard::Said(FromExecutor::Progress(progress)) => drop(self.progress.insert(number, progress)),
-                Heard::Said(FromExecutor::Alive | FromExecutor::Span(_) | FromExecutor::LastWords(_)) => {}
+                Heard::Said(FromExecutor::Alive | FromExecutor::Span(_) | FromExecutor::LastWords { .. }) => {}
                 Heard::Ended => {
                     if let Some(mut process) = self.processes.remove(&number) {
                         let status = process.child.wait().unwrap();
