@@ -58,6 +58,8 @@ pub const UNLINKED_SETTLE_MS: u64 = 2_000;
 pub const STUCK_MS: u64 = 60_000;
 /// First time a job avoids a slot whose executor hung or could not be linked; doubles each time.
 pub const AVOID_MS_MIN: u64 = 60_000;
+/// How long a job avoids slots where its code computes other bits: they do until somebody changes the server, and each try costs a start.
+pub const CLASS_AVOID_MS: u64 = AVOID_MS_MAX;
 /// First time a job that begins avoids a slot that it lost with its server, which may only have been restarted; doubles each time.
 pub const LOST_AVOID_MS_MIN: u64 = 5_000;
 /// First time a job does not grow after a newcomer was given up; doubles each time.

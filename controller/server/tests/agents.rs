@@ -75,8 +75,11 @@ async fn telemetry_is_believed_only_of_jobs_that_run_there() {
     lend_and_submit(&controller, &log, 1).await;
     demand(&log, 1, 0).await;
     let orders = agent.orders(|orders| orders.executors.len() == 1).await;
-    let ready =
-        Report::ExecutorReady { executor: orders.executors[0].executor.clone(), address: "127.0.0.1:1".to_owned() };
+    let ready = Report::ExecutorReady {
+        executor: orders.executors[0].executor.clone(),
+        address: "127.0.0.1:1".to_owned(),
+        class: None,
+    };
     agent.send(AgentMessage::Telemetry(telemetry())).await;
     agent.report(2, ready).await;
     agent.taken(2).await;

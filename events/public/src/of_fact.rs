@@ -77,6 +77,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             cause: match cause {
                 fact::AvoidCause::Unreachable => AvoidCause::Unreachable,
                 fact::AvoidCause::Hung => AvoidCause::Hung,
+                fact::AvoidCause::Class => AvoidCause::Class,
             },
         }),
         Fact::GrowthPaused { job, until, executor, cause } => PublicEvent::JobGrowthPaused(JobGrowthPaused {

@@ -77,6 +77,8 @@ words! {
         Unreachable,
         /// The process there hung, or moved no bytes.
         Hung,
+        /// The job's own code computes other bits there: another processor, device or version of something.
+        Class,
     }
     /// Why a newcomer did not come in.
     GrowthFailure {

@@ -152,6 +152,9 @@ pub enum Fact {
         /// Where peers reach it; not for subscribers.
         #[n(1)]
         address: String,
+        /// What the bits of its job's own code depend on there; none of a model of Ebb's, nor of earlier builds.
+        #[n(2)]
+        class: Option<Digest>,
     },
     /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
     #[n(13)]
@@ -1091,6 +1094,9 @@ pub enum AvoidCause {
     /// The executor there hung, or moved no bytes.
     #[n(1)]
     Hung,
+    /// The job's own code computes other bits there.
+    #[n(2)]
+    Class,
 }
 
 /// Why a newcomer did not come in.

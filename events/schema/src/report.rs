@@ -73,6 +73,9 @@ pub enum Report {
         /// Where peers reach it (`HOST:PORT`).
         #[n(1)]
         address: String,
+        /// What the bits of its job's own code depend on here; none of a model of Ebb's, for which its server's says all. Not said by earlier builds.
+        #[n(2)]
+        class: Option<Digest>,
     },
     /// An executor's process is reaped and its slot free.
     #[n(3)]

@@ -106,7 +106,7 @@ impl World<'_> {
         process.ready = true;
         let server = process.server;
         let address = format!("simulated:{}", executor.number);
-        self.report(server, Report::ExecutorReady { executor: executor.clone(), address });
+        self.report(server, Report::ExecutorReady { executor: executor.clone(), address, class: None });
     }
 
     /// A process is told to go: at once, or at a boundary and by its deadline.

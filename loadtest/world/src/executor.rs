@@ -211,7 +211,7 @@ impl World {
         executor.listens = true;
         let (id, order) = (executor.id.clone(), executor.order.clone());
         let unread = std::mem::take(&mut executor.unread);
-        let ready = Report::ExecutorReady { executor: id, address: format!("{place}:{}", pid.0) };
+        let ready = Report::ExecutorReady { executor: id, address: format!("{place}:{}", pid.0), class: None };
         self.say_to_agent(pid, FromExecutor::Report(ready));
         self.send_in(0, pid, Input::Alive);
         self.on_frame(pid, ToExecutor::Order(Box::new(order)));

@@ -224,12 +224,14 @@ fn run_until_end(life: &Arc<Life>) -> Result<(), ExecutorError> {
     life.count_sent(network.bulk_counter());
     let address = network.address().to_string();
     let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;
-    agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address }))?;
+    let class = program.workload.class_of_code();
+    agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address, class }))?;
     if let Some(span) = following.done(ExecutorHop::Prepare) {
         agent.say(&FromExecutor::Span(span))?;
         following.begin(span.parent);
     }
-    let trainer = Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, Arc::clone(life), following);
+    let trainer =
+        Trainer::new(&executor, found, program, network, agent, checkpoints, inbox, Arc::clone(life), following);
     Ok(trainer.run(&order, &events)?)
 }
 

@@ -226,6 +226,15 @@ impl Workload {
         }
     }
 
+    /// What the bits of the job's own code depend on here; none of a model of Ebb's, of which the host's class says all.
+    #[must_use]
+    pub fn class_of_code(&self) -> Option<Digest> {
+        match self {
+            Self::Native { .. } => None,
+            Self::Torch(torch) => Some(Digest::of(torch.job.class().as_bytes())),
+        }
+    }
+
     /// The rows that the job's code brings to train on; none where it is given samples.
     #[must_use]
     pub fn own_rows(&self) -> Option<OwnRows> {

@@ -8,7 +8,7 @@ use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
 use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict};
 use events_schema::report::ExitCause;
-use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
+use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &SlotId) {
@@ -23,13 +23,14 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
         replica: false,
         departed: false,
         stuck: false,
+        class: None,
     };
     state.executors.insert(id.clone(), executor);
     state.slots.change(slot, |slot| slot.executor = Some(id.clone()));
 }
 
-pub(super) fn ready(state: &mut State, id: &ExecutorId, address: &str) {
-    state.executors.change(id, |executor| executor.address = Some(address.to_owned()));
+pub(super) fn ready(state: &mut State, id: &ExecutorId, address: &str, class: Option<Digest>) {
+    state.executors.change(id, |executor| (executor.address, executor.class) = (Some(address.to_owned()), class));
 }
 
 pub(super) fn leaving(
@@ -130,6 +131,7 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
         let executor = state.executors.get(member)?;
         state.servers.get(&executor.slot.server).map(|server| server.class)
     });
+    let class_of_code = members.iter().find_map(|member| state.executors.get(member)?.class);
     let leader = proposal.leader.clone();
     let active = Active { proposal, members, leader, before, left: BTreeMap::new(), step, at, pause_us };
     let newer = |placement: Placement| Placement {
@@ -145,6 +147,7 @@ pub(super) fn active(state: &mut State, at: TimeMs, id: &JobId, generation: Gene
     });
     if let Some(job) = state.live.get_mut(id) {
         job.class = job.class.or(class);
+        job.class_of_code = job.class_of_code.or(class_of_code);
         job.faults.starts = 0;
         forget_stragglers(job);
     }

@@ -22,6 +22,8 @@ pub(super) fn accepted(
 ) {
     let arrival = state.counters.arrivals;
     state.counters.arrivals += 1;
+    // What is trained once more is trained on the same kind of executors.
+    let retrained = spec.retrains.as_ref().and_then(|retrains| state.job(&retrains.job));
     let job = Job {
         tenant: tenant.clone(),
         command: command.clone(),
@@ -38,8 +40,7 @@ pub(super) fn accepted(
         scaling: None,
         restarts: 0,
         faults: Faults::default(),
-        // What is trained once more is trained on the same kind of executors.
-        class: spec.retrains.as_ref().and_then(|retrains| state.job(&retrains.job)).and_then(|job| job.class),
+        class: retrained.and_then(|job| job.class),
         round: Generation(0),
         highest: Step(0),
         step_us: None,
@@ -52,6 +53,7 @@ pub(super) fn accepted(
         given_up: None,
         stragglers: BTreeMap::new(),
         service: Service::default(),
+        class_of_code: retrained.and_then(|job| job.class_of_code),
     };
     state.live.insert(id.clone(), job);
 }

@@ -58,7 +58,7 @@ impl State {
             Fact::JobRestarted { job, .. } => jobs::restarted(self, job),
             Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, metrics.clone()),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
-            Fact::ExecutorReady { executor, address } => generations::ready(self, executor, address),
+            Fact::ExecutorReady { executor, address, class } => generations::ready(self, executor, address, *class),
             Fact::ExecutorLeaving { executor, deadline, cause, verdict } => {
                 generations::leaving(self, at, executor, *deadline, *cause, verdict.as_ref());
             }

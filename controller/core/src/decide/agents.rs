@@ -5,7 +5,7 @@
 //! process that another has replaced have no effect either. The controller's own observation `AgentGone` therefore carries the
 //! incarnation that the state knows ([`State::server`](crate::State::server)). An agent that was given up joins anew.
 
-use super::{Draft, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
+use super::{Draft, classes, failures, fleets::hand_back, generations, leaders, members, reclaim, stalls};
 use crate::limits::REASON_CHARS_MAX;
 use crate::state::{Job, Slot, SlotState};
 use events_schema::device::SlotDevice;
@@ -36,7 +36,9 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         _ if known.is_none() => return,
         Report::AgentGone => gone(draft, &record.server),
-        Report::ExecutorReady { executor, address } => executor_ready(draft, &record.server, executor, address),
+        Report::ExecutorReady { executor, address, class } => {
+            executor_ready(draft, &record.server, executor, address, *class);
+        }
         Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, record, executor, exit),
         Report::SlotTakenBack { slot, asked_ms, within_ms } if slot.server == record.server => {
             let seen_at = seen_at(draft, record, slot);
@@ -176,9 +178,15 @@ fn is_on(draft: &Draft<'_>, executor: &ExecutorId, server: &ServerId) -> bool {
     draft.state.executor(executor).is_some_and(|executor| executor.slot.server == *server)
 }
 
-fn executor_ready(draft: &mut Draft<'_>, server: &ServerId, executor: &ExecutorId, address: &str) {
-    if is_on(draft, executor, server) {
-        draft.emit(Fact::ExecutorReady { executor: executor.clone(), address: address.to_owned() });
+fn executor_ready(
+    draft: &mut Draft<'_>,
+    server: &ServerId,
+    executor: &ExecutorId,
+    address: &str,
+    class: Option<Digest>,
+) {
+    if is_on(draft, executor, server) && !classes::refused(draft, executor, class) {
+        draft.emit(Fact::ExecutorReady { executor: executor.clone(), address: address.to_owned(), class });
     }
 }
 

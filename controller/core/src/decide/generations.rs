@@ -223,6 +223,11 @@ pub(super) fn avoid(draft: &mut Draft<'_>, number: &ExecutorId, cause: AvoidCaus
     let Some(job) = draft.state.job(&number.job) else { return };
     let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, AVOID_MS_MIN);
     draft.emit(Fact::SlotAvoided { job: number.job.clone(), slot, until, cause });
+    turn_away(draft, number);
+}
+
+/// An executor stops at once.
+pub(super) fn turn_away(draft: &mut Draft<'_>, number: &ExecutorId) {
     leave(draft, std::slice::from_ref(number), draft.at, LeaveCause::Useless);
 }
 

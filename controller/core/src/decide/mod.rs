@@ -10,6 +10,7 @@
 
 mod agents;
 mod checkpoints;
+mod classes;
 mod datasets;
 mod divergence;
 mod failures;

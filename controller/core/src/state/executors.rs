@@ -130,7 +130,7 @@ mod tests {
     fn executor() -> Executor {
         let slot: SlotId = "s/0".parse().unwrap();
         let (assigned_at, address, leaving) = (TimeMs(1), None, None);
-        Executor { slot, assigned_at, address, leaving, replica: false, departed: false, stuck: false }
+        Executor { slot, assigned_at, address, leaving, replica: false, departed: false, stuck: false, class: None }
     }
 
     proptest! {

@@ -111,6 +111,9 @@ pub struct Job {
     #[n(45)]
     #[cbor(skip_if = "Service::is_none")]
     pub service: Service,
+    /// What the bits of its own code depended on where it began ([`Executor::class`]); it trains with no other. None of a model of Ebb's.
+    #[n(46)]
+    pub class_of_code: Option<Digest>,
 }
 
 /// How much of slots a job has had, and the queue that a policy keeps it in for that.
@@ -276,6 +279,9 @@ pub struct Executor {
     /// Whether it was to be gone long ago and is not: nobody waits for it any more.
     #[n(6)]
     pub stuck: bool,
+    /// What the bits of its job's own code depend on there, as it said when it was ready.
+    #[n(7)]
+    pub class: Option<Digest>,
 }
 
 /// Why and until when an executor has to go.

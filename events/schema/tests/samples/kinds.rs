@@ -60,7 +60,7 @@ kinds! {
     STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
     STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
     LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
-    AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung }
+    AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung, Class }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed, DeviceLost }
     CODE_ENDED_AT = code_ended_kind of CodeEndedAt { Start, Step }

@@ -208,7 +208,7 @@ fn reports() -> Vec<Report> {
             quarantined: [].into(),
         },
         AgentGone,
-        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned() },
+        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None },
         ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::NotStarted("no such file".to_owned()) },
         GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
         MemberDeparted {
@@ -478,7 +478,7 @@ pub fn all() -> Vec<Sample> {
         "LossNotice", loss_notice_kind: [
             LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
         ];
-        "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung];
+        "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung, AvoidCause::Class];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent,
             ExitCause::Failed { status: 1, said: text(), code_ended: None }, ExitCause::DeviceLost(text())];

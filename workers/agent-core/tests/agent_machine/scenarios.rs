@@ -57,7 +57,10 @@ fn a_program_is_told_how_long_it_has_and_its_last_words_go_with_its_end() {
     let parked = ToExecutor::Order(Box::new(wanted.job.clone()));
     assert_eq!(told(&play.orders(std::slice::from_ref(&leaver))), [parked, ToExecutor::Leave { within_ms: 4_000 }]);
     assert_eq!(told(&play.orders(std::slice::from_ref(&leaver))), [], "once for each deadline");
-    play.executor(&wanted, ExecutorWord::Said(FromExecutor::LastWords { said: "no such file".to_owned(), code_ended: None }));
+    play.executor(
+        &wanted,
+        ExecutorWord::Said(FromExecutor::LastWords { said: "no such file".to_owned(), code_ended: None }),
+    );
     let failed = ExitCause::Failed { status: 1, said: "no such file".to_owned(), code_ended: None };
     assert_eq!(gone(&play.executor(&wanted, ExecutorWord::Ended(ProcessEnd::Exited(1)))), [failed]);
 }
@@ -286,7 +289,7 @@ fn one_that_speaks_of_what_is_not_its_own_is_killed() {
     let mut play = Play::joined(1);
     let wanted = order("job-a/e0", "local/0");
     play.orders(std::slice::from_ref(&wanted));
-    let foreign = Report::ExecutorReady { executor: "job-a/e1".parse().unwrap(), address: "x".to_owned() };
+    let foreign = Report::ExecutorReady { executor: "job-a/e1".parse().unwrap(), address: "x".to_owned(), class: None };
     let outs = play.executor(&wanted, ExecutorWord::Said(FromExecutor::Report(foreign)));
     assert_eq!((killed(&outs), reports(&outs)), (vec![0], vec![]));
 }

@@ -361,7 +361,8 @@ impl World {
         let Some(process) = self.processes.get_mut(&slot).filter(|process| process.hung_at.is_none()) else { return };
         process.spoke = true;
         let executor = process.executor.clone();
-        let report = Report::ExecutorReady { executor: executor.clone(), address: "127.0.0.1:1".to_owned() };
+        let report =
+            Report::ExecutorReady { executor: executor.clone(), address: "127.0.0.1:1".to_owned(), class: None };
         let said = ExecutorWord::Said(FromExecutor::Report(report));
         self.happens(In::Executor { slot, executor: executor.clone(), word: ExecutorWord::Heard });
         self.happens(In::Executor { slot, executor, word: said });

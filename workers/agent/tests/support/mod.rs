@@ -75,6 +75,7 @@ pub fn executor_main() {
                 say(&FromExecutor::Report(Report::ExecutorReady {
                     executor: start.executor,
                     address: "127.0.0.1:1".to_owned(),
+                    class: None,
                 }));
             }
             // Says what it was told, in the one report that has a free number.

@@ -24,6 +24,12 @@ impl World {
         self.report(&name(server, ServerId::parse), report);
     }
 
+    /// From now on executors of a server say that the bits of their job's own code depend on this.
+    pub fn computes(&mut self, server: &str, class: &[u8]) {
+        let agent = self.agents.entry(name(server, ServerId::parse)).or_default();
+        agent.class_of_code = Some(Digest::of(class));
+    }
+
     /// Starts the agent of the same server again.
     pub fn restart_agent(&mut self, server: &ServerId) {
         if let Some(slots) = self.agents.get(server).map(|agent| agent.slots) {

@@ -15,12 +15,13 @@ impl World {
     /// An executor has built its model and listens. Whether it was still building.
     pub fn get_ready(&mut self, id: &ExecutorId) -> bool {
         let Some(server) = self.host(id) else { return false };
-        let process = self.agents.get_mut(&server).and_then(|agent| agent.processes.get_mut(id));
-        let Some(process) = process.filter(|process| !process.ready) else { return false };
+        let Some(agent) = self.agents.get_mut(&server) else { return false };
+        let class = agent.class_of_code;
+        let Some(process) = agent.processes.get_mut(id).filter(|process| !process.ready) else { return false };
         process.ready = true;
         self.report(
             &server,
-            Report::ExecutorReady { executor: id.clone(), address: format!("127.0.0.1:{}", 1_000 + id.number) },
+            Report::ExecutorReady { executor: id.clone(), address: format!("127.0.0.1:{}", 1_000 + id.number), class },
         );
         true
     }

@@ -46,6 +46,8 @@ struct Agent {
     incarnation: u64,
     reports: u64,
     slots: u16,
+    /// What its executors say that the bits of a job's own code depend on, if anything.
+    class_of_code: Option<Digest>,
     outbox: VecDeque<ReportRecord>,
     processes: BTreeMap<ExecutorId, Process>,
 }
