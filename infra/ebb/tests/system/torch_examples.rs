@@ -3,9 +3,47 @@
 
 use crate::schedules::schedule;
 use crate::support::{System, finished, import_text, plain_digest};
-use crate::torch::service;
+use crate::torch::{python, service};
 use std::path::{Path, PathBuf};
 
+/// Rows of its own for an example, in the shape of those that it is given of a dataset: `ebb.run` has no datasets of Ebb's.
+const IMAGES: &str = r#"
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 90
+
+    def __getitem__(self, row):
+        generator = torch.Generator().manual_seed(row)
+        return torch.rand(1, 8, 8, generator=generator) + 0.1 * torch.rand(1, 8, 8), row % 10
+
+
+class AtHome(Job):
+    def dataset(self):
+        return Images()
+"#;
+const TOKENS: &str = r#"
+
+class Tokens(torch.utils.data.Dataset):
+    def __len__(self):
+        return 70
+
+    def __getitem__(self, row):
+        return torch.randint(0, 31, (17,), generator=torch.Generator().manual_seed(row))
+
+
+class AtHome(Job):
+    def model(self):
+        self.sample = {"kind": "tokens", "length": 17, "vocabulary": 31}
+        return super().model()
+
+    def dataset(self):
+        return Tokens()
+"#;
+/// Examples that are trained at home as well, each with rows of its own.
+const AT_HOME: [(&str, &str); 3] = [("digits-cnn", IMAGES), ("resnet18", IMAGES), ("gpt", TOKENS)];
+/// The Python package, as it lies here.
+const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workers/torch/python");
 /// Every folder in it is an example.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/torch");
 /// Enough for schedules to move and for momentum to count.
@@ -60,6 +98,42 @@ async fn every_example_runs_as_pasted() {
     import_text(&system).await;
     for example in examples() {
         run(&system, &example).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_trained_at_home_is_the_model_of_the_service() {
+    let system = service().await;
+    for (name, rows) in AT_HOME {
+        let file = shortened(&Path::new(EXAMPLES).join(name), &system.path(&format!("{name}-at-home")), STEPS);
+        let folder = file.parent().unwrap();
+        let code = std::fs::read_to_string(folder.join("train.py")).unwrap();
+        std::fs::write(folder.join("train.py"), code + rows).unwrap();
+        let job = std::fs::read_to_string(&file).unwrap();
+        // Theirs are the rows, so nothing is registered.
+        let kept = job.lines().filter(|line| !line.starts_with("dataset:") && !line.starts_with("evaluation:"));
+        let job = kept.collect::<Vec<_>>().join("\n").replace("entry: train:Job", "entry: train:AtHome");
+        std::fs::write(&file, &job).unwrap();
+        let submitted = system.ebb_json(&["submit", file.to_str().unwrap(), "--wait"]).await;
+        assert_eq!(submitted["phase"], "finished", "{name}: {submitted}");
+        let digest = finished(&system.client(), submitted["id"].as_str().unwrap()).await;
+
+        // The job as the service shows it is all that is said at home.
+        let spec = system.path(&format!("{name}.json"));
+        let document = system.ebb_json(&["submit", file.to_str().unwrap(), "--dry-run"]).await["spec"].clone();
+        std::fs::write(&spec, document.to_string()).unwrap();
+        let run = tokio::process::Command::new(python())
+            .args(["-m", "ebb.run", "train:AtHome", "--code"])
+            .arg(folder)
+            .arg("--spec")
+            .arg(&spec)
+            .env("PYTHONPATH", PACKAGE)
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        let last = said.lines().last().unwrap_or_default();
+        assert_eq!(last, format!("digest {digest}"), "{name}: {said}{}", String::from_utf8_lossy(&run.stderr));
     }
 }
 

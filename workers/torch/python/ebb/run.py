@@ -63,6 +63,10 @@ def _settings(options: argparse.Namespace) -> Any:
     if options.spec:
         with open(options.spec, encoding="utf-8") as file:
             spec = json.load(file)
+    # As the service shows a job, what belongs to its code stands together.
+    model = spec.get("model")
+    if isinstance(model, dict):
+        spec = {**{name: model[name] for name in ("parameters", "threads", "device") if name in model}, **spec}
     if options.steps is not None:
         spec.pop("epochs", None)
         spec.pop("length", None)
