@@ -7,11 +7,13 @@ use crate::row::{Row, Times, number};
 use crate::step_rows::best_window_ms;
 use crate::subject::Subject;
 use crate::torch_code::{Model, TorchCode};
+use events_schema::{Rank, Step};
 use gateway_client::Client;
 use loadtest_harness::HarnessError;
 use loadtest_harness::service::Service;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use storage::{Loader, LoaderLimits};
 use workers_agent_client::AgentClient;
 
 /// Logical workers of the jobs that have many.
@@ -33,8 +35,13 @@ pub const LARGE: Model = Model { kind: "mlp", width: 2_875, momentum: 0.9, rows:
 const LARGE_MB: f64 = 4e-6 * (3.0 * 2_875.0 * 2_876.0 + 65.0 * 2_875.0 + 10.0 * 2_876.0);
 
 /// Names of the step rows.
-pub const STEP_ROWS: [&str; 4] =
-    ["PyTorch step, small", "PyTorch step, middle", "PyTorch step, 100 MB", "logical workers on one executor"];
+pub const STEP_ROWS: [&str; 5] = [
+    "PyTorch step, small",
+    "PyTorch step, middle",
+    "PyTorch step, 100 MB",
+    "logical workers on one executor",
+    "wait for data, middle",
+];
 /// Names of the memory rows.
 pub const MEMORY_ROWS: [&str; 2] = ["memory, 1 logical worker", "memory, 4 logical workers"];
 
@@ -47,6 +54,8 @@ struct Seen {
     processor_ms: f64,
     /// Most memory of both.
     memory_mb: f64,
+    /// How long a step waited for its rows.
+    data_wait_ms: f64,
 }
 
 /// A service with one slot.
@@ -70,6 +79,7 @@ impl Bench {
             * subject.document["workers"]["max"].as_f64().unwrap_or(1.0);
         let job = subject.submit(&self.client, key).await?;
         let (begun, mut best_rate, mut memory_mb) = (Instant::now(), 0.0f64, 0.0f64);
+        let mut data_waits_ms = Vec::new();
         let mut first: Option<(u64, Duration)> = None;
         let mut last = first;
         while begun.elapsed() < WAIT_MAX {
@@ -81,10 +91,12 @@ impl Bench {
                     return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
                 };
                 let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;
-                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb });
+                let data_wait_ms = Times::of_ms(data_waits_ms).median();
+                return Ok(Seen { best_ms: rows / best_rate * 1e3, processor_ms, memory_mb, data_wait_ms });
             }
             if let Some(progress) = now.progress.filter(|p| p.step > steps / WARM_SHARE && p.step < steps) {
                 best_rate = best_rate.max(progress.samples_per_second);
+                data_waits_ms.push(progress.data_wait_us.unwrap_or(0) as f64 / 1e3);
                 let slots = self.agent.slots().await?;
                 if let Some(leader) = slots.iter().find_map(|slot| slot.pid) {
                     let used = GroupUse::of(leader, memory);
@@ -106,6 +118,7 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
     let rounds = effort.pick(2, 5);
     let mut rows = Vec::new();
     let (mut one, mut many) = (Best::default(), Best::default());
+    let mut waits_ms = Vec::new();
     for (index, (name, (model, steps))) in STEP_ROWS.into_iter().zip(sizes).enumerate() {
         let (mut ours, mut plain) = (Best::default(), Best::default());
         for round in 0..rounds {
@@ -117,6 +130,7 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
             let times: Vec<Duration> = warm.map(|ms| Duration::from_secs_f64(ms / 1e3)).collect();
             plain.take(best_window_ms(&times), by_hand.processor_ms);
             if index == 1 {
+                waits_ms.push(seen.data_wait_ms);
                 let seen = bench.run(&code.job(model, MANY, steps / u64::from(MANY)), &key(MANY), false).await?;
                 many.take(seen.best_ms, seen.processor_ms);
             }
@@ -128,7 +142,32 @@ pub async fn steps(code: &TorchCode, folder: &Path, effort: Effort) -> Result<Ve
     }
     bench.service.stop().await?;
     rows.push(row(STEP_ROWS[3], &many, "ms as many times one", &one, f64::from(MANY), rounds));
+    rows.push(Row {
+        name: STEP_ROWS[4],
+        value: Times::of_ms(waits_ms).median(),
+        unit: "ms",
+        baseline_name: "ms to gather its rows",
+        baseline: gathering_ms(code, MIDDLE, effort.pick(200, 500)).await?,
+        note: format!("of a step with {} rows, which a thread gathers and places before it", MIDDLE.rows),
+    });
     Ok(rows)
+}
+
+/// How long it takes to gather the rows of a step from memory: what a step would wait for if nobody did it before.
+async fn gathering_ms(code: &TorchCode, model: Model, steps: u64) -> Result<f64, HarnessError> {
+    let (_, order, address, _) = code.order(&code.job(model, 1, steps)).await?;
+    let cannot = |e: storage::DataError| HarnessError::local("the bench's dataset cannot be read", e);
+    let store =
+        storage::open_store(&address).map_err(|e| HarnessError::local("the bench's store cannot be opened", e))?;
+    let dataset = order.dataset.as_ref().ok_or_else(|| HarnessError::plain("the bench's job has no dataset"))?;
+    let loader = Loader::open(store, &order.spec, dataset, LoaderLimits::default()).await.map_err(cannot)?;
+    let mut times = Vec::new();
+    for step in 0..steps {
+        let begun = Instant::now();
+        loader.samples(Rank(0), Step(step)).await.map_err(cannot)?;
+        times.push(begun.elapsed());
+    }
+    Ok(Times::of(times).median())
 }
 
 /// The least disturbed of some runs.

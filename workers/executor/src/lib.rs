@@ -5,7 +5,7 @@
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] and `replica.rs` (the buffers that it
 //! names), [`stretch`], `network.rs` with `handshake.rs`, `keys.rs`, `lending.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
-//! computes), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
+//! computes), `ahead.rs` (batches that are made before they are asked for), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
 //!
 //! Next on a job's path: `workers/executor/src/trainer.rs`.
 
@@ -20,6 +20,7 @@ pub mod stretch;
 pub mod sums;
 pub mod wire;
 
+mod ahead;
 mod checkpoint;
 mod following;
 mod handshake;

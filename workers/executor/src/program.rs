@@ -1,9 +1,10 @@
 //! What a job computes, apart from who computes it: engine, update and data. Used alike by the elastic loop (`trainer.rs`) and the plain
 //! one (`plain.rs`), which is why both give the same bits.
 
+use crate::ahead::{Ahead, Ready};
 use crate::buffers::Buffer;
 use crate::store_wait::StorePatience;
-use crate::workload::{Torch, View, Workload};
+use crate::workload::{Rows, Torch, View, Workload};
 use bytes::Bytes;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{DatasetInfo, Samples};
@@ -17,7 +18,7 @@ use object_store::ObjectStoreExt;
 use shell::Chain;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::code::{PACKED_BYTES_MAX, UnpackError, unpack};
 use storage::initial::FetchError;
 use storage::order::steps_total;
@@ -162,6 +163,10 @@ pub struct Program {
     pub workload: Workload,
     /// None where the job's code brings its own rows.
     training: Option<Loader>,
+    /// What makes its batches before they are asked for, where Python is given them.
+    ahead: Option<Ahead>,
+    /// For how long batches for Python were waited for so far.
+    batches_waited: Duration,
     evaluation: Option<HeldOut>,
     /// Reads, decodes and uploads behind the trainer.
     pub runtime: Arc<tokio::runtime::Runtime>,
@@ -252,6 +257,8 @@ impl Program {
             (Some(_), None) => workload.held_out_parts().map(HeldOut::Own),
             _ => None,
         };
+        let ahead = training.clone().zip(workload.batches());
+        let ahead = ahead.map(|(training, _)| Ahead::new(training, runtime.handle().clone()));
         Ok(Self {
             job,
             spec,
@@ -262,6 +269,8 @@ impl Program {
             store,
             workload,
             training,
+            ahead,
+            batches_waited: Duration::ZERO,
             evaluation,
             runtime: Arc::new(runtime),
             patience,
@@ -295,9 +304,26 @@ impl Program {
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
-        let samples = self.training.as_ref().map(|loader| self.samples(loader, rank, step)).transpose()?;
         let random_key = RandomKey { seed: self.spec.seed, rank, step };
-        self.workload.gradient(view, samples.as_ref(), random_key, gradient, on_part)
+        let asked = Instant::now();
+        // Held until the gradient is there: then its place is free for another.
+        let ready = self.ready(rank, step)?;
+        if let Some(ready) = &ready {
+            self.batches_waited += asked.elapsed();
+            return self.workload.gradient(view, Rows::Placed(ready.batch), random_key, gradient, on_part);
+        }
+        let samples = self.training.as_ref().map(|loader| self.samples(loader, rank, step)).transpose()?;
+        if self.ahead.is_some() {
+            self.batches_waited += asked.elapsed();
+        }
+        let rows = samples.as_ref().map_or(Rows::Own, Rows::Read);
+        self.workload.gradient(view, rows, random_key, gradient, on_part)
+    }
+
+    /// The batch that was made ahead, if one was; whoever has none reads by himself, and meets what was in the way. Waiting for it is waiting for the store.
+    fn ready(&mut self, rank: Rank, step: Step) -> Result<Option<Ready>, ProgramError> {
+        let Some(ahead) = &mut self.ahead else { return Ok(None) };
+        Ok(self.patience.ask(|| Ok::<_, DataError>(ahead.take(rank, step)), |_| false)?)
     }
 
     fn samples(&self, loader: &Loader, rank: Rank, step: Step) -> Result<Samples, ProgramError> {
@@ -313,8 +339,10 @@ impl Program {
     /// For how long samples to train on were waited for so far.
     #[must_use]
     pub fn data_waited(&self) -> Duration {
-        let loader = self.training.as_ref().map_or(0, |loader| loader.metrics().waited_us);
-        Duration::from_micros(loader) + self.workload.data_waited()
+        // Where batches are made ahead, those who make them wait for the loader, and nobody for them.
+        let loader = self.training.as_ref().filter(|_| self.ahead.is_none());
+        let waited_us = loader.map_or(0, |loader| loader.metrics().waited_us);
+        Duration::from_micros(waited_us) + self.batches_waited + self.workload.data_waited()
     }
 
     /// Whether the replica of this step is evaluated before it is trained on.
@@ -358,7 +386,12 @@ impl Program {
     /// Announces what will be read next.
     pub fn prefetch(&mut self, ranks: &[Rank], from: Step) -> Result<(), ProgramError> {
         match &self.training {
-            Some(training) => training.prefetch(ranks, from, STEPS_AHEAD),
+            Some(training) => {
+                training.prefetch(ranks, from, STEPS_AHEAD);
+                if let Some((ahead, memory)) = self.ahead.as_mut().zip(self.workload.batches()) {
+                    ahead.expect(ranks, from, memory);
+                }
+            }
             None => self.workload.expect(ranks, from)?,
         }
         Ok(())

@@ -15,7 +15,9 @@ use events_schema::{Digest, Rank, Step};
 use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
-use workers_torch::{Lengths, OnPart, OwnRows, StartTimes, TorchError, TorchEvaluation, TorchJob};
+use workers_torch::{
+    Batch, BatchMemory, DIRECT_PLACE, Lengths, OnPart, OwnRows, StartTimes, TorchError, TorchEvaluation, TorchJob,
+};
 
 /// Which contents a replica has: equal for equal contents, within one executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -28,6 +30,17 @@ pub struct View<'a> {
     pub elements: &'a [f32],
     /// Which one.
     pub version: Version,
+}
+
+/// The rows to compute with.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// In this process' memory.
+    Read(&'a Samples),
+    /// In the Python process' memory.
+    Placed(Batch),
+    /// The job's code brings them.
+    Own,
 }
 
 /// Who computes.
@@ -85,20 +98,25 @@ impl Torch {
         Ok(())
     }
 
-    /// The gradient of some samples, into a buffer that it can map or not.
+    /// The gradient of some rows, into a buffer that it can map or not.
     fn gradient(
         &mut self,
         key: RandomKey,
-        samples: Option<&Samples>,
+        rows: Rows<'_>,
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
+        let batch = match rows {
+            Rows::Read(samples) => self.job.batches().write(DIRECT_PLACE, samples)?,
+            Rows::Placed(batch) => batch,
+            Rows::Own => Batch::OWN,
+        };
         let sums = match gradient.segment_mut() {
-            Some(segment) => self.job.gradient(key.rank, key.step, samples, segment, on_part)?,
+            Some(segment) => self.job.gradient(key.rank, key.step, batch, segment, on_part)?,
             None => {
                 let mut shared = self.shared()?;
                 let segment = shared.segment_mut().ok_or_else(no_memory)?;
-                let sums = self.job.gradient(key.rank, key.step, samples, segment, on_part)?;
+                let sums = self.job.gradient(key.rank, key.step, batch, segment, on_part)?;
                 gradient.copy_from_slice(segment);
                 sums
             }
@@ -235,6 +253,15 @@ impl Workload {
         }
     }
 
+    /// Where a Python process finds the rows of Ebb's datasets.
+    #[must_use]
+    pub fn batches(&self) -> Option<&BatchMemory> {
+        match self {
+            Self::Native { .. } => None,
+            Self::Torch(torch) => Some(torch.job.batches()),
+        }
+    }
+
     /// The rows that the job's code brings to train on; none where it is given samples.
     #[must_use]
     pub fn own_rows(&self) -> Option<OwnRows> {
@@ -297,24 +324,24 @@ impl Workload {
         }
     }
 
-    /// The summed gradient of some samples, written into all of `gradient`; without samples, of the rows that the job's code brings. An engine
+    /// The summed gradient of some rows, written into all of `gradient`. An engine
     /// of this process tells `on_part` of nothing: it sums over the samples, so everything is final at the end.
     pub fn gradient(
         &mut self,
         view: View<'_>,
-        samples: Option<&Samples>,
+        rows: Rows<'_>,
         key: RandomKey,
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         match self {
             Self::Native { engine, update } => {
-                let samples = samples.ok_or(ProgramError::NoDataset)?;
+                let Rows::Read(samples) = rows else { return Err(ProgramError::NoDataset) };
                 Ok(engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?)
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
-                torch.gradient(key, samples, gradient, on_part)
+                torch.gradient(key, rows, gradient, on_part)
             }
         }
     }

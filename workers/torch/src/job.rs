@@ -3,6 +3,7 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
 //! gone (`child.rs`).
 
+use crate::batches::{Batch, BatchMemory, DIRECT_PLACE, PLACES, place_bytes};
 use crate::cache::Held;
 use crate::checked::Checked;
 use crate::child::{Launch, Python};
@@ -163,7 +164,7 @@ pub struct TorchJob {
     /// Where the process works; goes after it.
     _own: Option<OwnFolder>,
     replica: File,
-    batch: File,
+    batches: BatchMemory,
     /// Numbers of the segments that the child has mapped.
     mapped: BTreeSet<u64>,
     /// An update whose answer has not been read.
@@ -236,7 +237,7 @@ impl TorchJob {
             built.lengths().ok_or_else(|| TorchError::Protocol("lengths contradict each other".to_owned()))?;
         let [replica, batch]: [_; 2] =
             descriptors.try_into().map_err(|_| TorchError::Protocol("two descriptors are needed".to_owned()))?;
-        let (replica, batch) = (File::from(replica), File::from(batch));
+        let (replica, batches) = (File::from(replica), BatchMemory::new(File::from(batch), start.place_bytes()));
         let (own_rows, held_out_parts) = (built.own_rows(), built.held_out_parts);
         let (parameter_count, class, times) = (built.parameter_count, built.class.to_string(), built.times);
         tracing::info!(import = ?times.import(), build = ?times.build(), check = ?times.check(), "the model is built");
@@ -246,7 +247,7 @@ impl TorchJob {
             _environment: environment,
             _own: launch.own,
             replica,
-            batch,
+            batches,
             mapped: BTreeSet::new(),
             updating: false,
             lengths,
@@ -337,21 +338,27 @@ impl TorchJob {
         self.ask(b'H', &[u8::from(part)]).map(drop)
     }
 
-    /// The summed gradient of one rank's samples of a step, with what travels in its sum; without samples, of the code's own rows. Overwrites
+    /// Where samples are put before they are asked for.
+    #[must_use]
+    pub fn batches(&self) -> &BatchMemory {
+        &self.batches
+    }
+
+    /// The summed gradient of one rank's batch of a step, with what travels in its sum. Overwrites
     /// all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
     /// are few, or lie on a device first, and of none twice.
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
-        samples: Option<&Samples>,
+        batch: Batch,
         gradient: &mut Segment,
         on_part: Option<OnPart<'_>>,
     ) -> Result<TorchSums, TorchError> {
         let place = self.place(gradient)?;
-        let rows = self.write_samples(samples)?;
-        let mut payload =
-            [&rank.0.to_le_bytes()[..], &step.0.to_le_bytes(), &rows.to_le_bytes(), &place.to_le_bytes()].concat();
+        let Batch { start, rows } = batch;
+        let [step, start, place] = [step.0, start, place].map(u64::to_le_bytes);
+        let mut payload = [&rank.0.to_le_bytes()[..], &step, &start, &rows.to_le_bytes(), &place].concat();
         payload.push(u8::from(on_part.is_some()));
         let answer = match on_part {
             None => self.ask(b'G', &payload)?,
@@ -424,7 +431,8 @@ impl TorchJob {
             sums: BTreeMap<String, String>,
             count: u64,
         }
-        let rows = self.write_samples(samples)?;
+        let batch = samples.map(|samples| self.batches.write(DIRECT_PLACE, samples)).transpose()?;
+        let rows = batch.map_or(0, |batch| batch.rows);
         let payload = [&rank.0.to_le_bytes()[..], &part.to_le_bytes(), &rows.to_le_bytes()].concat();
         let Answer { sums, count } = parse(&self.ask(b'E', &payload)?)?;
         let float = |(name, bits): (String, String)| match u64::from_str_radix(&bits, 16) {
@@ -448,21 +456,6 @@ impl TorchJob {
         let mut model = vec![0; bytes];
         File::from(file).read_exact_at(&mut model, 0)?;
         Ok((model, digest))
-    }
-
-    fn write_samples(&self, samples: Option<&Samples>) -> io::Result<u32> {
-        let Some(samples) = samples else { return Ok(0) };
-        let wide =
-            |values: &[u32]| values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect::<Vec<u8>>();
-        match samples {
-            Samples::Classified { features, labels } => {
-                let labels = wide(labels);
-                self.batch.write_all_at(&labels, 0)?;
-                self.batch.write_all_at(bytemuck::cast_slice(features), labels.len() as u64)?;
-            }
-            Samples::Tokens { tokens, .. } => self.batch.write_all_at(&wide(tokens), 0)?,
-        }
-        u32::try_from(samples.len()).map_err(io::Error::other)
     }
 
     fn ask(&mut self, kind: u8, payload: &[u8]) -> Result<Vec<u8>, TorchError> {
@@ -531,6 +524,12 @@ impl TorchStart {
         format!("{:?} {package:?} {}", launch.python, self.build(true))
     }
 
+    /// Room for one rank's samples.
+    fn place_bytes(&self) -> u64 {
+        let trained = self.dataset.iter().map(|(sample, _)| sample);
+        place_bytes(&self.spec, trained.chain(&self.held_out))
+    }
+
     fn build(&self, check: bool) -> Value {
         let spec = self.spec.document();
         let (sample, rows) = self.dataset.as_ref().map(|(sample, rows)| (sample, rows)).unzip();
@@ -540,19 +539,9 @@ impl TorchStart {
         json!({
             "entry": self.model.entry, "code": self.code.path(), "spec": spec, "seed": self.spec.seed, "workers": self.spec.workers.max,
             "batch_size": self.spec.batch_size, "threads": self.model.threads, "device": device, "sample": sample,
-            "held_out_sample": self.held_out, "batch_bytes": self.batch_bytes(), "rows": rows, "parameters": parameters,
+            "held_out_sample": self.held_out, "batch_bytes": self.place_bytes(), "batch_places": PLACES, "rows": rows, "parameters": parameters,
             "initial": self.initial.as_ref().map(Initial::path), "initial_strict": strict, "check": check,
         })
-    }
-
-    /// Most bytes of one rank's samples.
-    fn batch_bytes(&self) -> u64 {
-        let row = |sample: &SampleShape| match sample {
-            SampleShape::Classified { shape, .. } => 8 + 4 * shape.iter().map(|&n| u64::from(n)).product::<u64>(),
-            SampleShape::Tokens { length, .. } => 8 * u64::from(*length),
-        };
-        let rows = self.dataset.iter().map(|(sample, _)| sample).chain(&self.held_out).map(row);
-        rows.max().unwrap_or(0) * u64::from(self.spec.batch_size)
     }
 }
 

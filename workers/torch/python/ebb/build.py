@@ -31,7 +31,9 @@ class Settings:
     sample: dict[str, Any] | None = None
     #: Of the dataset that `evaluation:` names.
     held_out_sample: dict[str, Any] | None = None
+    #: Of one batch, and how many there is room for beside each other: the executor makes the next while this process works.
     batch_bytes: int = 0
+    batch_places: int = 1
     rows: int | None = None
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     #: A file or a folder to begin with instead of what `model()` made, and whether all of both has to fit.

@@ -45,24 +45,24 @@ class SharedBatches:
         own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
         self.collate = job.collate if own else job.__dict__.get("_collate")
 
-    def batch(self, rank: int, step: int, rows: int) -> tuple[Any, int]:
-        """The batch that is in the segment, as views of it."""
+    def batch(self, rank: int, step: int, rows: int, start: int = 0) -> tuple[Any, int]:
+        """The batch that is in the segment from this byte on, as views of it."""
         if rows == 0:
             return None, 0
-        batch, rows = self.tensors(rows)
+        batch, rows = self.tensors(rows, start)
         if self.collate is None:
             return batch, rows
         seeds.set_all(seeds.key(self.seed, "collate", step, rank), self.cuda)
         with user_code("collate()"):
             return self.collate(batch), rows
 
-    def tensors(self, rows: int) -> tuple[Any, int]:
+    def tensors(self, rows: int, start: int = 0) -> tuple[Any, int]:
         """The segment's tensors."""
         if self.sample["kind"] == "tokens":
-            return self._view(0, torch.int64, (rows, self.sample["length"])), rows
+            return self._view(start, torch.int64, (rows, self.sample["length"])), rows
         shape = tuple(self.sample["shape"])
-        labels = self._view(0, torch.int64, (rows,))
-        return (self._view(rows * 8, torch.float32, (rows, *shape)), labels), rows
+        labels = self._view(start, torch.int64, (rows,))
+        return (self._view(start + rows * 8, torch.float32, (rows, *shape)), labels), rows
 
     def _view(self, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         count = 1
@@ -107,7 +107,7 @@ class OwnBatches:
             with user_code("the dataset's loader"):
                 self.ahead.expect(ranks, step)
 
-    def batch(self, rank: int, step: int, _rows: int = 0) -> tuple[Any, int]:
+    def batch(self, rank: int, step: int, _rows: int = 0, _start: int = 0) -> tuple[Any, int]:
         """The batch and its rows, read ahead where the job asks for that."""
         if self.ahead is None:
             return self.fetch(rank, step)

@@ -33,7 +33,7 @@ class Program:
         # Whether the replica lives apart from the segment; on a CPU only so that tests can try it.
         self.apart = self.cuda or settings.apart
         self.device = torch.device("cuda", torch.cuda.current_device()) if self.cuda else torch.device("cpu")
-        self.batch_segment = Segment("batch", settings.batch_bytes)
+        self.batch_segment = Segment("batch", settings.batch_bytes * settings.batch_places)
         self.parts: Parts = build(settings, self.batch_segment)
         self.job, self.model, self.data = self.parts.job, self.parts.model, self.parts.data
         compiled.execution(self.job, self.model, settings.code)  # refuses, before anything is compiled
@@ -200,13 +200,13 @@ class Program:
             self.data.expect(ranks, step)
 
     def gradient(
-        self, rank: int, step: int, rows: int = 0, place: int = 0, say: Callable[[bytes], None] | None = None
+        self, rank: int, step: int, rows: int = 0, place: int = 0, say: Callable[[bytes], None] | None = None, start: int = 0
     ) -> tuple[float, float, int]:
-        """The gradient of this rank's rows of this step into the memory of this number: (weight, loss, microseconds waited for data). Who is
-        to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first."""
+        """The gradient of this rank's rows of this step, from this byte of the batch segment on, into the memory of this number: (weight, loss,
+        microseconds waited for data). Who is to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first."""
         self._use(place)
         watch = Stopwatch()
-        batch, rows = self.data.batch(rank, step, rows)
+        batch, rows = self.data.batch(rank, step, rows, start)
         waited_us = 0 if self.data.steps_per_epoch is None else watch.elapsed_us()
         self.announced.begin(None if self.apart else say)
         try:

@@ -164,8 +164,8 @@ class Server:
         if self.program is None:
             raise RuntimeError(f"{kind!r} before a program was built")
         if kind == b"G":
-            rank, step, rows, place, wanted = struct.unpack("<HQIQ?", payload)
-            weight, loss, waited_us = self.program.gradient(rank, step, rows, place, self.say_part if wanted else None)
+            rank, step, start, rows, place, wanted = struct.unpack("<HQQIQ?", payload)
+            weight, loss, waited_us = self.program.gradient(rank, step, rows, place, self.say_part if wanted else None, start)
             return struct.pack("<ddQ", weight, loss, waited_us), []
         if kind == b"N":
             (step,), ranks = struct.unpack_from("<Q", payload), payload[8:]

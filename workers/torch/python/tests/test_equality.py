@@ -143,6 +143,24 @@ class EveryHosting(unittest.TestCase):
         self.assertTrue(torch.equal(first[0], second[0]))
         self.assertEqual(first[1:], second[1:])
 
+    def test_a_batch_is_the_same_wherever_it_lies(self) -> None:
+        """The executor writes the next one beside the one that is read."""
+        sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}
+        size = 4 * (8 + 192 * 4)
+        worker = Worker()
+        try:
+            worker.build(entry="vision:Native", sample=sample, batch_bytes=size, batch_places=3, rows=64, check=False)
+            rows = feed_images(worker, 0, 0)
+            worker.batch[size : 3 * size] = worker.batch[:size].repeat(2)
+            first = worker.compute(0, 0, rows)
+            worker.batch[:size] = 0
+            for place in (1, 2):
+                again = worker.compute(0, 0, rows, place * size)
+                self.assertTrue(torch.equal(first[0], again[0]))
+                self.assertEqual(first[1:], again[1:])
+        finally:
+            worker.close()
+
     def test_the_mean_stays_as_it_is(self) -> None:
         """The executor may give it to another one that has to catch up."""
         import vision

@@ -1,0 +1,269 @@
+//! The batches of an Ebb dataset for a model in PyTorch, made before they are asked for: while Python computes with one, the rows of the next are
+//! gathered and put where Python finds them. A step then waits only where the source is slower. What a batch holds never depends on it.
+
+use events_schema::{Rank, Step};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use storage::{DataError, Loader};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use workers_torch::{AHEAD_PLACES, Batch, BatchMemory};
+
+/// Makes batches in the background.
+pub struct Ahead {
+    loader: Loader,
+    runtime: Handle,
+    /// Of the Python process that is there now.
+    rooms: Option<Rooms>,
+    making: Option<Making>,
+}
+
+/// A batch that lies ready. Its place is free for another once this is dropped, so not before Python is done with it.
+pub struct Ready {
+    /// Where it is.
+    pub batch: Batch,
+    _room: Room,
+}
+
+/// A sequence of batches that is being made.
+struct Making {
+    ranks: Vec<Rank>,
+    /// What is next taken of it: a place in `ranks`, and a step.
+    next: (usize, Step),
+    ready: mpsc::Receiver<Ready>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Why a batch is not made ahead; who asks for it meets it again.
+#[derive(Debug, thiserror::Error)]
+enum AheadError {
+    #[error("the rows cannot be read")]
+    Data(#[from] DataError),
+    #[error("the memory of the Python process cannot be written")]
+    Memory(#[from] io::Error),
+}
+
+impl Ahead {
+    /// Of a job's training data, by threads of this runtime.
+    pub fn new(loader: Loader, runtime: Handle) -> Self {
+        Self { loader, runtime, rooms: None, making: None }
+    }
+
+    /// The gradients of these ranks come next, in this order, from this step on, in a process with this memory.
+    pub fn expect(&mut self, ranks: &[Rank], from: Step, memory: &BatchMemory) {
+        if !self.rooms.as_ref().is_some_and(|rooms| rooms.memory.is(memory)) {
+            (self.rooms, self.making) = (Some(Rooms::new(memory.clone())), None);
+        }
+        let follows = |making: &Making| making.ranks == ranks && making.next.1 == from;
+        if !self.making.as_ref().is_some_and(follows) {
+            self.begin(ranks.to_vec(), (0, from));
+        }
+    }
+
+    fn begin(&mut self, ranks: Vec<Rank>, next: (usize, Step)) {
+        self.making = None;
+        let Some(rooms) = self.rooms.clone().filter(|_| next.0 < ranks.len()) else { return };
+        // What is made waits in its room, and there are not more of these.
+        let (done, ready) = mpsc::channel(AHEAD_PLACES);
+        let (loader, order) = (self.loader.clone(), ranks.clone());
+        let task = self.runtime.spawn(async move {
+            if let Err(error) = make(&loader, &rooms, &order, next, &done).await {
+                tracing::debug!(error = %shell::Chain(&error), "no batch is made ahead");
+            }
+        });
+        self.making = Some(Making { ranks, next, ready, task });
+    }
+
+    /// The batch of this rank and step, once it is made. None if nobody foresaw it, or if it could not be made: it has to be read now.
+    pub fn take(&mut self, rank: Rank, step: Step) -> Option<Ready> {
+        let making = self.making.as_ref()?;
+        let place = making.ranks.iter().position(|known| *known == rank)?;
+        if making.next != (place, step) {
+            let ranks = making.ranks.clone();
+            self.begin(ranks, (place, step));
+        }
+        let making = self.making.as_mut()?;
+        making.next = after(making.ranks.len(), making.next);
+        let ready = making.ready.blocking_recv();
+        if ready.is_none() {
+            self.making = None;
+        }
+        ready
+    }
+}
+
+/// What comes after a rank's turn: the next one's, or the first one's in the next step.
+fn after(ranks: usize, (place, step): (usize, Step)) -> (usize, Step) {
+    if place + 1 < ranks { (place + 1, step) } else { (0, Step(step.0 + 1)) }
+}
+
+async fn make(
+    loader: &Loader,
+    rooms: &Rooms,
+    ranks: &[Rank],
+    mut next: (usize, Step),
+    done: &mpsc::Sender<Ready>,
+) -> Result<(), AheadError> {
+    while next.1.0 < loader.steps_total() {
+        let Some(room) = rooms.free().await else { break };
+        let samples = loader.samples(ranks[next.0], next.1).await?;
+        let batch = rooms.memory.write(room.place, &samples)?;
+        if done.send(Ready { batch, _room: room }).await.is_err() {
+            break;
+        }
+        next = after(ranks.len(), next);
+    }
+    Ok(())
+}
+
+/// The places of a memory that are written ahead.
+#[derive(Clone)]
+struct Rooms {
+    memory: BatchMemory,
+    count: Arc<Semaphore>,
+    free: Arc<Mutex<Vec<usize>>>,
+}
+
+/// A place that nobody else has.
+struct Room {
+    place: usize,
+    free: Arc<Mutex<Vec<usize>>>,
+    // After `drop`, which puts the place back.
+    _one: OwnedSemaphorePermit,
+}
+
+impl Rooms {
+    fn new(memory: BatchMemory) -> Self {
+        let places = (1..=AHEAD_PLACES).collect();
+        Self { memory, count: Arc::new(Semaphore::new(AHEAD_PLACES)), free: Arc::new(Mutex::new(places)) }
+    }
+
+    /// The next that is free; none never, as nobody closes what counts them and there are as many as it counts.
+    async fn free(&self) -> Option<Room> {
+        let one = Arc::clone(&self.count).acquire_owned().await.ok()?;
+        let place = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Room { place, free: Arc::clone(&self.free), _one: one })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use events_schema::job::JobSpec;
+    use object_store::ObjectStore;
+    use object_store::memory::InMemory;
+    use serde_json::json;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use storage::LoaderLimits;
+    use tokio::runtime::Runtime;
+    use workers_torch::DIRECT_PLACE;
+
+    const WORKERS: u16 = 3;
+    const STEPS: u64 = 6;
+    /// Of four rows of 64 pixels with their labels.
+    const BATCH_BYTES: u64 = 4 * (8 + 4 * 64);
+
+    struct Reader {
+        runtime: Runtime,
+        loader: Loader,
+        ahead: Ahead,
+        file: File,
+        memory: BatchMemory,
+    }
+
+    impl Reader {
+        fn new() -> Self {
+            let runtime = Runtime::new().unwrap();
+            let spec = JobSpec::parse(&json!({
+                "name": "a", "model": {"kind": "mlp"}, "dataset": "digits", "workers": {"max": WORKERS}, "batch_size": 4, "steps": STEPS,
+            }));
+            let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+            let loader = runtime.block_on(async {
+                let digits = storage::dataset::register_digits(&store).await.unwrap();
+                Loader::open(store, &spec.unwrap(), &digits.dataset, LoaderLimits::default()).await.unwrap()
+            });
+            let ahead = Ahead::new(loader.clone(), runtime.handle().clone());
+            let (file, memory) = memory();
+            Self { runtime, loader, ahead, file, memory }
+        }
+
+        fn expect(&mut self, ranks: &[u16], step: u64) {
+            let ranks: Vec<Rank> = ranks.iter().map(|rank| Rank(*rank)).collect();
+            self.ahead.expect(&ranks, Step(step), &self.memory);
+        }
+
+        /// Takes a batch that was made ahead; it is the one that is made when it is asked for.
+        fn takes(&mut self, rank: u16, step: u64) {
+            let ready = self.ahead.take(Rank(rank), Step(step)).expect("foreseen");
+            let (file, memory) = memory();
+            let samples = self.runtime.block_on(self.loader.samples(Rank(rank), Step(step))).unwrap();
+            memory.write(DIRECT_PLACE, &samples).unwrap();
+            let [mut made, mut wanted] = [[0u8; BATCH_BYTES as usize]; 2];
+            self.file.read_exact_at(&mut made, ready._room.place as u64 * BATCH_BYTES).unwrap();
+            file.read_exact_at(&mut wanted, 0).unwrap();
+            assert!(made == wanted && made.iter().any(|byte| *byte != 0), "rank {rank}, step {step}");
+        }
+    }
+
+    fn memory() -> (File, BatchMemory) {
+        let file = tempfile::tempfile().unwrap();
+        (file.try_clone().unwrap(), BatchMemory::new(file, BATCH_BYTES))
+    }
+
+    #[test]
+    fn a_batch_made_ahead_is_the_one_that_is_asked_for() {
+        let mut reader = Reader::new();
+        for step in 0..STEPS {
+            reader.expect(&[0, 1, 2], step);
+            (0..WORKERS).for_each(|rank| reader.takes(rank, step));
+        }
+        reader.expect(&[0, 1, 2], STEPS);
+        assert!(reader.ahead.take(Rank(0), Step(STEPS)).is_none(), "the job ends there");
+    }
+
+    #[test]
+    fn another_membership_another_place_and_another_process_begin_anew() {
+        let mut reader = Reader::new();
+        reader.expect(&[0, 1, 2], 0);
+        reader.takes(0, 0);
+        // The step is computed once more, then its second rank first.
+        reader.takes(0, 0);
+        reader.takes(2, 0);
+        reader.takes(1, 0);
+        reader.expect(&[1, 2], 1);
+        reader.takes(1, 1);
+        (reader.file, reader.memory) = memory();
+        reader.expect(&[1, 2], 1);
+        reader.takes(1, 1);
+        reader.takes(2, 1);
+        assert!(reader.ahead.take(Rank(0), Step(2)).is_none(), "nobody foresaw it");
+        reader.takes(1, 2);
+    }
+
+    #[test]
+    fn no_more_is_made_ahead_than_there_is_room_for() {
+        let mut reader = Reader::new();
+        reader.expect(&[0, 1, 2], 0);
+        let held: Vec<Ready> = (0..WORKERS).map(|rank| reader.ahead.take(Rank(rank), Step(0)).unwrap()).collect();
+        let places: std::collections::BTreeSet<usize> = held.iter().map(|ready| ready._room.place).collect();
+        assert_eq!(places.len(), AHEAD_PLACES, "none is used twice");
+        assert!(reader.ahead.making.as_mut().unwrap().ready.try_recv().is_err());
+        drop(held);
+        reader.takes(0, 1);
+    }
+}
