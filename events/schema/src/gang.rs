@@ -4,7 +4,7 @@
 
 use crate::Digest;
 use crate::fields::{Fields, Problems, problem, shown};
-use crate::torch::{DEVICES, TorchDevice, parse_environment, parse_python};
+use crate::torch::{self, DEVICES, MEMORY_LIMIT_MIB, Requirements, TorchDevice, parse_environment, parse_python};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 use serde_json::Value;
@@ -56,6 +56,16 @@ pub struct CommandSpec {
     /// What the slots of its processes have to be. None: any, and it sees no device on those that are one.
     #[n(7)]
     pub device: Option<TorchDevice>,
+    /// What the environment of its Python holds beside what is there; none: nothing is built for it.
+    #[n(8)]
+    pub requirements: Option<Requirements>,
+    /// Variables whose values each server reads from files of its operator: the variable's name, and the file's.
+    #[n(9)]
+    #[cbor(skip_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+    /// Most memory of each of its processes and what that starts, in MiB; none: what the machine has.
+    #[n(10)]
+    pub memory_limit_mib: Option<u32>,
 }
 
 /// How many members a gang may have.
@@ -85,7 +95,22 @@ impl CommandSpec {
         let save_every_ms = f.integer("save_every_ms", SAVE_EVERY_MS_MIN..=SAVE_EVERY_MS_MAX).unwrap_or(SAVE_EVERY_MS);
         // `cpu` is what is meant where nothing is said.
         let device = f.word("device", &DEVICES).filter(|device| *device != TorchDevice::Cpu);
-        Some(Self { command: command?, code, python, environment, elastic, grace_ms, save_every_ms, device })
+        let requirements = f.nested("requirements", Requirements::parse);
+        let secrets = f.nested("secrets", |path, value| parse_secrets(path, value, &environment));
+        let memory_limit_mib = f.integer("memory_limit_mib", MEMORY_LIMIT_MIB).map(|mib| mib as u32);
+        Some(Self {
+            command: command?,
+            code,
+            python,
+            environment,
+            elastic,
+            grace_ms,
+            save_every_ms,
+            device,
+            requirements,
+            secrets: secrets.unwrap_or_default(),
+            memory_limit_mib,
+        })
     }
 }
 
@@ -106,8 +131,22 @@ fn parse_variables(path: &str, value: &Value) -> Result<BTreeMap<String, String>
     match OWN_VARIABLES.iter().find(|name| environment.contains_key(**name)) {
         Some(name) => {
             let given = environment.get(*name).map(String::as_str).unwrap_or_default();
-            Err(problem(format!("{path}.{name}"), format!("{given:?}"), "another name: Ebb says this to each member"))
+            Err(problem(format!("{path}.{name}"), format!("{given:?}"), OTHER_NAME))
         }
         None => Ok(environment),
+    }
+}
+
+const OTHER_NAME: &str = "another name: Ebb says this to each member";
+
+fn parse_secrets(
+    path: &str,
+    value: &Value,
+    environment: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Problems> {
+    let secrets = torch::parse_secrets(path, value, environment)?;
+    match OWN_VARIABLES.iter().find(|name| secrets.contains_key(**name)) {
+        Some(name) => Err(problem(format!("{path}.{name}"), torch::HIDDEN, OTHER_NAME)),
+        None => Ok(secrets),
     }
 }

@@ -27,7 +27,7 @@ const OWN_PREFIX: &str = "EBB_";
 /// Most characters of a secret's name.
 const SECRET_NAME_MAX: usize = 64;
 /// Bounds of a memory limit: with less Python does not import PyTorch, and nobody has more.
-const MEMORY_LIMIT_MIB: RangeInclusive<u64> = 64..=67_108_864;
+pub(crate) const MEMORY_LIMIT_MIB: RangeInclusive<u64> = 64..=67_108_864;
 
 /// What a job of engine `torch` says of its model.
 #[derive(Debug, Clone, PartialEq, Encode, Decode, Serialize)]
@@ -209,13 +209,15 @@ fn ensure_variable(at: &str, name: &str, value: &Value) -> Result<(), Problems> 
     Err(problem(at.to_owned(), shown(value), expected))
 }
 
+/// Stands for a value that may be a secret's.
+pub(crate) const HIDDEN: &str = "not shown";
+
 /// Of a secret only its file's name is said; whoever writes its value here by mistake is refused without an echo of it.
-fn parse_secrets(
+pub(crate) fn parse_secrets(
     path: &str,
     value: &Value,
     environment: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, Problems> {
-    const HIDDEN: &str = "not shown";
     let Some(object) = value.as_object().filter(|o| o.len() <= VARIABLES_MAX) else {
         let expected = format!("up to {VARIABLES_MAX} variables with names of secrets, such as {{HF_TOKEN: hf}}");
         return Err(problem(path, HIDDEN, expected));

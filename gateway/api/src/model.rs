@@ -4,7 +4,7 @@ use crate::forms::{Hash, Name};
 use events_schema::gang::{self, CommandSpec};
 use events_schema::initial::{self, InitialSource};
 use events_schema::job as schema;
-use events_schema::torch::{TorchDevice, TorchSpec};
+use events_schema::torch::{self, TorchDevice, TorchSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -137,6 +137,16 @@ pub enum Model {
         /// What the slots of its processes have to be: GPUs for `cuda`; otherwise any, and it sees no GPU.
         #[serde(default)]
         device: Device,
+        /// What the environment of its Python holds beside what is there; null: nothing is built for it.
+        #[serde(default)]
+        requirements: Option<Requirements>,
+        /// Variables whose values each server reads from files of its operator: the variable's name, and the file's.
+        #[serde(default)]
+        secrets: BTreeMap<String, String>,
+        /// Most memory of each of its processes and what that starts, in MiB; null: what the machine has.
+        #[serde(default)]
+        #[schemars(range(min = 64, max = 67_108_864))]
+        memory_limit_mib: Option<u32>,
     },
     /// Whatever later builds add.
     #[serde(untagged)]
@@ -215,6 +225,12 @@ pub struct Requirements {
     pub full: bool,
 }
 
+impl From<torch::Requirements> for Requirements {
+    fn from(all: torch::Requirements) -> Self {
+        Self { lines: all.lines().to_vec(), full: all.is_full() }
+    }
+}
+
 /// What a user's own code computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -281,8 +297,7 @@ impl From<&schema::ModelSpec> for Model {
                 } = *torch;
                 // In hand it is an object: nothing else is parsed.
                 let parameters = serde_json::from_str(parameters.text()).unwrap_or_default();
-                let requirements =
-                    requirements.map(|all| Requirements { lines: all.lines().to_vec(), full: all.is_full() });
+                let requirements = requirements.map(Requirements::from);
                 Self::Torch {
                     entry,
                     code: code.to_string(),
@@ -298,15 +313,39 @@ impl From<&schema::ModelSpec> for Model {
                 }
             }
             Spec::Command(program) => {
-                let CommandSpec { command, code, python, environment, elastic, grace_ms, save_every_ms, device } =
-                    *program;
+                let CommandSpec {
+                    command,
+                    code,
+                    python,
+                    environment,
+                    elastic,
+                    grace_ms,
+                    save_every_ms,
+                    device,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                } = *program;
                 let elastic = match elastic {
                     gang::Elastic::Fixed => Elastic::Fixed,
                     gang::Elastic::Restart => Elastic::Restart,
                 };
                 let code = code.map(|code| code.to_string());
                 let device = device.map(Device::from).unwrap_or_default();
-                Self::Command { command, code, python, environment, elastic, grace_ms, save_every_ms, device }
+                let requirements = requirements.map(Requirements::from);
+                Self::Command {
+                    command,
+                    code,
+                    python,
+                    environment,
+                    elastic,
+                    grace_ms,
+                    save_every_ms,
+                    device,
+                    requirements,
+                    secrets,
+                    memory_limit_mib,
+                }
             }
         }
     }

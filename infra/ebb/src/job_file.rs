@@ -25,7 +25,8 @@ const SPEC_LEN_MAX: u64 = 4 << 20;
 const TORCH_FIELDS: &[&str] =
     &["entry", "python", "threads", "device", "environment", "parameters", "secrets", "memory_limit_mib"];
 /// What a job file says of its program, beside the engine, its command and its code.
-const COMMAND_FIELDS: &[&str] = &["python", "environment", "elastic", "grace_ms", "save_every_ms", "device"];
+const COMMAND_FIELDS: &[&str] =
+    &["python", "environment", "elastic", "grace_ms", "save_every_ms", "device", "secrets", "memory_limit_mib"];
 /// A file of requirements is read into the spec, which may be so long.
 const REQUIREMENTS_LEN_MAX: u64 = 1 << 20;
 

@@ -55,6 +55,9 @@ pub enum ProgramError {
     /// The user's code, or the process that runs it.
     #[error("the job's PyTorch model cannot be computed")]
     Torch(#[from] TorchError),
+    /// What a whole program is to find on this server.
+    #[error("the program cannot be given what its job asks for")]
+    Provision(#[source] TorchError),
     /// The job's code is not in the store, or cannot be read now: stop.
     #[error("the job's code cannot be fetched")]
     Fetch(#[source] StoreFault),
@@ -91,7 +94,7 @@ impl ProgramError {
         }
         match self {
             Self::Build(_) | Self::Engine(_) | Self::NoDataset | Self::NeverRead(_) => true,
-            Self::Torch(error) => error.is_broken(),
+            Self::Torch(error) | Self::Provision(error) => error.is_broken(),
             Self::Initial(error) => error.is_of_content(),
             Self::Unpack(error) => matches!(error, UnpackError::Content { .. } | UnpackError::TooLarge { .. }),
             Self::Data(DataError::Address(_)) | Self::Store(_) | Self::Threads(_) | Self::NoTorch | Self::Fetch(_) => {
@@ -137,7 +140,7 @@ impl ProgramError {
             Self::Fetch(_) | Self::Unpack(_) | Self::Initial(_) => {
                 "; submit the job again with `ebb submit`, which uploads what it names"
             }
-            Self::Store(_) | Self::Threads(_) | Self::Torch(_) | Self::NoTorch => "",
+            Self::Store(_) | Self::Threads(_) | Self::Torch(_) | Self::Provision(_) | Self::NoTorch => "",
         };
         text + advice
     }

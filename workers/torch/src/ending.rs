@@ -77,14 +77,9 @@ pub fn by_signal(signal: i32) -> String {
 /// The end of the Python process as its user can understand it.
 pub(crate) fn explained(end: &End, exceeded: Option<Exceeded>, kernel_killed: bool, last_lines: &str) -> String {
     let mut text = match end {
-        _ if let Some(Exceeded { used_mib, limit_mib }) = exceeded => {
-            let took = used_mib.map_or("needed more memory".to_owned(), |used_mib| {
-                format!("took {used_mib} MiB of memory, more")
-            });
-            format!(
-                "the Python process {took} than its memory_limit_mib of {limit_mib}, and was killed; raise the limit, or make batch_size or the model smaller"
-            )
-        }
+        _ if let Some(exceeded) = exceeded => format!(
+            "the Python process {exceeded}, and was killed; raise the limit, or make batch_size or the model smaller"
+        ),
         _ if kernel_killed => "the kernel killed the Python process because memory ran out (out of memory); make batch_size or the model smaller, or run fewer slots on a machine".to_owned(),
         End::Exited(code) => format!(
             "the Python process ended itself with exit status {code}; something in the job's code or its libraries called exit"

@@ -4,7 +4,7 @@
 //! Their code comes as one object (`storage/src/code.rs`). `package.rs`: the Python package `ebb`,
 //! which is part of this program. [`TorchJob`]: the child as the executor uses it. `child.rs`: how it comes and goes, `computing.rs`: what processor time it uses; [`warm`]: forked from a process that has imported
 //! torch, where the agent has one. [`frame`]: what is said to either, over a socket pair. `variables.rs`: what it finds in its environment, `secrets.rs` what of that is its operator's.
-//! `batches.rs`: where rows of Ebb's datasets are put for it. `prepare.rs`: what is there before; `environment.rs`: what a job's requirements are built to, and `build_site.rs`: with what rights. `cache.rs`: what executors of a server share on its disk; `checked.rs`: which programs it has checked. `output.rs`, `memory.rs` and
+//! `batches.rs`: where rows of Ebb's datasets are put for it. `prepare.rs`: what is there before, `provision.rs`: for a whole program; `environment.rs`: what a job's requirements are built to, and `build_site.rs`: with what rights. `cache.rs`: what executors of a server share on its disk; `checked.rs`: which programs it has checked. `output.rs`, `memory.rs` and
 //! `ending.rs`: what the process says and takes, and why it ended. [`isolation`]: which files it can reach; `own_folder.rs`: where it may write.
 //!
 //! Gradients lie in segments that this side makes and both map (`workers/memory`): the child computes them there, and updates by a mean that
@@ -33,6 +33,7 @@ mod output;
 mod own_folder;
 mod package;
 mod prepare;
+mod provision;
 mod secrets;
 mod spawn;
 mod variables;
@@ -45,9 +46,10 @@ pub use ending::by_signal;
 pub use isolation::{Isolation, IsolationError, Reach};
 pub use job::{Initial, OnPart, TorchError, TorchEvaluation, TorchJob, TorchStart};
 pub use layout::{Lengths, OwnRows, StartTimes};
-pub use memory::kernel_kills;
+pub use memory::{Exceeded, MemoryBound, kernel_kills};
 pub use output::Output;
 pub use own_folder::OwnFolder;
+pub use provision::Provision;
 pub use secrets::SecretError;
 pub use spawn::{never_starts, spawn};
 pub use variables::{NONCE as NONCE_VARIABLE, VISIBLE_DEVICES as VISIBLE_DEVICES_VARIABLE, given as given_variables};

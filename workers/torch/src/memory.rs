@@ -4,6 +4,7 @@
 
 use crate::memory_group::MemoryGroup;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,7 +19,10 @@ const PROCESSES_MAX: usize = 1_024;
 
 /// Who keeps a process within its memory.
 #[derive(Debug)]
-pub(crate) enum MemoryBound {
+pub struct MemoryBound(Keeper);
+
+#[derive(Debug)]
+enum Keeper {
     /// The kernel.
     Group(MemoryGroup),
     /// A thread that looks.
@@ -27,31 +31,44 @@ pub(crate) enum MemoryBound {
 
 /// That a process was killed because it took or needed more memory than it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exceeded {
+pub struct Exceeded {
     /// What it took, unless the kernel did not let it.
     pub used_mib: Option<u64>,
     /// What it has.
     pub limit_mib: u32,
 }
 
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.used_mib {
+            Some(used_mib) => write!(f, "took {used_mib} MiB of memory, more")?,
+            None => f.write_str("needed more memory")?,
+        }
+        write!(f, " than its memory_limit_mib of {}", self.limit_mib)
+    }
+}
+
 impl MemoryBound {
     /// Has the process end when it and what it started take more than so many MiB.
     pub fn start(pid: u32, limit_mib: u32) -> io::Result<Self> {
         match MemoryGroup::around(pid, limit_mib) {
-            Ok(Some(group)) => return Ok(Self::Group(group)),
+            Ok(Some(group)) => return Ok(Self(Keeper::Group(group))),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, "no control group bounds a Python process's memory, which is looked at instead");
+                tracing::warn!(%error, "no control group bounds the memory of a job's process, which is looked at instead");
             }
         }
-        MemoryWatch::start(pid, limit_mib).map(Self::Watch)
+        MemoryWatch::start(pid, limit_mib).map(|watch| Self(Keeper::Watch(watch)))
     }
 
     /// Whether it was killed for that.
+    #[must_use]
     pub fn exceeded(&self, limit_mib: u32) -> Option<Exceeded> {
-        match self {
-            Self::Group(group) => group.was_exceeded().then_some(Exceeded { used_mib: None, limit_mib }),
-            Self::Watch(watch) => watch.exceeded_mib().map(|used_mib| Exceeded { used_mib: Some(used_mib), limit_mib }),
+        match &self.0 {
+            Keeper::Group(group) => group.was_exceeded().then_some(Exceeded { used_mib: None, limit_mib }),
+            Keeper::Watch(watch) => {
+                watch.exceeded_mib().map(|used_mib| Exceeded { used_mib: Some(used_mib), limit_mib })
+            }
         }
     }
 }
@@ -80,7 +97,7 @@ impl MemoryWatch {
                     // Set once, because this returns.
                     let _ = found.set(used_mib);
                     if let Err(error) = pidfd_send_signal(&process, Signal::KILL) {
-                        tracing::error!(%error, "a Python process beyond its memory limit cannot be killed");
+                        tracing::error!(%error, "a process beyond its memory limit cannot be killed");
                     }
                     return;
                 }

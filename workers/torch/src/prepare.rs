@@ -81,6 +81,6 @@ impl TorchStart {
 }
 
 /// A program by its path, wherever that is read from; one by its name alone is looked for where programs are.
-fn whole(program: &str) -> io::Result<String> {
+pub(crate) fn whole(program: &str) -> io::Result<String> {
     Ok(if program.contains('/') { std::path::absolute(program)?.display().to_string() } else { program.to_owned() })
 }

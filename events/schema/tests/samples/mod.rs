@@ -403,6 +403,12 @@ fn command_model_on_devices() -> ModelSpec {
     JobSpec::parse(&serde_json::json!({"name": "n", "model": model})).unwrap().model.clone()
 }
 
+fn command_model_with_packages() -> ModelSpec {
+    let model = serde_json::json!({"kind": "command", "command": ["train"], "requirements": {"lines": ["einops==0.8.1"]},
+        "secrets": {"HF_TOKEN": "hf"}, "memory_limit_mib": 4_096});
+    JobSpec::parse(&serde_json::json!({"name": "n", "model": model})).unwrap().model.clone()
+}
+
 fn controller_messages() -> Vec<ControllerMessage> {
     vec![
         ControllerMessage::Orders(orders()),
@@ -574,6 +580,7 @@ pub fn all() -> Vec<Sample> {
     let isolated = TorchHost { files: Some(files), ..torch };
     samples.push(sample("ExecutorStart with isolated files", &ExecutorStart { torch: Some(isolated), ..start() }));
     samples.push(sample("ModelSpec of a program on devices", &command_model_on_devices()));
+    samples.push(sample("ModelSpec of a program with packages", &command_model_with_packages()));
     samples.push(sample("ModelSpec with an environment", &torch_model_with_environment()));
     samples.push(sample("JobSpec of own rows", &job_of_own_rows()));
     let without = JobOrder { spec: Box::new(job_of_own_rows()), dataset: None, evaluation: None, ..order() };

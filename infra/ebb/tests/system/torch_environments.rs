@@ -420,6 +420,50 @@ async fn a_secret_reaches_the_code_and_nothing_else() {
     assert!(!holds(folder.path(), VALUE.as_bytes()), "the value is in the data directory");
 }
 
+/// What a model in PyTorch may ask of a server a whole program may as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_program_has_its_packages_its_secrets_and_a_bound_on_its_memory() {
+    const VALUE: &str = "sea-urchin-0815";
+    let (packages, secrets) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    wheels(packages.path());
+    let secret = secrets.path().join("hub");
+    std::fs::write(&secret, format!("{VALUE}\n")).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let system = service_with(packages.path(), &path_without_uv(), &["--secrets", &text(secrets.path())]).await;
+    let client = system.client();
+    let folder = system.path("program");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("requirements.txt"), "tidepool==1.0\n").unwrap();
+    let run = async |program: &str, more: &str| {
+        std::fs::write(folder.join("main.py"), program).unwrap();
+        let spec = format!("name: program\nengine: command\ncommand: python main.py\nworkers: {{max: 2}}\n{more}");
+        let file = folder.join("job.yaml");
+        std::fs::write(&file, spec).unwrap();
+        system.ebb_json(&["submit", &text(&file)]).await["id"].as_str().unwrap().to_owned()
+    };
+    let program = "import os, numpy, tidepool, torch\nprint('tidepool is', tidepool.VERSION, 'and the token has', len(os.environ['HUB_TOKEN']))\n";
+    let id = run(program, "requirements: requirements.txt\nsecrets: {HUB_TOKEN: hub}\n").await;
+    crate::support::finished(&client, &id).await;
+    let said = logs(&system, &id, &["tidepool is 1.0 and the token has 15"]).await;
+    assert!(said.contains("tidepool is 1.0 and the token has 15") && !said.contains(VALUE), "{said}");
+    assert_eq!(environments(&system).len(), 1, "both processes have the same");
+
+    let id = run("print('never')", "secrets: {HUB_TOKEN: absent}\n").await;
+    let why = failure(&client, &id).await;
+    assert!(why.contains("`absent`, wanted as HUB_TOKEN, is not on this server"), "{why}");
+    std::fs::write(folder.join("requirements.txt"), "torch==1.13\n").unwrap();
+    let id = run("print('never')", "requirements: requirements.txt\n").await;
+    let why = failure(&client, &id).await;
+    assert!(why.contains("the requirements say `torch==1.13`"), "{why}");
+
+    let grows = "import time\nx = [bytearray(1 << 20) for _ in range(1000)]\ntime.sleep(600)\n";
+    let id = run(grows, "memory_limit_mib: 256\nmax_restarts: 0\n").await;
+    let why = failure(&client, &id).await;
+    assert!(why.contains("than its memory_limit_mib of 256"), "{why}");
+    let folder = system.stop().await;
+    assert!(!holds(folder.path(), VALUE.as_bytes()), "the value is in the data directory");
+}
+
 /// Whether any file below a folder holds these bytes.
 fn holds(folder: &Path, bytes: &[u8]) -> bool {
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {

@@ -33,7 +33,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::time::{Duration, Instant};
 use storage::code::unpack;
 use storage::keys::CheckpointName;
-use workers_torch::{Isolation, IsolationError, Reach, isolation, never_starts};
+use workers_torch::{Isolation, IsolationError, Provision, Reach, isolation, never_starts};
 
 /// Happenings that wait: orders come a few times a minute, and the program ends once.
 pub const HAPPENINGS_MAX: usize = 64;
@@ -111,6 +111,7 @@ struct Gang<W: Write> {
     executor: ExecutorId,
     spec: CommandSpec,
     host: TorchHost,
+    provision: Provision,
     agent: Agent<W>,
     life: Arc<Life>,
     inbox: SyncSender<Happening>,
@@ -149,7 +150,7 @@ pub fn run<W: Write>(
         Err(Unprepared::Cannot(error)) => return Err(error),
     };
     let Setup { executor, listen_host, order, life, inbox, .. } = setup;
-    let Prepared { spec, host, keeper, place, folder } = prepared;
+    let Prepared { spec, host, provision, keeper, place, folder } = prepared;
     let port = Port::hold(&listen_host)?;
     let wanted = Arc::new(AtomicU64::new(0));
     let tasks = start_storing(keeper, patience, Arc::clone(&wanted), inbox.clone())?;
@@ -164,6 +165,7 @@ pub fn run<W: Write>(
         executor,
         spec,
         host,
+        provision,
         agent,
         life,
         inbox,
@@ -221,6 +223,7 @@ fn prepared(
 pub struct Prepared {
     spec: CommandSpec,
     host: TorchHost,
+    provision: Provision,
     keeper: Keeper,
     place: Place,
     folder: PathBuf,
@@ -247,6 +250,7 @@ fn prepare(setup: &Setup, patience: &StorePatience) -> Result<Prepared, GangErro
         }
         None => place.work(),
     };
+    let provision = Provision::of(host, &spec).map_err(ProgramError::Provision)?;
     let keeper = Keeper {
         runtime,
         store,
@@ -257,7 +261,7 @@ fn prepare(setup: &Setup, patience: &StorePatience) -> Result<Prepared, GangErro
         folder: place.checkpoint(),
         patience: Duration::from_millis(order.spec.store_patience_ms.ms()),
     };
-    Ok(Prepared { spec, host: host.clone(), keeper, place, folder })
+    Ok(Prepared { spec, host: host.clone(), provision, keeper, place, folder })
 }
 
 /// A thread that restores and saves, one after the other, so that the agent is heard and the program is looked after meanwhile.
@@ -444,9 +448,11 @@ impl<W: Write> Gang<W> {
     fn begin(&mut self, proposal: &Proposal) -> Result<Option<i32>, GangError> {
         let Some(Beginning { since, step, .. }) = self.beginning.take() else { return Ok(None) };
         let me = self.executor.number;
-        let told =
-            place::variables(&self.executor.job, me, proposal, &self.spec, &self.host.python, &self.place.checkpoint());
+        let (job, checkpoint) = (&self.executor.job, self.place.checkpoint());
+        let folders = self.provision.program_folders();
+        let told = place::variables(job, me, proposal, &self.spec, &folders, &checkpoint);
         let Some(mut told) = told else { return Ok(Some(1)) };
+        told.extend(self.provision.secrets().iter().map(|(name, value)| (name.clone(), value.into())));
         if self.host.files.is_some() {
             told.extend(isolation::variables(self.place.own(), &self.spec.environment));
             if let Some(base) =
@@ -459,7 +465,8 @@ impl<W: Write> Gang<W> {
         self.starts += 1;
         let (inbox, start) = (self.inbox.clone(), self.starts);
         let ended = move |end| drop(inbox.send(Happening::Ended(start, end)));
-        match Program::start(&self.spec.command, &self.folder, &told, isolation.as_ref(), ended) {
+        let limit_mib = self.spec.memory_limit_mib;
+        match Program::start(&self.spec.command, &self.folder, &told, isolation.as_ref(), limit_mib, ended) {
             Ok(program) => self.program = Some(program),
             Err(error) if !never_starts(&error) => return Err(GangError::Start(error)),
             Err(error) => {
@@ -478,7 +485,8 @@ impl<W: Write> Gang<W> {
     /// Files that the program may reach. Its checkpoint folder is there by now.
     fn reach(&self) -> Reach {
         Reach {
-            pythons: vec![self.spec.python.clone().unwrap_or_else(|| self.host.python.clone())],
+            pythons: vec![self.provision.base().to_owned()],
+            readable: self.provision.folder().into_iter().collect(),
             writable: vec![self.folder.clone(), self.place.checkpoint(), self.place.home()],
             program: self.spec.command.first().map(PathBuf::from),
             ..Reach::default()

@@ -87,7 +87,7 @@ pub fn variables(
     me: u32,
     proposal: &Proposal,
     spec: &CommandSpec,
-    python: &str,
+    program_folders: &[PathBuf],
     checkpoint: &Path,
 ) -> Option<BTreeMap<String, OsString>> {
     let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_owned());
@@ -127,9 +127,9 @@ pub fn variables(
         // As torchrun does: processes of one host that each take all of its processors wait for each other at every operation.
         variables.entry("OMP_NUM_THREADS".to_owned()).or_insert_with(|| "1".into());
     }
-    if let Some(folder) = Path::new(spec.python.as_deref().unwrap_or(python)).parent().filter(|p| p.is_absolute()) {
+    if !program_folders.is_empty() {
         let path = variables.get("PATH").cloned().or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-        let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
+        let folders = program_folders.iter().cloned().chain(std::env::split_paths(&path));
         if let Ok(path) = std::env::join_paths(folders) {
             variables.insert("PATH".to_owned(), path);
         }
@@ -166,8 +166,8 @@ mod tests {
             "model": {"kind": "command", "command": ["x"], "environment": {"A": "1", "PATH": "/bin"}}});
         let spec = JobSpec::parse(&document).unwrap();
         let told = |me| {
-            let told =
-                variables(&job, me, &proposal, spec.gang().unwrap(), "/opt/torch/bin/python", Path::new("/c")).unwrap();
+            let folders = ["/opt/torch/bin".into()];
+            let told = variables(&job, me, &proposal, spec.gang().unwrap(), &folders, Path::new("/c")).unwrap();
             let names =
                 ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PATH", "A"];
             names.map(|name| told[name].to_str().unwrap().to_owned()).join(" ")

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use workers_torch::{Isolation, Output, by_signal, given_variables, kernel_kills};
+use workers_torch::{Exceeded, Isolation, MemoryBound, Output, by_signal, given_variables, kernel_kills};
 
 /// A program that runs, as its executor holds it.
 #[derive(Debug)]
@@ -45,6 +45,7 @@ impl Program {
         folder: &Path,
         variables: &BTreeMap<String, OsString>,
         isolation: Option<&Isolation>,
+        memory_limit_mib: Option<u32>,
         ended: impl FnOnce(End) + Send + 'static,
     ) -> io::Result<Self> {
         let Some((program, arguments)) = words.split_first() else {
@@ -71,12 +72,15 @@ impl Program {
         // Nobody has reaped it yet, so the number is still its own.
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         let output = Output::follow(output)?;
+        let memory = memory_limit_mib.map(|mib| Ok::<_, io::Error>((MemoryBound::start(child.id(), mib)?, mib)));
+        let memory = memory.transpose()?;
         let wish = Arc::new(Mutex::new(Wish::Runs));
         let wished = Arc::clone(&wish);
         let reap = move || {
             let (status, wish) = reap_all(pid, &wished);
+            let exceeded = memory.and_then(|(bound, mib)| bound.exceeded(mib));
             let out_of_memory = wish != Wish::Killed && kernel_kills() > kills_before;
-            ended(end_of(status, wish, out_of_memory, &output));
+            ended(end_of(status, wish, exceeded, out_of_memory, &output));
         };
         std::thread::Builder::new().name("ebb-program".to_owned()).spawn(reap)?;
         Ok(Self { process, wish })
@@ -158,9 +162,19 @@ fn child_numbers() -> BTreeSet<i32> {
         .collect()
 }
 
-fn end_of(status: io::Result<WaitStatus>, wish: Wish, out_of_memory: bool, output: &Output) -> End {
+fn end_of(
+    status: io::Result<WaitStatus>,
+    wish: Wish,
+    exceeded: Option<Exceeded>,
+    out_of_memory: bool,
+    output: &Output,
+) -> End {
     let how = match status.map(|status| (status.exit_status(), status.terminating_signal())) {
         Ok((Some(0), _)) => return End::Well,
+        // Whichever of its processes the kernel chose, and whatever the others made of that.
+        _ if let Some(exceeded) = exceeded => {
+            format!("{exceeded}, and was killed; raise the limit, or have it take less")
+        }
         Ok((Some(code), _)) => format!("exited with status {code}"),
         Ok((None, Some(signal))) if out_of_memory && signal == Signal::KILL.as_raw() => {
             "was killed by the kernel because memory ran out (out of memory)".to_owned()
@@ -192,7 +206,7 @@ mod tests {
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
         let variables = BTreeMap::from([("GREETING".to_owned(), "hello".into())]);
         let ended = move |end| sender.send(end).unwrap();
-        let program = Program::start(&words, Path::new("/"), &variables, None, ended).unwrap();
+        let program = Program::start(&words, Path::new("/"), &variables, None, None, ended).unwrap();
         then(&program);
         let end = receiver.recv().unwrap();
         // Before another test starts one.
@@ -290,7 +304,7 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_cannot_be_started() {
         let words = ["/nowhere/at/all".to_owned()];
-        let error = Program::start(&words, Path::new("/"), &BTreeMap::new(), None, |_| ()).unwrap_err();
+        let error = Program::start(&words, Path::new("/"), &BTreeMap::new(), None, None, |_| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }
