@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -12,12 +13,16 @@ from ebb import script
 from ebb.job import Job
 from ebb.refuse import Refused, user_code
 
+# Enough to see what was meant.
+FILES_SHOWN = 5
+
 
 def load(entry: str, code: str | None) -> Job:
     """The job that `MODULE:NAME` or, where `ebb.fit` is called, `MODULE` names."""
     module_name, _, name = entry.partition(":")
     if code:
         sys.path.insert(0, os.path.abspath(code))
+    _ensure_there(entry, module_name, code)
     declared = script.declare_only()
     with user_code(f"the import of `{module_name}`"):
         module = importlib.import_module(module_name)
@@ -35,6 +40,18 @@ def load(entry: str, code: str | None) -> Job:
         with user_code(f"`{name}()`"):
             found = found()
     return adapt(found, entry)
+
+
+def _ensure_there(entry: str, module: str, code: str | None) -> None:
+    """Refuses a name that is no module's, before Python says so in its own many words."""
+    if module.endswith(".py"):
+        raise Refused(f"`entry: {entry}` names a file; write the module's name: `entry: {module[:-3]}:Job`")
+    first = module.split(".")[0]
+    if first in sys.modules or importlib.util.find_spec(first) is not None:
+        return
+    files = sorted(name for name in os.listdir(code or ".") if name.endswith(".py"))
+    there = f"; it holds {', '.join(files[:FILES_SHOWN])}" if files else ", nor any other"
+    raise Refused(f"`entry: {entry}`: the module `{first}` is not in the code folder{there}")
 
 
 def adapt(found: Any, entry: str) -> Job:

@@ -24,9 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ebb.run", description="Trains an ebb.Job in this process, bit for bit as the service does."
     )
-    parser.add_argument("entry", help="MODULE:NAME of the job, or MODULE where it calls ebb.fit")
-    parser.add_argument("--code", default=".", help="folder of the module (here)")
-    parser.add_argument("--spec", help="the job as a JSON file; options given here go before it")
+    parser.add_argument("entry", nargs="?", help="MODULE:NAME of the job, or MODULE where it calls ebb.fit (the spec's `entry:`)")
+    parser.add_argument("--code", help="folder of the module (the job file's `code:`, or here)")
+    parser.add_argument("--spec", help="a job file, or the job as JSON; options given here go before it")
     parser.add_argument("--workers", type=int, help="logical workers (1)")
     parser.add_argument("--steps", type=int, help="steps; without it the spec's `steps:` or `epochs:`")
     parser.add_argument("--batch-size", type=int, help="rows of a logical worker and step (32)")
@@ -59,14 +59,14 @@ def _settings(options: argparse.Namespace) -> Any:
     from ebb.build import Settings
     from ebb.refuse import Refused
 
-    spec: dict[str, Any] = {}
-    if options.spec:
-        with open(options.spec, encoding="utf-8") as file:
-            spec = json.load(file)
-    # As the service shows a job, what belongs to its code stands together.
-    model = spec.get("model")
-    if isinstance(model, dict):
-        spec = {**{name: model[name] for name in ("parameters", "threads", "device") if name in model}, **spec}
+    spec = read_spec(options.spec) if options.spec else {}
+    entry = options.entry or spec.get("entry")
+    if not isinstance(entry, str):
+        raise Refused("say what to train: MODULE:NAME, or a spec with `entry:`")
+    code = options.code
+    if code is None:
+        # A job file says it from where it is.
+        code = os.path.join(os.path.dirname(options.spec), str(spec.get("code") or ".")) if "engine" in spec else "."
     if options.steps is not None:
         spec.pop("epochs", None)
         spec.pop("length", None)
@@ -84,8 +84,8 @@ def _settings(options: argparse.Namespace) -> Any:
     if source is None and spec.get("from") is not None:
         source, strict = initial.named(spec["from"], os.path.dirname(os.path.abspath(options.spec)))
     return Settings(
-        entry=options.entry,
-        code=os.path.abspath(options.code),
+        entry=entry,
+        code=os.path.abspath(code),
         spec=spec,
         seed=chosen(options.seed, "seed", 0),
         workers=int(options.workers or most or 1),
@@ -96,6 +96,33 @@ def _settings(options: argparse.Namespace) -> Any:
         initial=source,
         initial_strict=strict and not options.no_strict,
     )
+
+
+def read_spec(path: str) -> dict[str, Any]:
+    """A job file, or a job as the service or `ebb submit --dry-run` shows it."""
+    from ebb.refuse import Refused
+
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if path.endswith((".yaml", ".yml")):
+        try:
+            import yaml
+        except ImportError as error:
+            raise Refused(
+                f"`{path}` is YAML, and this Python has no PyYAML; install it, or give what `ebb submit {path} --dry-run --output json` says"
+            ) from error
+        spec = yaml.safe_load(text)
+    else:
+        spec = json.loads(text)
+    if not isinstance(spec, dict):
+        raise Refused(f"`{path}` is no job: it holds a {type(spec).__name__}")
+    if isinstance(spec.get("spec"), dict):
+        spec = spec["spec"]
+    # As the service shows a job, what belongs to its code stands together.
+    model = spec.get("model")
+    if isinstance(model, dict):
+        spec = {**{name: model[name] for name in ("entry", "parameters", "threads", "device") if name in model}, **spec}
+    return spec
 
 
 def train_here(job: Any, *, steps: int | None, epochs: int | None, batch_size: int, seed: int, out: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import subprocess
@@ -423,7 +424,21 @@ class Protocol(unittest.TestCase):
             "3",
         ]
         printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-        self.assertIn(f"digest {here(3, entry='vision:Job', spec={'steps': 3})[1]}", printed)
+        digest = f"digest {here(3, entry='vision:Job', spec={'steps': 3})[1]}"
+        self.assertIn(digest, printed)
+        # A job file says all of that, and so does a job as the service shows it.
+        job = {"workers": {"min": 1, "max": 4}, "steps": 3, "batch_size": 4, "seed": 3}
+        shown = {"dry_run": True, "spec": {**job, "model": {"kind": "torch", "entry": "vision:Job", "code": "0" * 64}}}
+        written = "engine: torch\nentry: vision:Job\ncode: " + JOBS + "\nworkers: {max: 4}\nsteps: 3\nbatch_size: 4\nseed: 3\n"
+        specs = [("job.json", json.dumps(shown), ["--code", JOBS])] + [("job.yaml", written, [])] * harness.has("yaml")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text, more in specs:
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                command = [sys.executable, "-m", "ebb.run", "--spec", path, *more]
+                printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+                self.assertIn(digest, printed, name)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ AT_BUILD = [
     ("refused:StateOfText", "refused", "state() gives a str as `ema`"),
     ("refused:NotAJob", "refused", "gives a int; Ebb trains a subclass of ebb.Job"),
     ("refused:Absent", "refused", "the module `refused` has no `Absent`"),
+    ("refused.py:Absent", "refused", "names a file; write the module's name: `entry: refused:Job`"),
     ("refused", "refused", "names no class, and the module calls ebb.fit 0 times"),
     ("refused:OptimizersOfOneParameter", "refused", "is in two of the optimizers that optimizer() returned"),
     ("refused:OptimizersOfText", "refused", "optimizer() returned a list with a str"),
@@ -72,7 +73,7 @@ AT_BUILD = [
     ("refused:FailsInLoader", "user", "KeyError in the dataset's `__getitem__`: 'no such key'"),
     ("refused:Raises", "user", "NameError in loss()"),
     ("refused:Exits", "user", "SystemExit in model(): enough"),
-    ("absent_module:Job", "user", "ModuleNotFoundError in the import of `absent_module`"),
+    ("absent_module:Job", "refused", "the module `absent_module` is not in the code folder; it holds "),
 ]
 REMEMBERS = [
     ("remembers:Numpy", "refused", "`NumpyRows.rng` changed by making a batch a second time"),
