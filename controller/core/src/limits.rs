@@ -62,6 +62,11 @@ pub const AVOID_MS_MIN: u64 = 60_000;
 pub const CLASS_AVOID_MS: u64 = AVOID_MS_MAX;
 /// First time a job that begins avoids a slot that it lost with its server, which may only have been restarted; doubles each time.
 pub const LOST_AVOID_MS_MIN: u64 = 5_000;
+/// A job lets one of its slots go only for another that would wait for its own so much longer, at the least: the pauses in which it goes on without it and is
+/// joined by a newcomer elsewhere are shorter.
+pub const EXCHANGE_WAIT_MS_MIN: u64 = AVOID_MS_MIN / 2;
+/// Most slots that are exchanged after one plan; the others are after the next, a tick later. Each looks at all idle ones, or at all jobs.
+pub const EXCHANGED_AT_ONCE_MAX: usize = 64;
 /// First time a job does not grow after a newcomer was given up; doubles each time.
 pub const GROWTH_PAUSE_MS_MIN: u64 = 30_000;
 /// Longest such times.

@@ -173,7 +173,7 @@ impl World {
         if !self.leads(pid) {
             self.note_claim();
         }
-        let written = self.mutants.written(&record, self.now() < self.policy_panics_until);
+        let written = self.mutants.written(&record, self.now() < self.policy_panics_until, &self.log.truth);
         let word = if written.is_some() { Word::Unknown } else { Word::Acknowledged };
         let (asker, record) = (Asker::Cell(pid), written.unwrap_or(record));
         self.append(Append { asker, ticket: ticket.0, stream: Stream::Events, record, word });

@@ -6,6 +6,7 @@
 
 use crate::calm::Calm;
 use crate::cell::AGENT_LEASE_MS;
+use crate::elsewhere::Elsewhere;
 use crate::ends::Ends;
 use crate::losses::Losses;
 use crate::numbers::{REPLICA, Reference};
@@ -126,6 +127,7 @@ pub struct Checks {
     pub ends: Ends,
     pub calm: Calm,
     pub losses: Losses,
+    pub elsewhere: Elsewhere,
     pub controllers_ended: u64,
     /// How often each kind of fact counted.
     pub facts: BTreeMap<Kind, u64>,
@@ -160,6 +162,7 @@ impl Checks {
             ends: Ends::default(),
             calm: Calm::default(),
             losses: Losses::default(),
+            elsewhere: Elsewhere::default(),
             controllers_ended: 0,
             facts: BTreeMap::new(),
             met: Met::new(),
@@ -415,6 +418,7 @@ impl World {
         self.check_short_inputs();
         self.check_settled();
         self.check_losses();
+        self.check_elsewhere();
         let Some(healed_at) = self.healed_at else { return };
         let since_ms = self.now().since_ms(healed_at);
         if since_ms + LOOK_MS < CORE_NEEDS_MS.0 || since_ms > CORE_NEEDS_MS.1 {

@@ -7,13 +7,14 @@ use crate::log::Log;
 use crate::numbers::{self, Element};
 use crate::time::At;
 use crate::world::{Host, Pid, World};
+use controller_core::State;
 use controller_core::state::Job;
 use events_schema::batch::{EventRecord, from_bytes, to_bytes};
 use events_schema::control::FromExecutor;
 use events_schema::fact::Fact;
 use events_schema::orders::{AgentMessage, ControllerMessage};
 use events_schema::report::{Report, ReportRecord};
-use events_schema::{Digest, Generation, JobId, Offset, ServerId};
+use events_schema::{Digest, Generation, JobId, Offset, ServerId, SlotId, TimeMs};
 use serde::{Deserialize, Serialize};
 
 /// A defect.
@@ -46,11 +47,13 @@ pub enum Mutant {
     StoreIsGivenUp,
     /// Replicas are not compared.
     NobodyCompares,
+    /// A job stays on the slots of its policy's plan, also on those that it avoids.
+    NobodyGoesElsewhere,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 13] = [
+    pub const ALL: [Mutant; 14] = [
         Mutant::StaleLossesAreDropped,
         Mutant::ActiveIsSaidLate,
         Mutant::NobodyWatches,
@@ -64,6 +67,7 @@ impl Mutant {
         Mutant::RestoresWhatIsListed,
         Mutant::StoreIsGivenUp,
         Mutant::NobodyCompares,
+        Mutant::NobodyGoesElsewhere,
     ];
 
     /// The one of this name, as schedules and commands write it.
@@ -110,7 +114,7 @@ impl Mutants {
             let in_force = truth.job(job).and_then(Job::active).map(|active| active.proposal.generation);
             // Its number still has to be taken, as of any report without effect.
             let silent = Report::SlotTakenBack {
-                slot: events_schema::SlotId { server: nobody(), index: u16::MAX },
+                slot: SlotId { server: nobody(), index: u16::MAX },
                 asked_ms: None,
                 within_ms: None,
             };
@@ -144,9 +148,34 @@ impl Mutants {
         if self.has(Mutant::RestoresWhatIsListed) { listed() } else { named }
     }
 
-    /// What stands in the log of a batch, if that is not what its controller decided: of inputs that something follows from nothing does.
+    /// What stands in the log of a batch, if that is not what its controller decided.
     #[must_use]
-    pub fn written(&self, record: &[u8], policy_panics: bool) -> Option<Vec<u8>> {
+    pub fn written(&self, record: &[u8], policy_panics: bool, truth: &State) -> Option<Vec<u8>> {
+        self.without_exchanges(record, truth).or_else(|| self.without_inputs(record, policy_panics))
+    }
+
+    /// Nothing follows from the exchange of a slot, nor that itself.
+    fn without_exchanges(&self, record: &[u8], truth: &State) -> Option<Vec<u8>> {
+        if !self.has(Mutant::NobodyGoesElsewhere) {
+            return None;
+        }
+        let Ok(EventRecord::Batch(mut batch)) = from_bytes(record) else { return None };
+        let mut state = truth.clone();
+        let kept = batch.facts.iter().take_while(|fact| {
+            let exchanges = exchanges(&state, batch.at, fact);
+            state.apply(batch.at, fact);
+            !exchanges
+        });
+        let kept = kept.count();
+        if kept == batch.facts.len() {
+            return None;
+        }
+        batch.facts.truncate(kept);
+        Some(to_bytes(&EventRecord::Batch(batch)))
+    }
+
+    /// Of inputs that something follows from nothing does.
+    fn without_inputs(&self, record: &[u8], policy_panics: bool) -> Option<Vec<u8>> {
         if !policy_panics || !self.has(Mutant::PanicsDiscardInputs) {
             return None;
         }
@@ -239,6 +268,16 @@ impl World {
         let mut there = self.processes.keys().filter_map(of).filter(|executor| members.contains(&executor.peer()));
         there.any(|executor| !holds(executor))
     }
+}
+
+/// Whether a plan is on another slot instead of one that is there and that its job avoids.
+fn exchanges(state: &State, at: TimeMs, fact: &Fact) -> bool {
+    let Fact::PlanAdopted { job, slots, .. } = fact else { return false };
+    let Some(known) = state.job(job).filter(|known| known.slots().len() == slots.len()) else { return false };
+    let avoided = |slot: &&SlotId| {
+        known.avoids(slot, at) && state.is_present(slot) && state.slot(slot).is_some_and(|slot| slot.is_lent())
+    };
+    known.slots().iter().filter(avoided).any(|slot| !slots.contains(slot))
 }
 
 fn nobody() -> ServerId {

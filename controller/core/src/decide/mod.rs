@@ -13,6 +13,7 @@ mod checkpoints;
 mod classes;
 mod datasets;
 mod divergence;
+mod elsewhere;
 mod failures;
 mod fleets;
 mod generations;
@@ -96,7 +97,7 @@ pub fn plan_due(state: &State, at: TimeMs, input: &Input, changed: bool) -> bool
     !pauses && (eager || matches!(input, Input::Tick))
 }
 
-/// The facts that follow from the policy's plan.
+/// The facts that follow from the policy's plan, and from what jobs avoid of it (`elsewhere.rs`).
 #[must_use]
 pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
     plan_until(state, at, policy).facts
@@ -106,7 +107,10 @@ pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
 #[must_use]
 pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> Planned {
     let mut draft = Draft::new(state, at, policy.name());
+    elsewhere::exchange(&mut draft);
     let until = plan::replan(&mut draft, policy);
+    elsewhere::exchange(&mut draft);
+    elsewhere::ask(&mut draft);
     draft.follow_up();
     Planned { facts: draft.facts, state: draft.state, until }
 }

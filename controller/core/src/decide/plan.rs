@@ -240,7 +240,7 @@ fn service_view(job: &Job, at: TimeMs, held: u16) -> ServiceView {
 }
 
 /// Whether the policy has a say in a job: it waits, or runs and is not on its way out.
-fn is_planned(state: &State, id: &JobId, job: &Job) -> bool {
+pub(super) fn is_planned(state: &State, id: &JobId, job: &Job) -> bool {
     match &job.phase {
         JobPhase::Queued => true,
         JobPhase::Starting(placement) => !placement.slots.is_empty(),
@@ -249,11 +249,14 @@ fn is_planned(state: &State, id: &JobId, job: &Job) -> bool {
     }
 }
 
+/// How much a job misses the slot of its leader.
+pub(super) const WORTH_OF_LEADER: u8 = 3;
+
 /// How much a job would miss one of its slots: 0 nothing runs there yet, 1 a newcomer, 2 a member, 3 the leader.
 pub(super) fn worth(state: &State, job: &Job, slot: &SlotId) -> u8 {
     let Some(number) = state.slot(slot).and_then(|slot| slot.executor.as_ref()) else { return 0 };
     match job.active() {
-        Some(active) if active.leader == *number => 3,
+        Some(active) if active.leader == *number => WORTH_OF_LEADER,
         Some(active) if active.members.contains(number) => 2,
         _ => 1,
     }
