@@ -396,6 +396,7 @@ mod tests {
                 cause: StallCause::Store,
                 blamed: vec![],
                 remedy: StallRemedy::Wait,
+                anew: Some(true),
             },
             Fact::MemberLost {
                 executor: executor.clone(),

@@ -63,7 +63,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             step: step.0,
             evaluation: evaluation(metrics),
         }),
-        Fact::JobStalled { job, step, cause, blamed, remedy } => PublicEvent::JobStalled(JobStalled {
+        Fact::JobStalled { job, step, cause, blamed, remedy, .. } => PublicEvent::JobStalled(JobStalled {
             job: job.to_string(),
             step: step.0,
             cause: (*cause).into(),

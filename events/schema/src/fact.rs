@@ -503,6 +503,10 @@ pub enum Fact {
         /// What is done about it.
         #[n(4)]
         remedy: StallRemedy,
+        /// Whether what was tried before does not count, because the job got further than ever since; in records of before facts said so it does at the
+        /// same step alone.
+        #[n(5)]
+        anew: Option<bool>,
     },
     /// A job does not use a slot for a while, because of what happened on it.
     #[n(39)]

@@ -367,7 +367,7 @@ pub struct Stall {
     pub step: u64,
     /// What its members waited for.
     pub cause: Word<StallCause>,
-    /// What was tried at this step, in order.
+    /// What was tried since the job last got further than ever, in order.
     pub tried: Vec<Word<StallRemedy>>,
 }
 

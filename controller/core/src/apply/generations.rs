@@ -221,18 +221,23 @@ pub(super) fn stalled(
     at: TimeMs,
     id: &JobId,
     step: Step,
-    cause: StallCause,
-    blamed: &[Blamed],
-    remedy: StallRemedy,
+    (cause, blamed, remedy): (StallCause, &[Blamed], StallRemedy),
+    anew: Option<bool>,
 ) {
     let hung: Vec<_> = blamed
         .iter()
         .filter_map(|blamed| Some((blamed.rank?, state.executors.get(&blamed.executor)?.slot.clone())))
         .collect();
     let Some(job) = state.live.get_mut(id) else { return };
-    let known = job.stall.take().filter(|stall| stall.step == step);
-    let fresh = || Stall { step, tried: Vec::new(), cause, hung: BTreeSet::new(), at, answered: false };
+    let goes_on = |stall: &Stall| anew.map_or(stall.step == step, |anew| !anew);
+    let known = job.stall.take().filter(goes_on);
+    let fresh = || Stall { step, tried: Vec::new(), cause, hung: BTreeSet::new(), at, answered: false, furthest: None };
     let mut stall = known.unwrap_or_else(fresh);
+    if stall.step != step {
+        stall.furthest = Some(stall.furthest().max(step)).filter(|furthest| *furthest > step);
+        stall.step = step;
+        stall.hung.clear();
+    }
     (stall.cause, stall.at, stall.answered) = (cause, at, false);
     stall.tried.push(remedy);
     stall.hung.extend(hung);

@@ -125,8 +125,8 @@ impl State {
                     scaling.trained = true;
                 }
             }
-            Fact::JobStalled { job, step, cause, blamed, remedy } => {
-                generations::stalled(self, at, job, *step, *cause, blamed, *remedy);
+            Fact::JobStalled { job, step, cause, blamed, remedy, anew } => {
+                generations::stalled(self, at, job, *step, (*cause, blamed, *remedy), *anew);
             }
             Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
             Fact::GrowthPaused { job, until, executor, cause } => {

@@ -1,10 +1,12 @@
 //! A job that makes no progress: what is done, one rung after the other. The watch (`watch.rs`) says that it stalls and who is to blame.
 //!
-//! The ladder for one step: its members come together anew; then without the blamed, whose slots are avoided; then everybody starts again from
+//! The ladder: its members come together anew; then without the blamed, whose slots are avoided; then everybody starts again from
 //! the last checkpoint; then the job is suspended with its cause. A computation that hung on two slots fails the job by name.
-//! The store is waited for, which is an event first, and never restarted for: a restart needs it too. A new step begins the ladder anew.
+//! The store is waited for, which is an event first, and never restarted for: a restart needs it too. Getting further than ever begins the ladder anew; doing steps again that were done before does not, or a
+//! job that goes back and stands still a little earlier or later each time would climb the first rungs for ever.
 
 use super::{Draft, generations, members, proposals};
+use crate::limits::ATTEMPTS_MAX;
 use crate::state::{Job, JobPhase};
 use events_schema::fact::{
     AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, LossNotice, StallCause, StallRemedy,
@@ -25,14 +27,17 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
         // They are on their way out already.
         return;
     }
-    let twice = hung_twice(draft, job, step, cause, &blamed);
+    let anew = begins_anew(job, step);
+    let tried = job.stall.as_ref().filter(|_| !anew).map_or(&[][..], |stall| &stall.tried[..]);
+    let twice = hung_twice(draft, job, step, cause, &blamed).filter(|_| !anew);
     let remedy = match (&twice, &job.phase) {
         (Some(_), _) => StallRemedy::Fail,
         // There is nothing to go back to: another one is tried, which the store would not answer either.
-        (None, JobPhase::Starting(_)) if cause != StallCause::Store => StallRemedy::WithoutBlamed,
-        (None, _) => next_rung(job, step, cause, !blamed.is_empty()),
+        (None, JobPhase::Starting(_)) if cause != StallCause::Store => start_rung(tried),
+        (None, _) => next_rung(job, step, cause, tried, !blamed.is_empty()),
     };
-    draft.emit(Fact::JobStalled { job: id.clone(), step, cause, blamed: blamed.clone(), remedy });
+    let (job, anew) = (id.clone(), Some(anew));
+    draft.emit(Fact::JobStalled { job, step, cause, blamed: blamed.clone(), remedy, anew });
     match remedy {
         StallRemedy::Round => begin_anew(draft, id),
         StallRemedy::WithoutBlamed => without(draft, id, cause, &blamed),
@@ -54,9 +59,20 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
     }
 }
 
-/// What has not been tried for this step.
-fn next_rung(job: &Job, step: Step, cause: StallCause, any_blamed: bool) -> StallRemedy {
-    let tried = job.stall.as_ref().filter(|stall| stall.step == step).map_or(&[][..], |stall| &stall.tried[..]);
+/// Whether a job got further than where it last stood still, so that what was tried then does not count.
+fn begins_anew(job: &Job, step: Step) -> bool {
+    let reached = job.active().map_or(job.highest, |active| active.step.max(job.highest));
+    job.stall.as_ref().is_none_or(|stall| step.max(reached) > stall.furthest())
+}
+
+/// What is done for a job that does not begin: others are tried, as often as members that do not come together are.
+fn start_rung(tried: &[StallRemedy]) -> StallRemedy {
+    let times = tried.iter().filter(|rung| **rung == StallRemedy::WithoutBlamed).count();
+    if times < ATTEMPTS_MAX as usize { StallRemedy::WithoutBlamed } else { StallRemedy::Suspend }
+}
+
+/// What has not been tried.
+fn next_rung(job: &Job, step: Step, cause: StallCause, tried: &[StallRemedy], any_blamed: bool) -> StallRemedy {
     if cause == StallCause::Store {
         // Said a second time once the patience that its spec allows is over.
         return if job.waits_for_store_at(step) { StallRemedy::Suspend } else { StallRemedy::Wait };

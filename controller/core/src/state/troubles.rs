@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 /// A job that made no progress.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Stall {
-    /// The step that did not end.
+    /// The step that did not end, the last time.
     #[n(0)]
     pub step: Step,
-    /// What was tried for this step so far.
+    /// What was tried since the job last got further than ever.
     #[n(1)]
     pub tried: Vec<StallRemedy>,
     /// What its members waited for, the last time.
@@ -28,6 +28,17 @@ pub struct Stall {
     #[n(5)]
     #[cbor(skip_if = "is_false")]
     pub answered: bool,
+    /// The furthest step that it stood still at meanwhile, if it went back before that since.
+    #[n(6)]
+    pub furthest: Option<Step>,
+}
+
+impl Stall {
+    /// The furthest step that the job stood still at while what was tried was tried.
+    #[must_use]
+    pub fn furthest(&self) -> Step {
+        self.furthest.map_or(self.step, |furthest| furthest.max(self.step))
+    }
 }
 
 fn is_false(is: &bool) -> bool {

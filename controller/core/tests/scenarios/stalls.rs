@@ -2,7 +2,7 @@
 
 use crate::stories::*;
 use crate::world::World;
-use controller_core::limits::READY_DEADLINE_MS;
+use controller_core::limits::{ATTEMPTS_MAX, READY_DEADLINE_MS};
 use events_schema::command::Command;
 use events_schema::control::STORE_STATUS;
 use events_schema::fact::{
@@ -243,6 +243,54 @@ fn a_job_that_stalls_climbs_the_ladder_and_a_new_step_begins_it_anew() {
     );
     assert_eq!(job(&world, &id).faults.restarts, 0, "the program did nothing wrong");
     calm(&world);
+}
+
+/// A job that goes back and stands still a little earlier each time climbed the first rungs for ever.
+#[test]
+fn steps_that_are_done_again_do_not_begin_the_ladder_anew() {
+    let (mut world, id) = training();
+    let stalls = |world: &mut World, step| {
+        let facts = stall(world, &id, step, StallCause::Peers, &[]);
+        world.run();
+        remedy(&facts)
+    };
+    assert_eq!(stalls(&mut world, 20), Some(StallRemedy::Round));
+    assert_eq!(stalls(&mut world, 12), Some(StallRemedy::Restart), "it went back, and is not where it was");
+    let known = job(&world, &id).stall.clone().unwrap();
+    assert_eq!((known.step, known.furthest(), known.tried.len()), (Step(12), Step(20), 2));
+    assert_eq!(stalls(&mut world, 20), Some(StallRemedy::Suspend), "where it was before");
+    let (mut world, id) = training();
+    for step in [20, 12, 21] {
+        let facts = stall(&mut world, &id, step, StallCause::Peers, &[]);
+        world.run();
+        let anew = has(&facts, |f| matches!(f, Fact::JobStalled { anew: Some(true), .. }));
+        assert_eq!((remedy(&facts) == Some(StallRemedy::Round), anew), (step != 12, step != 12), "{step}");
+    }
+    calm(&world);
+}
+
+/// Nobody but the ladder ends what never begins.
+#[test]
+fn a_job_that_hangs_before_it_begins_is_suspended_at_last() {
+    let mut world = local(2);
+    let id = world.submit(spec_with(|spec| spec["workers"] = json!({"min": 1, "max": 1})));
+    let mut remedies = Vec::new();
+    while phase(&world, &id) != "suspended" && remedies.len() < 10 {
+        world.deliver_orders(&ServerId::parse("local").unwrap());
+        world.processes().iter().for_each(|process| _ = world.get_ready(process));
+        let executor = world.state.executors_of(&id).last().unwrap().0.clone();
+        // It builds its model, or waits for what it is to begin with: of no rank.
+        let (blamed, server) = (vec![Blamed { executor, rank: None }], ServerId::parse("local").unwrap());
+        let report = Report::JobStalled { job: id.clone(), step: Step(0), cause: StallCause::Unit, blamed };
+        let incarnation = world.state.server(&server).unwrap().incarnation;
+        remedies.extend(remedy(&world.foreign_report(server, incarnation, report)));
+        world.deliver_orders(&ServerId::parse("local").unwrap());
+        world.deliver_all();
+        world.pass(600_000);
+    }
+    let tries = ATTEMPTS_MAX as usize;
+    assert_eq!(remedies[..tries], vec![StallRemedy::WithoutBlamed; tries]);
+    assert_eq!(remedies[tries..], [StallRemedy::Suspend]);
 }
 
 #[test]

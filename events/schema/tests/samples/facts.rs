@@ -124,6 +124,7 @@ pub fn facts() -> Vec<Fact> {
             cause: StallCause::Unit,
             blamed: vec![Blamed { executor: executor(), rank: Some(Rank(2)) }],
             remedy: StallRemedy::WithoutBlamed,
+            anew: None,
         },
         SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
         GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
@@ -232,6 +233,14 @@ pub fn judged_facts() -> Vec<Fact> {
             generation: Generation(5),
             cause: AbandonCause::Deadline,
             verdict: Some(failure(None)),
+        },
+        JobStalled {
+            job: job(),
+            step: Step(99),
+            cause: StallCause::Peers,
+            blamed: Vec::new(),
+            remedy: StallRemedy::Restart,
+            anew: Some(false),
         },
     ]
 }
