@@ -156,9 +156,7 @@ impl Watch {
         for job in state.placed.keys() {
             let works = |known: &&Job| matches!(known.phase, JobPhase::Starting(_) | JobPhase::Running(..));
             let Some(known) = state.job(job).filter(works) else { continue };
-            // What a program of the user's does is not known, so nobody can say that it hangs.
-            if known.spec.gang().is_some() || self.jobs.get(job).is_some_and(|watched| now_ms < watched.quiet_until_ms)
-            {
+            if self.jobs.get(job).is_some_and(|watched| now_ms < watched.quiet_until_ms) {
                 continue;
             }
             if let Some(stall) = self.stall(now_ms, job, known, state) {
@@ -255,6 +253,8 @@ impl Watch {
         };
         let (mut working, mut blamed, mut cause) = (false, Vec::new(), None);
         let (mut still_since_ms, mut store_ms, mut linking) = (0, 0, false);
+        // What a program of the user's does in its own time is not known, so nobody can say that it hangs.
+        let unknown = job.spec.gang().is_some();
         for member in members {
             let Some(heard) = self.executors.get_mut(member) else { continue };
             still_since_ms = still_since_ms.max(heard.since_ms);
@@ -264,6 +264,7 @@ impl Watch {
             // It may not have said anything yet since a new round was proposed, which may be the help it needs.
             linking |= matches!(kind, Kind::Linking) || heard.progress.generation < job.round;
             let judged = match kind {
+                Kind::Unit(_) if unknown => None,
                 Kind::Unit(rank) => {
                     let limit_ms = unit_limit_ms(Sort::of(&heard.progress));
                     heard.hangs(still_ms, limit_ms).then_some((StallCause::Unit, rank))

@@ -80,6 +80,8 @@ fn next_rung(job: &Job, step: Step, cause: StallCause, tried: &[StallRemedy], an
     let ladder: &[StallRemedy] = match (cause, any_blamed) {
         // Coming together does not help who hangs.
         (StallCause::Unit | StallCause::Bytes, true) => &[StallRemedy::WithoutBlamed, StallRemedy::Restart],
+        // A gang comes together once.
+        _ if job.spec.gang().is_some() => &[StallRemedy::Restart],
         (_, true) => &[StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart],
         (_, false) => &[StallRemedy::Round, StallRemedy::Restart],
     };

@@ -5,12 +5,13 @@ use crate::world::{World, slot};
 use controller_core::limits::BACKOFF_MS_MAX;
 use controller_core::orders;
 use controller_core::state::SlotState;
+use controller_core::watch::Watch;
 use events_schema::command::Command;
-use events_schema::control::STOPPED_STATUS;
-use events_schema::fact::{Entry, Fact};
+use events_schema::control::{Phase, Progress, STOPPED_STATUS, WaitsFor};
+use events_schema::fact::{Entry, Fact, StallCause, StallRemedy};
 use events_schema::job::JobSpec;
 use events_schema::report::{ExitCause, Report};
-use events_schema::{Digest, ExecutorId, FleetId, JobId, ServerId, Step, WriterToken};
+use events_schema::{Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, Step, WriterToken};
 use serde_json::json;
 
 fn program(workers: serde_json::Value, elastic: &str) -> JobSpec {
@@ -234,5 +235,66 @@ fn a_user_suspends_resumes_and_cancels_it() {
     world.command(Command::CancelJob { job: id.clone() });
     world.run();
     assert_eq!((phase(&world, &id), world.state.executors().count()), ("cancelled", 0));
+    calm(&world);
+}
+
+/// What a watch comes to if both members of a gang say this twice a second for so long, and what is decided about it.
+fn said(world: &mut World, id: &JobId, said: [(Phase, WaitsFor); 2], seconds: u64) -> Vec<Report> {
+    let (mut watch, mut reports) = (Watch::default(), Vec::new());
+    for half in 0..2 * seconds {
+        let now_ms = 1_000 + 500 * half;
+        for (number, (phase, waits_for)) in (0..).zip(&said) {
+            let progress = Progress {
+                generation: Generation(1),
+                revision: 0,
+                step: Step(0),
+                phase: *phase,
+                units_done: 0,
+                bytes_done: 0,
+                waits_for: waits_for.clone(),
+                processor_ms: 0,
+                gradients: None,
+            };
+            watch.heard(now_ms, &member(id, number), progress);
+        }
+        for report in watch.look(now_ms, &world.state) {
+            let server = ServerId::parse("local").unwrap();
+            let incarnation = world.state.server(&server).unwrap().incarnation;
+            world.foreign_report(server, incarnation, report.clone());
+            reports.push(report);
+        }
+    }
+    reports
+}
+
+/// A gang waited for a store that refuses for ever, and nobody said so.
+#[test]
+fn a_gang_whose_store_does_not_answer_says_so_and_is_suspended_when_its_patience_is_over() {
+    let (mut world, id) = running(2);
+    let waits = [(Phase::Loading, WaitsFor::Store), (Phase::Still, WaitsFor::Controller)];
+    let reports = said(&mut world, &id, waits, 31 * 60);
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert!(reports.iter().all(|r| matches!(r, Report::JobStalled { cause: StallCause::Store, .. })), "{reports:?}");
+    world.run();
+    assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("suspended", 0));
+    assert_eq!(job(&world, &id).stall.clone().unwrap().tried, [StallRemedy::Wait, StallRemedy::Suspend]);
+    calm(&world);
+}
+
+/// How long a program of the user's takes, nobody but its user knows; that everybody waits for the controller is nobody's.
+#[test]
+fn what_a_gangs_program_does_is_never_a_stall_and_that_all_stand_still_is_one() {
+    let (mut world, id) = running(2);
+    let computes = || (Phase::Computing(Rank(0)), WaitsFor::Nothing);
+    let still = || (Phase::Still, WaitsFor::Controller);
+    assert_eq!(said(&mut world, &id, [computes(), computes()], 7_200), []);
+    assert_eq!(said(&mut world, &id, [computes(), still()], 7_200), []);
+    let reports = said(&mut world, &id, [still(), still()], 25);
+    assert!(matches!(&reports[..], [Report::JobStalled { cause: StallCause::Peers, .. }]), "{reports:?}");
+    world.run();
+    assert_eq!(
+        (phase(&world, &id), job(&world, &id).restarts, entries(&world)),
+        ("running", 1, vec!["fresh", "fresh"])
+    );
     calm(&world);
 }
