@@ -19,7 +19,7 @@ use crate::world::{CONTROL, Event, Pid, World};
 use controller_core::invariants;
 use controller_core::state::{Job, JobPhase, SlotState, State};
 use events_schema::batch::{Batch, InputStream, Taken};
-use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause};
+use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, StallCause, StallRemedy};
 use events_schema::{ExecutorId, JobId, Offset, SlotId, Step, Term, TimeMs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +81,14 @@ fn kind(fact: &Fact) -> Kind {
         Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. } => "useless",
         Fact::PlanAdopted { slots, .. } if slots.is_empty() => "nothing",
         Fact::ReplicasDiffered { slots, .. } if slots.is_empty() => "nobody",
+        Fact::JobStalled { remedy, .. } => match remedy {
+            StallRemedy::Wait => "wait",
+            StallRemedy::Round => "round",
+            StallRemedy::WithoutBlamed => "without the blamed",
+            StallRemedy::Restart => "restart",
+            StallRemedy::Suspend => "suspend",
+            StallRemedy::Fail => "fail",
+        },
         _ => "",
     };
     (name(fact), detail)
@@ -121,6 +129,8 @@ pub struct Checks {
     /// The highest step that any replica of a job was ever at.
     newest: BTreeMap<JobId, (Step, At)>,
     watched: BTreeMap<JobId, Watched>,
+    /// Jobs that were suspended because they did not get on, and not for their store's sake: nobody asked for that.
+    given_up: BTreeSet<JobId>,
     undecided: BTreeMap<(InputStream, Offset), At>,
     /// Since when slots are on their way back.
     reclaimed: BTreeMap<SlotId, At>,
@@ -157,6 +167,7 @@ impl Checks {
             memberships: BTreeMap::new(),
             newest: BTreeMap::new(),
             watched: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             undecided: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             ends: Ends::default(),
@@ -356,8 +367,12 @@ impl World {
                 }
                 Fact::ExecutorGone { executor, verdict, .. } => self.check_gone(executor, verdict.as_ref()),
                 Fact::JobStalled { job, cause, blamed, remedy, .. } => {
+                    if *remedy == StallRemedy::Suspend && *cause != StallCause::Store {
+                        self.checks.given_up.insert(job.clone());
+                    }
                     self.check_stalled(job, *cause, blamed, *remedy);
                 }
+                Fact::JobResumed { job } => drop(self.checks.given_up.remove(job)),
                 Fact::JobRestarted { job, .. } => drop(self.checks.flipped.remove(job)),
                 Fact::JobFailed { job, reason } => self.check_failed(job, reason),
                 Fact::JobFinished { job, outcome } => self.check_finished(job, outcome),
@@ -443,19 +458,19 @@ impl World {
         }
     }
 
-    /// L2, through the log: a slot of the core is free by its deadline, from the take-over after the healing on.
+    /// L2, through the log: a slot of the core is free by its deadline, or by when all that was asked before the healing is decided.
     fn check_reclaims(&mut self, healed_at: At) {
         let (now, truth) = (self.now(), &self.log.truth);
         let reclaimed =
             |slot: &SlotId| truth.slot(slot).is_some_and(|s| matches!(s.state, SlotState::Reclaimed { .. }));
         self.checks.reclaimed.retain(|slot, _| reclaimed(slot));
-        let within_ms = self.schedule.setup.reclaim_deadline_ms + TAKE_BACK_GRACE_MS;
-        let able_at = healed_at.plus_ms(TAKE_OVER_MS);
+        let within_ms = self.schedule.setup.reclaim_deadline_ms;
+        let able_at = healed_at.plus_ms(DECISION_MS);
+        let due = |at: At| at.plus_ms(within_ms).max(able_at).plus_ms(TAKE_BACK_GRACE_MS);
         let core = |slot: &SlotId| Self::place_of(&slot.server) <= self.schedule.setup.core_servers;
-        let late =
-            self.checks.reclaimed.iter().find(|(slot, at)| core(slot) && now > (**at).max(able_at).plus_ms(within_ms));
+        let late = self.checks.reclaimed.iter().find(|(slot, at)| core(slot) && now > due(**at));
         if let Some((slot, at)) = late {
-            let detail = format!("{slot}, reclaimed at {} ms for {within_ms} ms at most", at.since_ms(At(0)));
+            let detail = format!("{slot}, reclaimed at {} ms, within {within_ms} ms", at.since_ms(At(0)));
             self.found("L2: a reclaimed slot is free by its deadline", detail);
             self.checks.reclaimed.clear();
         }
@@ -476,11 +491,11 @@ impl World {
     fn check_progress(&mut self, healed_at: At) {
         let now = self.now();
         let truth = &self.log.truth;
-        let ended = |id: &JobId| {
-            truth.job(id).is_none_or(|job| {
-                job.phase.is_terminal() || matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended)
-            })
+        // Suspended for the store's sake, or because its user wants it; whoever is for another reason has to go on.
+        let suspended = |job: &Job, id: &JobId| {
+            matches!(job.phase, JobPhase::Suspending(..) | JobPhase::Suspended) && !self.checks.given_up.contains(id)
         };
+        let ended = |id: &JobId| truth.job(id).is_none_or(|job| job.phase.is_terminal() || suspended(job, id));
         let granted = self.schedule.setup.grants_all();
         // Where the core has no room for everybody's minimum, who waits, or has to do with slots that may never be reached, is promised nothing.
         let core = self.schedule.setup.core_servers;
@@ -496,7 +511,10 @@ impl World {
             known.is_some_and(is_left_outside)
                 || !granted && known.is_some_and(|job| job.phase == JobPhase::Queued || job.slots().iter().any(outside))
         };
-        self.checks.watched.retain(|id, _| !ended(id));
+        let over: Vec<JobId> = self.checks.watched.keys().filter(|id| ended(id)).cloned().collect();
+        for id in &over {
+            self.checks.watched.remove(id);
+        }
         let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();
         let watched = self.checks.watched.iter_mut().filter(|(id, _)| waiting.contains(id));
         watched.for_each(|(_, watched)| watched.rose_at = now);

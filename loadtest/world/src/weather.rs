@@ -4,6 +4,7 @@
 use crate::phase::Phase;
 use crate::random::Random;
 use crate::schedule::{Act, ClockSetup, Entry, JobSetup, Place, Schedule, Setup, Topic};
+use controller_core::policy::POLICY_NAMES;
 
 /// When faults begin: jobs are submitted and slots lent by then.
 const FAULTS_FROM_MS: u64 = 12_000;
@@ -26,6 +27,8 @@ const STEPS_FEW: (u64, u64) = (4, 40);
 const STEPS_MANY: u64 = 100_000;
 /// Steps after which a job ends before the healing, as a rule.
 const STEPS_SOON: u64 = 12;
+/// Most slots that a job may need at the least.
+const MIN_MAX: u16 = 3;
 /// Members that a job needs for any to come or go.
 const MEMBERS_SOME: u16 = 3;
 /// A link on which nothing comes for so long is given up.
@@ -143,6 +146,7 @@ pub fn schedule(seed: u64) -> Schedule {
     let in_phases: Vec<(u16, Phase, Draw)> =
         in_phases.into_iter().map(|(phase, draw)| (whose(&mut random, &setup), phase, draw)).collect();
     in_phases.iter().for_each(|(of, phase, _)| suit(&mut random, &mut setup, *of, *phase));
+    vary(seed, &mut setup);
     let mut heal_at_ms = FAULTS_FROM_MS + random.between(FAULTS_FOR_MS.0, FAULTS_FOR_MS.1);
     let away_ms = random.one_in(10).then(|| random.between(STORE_AWAY_MS.0, STORE_AWAY_MS.1));
     let away_from_ms = random.between(FAULTS_FROM_MS, heal_at_ms);
@@ -167,7 +171,7 @@ pub fn schedule(seed: u64) -> Schedule {
         let act = if random.one_in(3) { Act::StoreRefuses { for_ms } } else { Act::StoreAway { for_ms } };
         entries.push(at(away_from_ms, act));
     }
-    if usize::from(setup.core_servers * setup.slots) > setup.jobs.len() {
+    if setup.core_servers * setup.slots > setup.jobs.iter().map(|job| job.min).sum() {
         // A core fleet needs one slot for a while: jobs shrink and grow also when all is well.
         entries.push(at(heal_at_ms + CORE_NEEDS_MS.0, Act::Demand { server: 0, needed: 1 }));
     }
@@ -276,6 +280,25 @@ fn suit(random: &mut Random, setup: &mut Setup, of: u16, phase: Phase) {
             setup.slots = setup.slots.max(MEMBERS_SOME);
         }
         _ => {}
+    }
+}
+
+/// Which policy plans, and how many slots a job needs: of chance of its own, so that all else is what it is without.
+fn vary(seed: u64, setup: &mut Setup) {
+    let mut random = Random::new(seed ^ 0x9011_c1e5);
+    if random.one_in(2) {
+        let policy = POLICY_NAMES[random.below(POLICY_NAMES.len() as u64) as usize];
+        policy.clone_into(&mut setup.policy);
+    }
+    if random.one_in(2) {
+        for job in &mut setup.jobs {
+            job.min = random.between(1, u64::from(job.max.min(MIN_MAX))) as u16;
+        }
+    }
+    // A job is promised to go on where the core has room for it; whose fewest slots are more than may ever be reached tries for ever.
+    let room = setup.core_servers * setup.slots;
+    if setup.jobs.iter().map(|job| job.min).sum::<u16>() > room {
+        setup.jobs.iter_mut().for_each(|job| job.min = 1);
     }
 }
 
