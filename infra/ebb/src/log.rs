@@ -228,18 +228,19 @@ fn rows(document: &Value) -> Vec<(&'static str, String)> {
 
 /// A line of JSON for each batch that counts, with the facts as the controller wrote them, and for each word of an operator.
 async fn export(args: &LogArgs) -> Result<(), Failure> {
-    fold(args, |offset, folded| {
-        let line = match folded {
-            Folded::Counts(batch) => {
-                json!({"offset": offset, "at_ms": batch.at, "term": batch.term, "sequence": batch.sequence, "facts": batch.facts})
-            }
-            Folded::PassesOver(word) => json!({"offset": offset, "at_ms": word.at, "passes_over": word}),
-            Folded::Skipped(_) | Folded::Claimed | Folded::Incomplete => return,
-        };
-        bytes(format!("{line}\n").as_bytes());
-    })
-    .await
-    .map(drop)
+    let print =
+        |offset, folded: &Folded| exported(offset, folded).iter().for_each(|l| bytes(format!("{l}\n").as_bytes()));
+    fold(args, print).await.map(drop)
+}
+
+fn exported(offset: Offset, folded: &Folded) -> Option<Value> {
+    match folded {
+        Folded::Counts(batch) => Some(
+            json!({"offset": offset, "at_ms": batch.at, "term": batch.term, "sequence": batch.sequence, "facts": batch.facts}),
+        ),
+        Folded::PassesOver(word) => Some(json!({"offset": offset, "at_ms": word.at, "passes_over": word})),
+        Folded::Skipped(_) | Folded::Claimed | Folded::Incomplete => None,
+    }
 }
 
 /// Folds a log from its beginning to its end now.
@@ -333,6 +334,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use events_schema::batch::Batch;
+    use events_schema::fact::Fact;
     use events_schema::{Sequence, Term, TimeMs};
 
     async fn run(command: LogCommand) -> Result<(), String> {
@@ -341,18 +343,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_record_that_no_ebb_wrote_is_passed_over_by_a_word_that_stays_on_record() {
-        let folder = tempfile::tempdir().unwrap();
-        let args = LogArgs { data: folder.path().to_owned(), log: None };
-        let file = crate::home::log_file(folder.path());
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let claim = to_bytes(&EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 });
-        // The last looks like a record with a kind that this build does not know.
-        let records = [claim.clone(), b"hello".to_vec(), claim, vec![1, 0x82, 0x18, 99, 0x80]];
-        let written = events_log::open(&LogUrl::file(file)).await.unwrap();
-        for record in &records[..3] {
-            written.append(Stream::Events, CELL, record.clone()).await.unwrap();
-        }
-        drop(written);
+        let (_folder, args) = directory(vec![claim(), b"hello".to_vec(), claim()]).await;
+        // It looks like a record with a kind that this build does not know.
+        let of_a_later_build = vec![1, 0x82, 0x18, 99, 0x80];
         let skip = |offset: u64, reason: &str| {
             let (reason, by) = (reason.to_owned(), "ada".to_owned());
             run(LogCommand::Skip(SkipArgs { offset, reason, lose_facts: false, by, log: args.clone() }))
@@ -371,7 +364,7 @@ mod tests {
         drop(summary);
         run(LogCommand::Verify(args.clone())).await.unwrap();
         let written = open(&args).await.unwrap();
-        let newer = written.append(Stream::Events, CELL, records[3].clone()).await.unwrap();
+        let newer = written.append(Stream::Events, CELL, of_a_later_build).await.unwrap();
         drop(written);
         assert!(skip(newer.0, "why not").await.unwrap_err().contains("--lose-facts"), "they may matter");
         let (reason, by) = ("rolled back".to_owned(), "ada".to_owned());
@@ -380,27 +373,84 @@ mod tests {
         run(LogCommand::Verify(args)).await.unwrap();
     }
 
-    /// Whoever passes over a damaged batch loses all that its controller decided after it, and has to have said that this is meant.
-    #[tokio::test]
-    async fn a_batch_that_others_follow_is_passed_over_only_with_them() {
+    /// A directory whose log holds these records.
+    async fn directory(records: Vec<Vec<u8>>) -> (tempfile::TempDir, LogArgs) {
         let folder = tempfile::tempdir().unwrap();
         let args = LogArgs { data: folder.path().to_owned(), log: None };
         let file = crate::home::log_file(folder.path());
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let claim = to_bytes(&EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 });
-        let batch = |sequence| {
-            let (term, sequence, at) = (Term(0), Sequence(sequence), TimeMs(1));
-            let (taken, facts, causes) = (Vec::new(), Vec::new(), Vec::new());
-            to_bytes(&EventRecord::Batch(Batch { term, sequence, part: None, taken, at, facts, causes }))
-        };
-        let damaged = || b"damaged".to_vec();
-        // Nothing follows the last.
-        let records = [claim.clone(), batch(0), damaged(), batch(2), batch(3), claim, damaged()];
         let written = events_log::open(&LogUrl::file(file)).await.unwrap();
         for record in records {
             written.append(Stream::Events, CELL, record).await.unwrap();
         }
-        drop(written);
+        (folder, args)
+    }
+
+    fn claim() -> Vec<u8> {
+        to_bytes(&EventRecord::Claim { controller: "a".to_owned(), incarnation: 7 })
+    }
+
+    fn batch(sequence: u64, facts: Vec<Fact>) -> Vec<u8> {
+        let (term, sequence, at) = (Term(0), Sequence(sequence), TimeMs(1_770_000_000_000 + sequence));
+        let (taken, causes) = (Vec::new(), Vec::new());
+        to_bytes(&EventRecord::Batch(Batch { term, sequence, part: None, taken, at, facts, causes }))
+    }
+
+    /// What an export prints, and how it ends.
+    async fn export_of(args: &LogArgs) -> (Vec<Value>, Result<Summary, String>) {
+        let mut lines = Vec::new();
+        let end = fold(args, |offset, folded| lines.extend(exported(offset, folded))).await;
+        (lines, end.map_err(|failure| shell::Chain(&failure).to_string()))
+    }
+
+    #[tokio::test]
+    async fn an_export_is_everything_that_counts_and_nothing_else_however_long_the_log_is() {
+        // More than is held at once, in records as long as the controller writes them.
+        let long = || Fact::JobFailed { job: "job-a".parse().unwrap(), reason: "x".repeat(900_000) };
+        let more_than_a_piece = PIECE_BYTES_MAX as u64 / 900_000 + 3;
+        let suspending = || Fact::JobSuspending { job: "job-a".parse().unwrap() };
+        let mut records = vec![claim(), batch(0, vec![suspending(), suspending()])];
+        // One that says nothing new has no effect.
+        records.push(batch(0, vec![suspending()]));
+        records.extend((1..=more_than_a_piece).map(|sequence| batch(sequence, vec![long()])));
+        let (_folder, args) = directory(records).await;
+        let (lines, end) = export_of(&args).await;
+        let summary = end.unwrap();
+        assert_eq!((summary.batches, summary.skipped), (lines.len() as u64, 1));
+        let facts: usize = lines.iter().map(|line| line["facts"].as_array().unwrap().len()).sum();
+        assert_eq!([summary.facts, 2 + more_than_a_piece], [facts as u64; 2]);
+        let first = json!({"offset": 1, "at_ms": 1_770_000_000_000_u64, "term": 0, "sequence": 0,
+            "facts": [{"fact": "job_suspending", "job": "job-a"}, {"fact": "job_suspending", "job": "job-a"}]});
+        assert_eq!(lines[0], first);
+        let offsets: Vec<u64> = lines.iter().map(|line| line["offset"].as_u64().unwrap()).collect();
+        assert_eq!(offsets[1..], (3..3 + more_than_a_piece).collect::<Vec<_>>());
+        assert!(lines.iter().all(|line| !line.to_string().contains('\n')));
+    }
+
+    #[tokio::test]
+    async fn an_export_ends_at_a_damaged_record_by_name_and_goes_on_behind_it_once_an_operator_says_so() {
+        let fact = || vec![Fact::JobSuspending { job: "job-a".parse().unwrap() }];
+        let (_folder, args) = directory(vec![claim(), batch(0, fact()), b"damaged".to_vec(), batch(1, fact())]).await;
+        let offsets = |lines: &[Value]| lines.iter().map(|line| line["offset"].as_u64().unwrap()).collect::<Vec<_>>();
+        let (lines, end) = export_of(&args).await;
+        let said = end.err().unwrap();
+        assert!(said.contains("ebb log skip 2 "), "{said}");
+        assert_eq!(offsets(&lines), [1], "what stands before it is printed");
+        let (reason, by) = ("a disk".to_owned(), "ada".to_owned());
+        let skip = SkipArgs { offset: 2, reason, lose_facts: false, by, log: args.clone() };
+        run(LogCommand::Skip(skip)).await.unwrap();
+        let (lines, end) = export_of(&args).await;
+        assert_eq!((offsets(&lines), end.unwrap().facts), (vec![1, 3, 4], 2));
+        assert_eq!(lines[2]["passes_over"]["reason"], "a disk");
+    }
+
+    /// Whoever passes over a damaged batch loses all that its controller decided after it, and has to have said that this is meant.
+    #[tokio::test]
+    async fn a_batch_that_others_follow_is_passed_over_only_with_them() {
+        let (damaged, batch) = (|| b"damaged".to_vec(), |sequence| batch(sequence, Vec::new()));
+        // Nothing follows the last.
+        let records = vec![claim(), batch(0), damaged(), batch(2), batch(3), claim(), damaged()];
+        let (_folder, args) = directory(records).await;
         let skip = |offset, lose_facts| {
             let (reason, by) = ("a disk".to_owned(), "ada".to_owned());
             run(LogCommand::Skip(SkipArgs { offset, reason, lose_facts, by, log: args.clone() }))

@@ -2,6 +2,7 @@
 
 use crate::support::{EBB, System, WAIT_MAX};
 use reqwest::StatusCode;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,8 +32,21 @@ async fn a_service_that_stops_says_so_before_it_closes() {
     assert!(on_kept && on_new, "503 on a kept connection: {on_kept}, on a new one: {on_new}");
 
     let folder = stopping.await.unwrap();
-    let verified =
-        Command::new(EBB).args(["log", "verify", "--data"]).arg(folder.path().join("data")).output().await.unwrap();
-    let said = String::from_utf8(verified.stdout).unwrap();
-    assert!(verified.status.success() && said.ends_with('\n') && !said.ends_with("\n\n"), "{said:?}");
+    let data = folder.path().join("data");
+    let log = async |arguments: &[&str]| {
+        let said = Command::new(EBB).arg("log").args(arguments).arg("--data").arg(&data).output().await.unwrap();
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let said = log(&["verify"]).await;
+    assert!(said.ends_with('\n') && !said.ends_with("\n\n"), "{said:?}");
+    let verified: Value = serde_json::from_str(&log(&["verify", "-o", "json"]).await).unwrap();
+    let exported: Vec<Value> = log(&["export"]).await.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let facts: usize = exported.iter().map(|batch| batch["facts"].as_array().unwrap().len()).sum();
+    assert_eq!(
+        (&json!(exported.len()), &json!(facts)),
+        (&verified["batches"], &verified["facts"]),
+        "nothing is left out"
+    );
+    assert!(exported.iter().any(|batch| batch["facts"].to_string().contains("fleet_declared")), "{exported:#?}");
 }
