@@ -306,6 +306,24 @@ mod tests {
         assert_eq!(by_number.reclaim_deadline_ms, RECLAIM_DEADLINE_MS_DEFAULT);
     }
 
+    /// What was whole stays whole: bodies at all their bounds, which are added to and never taken away.
+    #[test]
+    fn what_was_accepted_is_accepted() {
+        for line in include_str!("../tests/accepted.txt").lines().filter(|line| !line.starts_with('#')) {
+            let (kind, body) = line.split_once(' ').unwrap();
+            let body: Value = serde_json::from_str(body).unwrap();
+            let refused = match kind {
+                "fleet" => fleet(&body).err(),
+                "slots" => slots(&body).err(),
+                "recall" => recall(&body).err(),
+                "demand" => demand(&body).err(),
+                "dataset" => dataset(&body).err(),
+                _ => panic!("{kind} is no kind of body"),
+            };
+            assert_eq!(refused, None, "{kind} {body}");
+        }
+    }
+
     #[test]
     fn utilization_becomes_slots_rounded_up() {
         let needed = |body: Value| demand(&body).unwrap().demand.needed();
