@@ -134,6 +134,8 @@ impl Deciding {
             if let Some(context) = span.context() {
                 spans.insert(*input, context);
             }
+            let (term, sequence, facts) = (batch.term.0, batch.sequence.0, batch.facts.len());
+            span.within(|| tracing::info!(term, sequence, facts, "a decision is on record"));
             span.end_at(now);
         }
         spans

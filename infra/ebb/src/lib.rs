@@ -118,7 +118,7 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
         Command::Executor => {
             // It exports nothing: what it does for a trace its agent says, and its lines are kept beside it.
             let _no_exports = telemetry(cli, "ebb-executor", "info", None)?;
-            return workers_executor::run()
+            return workers_executor::run(ebb_telemetry::follow)
                 .map(|()| ExitCode::SUCCESS)
                 .map_err(|e| Failure::local("the executor ended before its job", e));
         }

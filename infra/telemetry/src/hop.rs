@@ -9,6 +9,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue, Value, global};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::SystemTime;
 
 /// Name of what makes the spans.
@@ -140,9 +141,34 @@ impl Hop {
     }
 
     /// Runs something within it: [`current`] gives its context there, and log lines carry it.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _attached = self.0.clone().attach();
+        work()
+    }
+
+    /// The same of work that waits.
     pub async fn around<T>(&self, work: impl Future<Output = T>) -> T {
         work.with_context(self.0.clone()).await
     }
+}
+
+/// Runs something within a hop of which only this is known, for what follows from it in another process, say: log lines carry it.
+pub fn within<T>(hop: Option<TraceContext>, work: impl FnOnce() -> T) -> T {
+    let Some(hop) = hop.filter(|_| is_on()) else { return work() };
+    let _attached = Context::new().with_remote_span_context(remote(&hop)).attach();
+    work()
+}
+
+static FOLLOWED: RwLock<Option<TraceContext>> = RwLock::new(None);
+
+/// Lines of this whole process belong to a trace from now on, or to none: of one that follows one thing at a time and exports nothing itself.
+pub fn follow(hop: Option<TraceContext>) {
+    *FOLLOWED.write().unwrap_or_else(PoisonError::into_inner) = hop;
+}
+
+/// What a log line belongs to that is written here and now.
+pub(crate) fn of_line() -> Option<TraceContext> {
+    current().or_else(|| *FOLLOWED.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The hop that this code runs within, if there is one.

@@ -15,7 +15,7 @@ pub mod metrics;
 mod pipeline;
 mod settings;
 
-pub use hop::{Hop, HopKind, NewHop, current, is_on};
+pub use hop::{Hop, HopKind, NewHop, current, follow, is_on, within};
 pub use lines::LogFormat;
 pub use opentelemetry::KeyValue;
 pub use pipeline::{Options, Telemetry, log_format, start};

@@ -1,7 +1,7 @@
 //! Log lines on standard error, as text for people or as JSON for programs. A line that is written within a span says which, and has the fields
 //! of the log's own spans (`tracing`'s: what a request is called) that it is written in.
 
-use crate::hop::current;
+use crate::hop::of_line;
 use serde_json::{Deserializer, Map, Value};
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -64,7 +64,7 @@ where
         if self.format == LogFormat::Json {
             return writeln!(to, "{}", Value::Object(object(event, of_spans(context), SystemTime::now())));
         }
-        if let Some(trace) = current() {
+        if let Some(trace) = of_line() {
             write!(to, "{trace} ")?;
         }
         self.text.format_event(context, to, event)
@@ -104,7 +104,7 @@ fn object(event: &Event<'_>, mut line: Map<String, Value>, now: SystemTime) -> M
     line.insert("level".to_owned(), metadata.level().as_str().into());
     line.insert("target".to_owned(), metadata.target().into());
     event.record(&mut Fields(&mut line));
-    if let Some(trace) = current() {
+    if let Some(trace) = of_line() {
         line.insert("trace_id".to_owned(), hexadecimal(&trace.trace()).into());
         line.insert("span_id".to_owned(), hexadecimal(&trace.span()).into());
     }

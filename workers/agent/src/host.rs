@@ -14,6 +14,7 @@ use crate::traces::Traces;
 use crate::uplink::{self, Uplink};
 use crate::warm::WarmName;
 use crate::{AgentConfig, PythonConfig};
+use ebb_telemetry::within;
 use events_schema::control::{ExecutorStart, FromExecutor, ToExecutor, TorchHost};
 use events_schema::orders::{AgentMessage, ControllerMessage, JobOrder};
 use events_schema::{ExecutorId, SlotId, TraceContext};
@@ -198,13 +199,16 @@ impl Host {
                         executor,
                         word: ExecutorWord::Ended(end) | ExecutorWord::EndedHolding { end, .. },
                     } => {
-                        tracing::info!(%executor, ?end, "executor ended");
+                        within(self.traces.of_executor(executor), || tracing::info!(%executor, ?end, "executor ended"));
                         self.processes.remove(slot);
                         self.traces.ended(executor);
                         self.meters.ended(executor, end);
                     }
                     In::Executor { executor, word: ExecutorWord::Garbage(reason), .. } => {
-                        tracing::error!(%executor, reason, "an executor says what is no word of the protocol");
+                        within(
+                            self.traces.of_executor(executor),
+                            || tracing::error!(%executor, reason, "an executor says what is no word of the protocol"),
+                        );
                     }
                     // For whoever collects spans; that it was heard the machine is told like of any other word.
                     In::Executor { executor, word: ExecutorWord::Said(FromExecutor::Span(span)), .. } => {
@@ -350,9 +354,10 @@ impl Host {
         };
         let shipped = self.ship(&executor);
         let device = self.config.devices.as_ref().and_then(|devices| devices.of(slot));
+        let trace = self.traces.tell(&executor);
         let launch = Launch {
             command: &self.config.executor_command,
-            trace: self.traces.tell(&executor),
+            trace,
             start,
             log: log_path(&self.config.data_dir, &executor),
             shipped,
@@ -363,11 +368,12 @@ impl Host {
         };
         match process::launch(launch, self.events_sender.clone(), &mut self.tasks) {
             Ok(process) => {
-                tracing::info!(%executor, slot, pid = process.pid, "executor started");
+                let pid = process.pid;
+                within(trace, || tracing::info!(%executor, slot, pid, "executor started"));
                 self.processes.insert(slot, process);
             }
             Err(error) => {
-                tracing::error!(%executor, slot, %error, "cannot start an executor");
+                within(trace, || tracing::error!(%executor, slot, %error, "cannot start an executor"));
                 let word = ExecutorWord::Ended(ProcessEnd::NotStarted(error.to_string()));
                 self.happened.push_back(In::Executor { slot, executor, word });
             }
@@ -381,13 +387,13 @@ impl Host {
     }
 
     fn kill(&mut self, slot: u16, executor: &ExecutorId, cause: KillCause) {
-        match cause {
+        within(self.traces.of_executor(executor), || match cause {
             KillCause::Deadline => tracing::info!(%executor, "killing an executor at its deadline"),
             KillCause::Dismissed => tracing::info!(%executor, "killing an executor that nothing waits for"),
             KillCause::Protocol => tracing::error!(%executor, "killing an executor that breaks the protocol"),
             KillCause::Device => tracing::error!(%executor, "killing an executor whose device is gone"),
             KillCause::Silent => tracing::warn!(%executor, "killing an executor that says nothing any more"),
-        }
+        });
         self.traces.ends(executor);
         self.meters.killed(cause);
         if let Some(process) = self.processes.get(&slot) {

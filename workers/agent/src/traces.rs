@@ -158,12 +158,17 @@ impl Traces {
         followed.hop.take().into_iter().for_each(Hop::end);
     }
 
+    /// What a line about an executor belongs to.
+    pub fn of_executor(&self, executor: &ExecutorId) -> Option<TraceContext> {
+        self.executors.get(executor).map(|followed| followed.context)
+    }
+
     /// What a report follows from. What an executor does on its own account follows from nothing.
     pub fn of(&self, report: &Report) -> Option<TraceContext> {
         match report {
             Report::ExecutorReady { executor, .. }
             | Report::ExecutorGone { executor, .. }
-            | Report::ReplicaHeld { executor, .. } => self.executors.get(executor).map(|followed| followed.context),
+            | Report::ReplicaHeld { executor, .. } => self.of_executor(executor),
             Report::GenerationActive { job, .. }
             | Report::GenerationStepped { job, .. }
             | Report::MemberDeparted { job, .. } => self.of_job(job),

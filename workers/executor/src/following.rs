@@ -5,9 +5,15 @@ use events_schema::control::{ExecutorHop, ExecutorSpan};
 use events_schema::{TimeMs, TraceContext};
 use std::time::{Instant, SystemTime};
 
+/// Who is told which trace log lines belong to from now on, if any: whoever writes them.
+pub type TellLines = fn(Option<TraceContext>);
+
 /// The trace that is followed now.
-#[derive(Debug, Default)]
-pub struct Following(Option<Begun>);
+#[derive(Debug)]
+pub struct Following {
+    begun: Option<Begun>,
+    tell_lines: TellLines,
+}
 
 #[derive(Debug)]
 struct Begun {
@@ -17,14 +23,22 @@ struct Begun {
 }
 
 impl Following {
+    /// None yet.
+    #[must_use]
+    pub fn new(tell_lines: TellLines) -> Self {
+        Self { begun: None, tell_lines }
+    }
+
     /// What comes next from the agent follows from this.
     pub fn begin(&mut self, trace: TraceContext) {
-        self.0 = Some(Begun { trace, wall: SystemTime::now(), since: Instant::now() });
+        self.begun = Some(Begun { trace, wall: SystemTime::now(), since: Instant::now() });
+        (self.tell_lines)(Some(trace));
     }
 
     /// It came to this; what there is to say, if it was for a trace.
     pub fn done(&mut self, hop: ExecutorHop) -> Option<ExecutorSpan> {
-        let Begun { trace, wall, since } = self.0.take()?;
+        let Begun { trace, wall, since } = self.begun.take()?;
+        (self.tell_lines)(None);
         let from = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Some(ExecutorSpan {
             hop,

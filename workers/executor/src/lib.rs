@@ -46,6 +46,7 @@ use events_schema::control::{CODE_ENDED_STATUS, ExecutorHop, ExecutorStart, From
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use following::Following;
+pub use following::TellLines;
 use gang::GangError;
 use handshake::Identity;
 use inbox::Event;
@@ -155,10 +156,12 @@ fn is_not_of_the_job(problem: &CheckpointWriteError) -> bool {
 
 /// The whole executor process, between standard input and output. Returns when it may exit with status 0.
 ///
+/// `tell_lines` is told which trace its log lines belong to, whenever that changes.
+///
 /// Ends the process by itself when the agent says so or is gone, since it may be deep in a gradient then.
-pub fn run() -> Result<(), ExecutorError> {
+pub fn run(tell_lines: TellLines) -> Result<(), ExecutorError> {
     let life = Arc::new(Life::default());
-    let ended = run_until_end(&life);
+    let ended = run_until_end(&life, tell_lines);
     if let Err(error) = &ended {
         let code_ended = error.is_end_of_code().then(|| life.code_ended_at());
         // An agent that cannot be told is gone.
@@ -175,10 +178,10 @@ pub fn run() -> Result<(), ExecutorError> {
     ended
 }
 
-fn run_until_end(life: &Arc<Life>) -> Result<(), ExecutorError> {
+fn run_until_end(life: &Arc<Life>, tell_lines: TellLines) -> Result<(), ExecutorError> {
     end_with_any_thread();
+    let mut following = Following::new(tell_lines);
     let mut input = io::stdin().lock();
-    let mut following = Following::default();
     let start = loop {
         match read_frame(&mut input)? {
             Some(ToExecutor::Trace(trace)) => following.begin(trace),
@@ -195,7 +198,7 @@ fn run_until_end(life: &Arc<Life>) -> Result<(), ExecutorError> {
         return Err(ExecutorError::Class { expected: start.class, found });
     }
     if start.order.spec.gang().is_some() {
-        return run_gang(*start, agent, Arc::clone(life));
+        return run_gang(*start, agent, Arc::clone(life), tell_lines);
     }
     let (inbox, events) = inbox::inbox();
     let keys = Arc::new(LinkKeys::of(&start.order.link_keys));
@@ -237,12 +240,24 @@ fn run_until_end(life: &Arc<Life>) -> Result<(), ExecutorError> {
 }
 
 /// The rest of a process whose job is a program of its user's.
-fn run_gang(start: ExecutorStart, agent: Agent<io::Stdout>, life: Arc<Life>) -> Result<(), ExecutorError> {
+fn run_gang(
+    start: ExecutorStart,
+    agent: Agent<io::Stdout>,
+    life: Arc<Life>,
+    tell_lines: TellLines,
+) -> Result<(), ExecutorError> {
     let (inbox, happenings) = sync_channel(gang::HAPPENINGS_MAX);
     let tokens = Arc::new(WriterTokens::of(&start.order));
     let listener = inbox.clone();
     let keys = Arc::new(LinkKeys::of(&[]));
-    start_listening(&keys, &tokens, move |heard| listener.send(gang::Happening::Heard(heard)).is_ok())?;
+    let pass_on = move |heard| {
+        // It says of nothing how long it took; its lines belong to the last order.
+        if let Heard::Trace(trace) = &heard {
+            tell_lines(Some(*trace));
+        }
+        listener.send(gang::Happening::Heard(heard)).is_ok()
+    };
+    start_listening(&keys, &tokens, pass_on)?;
     let ExecutorStart { executor, class, store_url, listen_host, order, torch, .. } = start;
     let setup = gang::Setup { executor, class, store_url, listen_host, order, torch, life, tokens, inbox };
     match gang::run(setup, agent, &happenings)? {

@@ -4,6 +4,7 @@
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, agent_with, kafka, model_job, prometheus, text, until, until_slot};
 use events_schema::batch::from_bytes;
 use events_schema::command::CommandRecord;
+use gateway_client::{Client, WantedLogs};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers};
 use rdkafka::{ClientConfig, Message};
@@ -117,6 +118,37 @@ async fn trace_of(receiver: &str, [_, trace, client]: [&str; 3], names: &[&str])
     answer(&url, |received| is_one_tree(&spans(&received, trace), client, names).then_some(())).await;
 }
 
+/// Waits until log lines that say this have come in, as of this trace: each is written by another process.
+async fn lines_of(receiver: &str, [_, trace, _]: [&str; 3], wanted: &[&str]) {
+    answer(&format!("{receiver}/test/session/logs"), |received| {
+        let mut records = Vec::new();
+        all_of(&received, "log_records", &mut records);
+        let of_trace: Vec<&Value> = records.iter().filter(|record| record["trace_id"] == trace).collect();
+        let is_there = |line: &&str| of_trace.iter().any(|record| record["body"].to_string().contains(line));
+        wanted.iter().all(is_there).then_some(())
+    })
+    .await;
+}
+
+/// Waits until an executor has written a line of this trace, which it exports to nobody: it stands in the job's log.
+async fn executor_line_of(client: &Client, job: &str, trace: &str) {
+    let begun = Instant::now();
+    loop {
+        let mut said = String::new();
+        for log in client.logs(job, &WantedLogs::default()).await.unwrap() {
+            let part = client.log(job, log.number, 0).await.unwrap();
+            said += &part.map(|part| String::from_utf8_lossy(&part.bytes).into_owned()).unwrap_or_default();
+        }
+        let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut joined = lines.filter(|line| line["message"] == "a member of the generation in force");
+        if joined.any(|line| line["trace_id"] == trace && line["span_id"].is_string()) {
+            return;
+        }
+        assert!(begun.elapsed() < WAIT_MAX, "no line of the trace: {said}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_follows_a_submit_and_one_a_reclaim_through_every_process() {
     let (_receiver, receiver) = receiver().await;
@@ -126,6 +158,7 @@ async fn one_trace_follows_a_submit_and_one_a_reclaim_through_every_process() {
         ("OTEL_BLRP_SCHEDULE_DELAY", "100"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
         ("EBB_LOG", "info"),
+        ("EBB_LOG_FORMAT", "json"),
     ];
     let system = System::start_in(1, &variables).await;
     let (_far, agent) = agent_with(&system, 2, &variables).await;
@@ -144,12 +177,15 @@ async fn one_trace_follows_a_submit_and_one_a_reclaim_through_every_process() {
     let begins = ["decide", "append events", "follow order", "prepare executor", "join generation"];
     let submit: Vec<&str> = ["POST /v1/jobs", "append commands"].into_iter().chain(begins).collect();
     trace_of(&receiver, SUBMIT, &submit).await;
+    lines_of(&receiver, SUBMIT, &["a decision is on record", "executor started"]).await;
+    executor_line_of(&client, &id, "0af7651916cd43dd8448eb211c80319c").await;
 
     let asked = http.post(format!("{url}/v1/fleets/distant/demand")).header("traceparent", RECLAIM[0]);
     assert!(asked.json(&json!({"needed": 1})).send().await.unwrap().status().is_success());
     let ends = ["POST /v1/fleets/{fleet}/demand", "append demand", "decide", "append events", "follow order"];
     let reclaim: Vec<&str> = ends.into_iter().chain(["reach boundary", "exit", "join generation"]).collect();
     trace_of(&receiver, RECLAIM, &reclaim).await;
+    lines_of(&receiver, RECLAIM, &["a decision is on record", "executor ended"]).await;
     assert_eq!(agent.slots().await.unwrap().iter().filter(|slot| slot.executor.is_some()).count(), 1);
 
     // The end of the executor comes up as a report and is decided about within the same trace.

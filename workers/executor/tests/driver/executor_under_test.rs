@@ -39,7 +39,7 @@ fn main() -> std::process::ExitCode {
         // Fails only if one is set, and none is.
         let _ = tracing::subscriber::set_global_default(Lines);
     }
-    match workers_executor::run() {
+    match workers_executor::run(|_| {}) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             let mut text = error.to_string();
