@@ -2,13 +2,13 @@
 
 use crate::conditions;
 use crate::usage::Usages;
-use controller_core::state::troubles::{Damage, Straggler};
+use controller_core::state::troubles::{Damage, Restart, Straggler};
 use controller_core::state::{Fleet, Job, JobPhase, Slot};
 use controller_core::{Reasons, State};
 use events_public::{JobProgress, rfc3339};
 use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::device::SlotDevice;
-use events_schema::fact::{CheckpointInfo, LossNotice, PlanReason, WaitCause};
+use events_schema::fact::{CheckpointInfo, LossNotice, PlanReason, RestartCause, WaitCause};
 use events_schema::orders::Telemetry;
 use events_schema::report::{ExitCause, Metrics, Outcome};
 use events_schema::{ExecutorId, FleetId, JobId, SlotId, TimeMs};
@@ -70,6 +70,7 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
         outcome,
         failure,
         restarts: job.restarts,
+        last_restart: job.restart.as_ref().map(restart),
         damaged_checkpoints: job.damaged.iter().map(damaged).collect(),
         unreadable_checkpoint: job.unreadable.as_ref().map(|found| api::UnreadableCheckpoint {
             at: rfc3339(found.at),
@@ -155,6 +156,31 @@ fn noticed(notice: &LossNotice) -> api::LossNotice {
         LossNotice::Agent => api::LossNotice::Agent,
         LossNotice::Link => api::LossNotice::Link,
         LossNotice::Stall(cause) => api::LossNotice::Stall(api::StallCause::from(*cause).into()),
+    }
+}
+
+fn restart(restart: &Restart) -> api::Restart {
+    let names = |executors: &[ExecutorId]| executors.iter().map(ToString::to_string).collect();
+    let (at, from_step) = (rfc3339(restart.at), restart.from.0);
+    let shown = |cause: api::RestartCause, executors| api::Restart {
+        at,
+        from_step,
+        cause: cause.into(),
+        executors,
+        noticed: None,
+        stall: None,
+    };
+    match &restart.cause {
+        RestartCause::Lost { executor, noticed: notice, .. } => api::Restart {
+            noticed: Some(noticed(notice)),
+            ..shown(api::RestartCause::Lost, names(std::slice::from_ref(executor)))
+        },
+        RestartCause::Left => shown(api::RestartCause::Left, Vec::new()),
+        RestartCause::Stalled { cause, blamed } => api::Restart {
+            stall: Some(api::StallCause::from(*cause).into()),
+            ..shown(api::RestartCause::Stalled, names(blamed))
+        },
+        RestartCause::Differed { minority } => shown(api::RestartCause::Differed, names(minority)),
     }
 }
 

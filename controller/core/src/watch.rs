@@ -408,7 +408,7 @@ mod tests {
 
         /// Both are there, and no generation is in force any more.
         fn starts_anew(&mut self) {
-            let restarted = Fact::JobRestarted { job: self.job.clone(), from: Step(0) };
+            let restarted = Fact::JobRestarted { job: self.job.clone(), from: Step(0), cause: None };
             self.state.apply(self.state.at, &restarted);
             assert!(self.state.job(&self.job).unwrap().active().is_none());
         }

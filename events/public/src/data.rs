@@ -1,4 +1,5 @@
 //! What each public event holds: plain data, of which the JSON Schemas are made. Numbers carry their unit in the name, times are RFC 3339 in UTC.
+//! Those about servers and the service itself are in `of_service.rs`.
 
 use crate::words::*;
 use schemars::JsonSchema;
@@ -14,6 +15,8 @@ macro_rules! data {
         }
     )*};
 }
+
+pub(crate) use data;
 
 data! {
     /// A job exists.
@@ -60,8 +63,10 @@ data! {
         step: u64,
         /// BLAKE3 of the final parameters, in hexadecimal: equal for equal jobs, whatever happened to the fleet.
         model_digest: String,
-        /// Mean training loss of the last step; null of a whole program, into which nobody looks.
-        train_loss: Option<f64>,
+        /// Mean training loss of the last step; 0 of a whole program, into which nobody looks (`train_loss_measured`).
+        train_loss: f64,
+        /// Whether anybody measured that loss: not of a whole program.
+        train_loss_measured: bool,
         /// The last evaluation, if the job asks for any.
         #[serde(skip_serializing_if = "Option::is_none")]
         evaluation: Option<Evaluation>,
@@ -119,6 +124,21 @@ data! {
         job: String,
         /// The step it goes on from.
         from_step: u64,
+        /// Why; absent in events of builds that did not say so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cause: Option<RestartCause>,
+        /// The processes it is about: the member that was lost, those that held up the others, or those whose replica differed; absent if none is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        executors: Option<Vec<String>>,
+        /// How it was noticed that the member is lost, if one was.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        noticed: Option<LossNotice>,
+        /// How the process of that member ended, if that is how it was noticed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exit: Option<Exit>,
+        /// What its members waited for, if it made no progress.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stall: Option<StallCause>,
     }
     /// A job was evaluated.
     JobEvaluated {
@@ -511,65 +531,6 @@ data! {
         /// Whose it is; absent if no fleet declares it any more.
         #[serde(skip_serializing_if = "Option::is_none")]
         fleet: Option<String>,
-    }
-    /// An agent is there.
-    AgentJoined {
-        /// The server's name.
-        server: String,
-        /// Slots it holds, numbered from 0.
-        slots: u16,
-        /// UUIDs of the devices that its first slots are; absent if none is one.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        devices: Option<Vec<String>>,
-    }
-    /// An agent was not heard.
-    AgentGone {
-        /// The server's name.
-        server: String,
-    }
-    /// A server is forgotten.
-    ServerForgotten {
-        /// The server's name.
-        server: String,
-    }
-    /// A command had no effect.
-    CommandRefused {
-        /// The command's id.
-        command: String,
-        /// The job, fleet or dataset it was about.
-        subject: String,
-        /// Why, for programs.
-        refusal: Refusal,
-        /// Why, for people.
-        reason: String,
-    }
-    /// An input had no effect.
-    InputRefused {
-        /// The stream it came in.
-        stream: String,
-        /// Where it stands there.
-        offset: u64,
-        /// Why, for people.
-        reason: String,
-    }
-    /// The policy gave no plan.
-    PlanFailed {
-        /// The policy's name.
-        policy: String,
-        /// What it died of.
-        reason: String,
-    }
-    /// A policy plans.
-    PolicyChosen {
-        /// The policy's name.
-        policy: String,
-    }
-    /// Objects were deleted.
-    StoreSwept {
-        /// How many.
-        objects: u64,
-        /// Their size.
-        bytes: u64,
     }
 }
 

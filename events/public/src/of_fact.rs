@@ -3,11 +3,11 @@
 use crate::envelope::rfc3339;
 use crate::redact::redacted;
 use crate::types::PublicEvent;
-use crate::{data::*, words::*};
+use crate::{data::*, of_service::*, words::*};
 use events_schema::command::{OfferMode, Recall};
 use events_schema::fact::{self, Fact, PlanReason};
 use events_schema::report;
-use events_schema::{ExecutorId, SlotId};
+use events_schema::{ExecutorId, JobId, SlotId, Step};
 
 impl PublicEvent {
     /// The event of a fact; `None` if it is no business of subscribers: what the log keeps for its own sake.
@@ -35,7 +35,8 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             job: job.to_string(),
             step: outcome.step.0,
             model_digest: outcome.model_digest.to_string(),
-            train_loss: outcome.train_loss_micro.map(micro),
+            train_loss: outcome.train_loss_micro.map(micro).unwrap_or_default(),
+            train_loss_measured: outcome.train_loss_micro.is_some(),
             evaluation: outcome.metrics.as_ref().map(evaluation),
         }),
         Fact::PlanAdopted { job, slots, reason, from, .. } => PublicEvent::JobPlanned(JobPlanned {
@@ -55,9 +56,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
             took_ms: *took_ms,
             pause_us: *pause_us,
         }),
-        Fact::JobRestarted { job, from } => {
-            PublicEvent::JobRestarted(JobRestarted { job: job.to_string(), from_step: from.0 })
-        }
+        Fact::JobRestarted { job, from, cause } => PublicEvent::JobRestarted(restarted(job, *from, cause.as_ref())),
         Fact::Evaluated { job, step, metrics } => PublicEvent::JobEvaluated(JobEvaluated {
             job: job.to_string(),
             step: step.0,
@@ -88,6 +87,27 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
         }),
         _ => return None,
     })
+}
+
+fn restarted(job: &JobId, from: Step, cause: Option<&fact::RestartCause>) -> JobRestarted {
+    let names = |executors: &[ExecutorId]| {
+        (!executors.is_empty()).then(|| executors.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let (cause, executors, lost, stall) = match cause {
+        None => (None, None, None, None),
+        Some(fact::RestartCause::Lost { executor, slot, noticed }) => {
+            let lost = lost(executor, slot, noticed);
+            let stall = lost.stall;
+            (Some(RestartCause::Lost), names(std::slice::from_ref(executor)), Some(lost), stall)
+        }
+        Some(fact::RestartCause::Left) => (Some(RestartCause::Left), None, None, None),
+        Some(fact::RestartCause::Stalled { cause, blamed }) => {
+            (Some(RestartCause::Stalled), names(blamed), None, Some((*cause).into()))
+        }
+        Some(fact::RestartCause::Differed { minority }) => (Some(RestartCause::Differed), names(minority), None, None),
+    };
+    let (noticed, exit) = lost.map_or((None, None), |lost| (Some(lost.noticed), lost.exit));
+    JobRestarted { job: job.to_string(), from_step: from.0, cause, executors, noticed, exit, stall }
 }
 
 fn of_executor(fact: &Fact) -> Option<PublicEvent> {

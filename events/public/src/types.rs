@@ -4,6 +4,7 @@
 //! (`tests/documents.rs`). What may be added: types, fields and words. Next: `of_fact.rs`.
 
 use crate::data::*;
+use crate::of_service::*;
 use crate::progress::JobProgress;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

@@ -132,6 +132,17 @@ words! {
         /// It held up the others.
         Stall,
     }
+    /// Why a job goes back.
+    RestartCause {
+        /// A member was lost, and nobody that was to stay had the replica.
+        Lost,
+        /// Whoever had the replica was told to leave: the job's slots changed.
+        Left,
+        /// It did not get past a step.
+        Stalled,
+        /// Replicas of its members differed.
+        Differed,
+    }
     /// How the members of a generation come to one state.
     Entry {
         /// All begin with the initial replica.

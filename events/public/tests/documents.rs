@@ -6,7 +6,7 @@ use events_schema::batch::from_bytes;
 use events_schema::fact::{Fact, Refusal};
 use events_schema::report::ExitCause;
 use events_schema::{CommandId, ExecutorId, FleetId, Generation, JobId, Offset, SlotId, Step};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -86,28 +86,58 @@ fn operators_are_told_of_every_type_whether_it_wants_somebody() {
     assert_eq!(said, kinds().count(), "it names a type that is none");
 }
 
-/// What subscribers may rely on, a line each: type, field, what it holds, and whether it is always there.
+/// What subscribers may rely on, a line each: type, field, what it holds, and whether it is always there; that it is never `null`; the words that it says.
 fn promises() -> BTreeSet<String> {
+    schemas().iter().flat_map(|(kind, schema)| promises_of(kind, schema)).collect()
+}
+
+fn promises_of(kind: &str, schema: &Value) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
-    for (kind, schema) in schemas() {
-        walk(&schema, &schema, kind, "", &mut lines);
-    }
+    walk(schema, schema, kind, "", &mut lines);
     lines
 }
 
 fn walk(schema: &Value, whole: &Value, kind: &str, path: &str, lines: &mut BTreeSet<String>) {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let field = resolved(field, whole);
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         let presence = if required.contains(&name.as_str()) { "always" } else { "maybe" };
-        lines.insert(format!("{kind} {path} {} {presence}", holds(&field, whole)));
-        walk(&field, whole, kind, &path, lines);
-        walk(&resolved(&field["items"], whole), whole, kind, &format!("{path}[]"), lines);
+        lines.insert(format!("{kind} {path} {} {presence}", holds(&resolved(field, whole), whole)));
+        inside(field, whole, kind, &path, lines);
     }
 }
 
-/// A schema behind its reference, and without the `null` of what may be absent.
+/// What is promised of the value at a path, and of what it holds.
+fn inside(value: &Value, whole: &Value, kind: &str, path: &str, lines: &mut BTreeSet<String>) {
+    let of = resolved(value, whole);
+    if !may_be_null(value) && !may_be_null(&of) {
+        lines.insert(format!("{kind} {path} is never null"));
+    }
+    lines.extend(words_of(&of).map(|word| format!("{kind} {path} says {word}")));
+    walk(&of, whole, kind, path, lines);
+    if of["items"].is_object() {
+        inside(&of["items"], whole, kind, &format!("{path}[]"), lines);
+    }
+    let values = &of["additionalProperties"];
+    if values.is_object() {
+        let path = format!("{path}{{}}");
+        lines.insert(format!("{kind} {path} {} each", holds(&resolved(values, whole), whole)));
+        inside(values, whole, kind, &path, lines);
+    }
+}
+
+/// Whether a schema lets `null` pass; one that says nothing does.
+fn may_be_null(schema: &Value) -> bool {
+    let choices = || schema["anyOf"].as_array().or(schema["oneOf"].as_array()).into_iter().flatten();
+    match &schema["type"] {
+        Value::String(kind) => kind == "null",
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "null"),
+        _ if schema["$ref"].is_string() || schema["const"].is_string() || schema["enum"].is_array() => false,
+        _ => choices().next().is_none() || choices().any(may_be_null),
+    }
+}
+
+/// A schema behind its reference, and without the `null` of what may be that.
 fn resolved(schema: &Value, whole: &Value) -> Value {
     let any = schema["anyOf"].as_array().filter(|any| any.iter().any(|one| one["type"] == "null"));
     let one = any.and_then(|any| any.iter().find(|one| one["type"] != "null")).unwrap_or(schema);
@@ -117,24 +147,26 @@ fn resolved(schema: &Value, whole: &Value) -> Value {
     }
 }
 
-/// What a field holds, in a word. The words of an enumeration are open, so they are no promise but that a known one stays.
+/// The words of an enumeration.
+fn words_of(schema: &Value) -> impl Iterator<Item = &str> {
+    let words = schema["anyOf"].as_array().into_iter().flatten().filter_map(|word| word["const"].as_str());
+    words.chain(schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str))
+}
+
+/// What a field holds, in a word, `null` aside. The words of an enumeration are open, so they are no promise but that a known one stays.
 fn holds(field: &Value, whole: &Value) -> String {
-    let words = field["anyOf"].as_array().into_iter().flatten().filter_map(|word| word["const"].as_str());
-    let words: Vec<&str> =
-        words.chain(field["enum"].as_array().into_iter().flatten().filter_map(Value::as_str)).collect();
-    if !words.is_empty() {
+    if words_of(field).next().is_some() {
         return "word".to_owned();
     }
-    let kind = match &field["type"] {
-        Value::String(kind) => kind.as_str(),
-        Value::Array(kinds) => {
-            kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null").unwrap_or("anything")
-        }
-        _ => "anything",
+    let kinds: Vec<&str> = match &field["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect(),
+        _ => Vec::new(),
     };
-    match kind {
-        "array" => format!("array of {}", holds(&resolved(&field["items"], whole), whole)),
-        kind => kind.to_owned(),
+    match kinds.as_slice() {
+        [] => "anything".to_owned(),
+        ["array"] => format!("array of {}", holds(&resolved(&field["items"], whole), whole)),
+        kinds => kinds.join(" or "),
     }
 }
 
@@ -143,9 +175,7 @@ fn words() -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for schema in schemas().values() {
         for (name, of) in schema["$defs"].as_object().into_iter().flatten() {
-            let said = of["anyOf"].as_array().into_iter().flatten().filter_map(|word| word["const"].as_str());
-            let said = said.chain(of["enum"].as_array().into_iter().flatten().filter_map(Value::as_str));
-            lines.extend(said.map(|word| format!("{name} says {word}")));
+            lines.extend(words_of(of).map(|word| format!("{name} says {word}")));
         }
     }
     lines
@@ -175,17 +205,82 @@ fn what_was_published_stays() {
 
 #[test]
 fn a_breaking_change_is_noticed() {
-    let kept = promises();
+    const KIND: &str = "dev.ebb.job.finished.v1";
+    let schema = &schemas()[KIND];
+    let broken = |change: fn(&mut Value)| {
+        let mut changed = schema.clone();
+        change(&mut changed);
+        let (before, after) = (promises_of(KIND, schema), promises_of(KIND, &changed));
+        let broken: Vec<String> = before.difference(&after).map(|line| line[KIND.len() + 1..].to_owned()).collect();
+        broken.join("; ")
+    };
+    type Change = fn(&mut Value);
+    let kept: [(&str, Change); 7] = [
+        ("train_loss is never null", |schema| schema["properties"]["train_loss"]["type"] = json!(["number", "null"])),
+        ("train_loss number always", |schema| schema["properties"]["train_loss"]["type"] = json!(["number", "string"])),
+        ("train_loss number always", |schema| {
+            schema["required"] = json!(["job", "step", "model_digest", "train_loss_measured"])
+        }),
+        ("step integer always; step is never null", |schema| {
+            let step = schema["properties"].as_object_mut().unwrap().remove("step").unwrap();
+            schema["properties"]["steps"] = step;
+        }),
+        ("step integer always", |schema| schema["properties"]["step"]["type"] = json!("string")),
+        ("evaluation is never null", |schema| {
+            let evaluation = schema["properties"]["evaluation"].clone();
+            schema["properties"]["evaluation"] = json!({"anyOf": [evaluation, {"type": "null"}]});
+        }),
+        ("evaluation.means{} number each", |schema| {
+            schema["$defs"]["Evaluation"]["properties"]["means"]["additionalProperties"]["type"] =
+                json!(["string", "null"]);
+        }),
+    ];
+    for (line, change) in kept {
+        assert_eq!(broken(change), line);
+    }
+    assert_eq!(broken(|schema| schema["properties"]["more"] = json!({"type": "string"})), "");
+    let promised = promises();
     for line in [
-        "dev.ebb.job.scaled.v1 took_ms integer always",
-        "dev.ebb.slot.returned.v1 fleet string maybe",
-        "dev.ebb.generation.proposed.v1 members[].ranks array of integer always",
-        "dev.ebb.job.planned.v1 cause word always",
-        "dev.ebb.job.finished.v1 evaluation.loss number always",
+        "dev.ebb.slot.reclaimed.v1 cause says direct",
+        "dev.ebb.generation.proposed.v1 members[].ranks[] is never null",
     ] {
-        assert!(kept.contains(line), "{line} is not found in {kept:#?}");
+        assert!(promised.contains(line), "{line} is not found in {promised:#?}");
     }
     assert!(words().contains("ReclaimCause says direct"));
+}
+
+/// The documents say of every field that may be absent that it is not `null` when it is there: readers have one case to tell, not two.
+#[test]
+fn what_may_be_absent_is_never_null_and_what_is_said_is_as_the_document_says() {
+    let promised = promises();
+    for line in promised.iter().filter(|line| line.ends_with(" maybe")) {
+        let field: Vec<&str> = line.split(' ').take(2).collect();
+        let never = format!("{} is never null", field.join(" "));
+        assert!(promised.contains(&never), "it is not promised that {never}");
+    }
+    for event in facts().iter().filter_map(PublicEvent::of) {
+        said(&event.data(), event.kind(), "", &promised);
+    }
+}
+
+fn said(value: &Value, kind: &str, path: &str, promised: &BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let own = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let known = |path: &str| promised.iter().any(|line| line.starts_with(&format!("{kind} {path} ")));
+                said(field, kind, &if known(&own) { own } else { format!("{path}{{}}") }, promised);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| said(item, kind, &format!("{path}[]"), promised)),
+        Value::Null => {
+            assert!(!promised.contains(&format!("{kind} {path} is never null")), "{kind} says null of {path}")
+        }
+        _ => assert!(
+            promised.iter().any(|line| line.starts_with(&format!("{kind} {path} "))),
+            "{kind} says {path}, which no document has"
+        ),
+    }
 }
 
 #[test]

@@ -266,6 +266,9 @@ pub enum Fact {
         /// The step it goes on from.
         #[n(1)]
         from: Step,
+        /// Why; none in records of before facts said so.
+        #[n(2)]
+        cause: Option<RestartCause>,
     },
     /// An evaluation's result.
     #[n(22)]
@@ -1086,6 +1089,44 @@ pub enum LossNotice {
     /// It held up the others, and they go on without it.
     #[n(5)]
     Stall(#[n(0)] StallCause),
+}
+
+/// Why a job goes back to its last checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
+pub enum RestartCause {
+    /// A member that was to stay was lost, and nobody is left to go on from.
+    #[n(0)]
+    Lost {
+        #[n(0)]
+        executor: ExecutorId,
+        /// Where it was.
+        #[n(1)]
+        slot: SlotId,
+        /// How that was noticed.
+        #[n(2)]
+        noticed: LossNotice,
+    },
+    /// Whoever had the replica was told to leave: the job's slots changed, all of them or those of a gang.
+    #[n(1)]
+    Left,
+    /// It did not get past a step, and nothing gentler helped.
+    #[n(2)]
+    Stalled {
+        #[n(0)]
+        cause: StallCause,
+        /// Who held up the others; nobody if that is not known.
+        #[n(1)]
+        blamed: Vec<ExecutorId>,
+    },
+    /// Replicas of its members differed.
+    #[n(3)]
+    Differed {
+        /// Whose replica was not like that of most; nobody if no replica was held by most.
+        #[n(0)]
+        minority: Vec<ExecutorId>,
+    },
 }
 
 /// Why a job does not use a slot for a while.

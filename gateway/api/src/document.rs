@@ -95,7 +95,7 @@ fn tag(path: &str) -> &'static str {
 }
 
 /// What a request holds: nothing is forgiven that the schema does not name.
-fn request(name: &str, schema: SchemaOf) -> Value {
+pub(crate) fn request(name: &str, schema: SchemaOf) -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .with(|settings| {
             settings.meta_schema = None;
@@ -115,7 +115,7 @@ fn request(name: &str, schema: SchemaOf) -> Value {
 }
 
 /// What an answer holds. That a reader has a default for a field is no business of the document.
-fn shown(definition: Value) -> Value {
+pub(crate) fn shown(definition: Value) -> Value {
     let Ok(mut schema) = Schema::try_from(definition) else { return Value::Bool(true) };
     RecursiveTransform(|schema: &mut Schema| {
         schema.remove("default");
@@ -176,15 +176,20 @@ fn response(answer: &Answer, generator: &mut SchemaGenerator) -> Value {
     shown
 }
 
-/// A status of refusals, and the kinds that have it.
-fn problem(kinds: &[ProblemKind]) -> Value {
-    let unique: BTreeMap<&str, &str> = kinds.iter().map(|kind| (kind.slug(), kind.title())).collect();
+/// An answer that is one of these problems, each with its slug and title.
+pub(crate) fn problem_answer(kinds: impl Iterator<Item = (&'static str, &'static str)>) -> Value {
+    let unique: BTreeMap<&str, &str> = kinds.collect();
     let listed: Vec<String> = unique.iter().map(|(slug, title)| format!("`{slug}`: {title}.")).collect();
-    let mut shown = json!({
+    json!({
         "description": listed.join(" "),
         "content": {headers::PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        "headers": {"X-Request-Id": {"$ref": REQUEST_ID}},
-    });
+    })
+}
+
+/// A status of refusals, and the kinds that have it.
+fn problem(kinds: &[ProblemKind]) -> Value {
+    let mut shown = problem_answer(kinds.iter().map(|kind| (kind.slug(), kind.title())));
+    shown["headers"] = json!({"X-Request-Id": {"$ref": REQUEST_ID}});
     if kinds.iter().any(|kind| kind.worth_retrying()) {
         shown["headers"]["Retry-After"] = json!({"$ref": "#/components/headers/Retry-After"});
     }

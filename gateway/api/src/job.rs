@@ -3,7 +3,7 @@
 use crate::forms::{ExecutorName, Hash, Measured, Name, SlotName, Time, number_or_nan};
 use crate::spec::{JobSpec, Workers};
 use crate::word::{Word, words};
-use events_public::{GrowthFailure, PlanCause, StallCause, StallRemedy};
+use events_public::{GrowthFailure, PlanCause, RestartCause, StallCause, StallRemedy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -93,8 +93,10 @@ pub struct Job {
     pub outcome: Option<Outcome>,
     /// Why it failed, for its user.
     pub failure: Option<String>,
-    /// Times it went back to a checkpoint because every replica was lost.
+    /// Times it went back to a checkpoint, or to its beginning.
     pub restarts: u32,
+    /// The last of these times.
+    pub last_restart: Option<Restart>,
     /// Checkpoints that were found damaged and no longer count, newest finding last.
     pub damaged_checkpoints: Vec<DamagedCheckpoint>,
     /// The checkpoint that the job was suspended for, because it needs another build.
@@ -386,6 +388,26 @@ pub struct LostMember {
     pub slot: String,
     /// How it was noticed.
     pub noticed: LossNotice,
+}
+
+/// A job went back to its last checkpoint, or to its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Restart {
+    /// When that was decided.
+    #[schemars(with = "Time")]
+    pub at: String,
+    /// The step it went on from.
+    pub from_step: u64,
+    /// Why it could not go on from where it was.
+    pub cause: Word<RestartCause>,
+    /// The executors it is about: the member that was lost, those that held up the others, or those whose replica differed.
+    #[schemars(with = "Vec<ExecutorName>")]
+    pub executors: Vec<String>,
+    /// How it was noticed that the member is lost, if one was.
+    pub noticed: Option<LossNotice>,
+    /// What its members waited for, if it made no progress.
+    pub stall: Option<Word<StallCause>>,
 }
 
 /// How it was noticed that a member is lost.

@@ -5,8 +5,10 @@
 //! are read strictly by the gateway. Nothing here sends, receives or decides.
 //!
 //! Reading order: `job.rs`, `spec.rs`, `fleet.rs`, `dataset.rs`, `service.rs` (what there is), `problem.rs` (every refusal), `word.rs` (open lists of words),
-//! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI), `asyncapi.rs` (streams).
+//! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI), `asyncapi.rs` (streams), `agent.rs` (the same of an agent's own
+//! listener).
 
+pub mod agent;
 mod asyncapi;
 mod dataset;
 mod document;
@@ -23,18 +25,19 @@ mod service;
 mod spec;
 mod word;
 
+pub use agent::agent_openapi;
 pub use asyncapi::asyncapi;
 pub use dataset::{ColumnNames, Dataset, DatasetFile, DatasetLinks, Datasets, ElementType, RegisterDataset, Sample};
 pub use document::openapi;
-pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, StallCause, StallRemedy, rfc3339};
+pub use events_public::{CloudEvent, GrowthFailure, Offers, PlanCause, RestartCause, StallCause, StallRemedy, rfc3339};
 pub use fleet::{
     DeclareFleet, DemandState, DemandTaken, Fleet, Fleets, NameSlots, PublishDemand, RecallFleet, ServerSlots, Slot,
     SlotDevice, SlotState, Slots, SlotsOfServer,
 };
 pub use job::{
     Checkpoint, Checkpoints, DamagedCheckpoint, DryRun, Evaluation, ExitCause, GrowthPaused, Job, JobPage, JobPhase,
-    LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Scaling, Stall, Straggler,
-    UnreadableCheckpoint, WaitCause,
+    LinkedFile, Log, Logs, LossNotice, LostMember, Metrics, Outcome, PlanReason, Progress, Restart, Scaling, Stall,
+    Straggler, UnreadableCheckpoint, WaitCause,
 };
 pub use model::{Device, Elastic, Model, Requirements};
 pub use problem::{FieldProblem, Problem, ProblemKind};

@@ -64,29 +64,47 @@ impl Problem {
     }
 }
 
-/// A row of the table of problems.
-struct Row {
-    status: u16,
-    slug: &'static str,
-    title: &'static str,
-}
-
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $status:literal, $slug:literal, $title:literal;)*) => {
+    ($kind:ident; $($(#[$doc:meta])* $name:ident = $status:literal, $slug:literal, $title:literal;)*) => {
         /// Every kind of problem. The slug is a promise: clients match on it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum ProblemKind { $($(#[$doc])* $name,)* }
-        impl ProblemKind {
+        pub enum $kind { $($(#[$doc])* $name,)* }
+        impl $kind {
             /// All kinds, for documents and tests.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            fn row(self) -> Row {
-                match self { $(Self::$name => Row { status: $status, slug: $slug, title: $title },)* }
+            /// The last part of the problem's `type`.
+            #[must_use]
+            pub fn slug(self) -> &'static str {
+                match self { $(Self::$name => $slug,)* }
+            }
+            /// Its HTTP status.
+            #[must_use]
+            pub fn status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+            /// One line for people, the same for every occurrence.
+            #[must_use]
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+            /// The problem as its reader gets it.
+            #[must_use]
+            pub fn document(self, detail: &str, problems: Vec<$crate::FieldProblem>) -> $crate::Problem {
+                $crate::Problem {
+                    kind: format!("{}{}", $crate::problem::TYPE_BASE, self.slug()),
+                    title: self.title().to_owned(),
+                    status: self.status(),
+                    detail: detail.to_owned(),
+                    problems,
+                    request_id: None,
+                }
             }
         }
     };
 }
+pub(crate) use kinds;
 
-kinds! {
+kinds! { ProblemKind;
     /// Not JSON, not YAML, or cut short.
     MalformedBody = 400, "malformed-body", "The body cannot be read";
     /// Well-formed, but fields are wrong, missing or unknown.
@@ -170,37 +188,10 @@ kinds! {
 }
 
 impl ProblemKind {
-    /// The last part of the problem's `type`.
-    #[must_use]
-    pub fn slug(self) -> &'static str {
-        self.row().slug
-    }
-    /// Its HTTP status.
-    #[must_use]
-    pub fn status(self) -> u16 {
-        self.row().status
-    }
-    /// One line for people, the same for every occurrence.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        self.row().title
-    }
     /// Whether the same request may succeed in a moment.
     #[must_use]
     pub fn worth_retrying(self) -> bool {
         matches!(self.status(), 503 | 429)
-    }
-    /// The problem as its reader gets it.
-    #[must_use]
-    pub fn document(self, detail: &str, problems: Vec<FieldProblem>) -> Problem {
-        Problem {
-            kind: format!("{TYPE_BASE}{}", self.slug()),
-            title: self.title().to_owned(),
-            status: self.status(),
-            detail: detail.to_owned(),
-            problems,
-            request_id: None,
-        }
     }
 }
 

@@ -10,8 +10,8 @@ use crate::output::{Output, StandardOutput, advise, json, line, names, pairs, ta
 use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
-    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Sentence, Stall, Straggler, UnreadableCheckpoint,
-    words,
+    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Stall, Straggler,
+    UnreadableCheckpoint, words,
 };
 use gateway_api::{Model, paths};
 use gateway_client::{Body, Client, ClientError, Stretch, fresh_key};
@@ -288,6 +288,7 @@ fn describe(job: &Job) -> String {
         ("growth", job.growth_paused.as_ref().map(GrowthPaused::sentence).unwrap_or_default()),
         ("stragglers", job.stragglers.iter().map(Straggler::sentence).collect::<Vec<_>>().join("; ")),
         ("restarts", if job.restarts == 0 { String::new() } else { job.restarts.to_string() }),
+        ("last restart", job.last_restart.as_ref().map(Restart::sentence).unwrap_or_default()),
         ("accuracy", evaluation.and_then(accuracy).unwrap_or_default()),
         ("evaluation", evaluation.map(measured).unwrap_or_default()),
         ("model digest", outcome.map(|o| o.model_digest.clone()).unwrap_or_default()),

@@ -42,7 +42,7 @@ pub fn sentence(event: &Value) -> String {
         "job.cancelled" => "was cancelled by its user".to_owned(),
         "job.failed" => format!("failed: {}", word("reason")),
         "job.finished" => format!("finished at step {} with model {}", word("step"), word("model_digest")),
-        "job.restarted" => format!("went back to step {}: no member held the replica any more", word("from_step")),
+        "job.restarted" => format!("went back to step {}{}", word("from_step"), went_back(data)),
         "job.stalled" => format!(
             "made no progress at step {}: it waited for {}; done about it: {}",
             word("step"),
@@ -149,6 +149,22 @@ pub fn sentence(event: &Value) -> String {
     }
 }
 
+/// Why a job went back, and what of it is known. Earlier builds did not say why.
+fn went_back(data: &Value) -> String {
+    let (who, cause) = (plain(&data["executors"]), words(&data["cause"]));
+    let noticed = words(&data["noticed"]);
+    match (cause.as_str(), who.is_empty()) {
+        ("", _) => String::new(),
+        ("lost", _) => format!(": {who} was lost (noticed by {noticed}), and nobody that was to stay had the replica"),
+        ("left", _) => ": its slots changed, and whoever had the replica had to leave".to_owned(),
+        ("stalled", true) => format!(": it did not get past that step, waiting for {}", words(&data["stall"])),
+        ("stalled", false) => format!(": {who} held up the others, which waited for {}", words(&data["stall"])),
+        ("differed", true) => ": its members had different replicas, and no majority was equal".to_owned(),
+        ("differed", false) => format!(": {who} had another replica than the others"),
+        (cause, _) => format!(": {cause} {who}").trim_end().to_owned(),
+    }
+}
+
 fn count(items: &Value) -> usize {
     items.as_array().map_or(0, Vec::len)
 }
@@ -217,6 +233,33 @@ mod tests {
             sentence(&event),
             "4 → 2 slots (local/0, local/1): a fleet takes slots back; waits for 2 more that others have (policy ebb)"
         );
+    }
+
+    #[test]
+    fn a_restart_says_why_and_claims_nothing_that_it_does_not_know() {
+        let told = |data: Value| sentence(&json!({"type": "dev.ebb.job.restarted.v1", "data": data}));
+        for (data, said) in [
+            (json!({"from_step": 40}), "went back to step 40"),
+            (
+                json!({"from_step": 40, "cause": "lost", "executors": ["job-a/e3"], "noticed": "lease"}),
+                "went back to step 40: job-a/e3 was lost (noticed by lease), and nobody that was to stay had the replica",
+            ),
+            (
+                json!({"from_step": 40, "cause": "left"}),
+                "went back to step 40: its slots changed, and whoever had the replica had to leave",
+            ),
+            (
+                json!({"from_step": 40, "cause": "stalled", "executors": ["job-a/e1", "job-a/e2"], "stall": "unit"}),
+                "went back to step 40: job-a/e1, job-a/e2 held up the others, which waited for unit",
+            ),
+            (
+                json!({"from_step": 0, "cause": "differed", "executors": ["job-a/e1"]}),
+                "went back to step 0: job-a/e1 had another replica than the others",
+            ),
+            (json!({"from_step": 0, "cause": "moved_on"}), "went back to step 0: moved on"),
+        ] {
+            assert_eq!(told(data), said);
+        }
     }
 
     #[test]

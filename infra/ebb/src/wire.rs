@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 pub use gateway_api::{
-    DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress, Slot,
-    Stall, Straggler, UnreadableCheckpoint,
+    DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress,
+    Restart, Slot, Stall, Straggler, UnreadableCheckpoint,
 };
-use gateway_api::{GrowthFailure, StallCause, StallRemedy, Word};
+use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, Word};
 use gateway_client::ClientError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,7 +48,13 @@ impl Sentence for Stall {
 
 impl Sentence for LostMember {
     fn sentence(&self) -> String {
-        let how = match &self.noticed {
+        format!("lost {} on {} ({}): {}", self.executor, self.slot, self.at, self.noticed.sentence())
+    }
+}
+
+impl Sentence for LossNotice {
+    fn sentence(&self) -> String {
+        match self {
             LossNotice::Silence => "it said nothing for seconds and was killed".to_owned(),
             LossNotice::Lease => "nothing was heard of its server".to_owned(),
             LossNotice::Agent => "the agent of its server was started anew".to_owned(),
@@ -57,8 +63,26 @@ impl Sentence for LostMember {
             LossNotice::Exit(cause) => format!("its process ended, {}", words(cause)),
             LossNotice::Stall(_) => "it held up the others".to_owned(),
             LossNotice::Other(how) => words(how),
+        }
+    }
+}
+
+impl Sentence for Restart {
+    fn sentence(&self) -> String {
+        let who = self.executors.join(", ");
+        let why = match &self.cause {
+            Word::Known(RestartCause::Lost) => {
+                let how = self.noticed.as_ref().map(|noticed| format!(" ({})", noticed.sentence())).unwrap_or_default();
+                format!("{who} was lost{how}, and nobody that was to stay had the replica")
+            }
+            Word::Known(RestartCause::Left) => "its slots changed, and whoever had the replica had to leave".to_owned(),
+            Word::Known(RestartCause::Stalled) if who.is_empty() => "it did not get past a step".to_owned(),
+            Word::Known(RestartCause::Stalled) => format!("it did not get past a step, held up by {who}"),
+            Word::Known(RestartCause::Differed) if who.is_empty() => "its members had different replicas".to_owned(),
+            Word::Known(RestartCause::Differed) => format!("{who} had another replica than the others"),
+            Word::Other(cause) => cause.clone(),
         };
-        format!("lost {} on {} ({}): {how}", self.executor, self.slot, self.at)
+        format!("went back to step {} ({}): {why}", self.from_step, self.at)
     }
 }
 

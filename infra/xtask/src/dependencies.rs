@@ -80,6 +80,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "events-schema",
             "controller-link",
+            "gateway-api",
             "workers-agent-core",
             "workers-torch",
             "workers-device",

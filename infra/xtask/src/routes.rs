@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Where the paths of the gateway stand, and those of the agent's own listener.
-const TABLES: &[&str] = &["gateway/api/src/paths.rs", "workers/agent/src/paths.rs"];
+const TABLES: &[&str] = &["gateway/api/src/paths.rs", "gateway/api/src/agent.rs"];
 /// What all of them begin with.
 const ROOT: &str = "/v1/";
 /// Files that name paths of others' services, each with its reason.

@@ -210,7 +210,7 @@ fn failures() -> Vec<(u64, Fact)> {
         let (job, generation, step, instead) = (job.clone(), Generation(8), Step(step), Step(0));
         (at_ms + 6, Fact::CheckpointDamaged { job, generation, step, object, reason, instead })
     }));
-    facts.push((at_ms + 7, Fact::JobRestarted { job: job.clone(), from: Step(0) }));
+    facts.push((at_ms + 7, Fact::JobRestarted { job: job.clone(), from: Step(0), cause: None }));
     facts.extend([(at_ms + 8, gone(63, ExitCause::Silent)), (at_ms + 9, Fact::JobSuspending { job: job.clone() })]);
     facts.extend([
         (at_ms + 10, Fact::JobSuspended { job: job.clone(), attained_slot_ms: None }),

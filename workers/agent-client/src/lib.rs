@@ -2,14 +2,14 @@
 //! benchmarks and the tests; what training then does about it is none of its business.
 
 use gateway_api::Problem;
+pub use gateway_api::agent::{AgentSlot, FreedSlot};
+use gateway_api::agent::{AgentSlots, FreedSlots, SlotOfAgent, TAKE_BACK_DEADLINE_MS, TakeBack, paths};
 use gateway_client::ClientError;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use storage::store::without_secrets;
-use workers_agent::{Access, SecretError, TAKE_BACK_DEADLINE_MS, TakeBackToken, paths};
+use workers_agent::{Access, SecretError, TakeBackToken};
 
 /// Folder of the agent in the data directory of an `ebb up`.
 pub const AGENT_FOLDER: &str = "agent";
@@ -50,30 +50,6 @@ pub struct AgentClient {
     http: reqwest::Client,
 }
 
-/// A slot as its agent sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct AgentSlot {
-    /// `SERVER/INDEX`.
-    pub slot: String,
-    /// `free`, `running`, `leaving`, `taken_back` or `quarantined`.
-    pub state: String,
-    /// The executor on it.
-    pub executor: Option<String>,
-    /// Its process.
-    pub pid: Option<i32>,
-}
-
-/// A slot that is its fleet's again.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct FreedSlot {
-    /// `SERVER/INDEX`.
-    pub slot: String,
-    /// From the request until its process was reaped.
-    pub elapsed_ms: u64,
-    /// Whether its executor had to be killed.
-    pub killed: bool,
-}
-
 /// How the agent of this data directory (of an `ebb up` or `ebb agent`) is reached, as it last wrote it.
 pub fn access(data: &Path) -> Result<Access, AgentClientError> {
     let places = [data.join(AGENT_FOLDER), data.to_path_buf()];
@@ -103,8 +79,8 @@ impl AgentClient {
 
     /// What is on its slots.
     pub async fn slots(&self) -> Result<Vec<AgentSlot>, AgentClientError> {
-        let answer = self.answer(self.http.get(format!("{}{}", self.url, paths::SLOTS)).timeout(ANSWER_SLACK)).await?;
-        self.read(&answer["slots"])
+        let request = self.http.get(format!("{}{}", self.url, paths::SLOTS)).timeout(ANSWER_SLACK);
+        Ok(self.answer::<AgentSlots>(request).await?.slots)
     }
 
     /// Takes slots back; returns when they are free.
@@ -114,17 +90,13 @@ impl AgentClient {
         deadline_ms: Option<u64>,
     ) -> Result<Vec<FreedSlot>, AgentClientError> {
         let within = Duration::from_millis(deadline_ms.unwrap_or(TAKE_BACK_DEADLINE_MS));
-        let body = json!({"slots": slots, "deadline_ms": within.as_millis() as u64});
-        let request = self
-            .http
-            .post(format!("{}{}", self.url, paths::TAKE_BACK))
-            .header("content-type", "application/json")
-            .body(body.to_string());
-        let answer = self.answer(request.timeout(within + ANSWER_SLACK)).await?;
-        self.read(&answer["slots"])
+        let slots = slots.iter().cloned().map(SlotOfAgent::Name).collect();
+        let body = TakeBack { slots, deadline_ms: Some(within.as_millis() as u64) };
+        let request = self.http.post(format!("{}{}", self.url, paths::TAKE_BACK)).json(&body);
+        Ok(self.answer::<FreedSlots>(request.timeout(within + ANSWER_SLACK)).await?.slots)
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Value, AgentClientError> {
+    async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, AgentClientError> {
         let unreachable = |source| AgentClientError::Unreachable { url: without_secrets(&self.url), source };
         let response = request.header("authorization", &self.bearer).send().await.map_err(unreachable)?;
         let status = response.status();
@@ -134,10 +106,6 @@ impl AgentClient {
             return Err(ClientError::Refused(Box::new(problem)).into());
         }
         serde_json::from_slice(&bytes).map_err(|e| self.strange(&e))
-    }
-
-    fn read<T: DeserializeOwned>(&self, value: &Value) -> Result<T, AgentClientError> {
-        serde_json::from_value(value.clone()).map_err(|e| self.strange(&e))
     }
 
     fn strange(&self, error: &serde_json::Error) -> AgentClientError {

@@ -8,7 +8,6 @@
 use crate::holder::Holder;
 use crate::host::HostEvent;
 use crate::host::TakeBack;
-use crate::paths;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -19,9 +18,12 @@ use controller_link::AgentToken;
 use ebb_telemetry::{Hop, HopKind, NewHop, metrics};
 use events_schema::trace::{TRACEPARENT, TraceContext};
 use events_schema::{ServerId, SlotId};
+use gateway_api::agent::{
+    self as api, AgentProblemKind, AgentSlotState, SlotOfAgent, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX, paths,
+};
+use gateway_api::headers;
 use http_listener::Bounds;
 use http_listener::door::{self, Door, HostName};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
@@ -31,12 +33,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use workers_agent_core::{Answer, FreedSlot, REQUESTS_MAX, SlotState, SlotView};
-
-/// Time executors get when the caller names none.
-pub const TAKE_BACK_DEADLINE_MS: u64 = 5_000;
-
-/// Longest time a caller may give: the length of a lease, after which slots come back by themselves.
-pub const TAKE_BACK_DEADLINE_MS_MAX: u64 = 600_000;
 
 /// Connections at the same time: every request that may wait, and as many that only look. Whoever is silent makes room.
 pub const CONNECTIONS_MAX: usize = 2 * REQUESTS_MAX;
@@ -99,12 +95,12 @@ impl Direct {
     /// Serves until `shutdown`.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
         let guarded = Router::new().route(paths::TAKE_BACK, post(take_back)).route(paths::SLOTS, get(slots));
-        let open = Router::new().route("/healthz", get(|| async { Json(serde_json::json!({ "status": "ok" })) }));
+        let open = Router::new().route(paths::HEALTHZ, get(|| async { Json(api::Alive { status: "ok".to_owned() }) }));
         let metrics = get(metrics::answer);
         let (guarded, open) = if self.metrics_for.all {
-            (guarded, open.route("/metrics", metrics))
+            (guarded, open.route(paths::METRICS, metrics))
         } else {
-            (guarded.route("/metrics", metrics), open)
+            (guarded.route(paths::METRICS, metrics), open)
         };
         let router = guarded
             .layer(from_fn_with_state(self.clone(), guard))
@@ -122,10 +118,10 @@ impl Direct {
     }
 
     /// The number of a slot named `SERVER/INDEX` or `INDEX`.
-    fn slot(&self, name: &SlotName) -> Result<u16, Problem> {
+    fn slot(&self, name: &SlotOfAgent) -> Result<u16, Problem> {
         let text = match name {
-            SlotName::Index(index) => index.to_string(),
-            SlotName::Text(text) => text.clone(),
+            SlotOfAgent::Number(index) => index.to_string(),
+            SlotOfAgent::Name(text) => text.clone(),
         };
         let index = match text.parse::<u16>() {
             Ok(index) => Some(index),
@@ -138,72 +134,31 @@ impl Direct {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TakeBackBody {
-    slots: Vec<SlotName>,
-    deadline_ms: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum SlotName {
-    Index(u16),
-    Text(String),
-}
-
-#[derive(Debug, Serialize)]
-struct Freed {
-    slots: Vec<SlotFreed>,
-}
-
-#[derive(Debug, Serialize)]
-struct SlotFreed {
-    slot: SlotId,
-    /// Always true: the answer waits until it is.
-    free: bool,
-    elapsed_ms: u64,
-    killed: bool,
-}
-
-impl From<FreedSlot> for SlotFreed {
-    fn from(FreedSlot { slot, elapsed_ms, killed }: FreedSlot) -> Self {
-        Self { slot, free: true, elapsed_ms, killed }
-    }
+fn freed(FreedSlot { slot, elapsed_ms, killed }: FreedSlot) -> api::FreedSlot {
+    api::FreedSlot { slot: slot.to_string(), free: true, elapsed_ms, killed }
 }
 
 /// One slot as callers see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct SlotReport {
-    slot: SlotId,
-    /// `free`, `running`, `leaving`, `taken_back` or `quarantined`.
-    state: &'static str,
-    executor: Option<String>,
-    pid: Option<i32>,
-}
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlotReport(api::AgentSlot);
 
 impl SlotReport {
     /// Whether the executor on it is this process.
     pub fn is_process(&self, pid: i32) -> bool {
-        self.pid == Some(pid)
+        self.0.pid == Some(pid)
     }
 
     pub fn of(view: &SlotView<'_>, pid: Option<i32>) -> Self {
         let state = match view.state {
-            SlotState::Free => "free",
-            SlotState::Running => "running",
-            SlotState::Leaving => "leaving",
-            SlotState::TakenBack => "taken_back",
-            SlotState::Quarantined => "quarantined",
+            SlotState::Free => AgentSlotState::Free,
+            SlotState::Running => AgentSlotState::Running,
+            SlotState::Leaving => AgentSlotState::Leaving,
+            SlotState::TakenBack => AgentSlotState::TakenBack,
+            SlotState::Quarantined => AgentSlotState::Quarantined,
         };
-        Self { slot: view.slot.clone(), state, executor: view.executor.map(ToString::to_string), pid }
+        let executor = view.executor.map(ToString::to_string);
+        Self(api::AgentSlot { slot: view.slot.to_string(), state: state.into(), executor, pid })
     }
-}
-
-#[derive(Debug, Serialize)]
-struct Slots {
-    server: ServerId,
-    slots: Vec<SlotReport>,
 }
 
 async fn guard(State(direct): State<Direct>, mut request: Request, next: Next) -> Response {
@@ -219,8 +174,8 @@ async fn take_back(
     State(direct): State<Direct>,
     Extension(holder): Extension<Holder>,
     headers: HeaderMap,
-    body: Result<Json<TakeBackBody>, axum::extract::rejection::JsonRejection>,
-) -> Result<Json<Freed>, Problem> {
+    body: Result<Json<api::TakeBack>, axum::extract::rejection::JsonRejection>,
+) -> Result<Json<api::FreedSlots>, Problem> {
     let Json(body) = body.map_err(|rejection| Problem::Body(rejection.body_text()))?;
     let slots = body.slots.iter().map(|name| direct.slot(name)).collect::<Result<BTreeSet<u16>, Problem>>()?;
     if let Some(slot) = slots.iter().find(|slot| !holder.may_take(**slot)) {
@@ -247,7 +202,7 @@ async fn take_back(
     let request = TakeBack { slots, within, trace, reply };
     direct.host.send(HostEvent::TakeBack(request)).await.map_err(|_| Problem::Ending)?;
     match answer.await.unwrap_or(Answer::Ending) {
-        Answer::Freed(slots) => Ok(Json(Freed { slots: slots.into_iter().map(SlotFreed::from).collect() })),
+        Answer::Freed(slots) => Ok(Json(api::FreedSlots { slots: slots.into_iter().map(freed).collect() })),
         Answer::NotKept => Err(Problem::NotKept),
         Answer::Busy => Err(Problem::Busy),
         Answer::Stuck => Err(Problem::Stuck),
@@ -255,11 +210,12 @@ async fn take_back(
     }
 }
 
-async fn slots(State(direct): State<Direct>) -> Result<Json<Slots>, Problem> {
+async fn slots(State(direct): State<Direct>) -> Result<Json<api::AgentSlots>, Problem> {
     let (reply, answer) = oneshot::channel();
     direct.host.send(HostEvent::Look(reply)).await.map_err(|_| Problem::Ending)?;
     let slots = answer.await.map_err(|_| Problem::Ending)?;
-    Ok(Json(Slots { server: direct.server, slots }))
+    let slots = slots.into_iter().map(|SlotReport(slot)| slot).collect();
+    Ok(Json(api::AgentSlots { server: direct.server.to_string(), slots }))
 }
 
 /// Why a request was not served.
@@ -293,22 +249,18 @@ enum Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, slug) = match self {
-            Problem::NoToken => (StatusCode::UNAUTHORIZED, "no-token"),
-            Problem::Body(_) => (StatusCode::BAD_REQUEST, "bad-request"),
-            Problem::NoSlot { .. } => (StatusCode::NOT_FOUND, "no-such-slot"),
-            Problem::NotYours { .. } => (StatusCode::FORBIDDEN, "not-your-slot"),
-            Problem::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
-            Problem::Ending => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
-            Problem::NotKept => (StatusCode::INSUFFICIENT_STORAGE, "not-written-down"),
-            Problem::Stuck => (StatusCode::GATEWAY_TIMEOUT, "slot-not-free"),
+        let kind = match self {
+            Problem::NoToken => AgentProblemKind::NoToken,
+            Problem::Body(_) => AgentProblemKind::BadRequest,
+            Problem::NoSlot { .. } => AgentProblemKind::NoSuchSlot,
+            Problem::NotYours { .. } => AgentProblemKind::NotYourSlot,
+            Problem::Busy => AgentProblemKind::Busy,
+            Problem::Ending => AgentProblemKind::Ending,
+            Problem::NotKept => AgentProblemKind::NotWrittenDown,
+            Problem::Stuck => AgentProblemKind::SlotNotFree,
         };
-        let body = serde_json::json!({
-            "type": format!("https://ebb.dev/problems/{slug}"),
-            "title": status.canonical_reason(),
-            "status": status.as_u16(),
-            "detail": self.to_string(),
-        });
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+        let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = kind.document(&self.to_string(), Vec::new());
+        (status, [(header::CONTENT_TYPE, headers::PROBLEM_JSON)], Json(body)).into_response()
     }
 }

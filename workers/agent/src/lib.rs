@@ -22,7 +22,6 @@ mod holder;
 mod host;
 mod log_file;
 mod meters;
-pub mod paths;
 mod private;
 mod process;
 mod record;
@@ -34,7 +33,7 @@ mod warm;
 pub use access::{Access, AccessError};
 pub use controller_link::{AgentToken, SecretError};
 pub use devices::Devices;
-pub use direct::{CONNECTIONS_MAX, MetricsReaders, TAKE_BACK_DEADLINE_MS, TAKE_BACK_DEADLINE_MS_MAX};
+pub use direct::{CONNECTIONS_MAX, MetricsReaders};
 pub use holder::{FleetToken, TakeBackToken};
 pub use workers_agent_core::EXIT_STATUS_PROTOCOL;
 

@@ -2,7 +2,7 @@
 
 use crate::state::bounds::{DAMAGED_MAX, JOBS_ENDED_MAX, RETIRED_MAX};
 use crate::state::job::{Evaluation, Pause};
-use crate::state::troubles::{Damage, Unreadable};
+use crate::state::troubles::{Damage, Restart, Unreadable};
 use crate::state::{Active, Faults, Job, JobPhase, Placement, Retired, Scaling, Service, State};
 use events_schema::fact::{CheckpointInfo, PlanReason};
 use events_schema::job::JobSpec;
@@ -54,6 +54,7 @@ pub(super) fn accepted(
         stragglers: BTreeMap::new(),
         service: Service::default(),
         class_of_code: retrained.and_then(|job| job.class_of_code),
+        restart: None,
     };
     state.live.insert(id.clone(), job);
 }
@@ -253,13 +254,15 @@ pub(super) fn checkpoint_retired(state: &mut State, id: &JobId, manifest_key: &s
     }
 }
 
-pub(super) fn restarted(state: &mut State, id: &JobId) {
+/// What earlier builds wrote does not say why: the job then says nothing of it either.
+pub(super) fn restarted(state: &mut State, id: &JobId, restart: Option<Restart>) {
     let numbers: Vec<_> = state.executors_of(id).map(|(executor, _)| executor.clone()).collect();
     for executor in numbers {
         state.executors.change(&executor, |executor| executor.replica = false);
     }
     if let Some(job) = state.live.get_mut(id) {
         job.restarts += 1;
+        job.restart = restart;
         // It did come to lock-step; whatever failed since, its next start has all its attempts.
         job.faults.starts = 0;
         if std::mem::take(&mut job.faults.since_restart) {

@@ -13,7 +13,7 @@ mod jobs;
 pub(crate) mod version_one;
 
 use crate::state::State;
-use crate::state::troubles::{Damage, GivenUp, Loss, Straggler, Unreadable};
+use crate::state::troubles::{Damage, GivenUp, Loss, Restart, Straggler, Unreadable};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
 
@@ -55,7 +55,10 @@ impl State {
                 let (generation, step, reason) = (*generation, *step, reason.clone());
                 jobs::checkpoint_unreadable(self, job, Unreadable { at, generation, step, reason });
             }
-            Fact::JobRestarted { job, .. } => jobs::restarted(self, job),
+            Fact::JobRestarted { job, from, cause } => {
+                let restart = cause.clone().map(|cause| Restart { at, from: *from, cause });
+                jobs::restarted(self, job, restart);
+            }
             Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, metrics.clone()),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
             Fact::ExecutorReady { executor, address, class } => generations::ready(self, executor, address, *class),

@@ -6,7 +6,7 @@
 
 use super::{Draft, failures, generations, reclaim};
 use crate::state::Executor;
-use events_schema::fact::{Fact, LeaveCause, PlanCause};
+use events_schema::fact::{Fact, LeaveCause, PlanCause, RestartCause};
 use events_schema::{ExecutorId, ServerId, SlotId, Step};
 
 /// A leader found the replicas of its members different.
@@ -34,12 +34,12 @@ pub(super) fn replicas_differ(
     draft.emit(Fact::ReplicasDiffered {
         job: id.clone(),
         step,
-        minority: known,
+        minority: known.clone(),
         slots: slots.clone(),
         reason,
         verdict,
     });
     reclaim::withdraw(draft, &slots, PlanCause::Lost);
     generations::dismiss(draft, id, LeaveCause::Useless);
-    generations::restart(draft, id);
+    generations::restart(draft, id, RestartCause::Differed { minority: known });
 }

@@ -10,9 +10,10 @@ use crate::limits::{
     STUCK_MS,
 };
 use crate::state::job::Pause;
+use crate::state::troubles::Loss;
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, SlotState, State};
 use events_schema::fact::{
-    AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal, Verdict,
+    AbandonCause, AvoidCause, Entry, Fact, GrowthFailure, LeaveCause, PlanCause, Proposal, RestartCause, Verdict,
 };
 use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 
@@ -274,7 +275,8 @@ fn replace_lost(draft: &mut Draft<'_>, id: &JobId) -> bool {
     let any_survivor = draft.state.executors_of(id).any(|entry| survives(&entry));
     let awaited = active.left.iter().any(|(member, until)| active.members.contains(member) && draft.at < *until);
     if !any_survivor && !awaited {
-        return restart(draft, id);
+        let cause = why_all_are_gone(job, active);
+        return restart(draft, id, cause);
     }
     let due = has_lost_members(&draft.state, active, draft.at) || placement.is_broken_off();
     if placement.proposed.is_some() || !any_survivor || !due {
@@ -291,11 +293,22 @@ fn disband(draft: &mut Draft<'_>, id: &JobId) -> bool {
     if leader.is_some_and(Executor::can_recover) {
         return false;
     }
-    dismiss(draft, id, LeaveCause::Useless) || restart(draft, id)
+    let Some(cause) = draft.state.job(id).and_then(|job| Some(why_all_are_gone(job, job.active()?))) else {
+        return false;
+    };
+    dismiss(draft, id, LeaveCause::Useless) || restart(draft, id, cause)
+}
+
+/// Why no member of the generation in force has the replica any more: the last of them that was lost, unless all were told to leave.
+fn why_all_are_gone(job: &Job, active: &Active) -> RestartCause {
+    match job.lost.clone().filter(|loss| active.members.contains(&loss.executor)) {
+        Some(Loss { executor, slot, noticed, .. }) => RestartCause::Lost { executor, slot, noticed },
+        None => RestartCause::Left,
+    }
 }
 
 /// Every replica is lost, or written down and let go.
-pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
+pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId, cause: RestartCause) -> bool {
     let Some(job) = draft.state.job(id) else { return false };
     let ends = job.slots().is_empty() || matches!(job.phase, JobPhase::Suspending(..));
     if ends {
@@ -310,7 +323,7 @@ pub(super) fn restart(draft: &mut Draft<'_>, id: &JobId) -> bool {
         return true;
     }
     let from = job.last_checkpoint().map_or(Step(0), |checkpoint| checkpoint.step);
-    draft.emit(Fact::JobRestarted { job: id.clone(), from });
+    draft.emit(Fact::JobRestarted { job: id.clone(), from, cause: Some(cause) });
     true
 }
 

@@ -9,7 +9,8 @@ use super::{Draft, generations, members, proposals};
 use crate::limits::ATTEMPTS_MAX;
 use crate::state::{Job, JobPhase};
 use events_schema::fact::{
-    AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, LossNotice, StallCause, StallRemedy,
+    AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, LossNotice, RestartCause, StallCause,
+    StallRemedy,
 };
 use events_schema::{ExecutorId, JobId, Rank, SlotId, Step};
 use std::collections::BTreeSet;
@@ -44,7 +45,8 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
         StallRemedy::Restart => {
             replace(draft, cause, &blamed);
             generations::dismiss(draft, id, LeaveCause::Useless);
-            generations::restart(draft, id);
+            let blamed = blamed.into_iter().map(|blamed| blamed.executor).collect();
+            generations::restart(draft, id, RestartCause::Stalled { cause, blamed });
         }
         StallRemedy::Suspend => {
             draft.emit(Fact::JobSuspending { job: id.clone() });

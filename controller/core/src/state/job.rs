@@ -9,7 +9,7 @@
 //! Suspended ─┴── resume ── Suspended ◄── all gone ── Suspending          any but the ended ──► Cancelled, Failed
 //! ```
 
-use super::troubles::{Damage, GivenUp, Loss, Stall, Straggler, Unreadable};
+use super::troubles::{Damage, GivenUp, Loss, Restart, Stall, Straggler, Unreadable};
 use crate::apply::version_one;
 use events_schema::fact::{
     CheckpointInfo, Entry, Failure, Fault, LeaveCause, PlanCause, PlanReason, Proposal, StallCause, StallRemedy,
@@ -114,6 +114,9 @@ pub struct Job {
     /// What the bits of its own code depended on where it began ([`Executor::class`]); it trains with no other. None of a model of Ebb's.
     #[n(46)]
     pub class_of_code: Option<Digest>,
+    /// The last time that it went back to a checkpoint.
+    #[n(47)]
+    pub restart: Option<Restart>,
 }
 
 /// How much of slots a job has had, and the queue that a policy keeps it in for that.

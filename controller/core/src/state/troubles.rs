@@ -1,7 +1,7 @@
 //! What befell a job and its user has to know: each stands on the job until it is over, or until the next of its kind. Kept here, shown by the
 //! gateway; what is done about it is decided elsewhere.
 
-use events_schema::fact::{GrowthFailure, LossNotice, StallCause, StallRemedy};
+use events_schema::fact::{GrowthFailure, LossNotice, RestartCause, StallCause, StallRemedy};
 use events_schema::{ExecutorId, Generation, Rank, SlotId, Step, TimeMs};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
@@ -60,6 +60,20 @@ pub struct Loss {
     /// How it was noticed.
     #[n(3)]
     pub noticed: LossNotice,
+}
+
+/// A job went back to its last checkpoint, or to its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Restart {
+    /// When that was decided.
+    #[n(0)]
+    pub at: TimeMs,
+    /// The step it went on from.
+    #[n(1)]
+    pub from: Step,
+    /// Why it could not go on from where it was.
+    #[n(2)]
+    pub cause: RestartCause,
 }
 
 /// A newcomer that did not come in.

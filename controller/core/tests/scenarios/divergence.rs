@@ -4,7 +4,7 @@
 use crate::stories::*;
 use crate::world::{World, slot};
 use events_schema::command::Command;
-use events_schema::fact::{Fact, Failure, Fault, Verdict};
+use events_schema::fact::{Fact, Failure, Fault, RestartCause, Verdict};
 use events_schema::report::Report;
 use events_schema::{ExecutorId, JobId, ServerId, Step};
 
@@ -37,7 +37,10 @@ fn differed(facts: &[Fact]) -> Option<(Vec<u32>, Vec<u16>, Verdict)> {
 }
 
 fn restarts(facts: &[Fact]) -> Vec<u64> {
-    let from = |fact: &Fact| if let Fact::JobRestarted { from, .. } = fact { Some(from.0) } else { None };
+    let from = |fact: &Fact| match fact {
+        Fact::JobRestarted { from, cause: Some(RestartCause::Differed { .. }), .. } => Some(from.0),
+        _ => None,
+    };
     facts.iter().filter_map(from).collect()
 }
 

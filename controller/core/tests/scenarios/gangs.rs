@@ -8,7 +8,7 @@ use controller_core::state::SlotState;
 use controller_core::watch::Watch;
 use events_schema::command::Command;
 use events_schema::control::{Phase, Progress, STOPPED_STATUS, WaitsFor};
-use events_schema::fact::{Entry, Fact, StallCause, StallRemedy};
+use events_schema::fact::{Entry, Fact, RestartCause, StallCause, StallRemedy};
 use events_schema::job::JobSpec;
 use events_schema::report::{ExitCause, Report};
 use events_schema::{Digest, ExecutorId, FleetId, Generation, JobId, Rank, ServerId, Step, WriterToken};
@@ -169,6 +169,9 @@ fn an_elastic_gang_is_restarted_at_any_size_within_its_bounds() {
     world.run();
     assert_eq!(members(&world, &id), [6]);
     assert_eq!(entries(&world), ["fresh", "checkpoint", "checkpoint"]);
+    let why = |fact: Fact| if let Fact::JobRestarted { cause, .. } = fact { cause } else { None };
+    let causes: Vec<RestartCause> = since(&world, 0).into_iter().filter_map(why).collect();
+    assert_eq!(causes, [RestartCause::Left, RestartCause::Left], "nobody was lost, and nobody says so");
     assert!(world.run_to_end(10));
     calm(&world);
 }

@@ -6,7 +6,9 @@ use controller_core::limits::{GROWTH_PAUSE_MS_MIN, READY_DEADLINE_MS};
 use controller_core::state::{JobPhase, SlotState};
 use controller_core::{orders, retired_objects};
 use events_schema::command::Command;
-use events_schema::fact::{AbandonCause, Entry, Fact, LeaveCause, PlanCause, ReclaimCause, Refusal, WaitCause};
+use events_schema::fact::{
+    AbandonCause, Entry, Fact, LeaveCause, LossNotice, PlanCause, ReclaimCause, Refusal, RestartCause, WaitCause,
+};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, ServerId, Step};
 use serde_json::json;
@@ -248,7 +250,11 @@ fn when_every_replica_is_lost_the_job_goes_on_from_its_checkpoint() {
     }
     let mark = world.log.len();
     world.deliver_all();
-    assert!(has(&since(&world, mark), |f| *f == Fact::JobRestarted { job: id.clone(), from: checkpoint.step }));
+    assert!(has(
+        &since(&world, mark),
+        |f| matches!(f, Fact::JobRestarted { from, cause: Some(RestartCause::Lost { noticed: LossNotice::Exit(ExitCause::Signal(9)), .. }), .. } if *from == checkpoint.step)
+    ));
+    assert_eq!(job(&world, &id).restart.as_ref().map(|restart| restart.from), Some(checkpoint.step));
     assert_eq!(phase(&world, &id), "starting");
     world.run();
     assert_eq!(phase(&world, &id), "starting", "a pause first");

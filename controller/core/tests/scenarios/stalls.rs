@@ -6,7 +6,7 @@ use controller_core::limits::{ATTEMPTS_MAX, READY_DEADLINE_MS};
 use events_schema::command::Command;
 use events_schema::control::STORE_STATUS;
 use events_schema::fact::{
-    AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, LeaveCause, StallCause, StallRemedy,
+    AbandonCause, AvoidCause, Blamed, Entry, Fact, GrowthFailure, LeaveCause, RestartCause, StallCause, StallRemedy,
 };
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
@@ -229,6 +229,8 @@ fn a_job_that_stalls_climbs_the_ladder_and_a_new_step_begins_it_anew() {
     assert_eq!(remedy(&stall(&mut world, &id, 10, StallCause::Peers, &[])), Some(StallRemedy::Restart));
     world.run();
     assert_eq!((phase(&world, &id), job(&world, &id).restarts), ("running", 1));
+    let why = job(&world, &id).restart.clone().map(|restart| restart.cause);
+    assert_eq!(why, Some(RestartCause::Stalled { cause: StallCause::Peers, blamed: Vec::new() }));
     assert_eq!(remedy(&stall(&mut world, &id, 11, StallCause::Peers, &[])), Some(StallRemedy::Round), "another step");
     world.run();
     for _ in 0..2 {

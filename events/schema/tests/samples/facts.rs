@@ -61,7 +61,7 @@ pub fn facts() -> Vec<Fact> {
         },
         CheckpointAccepted { job: job(), checkpoint: checkpoint() },
         CheckpointRetired { job: job(), manifest_key: "jobs/a/checkpoints/50/manifest".to_owned() },
-        JobRestarted { job: job(), from: Step(100) },
+        JobRestarted { job: job(), from: Step(100), cause: None },
         Evaluated { job: job(), step: Step(150), metrics: metrics() },
         DatasetRegistered { dataset: dataset() },
         DatasetRemoved { dataset: DatasetName::parse("digits").unwrap() },
@@ -242,5 +242,16 @@ pub fn judged_facts() -> Vec<Fact> {
             remedy: StallRemedy::Restart,
             anew: Some(false),
         },
+    ]
+}
+
+/// Why a job goes back, each with what is known of it.
+pub fn restart_causes() -> Vec<RestartCause> {
+    let noticed = LossNotice::Exit(ExitCause::Signal(9));
+    vec![
+        RestartCause::Lost { executor: executor(), slot: slot(1), noticed },
+        RestartCause::Left,
+        RestartCause::Stalled { cause: StallCause::Unit, blamed: vec![executor()] },
+        RestartCause::Differed { minority: vec![executor(), ExecutorId { job: job(), number: 8 }] },
     ]
 }

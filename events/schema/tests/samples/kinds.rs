@@ -59,6 +59,7 @@ kinds! {
     ENTRIES = entry_kind of Entry { Fresh, Checkpoint, Switch, Recover }
     STALL_CAUSES = stall_cause_kind of StallCause { Peers, Unit, Bytes, Store }
     STALL_REMEDIES = stall_remedy_kind of StallRemedy { Round, WithoutBlamed, Restart, Suspend, Fail, Wait }
+    RESTART_CAUSES = restart_cause_kind of RestartCause { Lost, Left, Stalled, Differed }
     LOSS_NOTICES = loss_notice_kind of LossNotice { Exit, Silence, Lease, Agent, Link, Stall }
     AVOID_CAUSES = avoid_cause_kind of AvoidCause { Unreachable, Hung, Class }
     GROWTH_FAILURES = growth_failure_kind of GrowthFailure { Lost, Late, Slow }
@@ -84,7 +85,7 @@ kinds! {
 
 /// Every name that needs a golden line.
 pub fn names_wanted() -> Vec<String> {
-    let enums: [(&str, &[&str]); 39] = [
+    let enums: [(&str, &[&str]); 40] = [
         ("Fact", FACTS),
         ("Command", COMMANDS),
         ("Report", REPORTS),
@@ -105,6 +106,7 @@ pub fn names_wanted() -> Vec<String> {
         ("Entry", ENTRIES),
         ("StallCause", STALL_CAUSES),
         ("StallRemedy", STALL_REMEDIES),
+        ("RestartCause", RESTART_CAUSES),
         ("LossNotice", LOSS_NOTICES),
         ("AvoidCause", AVOID_CAUSES),
         ("GrowthFailure", GROWTH_FAILURES),

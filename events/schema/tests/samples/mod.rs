@@ -455,6 +455,7 @@ pub fn all() -> Vec<Sample> {
         "Fact(judged)", fact_kind: judged_facts();
         "Fact(asked)", fact_kind: facts_of_asked();
         "Fact(served)", fact_kind: facts_of_service();
+        "Fact(restarted)", fact_kind: [Fact::JobRestarted { job: job(), from: Step(100), cause: restart_causes().into_iter().next() }];
         "Report(asked)", report_kind: [Report::SlotTakenBack { slot: slot(1), asked_ms: Some(380), within_ms: Some(2_000) }];
         "Command", command_kind: commands();
         "Report", report_kind: reports();
@@ -481,6 +482,7 @@ pub fn all() -> Vec<Sample> {
         "StallRemedy", stall_remedy_kind: [
             StallRemedy::Round, StallRemedy::WithoutBlamed, StallRemedy::Restart, StallRemedy::Suspend, StallRemedy::Fail, StallRemedy::Wait
         ];
+        "RestartCause", restart_cause_kind: restart_causes();
         "LossNotice", loss_notice_kind: [
             LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
         ];

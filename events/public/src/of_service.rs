@@ -1,0 +1,68 @@
+//! What public events about servers and the service itself hold; the rules of `data.rs` apply.
+
+use crate::data::data;
+use crate::words::Refusal;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+data! {
+    /// An agent is there.
+    AgentJoined {
+        /// The server's name.
+        server: String,
+        /// Slots it holds, numbered from 0.
+        slots: u16,
+        /// UUIDs of the devices that its first slots are; absent if none is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        devices: Option<Vec<String>>,
+    }
+    /// An agent was not heard.
+    AgentGone {
+        /// The server's name.
+        server: String,
+    }
+    /// A server is forgotten.
+    ServerForgotten {
+        /// The server's name.
+        server: String,
+    }
+    /// A command had no effect.
+    CommandRefused {
+        /// The command's id.
+        command: String,
+        /// The job, fleet or dataset it was about.
+        subject: String,
+        /// Why, for programs.
+        refusal: Refusal,
+        /// Why, for people.
+        reason: String,
+    }
+    /// An input had no effect.
+    InputRefused {
+        /// The stream it came in.
+        stream: String,
+        /// Where it stands there.
+        offset: u64,
+        /// Why, for people.
+        reason: String,
+    }
+    /// The policy gave no plan.
+    PlanFailed {
+        /// The policy's name.
+        policy: String,
+        /// What it died of.
+        reason: String,
+    }
+    /// A policy plans.
+    PolicyChosen {
+        /// The policy's name.
+        policy: String,
+    }
+    /// Objects were deleted.
+    StoreSwept {
+        /// How many.
+        objects: u64,
+        /// Their size.
+        bytes: u64,
+    }
+}
