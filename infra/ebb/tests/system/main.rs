@@ -18,6 +18,7 @@ mod damaged_disk;
 mod demand_follow;
 mod demo;
 mod devices;
+mod documents;
 mod exactly_once;
 mod fleet_topics;
 mod gang;
