@@ -294,6 +294,7 @@ fn problem(field: &str, value: &str, expected: &str) -> Problem {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use events_schema::job::JobSpec;
     use serde_json::json;
 
     #[test]
@@ -313,6 +314,7 @@ mod tests {
             let (kind, body) = line.split_once(' ').unwrap();
             let body: Value = serde_json::from_str(body).unwrap();
             let refused = match kind {
+                "job" => JobSpec::parse(&body).err(),
                 "fleet" => fleet(&body).err(),
                 "slots" => slots(&body).err(),
                 "recall" => recall(&body).err(),
