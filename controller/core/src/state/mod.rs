@@ -5,14 +5,16 @@
 
 pub mod bounds;
 pub(crate) mod executors;
+pub mod faults;
 pub mod fleet;
 pub mod job;
 pub mod memory;
 pub(crate) mod slots;
 pub mod troubles;
 
+pub use faults::Faults;
 pub use fleet::{Fleet, Server, Slot, SlotKind, SlotState};
-pub use job::{Active, Executor, Faults, Job, JobPhase, Leaving, Placement, Scaling, Service};
+pub use job::{Active, Executor, Job, JobPhase, Leaving, Placement, Scaling, Service};
 pub use memory::CommandMemory;
 
 use crate::table::Table;

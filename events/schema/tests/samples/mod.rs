@@ -26,6 +26,9 @@ use events_schema::*;
 pub use facts::*;
 pub use kinds::*;
 use serde_json::{Value, json};
+use specs::{
+    command_model, command_model_on_devices, command_model_with_packages, torch_model, torch_model_with_environment,
+};
 use traces::{span, trace};
 
 /// A sample's name (`Type::Variant` or `Type`), its bytes, and whether bytes decode to it and encode back to themselves.
@@ -350,13 +353,6 @@ fn devices() -> Vec<SlotDevice> {
     vec![SlotDevice { uuid, name: "H100".to_owned(), memory_bytes: 80 << 30, driver: "580.01".to_owned() }]
 }
 
-fn torch_model() -> ModelSpec {
-    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "python": "/opt/torch/bin/python", "threads": 2,
-        "device": "cuda", "environment": {"TOKENIZERS_PARALLELISM": "false"}, "parameters": {"depth": 3, "rate": 0.5}});
-    let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
-    JobSpec::parse(&spec).unwrap().model.clone()
-}
-
 /// A job that brings its own rows and begins with a model of another.
 fn job_of_own_rows() -> JobSpec {
     let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "from": {"job": "job-a", "strict": false}});
@@ -382,31 +378,6 @@ fn saved_at_the_end() -> Report {
         bytes: 4_096,
         stands_still: Some(true),
     }
-}
-
-fn torch_model_with_environment() -> ModelSpec {
-    let model = serde_json::json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "secrets": {"HF_TOKEN": "hf"},
-        "requirements": {"lines": ["einops==0.8.1", "timm>=1"], "full": true}, "memory_limit_mib": 4_096});
-    let spec = serde_json::json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
-    JobSpec::parse(&spec).unwrap().model.clone()
-}
-
-fn command_model() -> ModelSpec {
-    let model = serde_json::json!({"kind": "command", "command": ["python", "train.py", "--epochs", "3"], "code": "33".repeat(32), "python": "/opt/torch/bin/python",
-        "environment": {"GLOO_SOCKET_IFNAME": "lo"}, "elastic": "restart", "grace_ms": 5_000, "save_every_ms": 10_000});
-    let spec = serde_json::json!({"name": "n", "model": model, "workers": {"min": 2, "max": 4}});
-    JobSpec::parse(&spec).unwrap().model.clone()
-}
-
-fn command_model_on_devices() -> ModelSpec {
-    let model = serde_json::json!({"kind": "command", "command": ["train"], "device": "cuda"});
-    JobSpec::parse(&serde_json::json!({"name": "n", "model": model})).unwrap().model.clone()
-}
-
-fn command_model_with_packages() -> ModelSpec {
-    let model = serde_json::json!({"kind": "command", "command": ["train"], "requirements": {"lines": ["einops==0.8.1"]},
-        "secrets": {"HF_TOKEN": "hf"}, "memory_limit_mib": 4_096});
-    JobSpec::parse(&serde_json::json!({"name": "n", "model": model})).unwrap().model.clone()
 }
 
 fn controller_messages() -> Vec<ControllerMessage> {

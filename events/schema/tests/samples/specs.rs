@@ -1,7 +1,7 @@
 //! Samples of specs that say more than the first builds knew, and of what follows from them.
 
 use super::{Sample, full_document, sample};
-use events_schema::job::JobSpec;
+use events_schema::job::{JobSpec, ModelSpec};
 use events_schema::orders::{JobOrder, Telemetry};
 use serde_json::{Value, json};
 
@@ -40,4 +40,36 @@ pub fn all(order: JobOrder, telemetry: Telemetry) -> Vec<Sample> {
         sample("Telemetry with time between checkpoints", &told),
         sample("JobOrder after restarts", &JobOrder { restarts: 3, ..order }),
     ]
+}
+
+pub(super) fn torch_model() -> ModelSpec {
+    let model = json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "python": "/opt/torch/bin/python", "threads": 2,
+        "device": "cuda", "environment": {"TOKENIZERS_PARALLELISM": "false"}, "parameters": {"depth": 3, "rate": 0.5}});
+    let spec = json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
+pub(super) fn torch_model_with_environment() -> ModelSpec {
+    let model = json!({"kind": "torch", "entry": "train:Job", "code": "33".repeat(32), "secrets": {"HF_TOKEN": "hf"},
+        "requirements": {"lines": ["einops==0.8.1", "timm>=1"], "full": true}, "memory_limit_mib": 4_096});
+    let spec = json!({"name": "n", "model": model, "dataset": "digits", "batch_size": 8, "epochs": 1});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
+pub(super) fn command_model() -> ModelSpec {
+    let model = json!({"kind": "command", "command": ["python", "train.py", "--epochs", "3"], "code": "33".repeat(32), "python": "/opt/torch/bin/python",
+        "environment": {"GLOO_SOCKET_IFNAME": "lo"}, "elastic": "restart", "grace_ms": 5_000, "save_every_ms": 10_000});
+    let spec = json!({"name": "n", "model": model, "workers": {"min": 2, "max": 4}});
+    JobSpec::parse(&spec).unwrap().model.clone()
+}
+
+pub(super) fn command_model_on_devices() -> ModelSpec {
+    let model = json!({"kind": "command", "command": ["train"], "device": "cuda"});
+    JobSpec::parse(&json!({"name": "n", "model": model})).unwrap().model.clone()
+}
+
+pub(super) fn command_model_with_packages() -> ModelSpec {
+    let model = json!({"kind": "command", "command": ["train"], "requirements": {"lines": ["einops==0.8.1"]},
+        "secrets": {"HF_TOKEN": "hf"}, "memory_limit_mib": 4_096});
+    JobSpec::parse(&json!({"name": "n", "model": model})).unwrap().model.clone()
 }
