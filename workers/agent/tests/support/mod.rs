@@ -270,7 +270,8 @@ pub async fn http_as(
     let authorization = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
     let body = body.map(|body| body.to_string()).unwrap_or_default();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\ncontent-type: application/json\r\n{authorization}content-length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: application/json\r\n{authorization}content-length: {}\r\n\r\n{body}",
+        agent.address(),
         body.len()
     );
     let mut stream = tokio::net::TcpStream::connect(agent.address()).await.unwrap();
