@@ -8,8 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, OnceCell};
 
-/// Most bytes of batches that are ready: several steps of images for four ranks. One that is larger is made ahead alone.
+/// Most bytes of batches that are ready: two steps of images for dozens of ranks. One that is larger is made ahead alone.
 const READY_BYTES_MAX: u64 = 64 << 20;
+
+/// Steps whose batches are made ahead: the one that is computed and the next. More would keep processors from whoever comes together at the
+/// moment when ranks change hands.
+const STEPS_READY_MAX: u64 = 2;
 
 /// The ranks and steps that were announced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,9 +28,10 @@ impl Wanted {
         (self.from..self.to).contains(step) && self.ranks.contains(rank)
     }
 
-    /// In the order of need.
+    /// What is made ahead, in the order of need.
     fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        (self.from..self.to).flat_map(|step| self.ranks.iter().map(move |&rank| (step, rank)))
+        let to = self.to.min(self.from.saturating_add(STEPS_READY_MAX));
+        (self.from..to).flat_map(|step| self.ranks.iter().map(move |&rank| (step, rank)))
     }
 }
 
@@ -148,6 +153,14 @@ mod tests {
     }
 
     #[test]
+    fn no_more_than_two_steps_are_made_ahead_of_the_one_that_was_announced() {
+        let ahead = announced(&[0], 5, 60);
+        assert_eq!(begun(&ahead), [(0, 5), (0, 6)]);
+        ahead.announce(Wanted { ranks: vec![Rank(0)], from: 6, to: 61 });
+        assert_eq!(begun(&ahead), [(0, 7)]);
+    }
+
+    #[test]
     fn what_is_ready_is_taken_once_and_what_was_asked_for_is_not_made_ahead() {
         let ahead = announced(&[0, 1], 3, 5);
         assert_eq!(make(&ahead, 8), Some((Rank(0), Step(3))));
@@ -159,7 +172,7 @@ mod tests {
 
     #[test]
     fn no_more_is_ready_than_the_bound_and_a_batch_beyond_it_is_alone() {
-        let ahead = announced(&[0], 0, 9);
+        let ahead = announced(&[0, 2, 3, 4], 0, 9);
         assert!(make(&ahead, READY_BYTES_MAX + 4).is_some());
         assert!(make(&ahead, 4).is_none());
         ahead.take(Rank(0), Step(0)).unwrap();
