@@ -202,7 +202,7 @@ impl Loader {
     }
 
     /// Announces that these ranks will read steps `from..from + steps_ahead`; their blocks are read in the background, as far as the cache
-    /// reaches, and their batches made. Replaces the announcement before it; blocks on their way still arrive.
+    /// reaches, and the batches of the first two steps made. Replaces the announcement before it; blocks on their way still arrive.
     pub fn prefetch(&self, ranks: &[Rank], from: Step, steps_ahead: u64) {
         let to = from.0.saturating_add(steps_ahead.min(STEPS_AHEAD_MAX)).min(self.shared.steps_total);
         let new = Wanted { ranks: ranks.to_vec(), from: from.0, to };
