@@ -52,7 +52,7 @@ const LOG_ROWS: &[&str] = &[
 ];
 const STORE_ROWS: &[&str] = &["partition read", "checkpoint write"];
 const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
-const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor"];
+const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor", "two executors of a host"];
 const LOAN_ROWS: &[&str] = &[
     "demand accepted to slot free",
     "take-back to slot free",

@@ -1,5 +1,5 @@
-//! Step times: the elastic loop against the same engine in a plain loop without membership, and many logical workers on one
-//! executor against as many separate runs.
+//! Step times: the elastic loop against the same engine in a plain loop without membership, many logical workers on one
+//! executor against as many separate runs, and two executors of one host against one that does the same alone.
 
 use crate::Effort;
 use crate::row::Row;
@@ -13,8 +13,11 @@ use workers_executor::plain::train_plain_steps;
 
 /// Logical workers of the job that has many.
 const MANY: u16 = 4;
-/// Steps left out at the beginning: caches fill, the processor wakes up.
-const WARM_STEPS: u64 = 20;
+/// Executors of the job that has several, a logical worker each.
+const PAIR: u16 = 2;
+/// One part in so many of a run is left out at its beginning: caches fill, the processor wakes up, and an executor has not yet trained for as long as it
+/// averages its rate over, so what it tells is the rate of its start. A run is to be longer than that many windows.
+const WARM_SHARE: u64 = 3;
 /// Samples of a step of one logical worker.
 const BATCH: u16 = 32;
 /// What is averaged over: as long as an executor averages its rate over.
@@ -24,20 +27,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest wait for a job of the bench.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// Both rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all; the best second of
+/// All rows. Each kind of loop has its turn in every round, so that a slower spell of the machine meets all; the best second of
 /// each is the least disturbed one.
 pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessError> {
-    let (rounds, steps) = (effort.pick(2, 5), effort.pick(200, 400));
+    let (rounds, steps) = (effort.pick(2, 5), effort.pick(2_000, 4_000));
     let subject = |workers: u16| native(workers, steps / u64::from(workers));
     let service = Service::start(subject(1).service(&folder.join("step-service"), 1)?).await?;
-    let client = service.client()?;
-    let (mut one, mut many, mut plain) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
+    let pair = Service::start(subject(PAIR).service(&folder.join("pair-service"), PAIR)?).await?;
+    let (client, pair_client) = (service.client()?, pair.client()?);
+    let [mut one, mut many, mut two, mut plain] = [f64::INFINITY; 4];
     for round in 0..rounds {
         one = one.min(elastic_step_ms(&client, &subject(1), 1, round).await?);
         many = many.min(elastic_step_ms(&client, &subject(MANY), MANY, round).await?);
+        two = two.min(elastic_step_ms(&pair_client, &together(subject(1), PAIR), PAIR, round).await?);
         plain = plain.min(plain_step_ms(folder, &subject(1), steps).await?);
     }
     service.stop().await?;
+    pair.stop().await?;
     let elastic = Row {
         name: "elastic loop step",
         value: one,
@@ -54,7 +60,23 @@ pub async fn rows(folder: &Path, effort: Effort) -> Result<Vec<Row>, HarnessErro
         baseline: f64::from(MANY) * one,
         note: format!("best second of {rounds} runs in turns; {MANY} workers, a step of all"),
     };
-    Ok(vec![elastic, shared])
+    let apart = Row {
+        name: "two executors of a host",
+        value: two,
+        unit: "ms",
+        baseline_name: "ms the same engine in a plain loop",
+        baseline: plain,
+        note: format!(
+            "best second of {rounds} runs in turns; a logical worker each, which is computed at the same time"
+        ),
+    };
+    Ok(vec![elastic, shared, apart])
+}
+
+/// The job with so many logical workers, which trains on as many executors or not at all.
+fn together(mut subject: Subject, executors: u16) -> Subject {
+    subject.document["workers"] = serde_json::json!({"min": executors, "max": executors});
+    subject
 }
 
 /// The residual network with AdamW, which makes an update take what it takes in earnest.
@@ -71,7 +93,7 @@ async fn elastic_step_ms(client: &Client, subject: &Subject, workers: u16, round
     let mut best_rate = 0.0f64;
     while begun.elapsed() < WAIT_MAX {
         let now = client.job(&job.id).await?;
-        let warm = now.progress.filter(|p| p.step >= WARM_STEPS / u64::from(workers));
+        let warm = now.progress.filter(|p| p.step >= p.steps_total / WARM_SHARE);
         best_rate = best_rate.max(warm.map_or(0.0, |p| p.samples_per_second));
         if now.is_over() {
             if now.phase != "finished" || best_rate == 0.0 {
@@ -92,7 +114,7 @@ async fn plain_step_ms(folder: &Path, subject: &Subject, steps: u64) -> Result<f
     let run = run
         .map_err(|e| HarnessError::local("the plain loop failed", e))?
         .map_err(|e| HarnessError::local("the plain loop failed", e))?;
-    Ok(best_window_ms(&run.step_times[(WARM_STEPS as usize).min(run.step_times.len())..]))
+    Ok(best_window_ms(&run.step_times[run.step_times.len() / WARM_SHARE as usize..]))
 }
 
 /// Mean of the fastest steps in a row that fill a window; of all, if they do not fill one.

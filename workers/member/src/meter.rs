@@ -46,6 +46,12 @@ struct Window {
     data_wait: Duration,
 }
 
+impl Window {
+    fn begin(since: Duration) -> Self {
+        Self { since, samples: 0, steps: 0, data_wait: Duration::ZERO }
+    }
+}
+
 /// The clocks. All times are those of the machine's inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
@@ -59,6 +65,9 @@ pub(crate) struct Meter {
     step_ended: Duration,
     told: Option<Duration>,
     window: Window,
+    /// A window was over: until then the rate is that of what was done so far, or a job of less than a second would tell the one of its first step,
+    /// which fills caches.
+    settled: bool,
     samples_per_second: f64,
     data_wait_us: u64,
     step_us: u64,
@@ -76,7 +85,8 @@ impl Default for Meter {
             lost_at: None,
             step_ended: zero,
             told: None,
-            window: Window { since: zero, samples: 0, steps: 0, data_wait: zero },
+            window: Window::begin(zero),
+            settled: false,
             samples_per_second: 0.0,
             data_wait_us: 0,
             step_us: 0,
@@ -100,6 +110,8 @@ impl Meter {
         };
         if self.still == Still::Beginning {
             self.step_ended = now;
+            // Linking up with others is no training.
+            self.window = Window::begin(now);
         }
         self.first = true;
     }
@@ -128,12 +140,12 @@ impl Meter {
         self.window.steps += 1;
         let elapsed = now.saturating_sub(self.window.since);
         let over = elapsed >= RATE_WINDOW;
-        if over || self.samples_per_second == 0.0 {
+        if over || !self.settled {
             self.samples_per_second = self.window.samples as f64 / elapsed.as_secs_f64().max(1e-6);
             self.data_wait_us = micros(self.window.data_wait) / self.window.steps;
         }
         if over {
-            self.window = Window { since: now, samples: 0, steps: 0, data_wait: Duration::ZERO };
+            (self.window, self.settled) = (Window::begin(now), true);
         }
         first
     }
@@ -221,8 +233,20 @@ mod tests {
             meter.on_step(8, 1.0, at(ms));
             meter.data_wait_us
         };
-        assert_eq!([step(100, 90), step(500, 10), step(1_100, 20)], [90_000, 90_000, 40_000]);
+        assert_eq!([step(100, 90), step(500, 10), step(1_100, 20)], [90_000, 50_000, 40_000]);
         assert_eq!([step(1_600, 0), step(2_200, 0)], [40_000, 0], "nothing is waited for any more");
+    }
+
+    #[test]
+    fn before_the_first_window_is_over_the_rate_is_that_of_all_steps_so_far() {
+        let (mut meter, at) = (Meter::default(), Duration::from_millis);
+        meter.on_enter(false, at(5_000));
+        let mut rate = |ms| {
+            meter.on_step(10, 1.0, at(ms));
+            meter.samples_per_second.round()
+        };
+        assert_eq!([rate(5_100), rate(5_110), rate(5_120)], [100.0, 182.0, 250.0], "what was before is no training");
+        assert_eq!([rate(6_000), rate(6_010)], [40.0, 40.0], "then that of the last whole window");
     }
 
     #[test]
