@@ -1,5 +1,6 @@
 //! The batches of an Ebb dataset for a model in PyTorch, made before they are asked for: while Python computes with one, the rows of the next are
-//! gathered and put where Python finds them. A step then waits only where the source is slower. What a batch holds never depends on it.
+//! gathered and put where Python finds them. A step then waits only where the source is slower, and Python is told what lies ready for the next one.
+//! What a batch holds never depends on it.
 
 use events_schema::{Rank, Step};
 use std::io;
@@ -8,7 +9,7 @@ use storage::{DataError, Loader};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use workers_torch::{AHEAD_PLACES, Batch, BatchMemory};
+use workers_torch::{AHEAD_PLACES, Batch, BatchMemory, Following};
 
 /// Makes batches in the background.
 pub struct Ahead {
@@ -31,6 +32,8 @@ struct Making {
     ranks: Vec<Rank>,
     /// What is next taken of it: a place in `ranks`, and a step.
     next: (usize, Step),
+    /// That, if it was looked for before it is taken and was there.
+    seen: Option<Ready>,
     ready: mpsc::Receiver<Ready>,
     task: JoinHandle<()>,
 }
@@ -78,7 +81,7 @@ impl Ahead {
                 tracing::debug!(error = %shell::Chain(&error), "no batch is made ahead");
             }
         });
-        self.making = Some(Making { ranks, next, ready, task });
+        self.making = Some(Making { ranks, next, seen: None, ready, task });
     }
 
     /// The batch of this rank and step, once it is made. None if nobody foresaw it, or if it could not be made: it has to be read now.
@@ -91,11 +94,22 @@ impl Ahead {
         }
         let making = self.making.as_mut()?;
         making.next = after(making.ranks.len(), making.next);
-        let ready = making.ready.blocking_recv();
+        let ready = making.seen.take().or_else(|| making.ready.blocking_recv());
         if ready.is_none() {
             self.making = None;
         }
         ready
+    }
+
+    /// What is taken next, if it lies ready. It stays where it is until it is dropped after it was taken, unless another is taken instead.
+    pub fn following(&mut self) -> Option<Following> {
+        let making = self.making.as_mut()?;
+        if making.seen.is_none() {
+            making.seen = making.ready.try_recv().ok();
+        }
+        let (place, step) = making.next;
+        let (rank, ready) = (*making.ranks.get(place)?, making.seen.as_ref()?);
+        Some(Following { rank, step, batch: ready.batch })
     }
 }
 
@@ -253,6 +267,21 @@ mod tests {
         reader.takes(2, 1);
         assert!(reader.ahead.take(Rank(0), Step(2)).is_none(), "nobody foresaw it");
         reader.takes(1, 2);
+    }
+
+    #[test]
+    fn what_lies_ready_is_told_before_it_is_taken_and_what_takes_its_place_is_another() {
+        let mut reader = Reader::new();
+        assert_eq!(reader.ahead.following(), None, "nothing is made");
+        reader.expect(&[0, 1], 0);
+        let held = reader.ahead.take(Rank(0), Step(0)).unwrap();
+        let told = std::iter::repeat_with(|| reader.ahead.following()).flatten().next().unwrap();
+        assert_eq!((told.rank, told.step, reader.ahead.following()), (Rank(1), Step(0), Some(told)));
+        drop(held);
+        assert_eq!(reader.ahead.take(Rank(1), Step(0)).unwrap().batch, told.batch);
+        reader.takes(0, 1);
+        let again = reader.ahead.take(Rank(1), Step(0)).unwrap();
+        assert_ne!(again.batch, told.batch, "made once more, it has a number of its own");
     }
 
     #[test]

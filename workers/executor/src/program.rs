@@ -313,7 +313,8 @@ impl Program {
         let ready = self.ready(rank, step)?;
         if let Some(ready) = &ready {
             self.batches_waited += asked.elapsed();
-            return self.workload.gradient(view, Rows::Placed(ready.batch), random_key, gradient, on_part);
+            let following = self.ahead.as_mut().and_then(Ahead::following);
+            return self.workload.gradient(view, Rows::Placed(ready.batch, following), random_key, gradient, on_part);
         }
         let samples = self.training.as_ref().map(|loader| self.samples(loader, rank, step)).transpose()?;
         if self.ahead.is_some() {

@@ -16,7 +16,8 @@ use std::time::Duration;
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
 use workers_torch::{
-    Batch, BatchMemory, DIRECT_PLACE, Lengths, OnPart, OwnRows, StartTimes, TorchError, TorchEvaluation, TorchJob,
+    Batch, BatchMemory, DIRECT_PLACE, Following, Lengths, OnPart, OwnRows, StartTimes, TorchError, TorchEvaluation,
+    TorchJob,
 };
 
 /// Which contents a replica has: equal for equal contents, within one executor.
@@ -37,8 +38,8 @@ pub struct View<'a> {
 pub enum Rows<'a> {
     /// In this process' memory.
     Read(&'a Samples),
-    /// In the Python process' memory.
-    Placed(Batch),
+    /// In the Python process' memory, and what is computed with next, if it lies there too.
+    Placed(Batch, Option<Following>),
     /// The job's code brings them.
     Own,
 }
@@ -106,17 +107,17 @@ impl Torch {
         gradient: &mut Buffer,
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
-        let batch = match rows {
-            Rows::Read(samples) => self.job.batches().write(DIRECT_PLACE, samples)?,
-            Rows::Placed(batch) => batch,
-            Rows::Own => Batch::OWN,
+        let (batch, following) = match rows {
+            Rows::Read(samples) => (self.job.batches().write(DIRECT_PLACE, samples)?, None),
+            Rows::Placed(batch, following) => (batch, following),
+            Rows::Own => (Batch::OWN, None),
         };
         let sums = match gradient.segment_mut() {
-            Some(segment) => self.job.gradient(key.rank, key.step, batch, segment, on_part)?,
+            Some(segment) => self.job.gradient(key.rank, key.step, batch, following, segment, on_part)?,
             None => {
                 let mut shared = self.shared()?;
                 let segment = shared.segment_mut().ok_or_else(no_memory)?;
-                let sums = self.job.gradient(key.rank, key.step, batch, segment, on_part)?;
+                let sums = self.job.gradient(key.rank, key.step, batch, following, segment, on_part)?;
                 gradient.copy_from_slice(segment);
                 sums
             }

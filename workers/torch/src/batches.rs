@@ -3,10 +3,12 @@
 
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
+use events_schema::{Rank, Step};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Batches that are written ahead at a time: the child works on one, one waits for it, one is being made.
 pub const AHEAD_PLACES: usize = 3;
@@ -23,6 +25,8 @@ pub struct BatchMemory {
     file: Arc<File>,
     /// From one place to the next.
     bytes: u64,
+    /// Batches written so far.
+    written: Arc<AtomicU64>,
 }
 
 /// A batch in it.
@@ -32,18 +36,31 @@ pub struct Batch {
     pub(crate) start: u64,
     /// None of what is not there, but read by the job's code.
     pub(crate) rows: u32,
+    /// Of what was written there, counted from 1: what is written into the same place later has another.
+    pub(crate) number: u64,
+}
+
+/// A batch that lies there already and is asked for next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Following {
+    /// Whose turn it is.
+    pub rank: Rank,
+    /// In which step.
+    pub step: Step,
+    /// Where its rows are, which stay until it is asked for or never is.
+    pub batch: Batch,
 }
 
 impl Batch {
     /// Of rows that the job's code brings itself.
-    pub const OWN: Self = Self { start: 0, rows: 0 };
+    pub const OWN: Self = Self { start: 0, rows: 0, number: 0 };
 }
 
 impl BatchMemory {
     /// That of a child which gave this file, with places of so many bytes.
     #[must_use]
     pub fn new(file: File, bytes: u64) -> Self {
-        Self { file: Arc::new(file), bytes }
+        Self { file: Arc::new(file), bytes, written: Arc::default() }
     }
 
     /// Whether this is the memory of the same child.
@@ -66,7 +83,8 @@ impl BatchMemory {
         }
         self.file.write_all_at(&first, start)?;
         self.file.write_all_at(then, start + first.len() as u64)?;
-        Ok(Batch { start, rows: u32::try_from(samples.len()).map_err(io::Error::other)? })
+        let rows = u32::try_from(samples.len()).map_err(io::Error::other)?;
+        Ok(Batch { start, rows, number: self.written.fetch_add(1, Ordering::Relaxed) + 1 })
     }
 }
 
@@ -89,7 +107,7 @@ mod tests {
         let memory = BatchMemory::new(tempfile::tempfile().unwrap(), 64);
         let one = |value: u32| Samples::Classified { features: vec![0.5; 4], labels: vec![value; 2] };
         let (first, second) = (memory.write(DIRECT_PLACE, &one(7)).unwrap(), memory.write(1, &one(9)).unwrap());
-        assert_eq!((first, second), (Batch { start: 0, rows: 2 }, Batch { start: 64, rows: 2 }));
+        assert_eq!((first, second), (Batch { start: 0, rows: 2, number: 1 }, Batch { start: 64, rows: 2, number: 2 }));
         let mut read = [0u8; 32];
         for (start, label) in [(0, 7), (64, 9)] {
             memory.file.read_exact_at(&mut read, start).unwrap();

@@ -3,7 +3,7 @@
 //! The child ends with its executor: it is in its process group, which the agent kills as a whole, and the kernel kills it when the executor is
 //! gone (`child.rs`).
 
-use crate::batches::{Batch, BatchMemory, DIRECT_PLACE, PLACES, place_bytes};
+use crate::batches::{Batch, BatchMemory, DIRECT_PLACE, Following, PLACES, place_bytes};
 use crate::cache::Held;
 use crate::checked::Checked;
 use crate::child::{Launch, Python};
@@ -346,20 +346,28 @@ impl TorchJob {
 
     /// The summed gradient of one rank's batch of a step, with what travels in its sum. Overwrites
     /// all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
-    /// are few, or lie on a device first, and of none twice.
+    /// are few, or lie on a device first, and of none twice. While it is computed, a `collate()` of the code is called for what is `following`.
     pub fn gradient(
         &mut self,
         rank: Rank,
         step: Step,
         batch: Batch,
+        following: Option<Following>,
         gradient: &mut Segment,
         on_part: Option<OnPart<'_>>,
     ) -> Result<TorchSums, TorchError> {
         let place = self.place(gradient)?;
-        let Batch { start, rows } = batch;
-        let [step, start, place] = [step.0, start, place].map(u64::to_le_bytes);
-        let mut payload = [&rank.0.to_le_bytes()[..], &step, &start, &rows.to_le_bytes(), &place].concat();
+        let turn = |rank: Rank, step: Step, batch: Batch| {
+            let [step, start] = [step.0, batch.start].map(u64::to_le_bytes);
+            [&rank.0.to_le_bytes()[..], &step, &start, &batch.rows.to_le_bytes()].concat()
+        };
+        let mut payload = [&turn(rank, step, batch)[..], &place.to_le_bytes()].concat();
         payload.push(u8::from(on_part.is_some()));
+        payload.extend(batch.number.to_le_bytes());
+        if let Some(Following { rank, step, batch }) = following {
+            payload.extend(turn(rank, step, batch));
+            payload.extend(batch.number.to_le_bytes());
+        }
         let answer = match on_part {
             None => self.ask(b'G', &payload)?,
             Some(on_part) => {

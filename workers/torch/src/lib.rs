@@ -39,7 +39,7 @@ mod spawn;
 mod variables;
 pub mod warm;
 
-pub use batches::{AHEAD_PLACES, Batch, BatchMemory, DIRECT_PLACE};
+pub use batches::{AHEAD_PLACES, Batch, BatchMemory, DIRECT_PLACE, Following};
 pub use cache::{CACHE_MIB_DEFAULT, Cache, Held};
 pub use computing::ComputingProcess;
 pub use ending::by_signal;

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ebb import seeds
+from ebb.collator import Collator, Rows
 from ebb.job import Job
 from ebb.loader import ALLOWED, ReadAhead
 from ebb.refuse import Refused, user_code
@@ -40,21 +41,48 @@ class SharedBatches:
     steps_per_epoch: int | None = None
 
     def __init__(self, sample: dict[str, Any], segment: Segment, job: Job, seed: int, cuda: bool) -> None:
-        self.sample, self.segment, self.seed, self.cuda = sample, segment, seed, cuda
+        self.sample, self.segment, self.seed, self.cuda, self.job = sample, segment, seed, cuda, job
         # Tensors are a batch already; only a collate() that the user wrote has something to say.
         own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
         self.collate = job.collate if own else job.__dict__.get("_collate")
+        self.ahead: Collator | None = None
 
-    def batch(self, rank: int, step: int, rows: int, start: int = 0) -> tuple[Any, int]:
-        """The batch that is in the segment from this byte on, as views of it."""
+    def call_ahead(self, threads: int, hidden: list[torch.Tensor]) -> None:
+        """From now on collate() is called ahead where that can be done: by one thread, since another number of them may decide bits and a forked
+        process can have no more. Memory that is `hidden` is out of reach for it then."""
+        if self.collate is None or threads > 1:
+            return
+        loader = self.job.loader
+        self.ahead = Collator(self._collated, self.job, loader.get("num_workers") if isinstance(loader, dict) else None)
+        for tensor in hidden:
+            self.ahead.hide(tensor)
+
+    def batch(self, rank: int, step: int, rows: int, start: int = 0, number: int = 0) -> tuple[Any, int]:
+        """The batch that is in the segment from this byte on, as views of it, or what collate() makes of it."""
         if rows == 0:
             return None, 0
-        batch, rows = self.tensors(rows, start)
         if self.collate is None:
-            return batch, rows
-        seeds.set_all(seeds.key(self.seed, "collate", step, rank), self.cuda)
+            return self.tensors(rows, start)
+        asked = Rows(rank, step, start, rows, number)
+        return self.ahead.batch(asked) if self.ahead is not None and number else self._collated(asked, False), rows
+
+    def begin(self, following: Rows | None) -> None:
+        """What is asked for next lies there already."""
+        if self.ahead is not None and following is not None:
+            self.ahead.begin(following)
+
+    def waited_us(self) -> int:
+        """For how long batches that were begun ahead were waited for since this was asked last."""
+        return self.ahead.waited_us() if self.ahead is not None else 0
+
+    def _collated(self, rows: Rows, apart: bool) -> Any:
+        batch, _ = self.tensors(rows.count, rows.start)
+        if apart:  # collate() may write into it, and there has to be another try
+            batch = batch.clone() if isinstance(batch, torch.Tensor) else _copied(*batch)
+        seeds.set_all(seeds.key(self.seed, "collate", rows.step, rows.rank), self.cuda and not apart)
         with user_code("collate()"):
-            return self.collate(batch), rows
+            assert self.collate is not None
+            return self.collate(batch)
 
     def tensors(self, rows: int, start: int = 0) -> tuple[Any, int]:
         """The segment's tensors."""
@@ -83,6 +111,16 @@ class SharedBatches:
         (features, labels), _ = self.tensors(rows)
         features.normal_(generator=generator)
         labels.random_(0, max(1, self.sample["classes"]), generator=generator)
+
+
+def _copied(features: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copies that begin where those do within a cache line: labels first, then features, as in the segment."""
+    label_bytes = labels.numel() * labels.element_size()
+    memory = torch.empty(label_bytes + features.numel() * features.element_size(), dtype=torch.uint8)
+    made = memory[label_bytes:].view(features.dtype).view(features.shape), memory[:label_bytes].view(labels.dtype)
+    made[0].copy_(features)
+    made[1].copy_(labels)
+    return made
 
 
 class OwnBatches:

@@ -15,6 +15,7 @@ import torch
 
 from ebb import attributes, compiled, guard, numerics, parts, python_state, schedulers, seeds
 from ebb.build import Parts, Settings, build
+from ebb.collator import Rows
 from ebb.data import OwnBatches, SharedBatches, Stopwatch, moved
 from ebb.job import Job
 from ebb.layout import Layout, Slot, gradient_slots
@@ -47,6 +48,9 @@ class Program:
         self._place()
         self._bind()
         self._watch()
+        if isinstance(self.data, SharedBatches):
+            own = [] if self.apart else [self.replica_segment.bytes, self.working_buffers]
+            self.data.call_ahead(settings.threads, own)
         self.whole = True
         self.on_step_tried = type(self.job).on_step is Job.on_step
         self.scheduler_tried = False
@@ -200,14 +204,28 @@ class Program:
             self.data.expect(ranks, step)
 
     def gradient(
-        self, rank: int, step: int, rows: int = 0, place: int = 0, say: Callable[[bytes], None] | None = None, start: int = 0
+        self,
+        rank: int,
+        step: int,
+        rows: int = 0,
+        place: int = 0,
+        say: Callable[[bytes], None] | None = None,
+        start: int = 0,
+        number: int = 0,
+        following: Rows | None = None,
     ) -> tuple[float, float, int]:
         """The gradient of this rank's rows of this step, from this byte of the batch segment on, into the memory of this number: (weight, loss,
-        microseconds waited for data). Who is to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first."""
+        microseconds waited for data). Who is to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first.
+        The rows have a number where they stay until the gradient is there; those that are asked for next may lie there too."""
         self._use(place)
         watch = Stopwatch()
-        batch, rows = self.data.batch(rank, step, rows, start)
-        waited_us = 0 if self.data.steps_per_epoch is None else watch.elapsed_us()
+        if isinstance(self.data, SharedBatches):
+            batch, rows = self.data.batch(rank, step, rows, start, number)
+            waited_us = self.data.waited_us()
+            self.data.begin(following)
+        else:
+            batch, rows = self.data.batch(rank, step)
+            waited_us = watch.elapsed_us()
         self.announced.begin(None if self.apart else say)
         try:
             weight, loss = self.compute(rank, step, batch, rows)

@@ -25,6 +25,9 @@ from ebb import numerics
 from ebb.refuse import Refused, describe
 
 FRAME_LIMIT_BYTES = 64 << 20
+# A request for a gradient: rank, step, the batch's first byte and its rows, the memory's number, whether stretches are told. Then, where there is one,
+# the batch's number; then, where it lies there already, rank, step, first byte, rows and number of the batch that is asked for next.
+GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ?"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
 PR_SET_PDEATHSIG = 1
 
 
@@ -164,9 +167,7 @@ class Server:
         if self.program is None:
             raise RuntimeError(f"{kind!r} before a program was built")
         if kind == b"G":
-            rank, step, start, rows, place, wanted = struct.unpack("<HQQIQ?", payload)
-            weight, loss, waited_us = self.program.gradient(rank, step, rows, place, self.say_part if wanted else None, start)
-            return struct.pack("<ddQ", weight, loss, waited_us), []
+            return self._gradient(payload), []
         if kind == b"N":
             (step,), ranks = struct.unpack_from("<Q", payload), payload[8:]
             self.program.expect([rank for (rank,) in struct.iter_unpack("<H", ranks)], step)
@@ -189,6 +190,17 @@ class Server:
         if kind == b"M":
             return self._model(json.loads(payload))
         raise RuntimeError(f"{kind!r} is no request of this protocol")
+
+    def _gradient(self, payload: bytes) -> bytes:
+        from ebb.collator import Rows
+
+        rank, step, start, rows, place, wanted = GRADIENT.unpack_from(payload)
+        (number,) = NUMBER.unpack_from(payload, GRADIENT.size) if len(payload) > GRADIENT.size else (0,)
+        following = payload[GRADIENT.size + NUMBER.size :]
+        weight, loss, waited_us = self.program.gradient(
+            rank, step, rows, place, self.say_part if wanted else None, start, number, Rows(*FOLLOWING.unpack(following)) if following else None
+        )
+        return struct.pack("<ddQ", weight, loss, waited_us)
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:
         begun = time.perf_counter()
