@@ -34,7 +34,7 @@ class Job:
     steps: int | None = None
     steps_per_epoch: int | None = None
     #: Arguments for `torch.utils.data.DataLoader` where the job has a dataset of its own: `num_workers` (of each executor; without any,
-    #: rows are read in the step), `prefetch_factor`, `pin_memory`, `timeout`, `multiprocessing_context`.
+    #: rows are read in the step; of an Ebb dataset, whether collate() is called ahead however quick it is, and with 0 never), `prefetch_factor`, `pin_memory`, `timeout`, `multiprocessing_context`.
     loader: dict[str, Any] = {}
 
     def __new__(cls, *_args: Any, **_named: Any) -> Job:
@@ -69,7 +69,7 @@ class Job:
         return None
 
     def collate(self, rows: Any) -> Any:
-        """Makes a batch of a list of samples of `dataset()`. An Ebb dataset's batch is tensors already."""
+        """Makes a batch of a list of samples of `dataset()`. An Ebb dataset's batch is tensors already; it is called ahead of the step."""
         from torch.utils.data import default_collate
 
         return default_collate(rows)
