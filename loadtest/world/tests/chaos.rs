@@ -16,7 +16,11 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 40] = [
+const FOUND: [(&str, &str); 41] = [
+    (
+        "the-word-of-a-generation-that-was-given-up-comes-late",
+        include_str!("found/the-word-of-a-generation-that-was-given-up-comes-late.json"),
+    ),
     ("a-fleets-declaration-is-decided-late", include_str!("found/a-fleets-declaration-is-decided-late.json")),
     (
         "a-server-that-comes-and-goes-holds-up-a-job-that-begins",

@@ -13,10 +13,8 @@ use events_schema::{ExecutorId, Generation, JobId, ServerId, Step};
 pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
     match &record.report {
         Report::GenerationActive { job, generation, step, pause_us } => {
-            let known = hosted(draft, &record.server, job).and_then(Job::placement).is_some_and(|placement| {
-                placement.proposed.iter().chain(&placement.abandoned).any(|proposal| proposal.generation == *generation)
-            });
-            if known {
+            let placement = hosted(draft, &record.server, job).and_then(Job::placement);
+            if placement.is_some_and(|placement| placement.may_be_in_force(*generation)) {
                 let (id, generation, step, pause_us) = (job.clone(), *generation, *step, *pause_us);
                 draft.emit(Fact::GenerationActive { job: id, generation, step, pause_us });
                 checkpoints::retire_passed_over(draft, job, step);

@@ -343,6 +343,19 @@ impl Placement {
         }
     }
 
+    /// Whether a leader's word that a generation is in force counts: it is proposed, or was given up and its leader was faster than that. Who is told
+    /// to begin from a checkpoint, or afresh, lets go of the replica it has; so of a generation before that there may be no replica left.
+    #[must_use]
+    pub fn may_be_in_force(&self, generation: Generation) -> bool {
+        let known = || self.abandoned.iter().chain(&self.proposed);
+        let lets_go = |entry: &Entry| match entry {
+            Entry::Fresh | Entry::Checkpoint { .. } => true,
+            Entry::Switch { .. } | Entry::Recover => false,
+        };
+        known().any(|proposal| proposal.generation == generation)
+            && !known().any(|proposal| proposal.generation > generation && lets_go(&proposal.entry))
+    }
+
     /// Whether members stopped for a recovery that came to nothing: only another one makes them step again.
     #[must_use]
     pub fn is_broken_off(&self) -> bool {

@@ -377,6 +377,32 @@ fn a_switch_that_misses_its_deadline_is_given_up_but_may_still_report_itself() {
     calm(&world);
 }
 
+/// Found by the simulation of everything (seed 20012990): the word came when its members had let their replicas go for the generation after. They were
+/// taken for holders, told to come together anew, and each ended for having nothing.
+#[test]
+fn a_first_generation_that_was_given_up_for_a_smaller_one_is_in_force_no_more_whenever_its_leader_said_so() {
+    let mut world = local(4);
+    let id = world.submit(spec());
+    let server = ServerId::parse("local").unwrap();
+    world.deliver_orders(&server);
+    world.processes().iter().for_each(|process| _ = world.get_ready(process));
+    world.deliver_all();
+    world.deliver_orders(&server);
+    assert!(world.activate(&id), "its members were in time, their word is not");
+    let mark = world.log.len();
+    let facts = world.demand("local", 2);
+    assert!(has(&facts, |f| matches!(f, Fact::GenerationAbandoned { cause: AbandonCause::Superseded, .. })));
+    assert_eq!(proposed(&facts), [&Entry::Fresh], "those that stay begin without who leaves");
+    world.deliver_orders(&server);
+    world.deliver_all();
+    assert_eq!(phase(&world, &id), "starting", "the late word counts for nothing");
+    world.run();
+    let facts = since(&world, mark);
+    assert_eq!((members(&world, &id), proposed(&facts)), (vec![0, 1], vec![&Entry::Fresh]));
+    assert!(!has(&facts, |f| matches!(f, Fact::JobRestarted { .. })));
+    calm(&world);
+}
+
 #[test]
 fn suspend_writes_a_checkpoint_and_resume_goes_on_from_it() {
     let (mut world, id) = training();
