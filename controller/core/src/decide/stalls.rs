@@ -2,11 +2,12 @@
 //!
 //! The ladder: its members come together anew; then without the blamed, whose slots are avoided; then everybody starts again from
 //! the last checkpoint; then the job is suspended with its cause. A computation that hung on two slots fails the job by name.
-//! The store is waited for, which is an event first, and never restarted for: a restart needs it too. Getting further than ever begins the ladder anew; doing steps again that were done before does not, or a
-//! job that goes back and stands still a little earlier or later each time would climb the first rungs for ever.
+//! The store is waited for, which is an event first, and never restarted for: a restart needs it too. Getting further than ever begins the ladder anew, and
+//! so does the resume of a user whose job was suspended for it; doing steps again that were done before does not, or a job that goes back and stands still a little earlier or later each time would climb the first rungs for ever.
 
 use super::{Draft, generations, members, proposals};
 use crate::limits::ATTEMPTS_MAX;
+use crate::state::troubles::Stall;
 use crate::state::{Job, JobPhase};
 use events_schema::fact::{
     AbandonCause, AvoidCause, Blamed, Fact, GrowthFailure, LeaveCause, LossNotice, RestartCause, StallCause,
@@ -61,10 +62,12 @@ pub(super) fn stalled(draft: &mut Draft<'_>, id: &JobId, step: Step, cause: Stal
     }
 }
 
-/// Whether a job got further than where it last stood still, so that what was tried then does not count.
+/// Whether a job got further than where it last stood still, so that what was tried then does not count; or was suspended for it, which only its user's
+/// resume ends.
 fn begins_anew(job: &Job, step: Step) -> bool {
     let reached = job.active().map_or(job.highest, |active| active.step.max(job.highest));
-    job.stall.as_ref().is_none_or(|stall| step.max(reached) > stall.furthest())
+    let resumed = |stall: &Stall| stall.tried.last() == Some(&StallRemedy::Suspend);
+    job.stall.as_ref().is_none_or(|stall| resumed(stall) || step.max(reached) > stall.furthest())
 }
 
 /// What is done for a job that does not begin: others are tried, as often as members that do not come together are.

@@ -271,6 +271,27 @@ fn steps_that_are_done_again_do_not_begin_the_ladder_anew() {
     calm(&world);
 }
 
+/// Whatever its user mended meanwhile: a job was suspended again at its first stall, whatever that was.
+#[test]
+fn a_job_that_its_user_resumes_has_the_whole_ladder_again() {
+    let (mut world, id) = training();
+    let stalls = |world: &mut World| {
+        let facts = stall(world, &id, 10, StallCause::Peers, &[]);
+        world.run();
+        remedy(&facts)
+    };
+    let ladder = [StallRemedy::Round, StallRemedy::Restart, StallRemedy::Suspend].map(Some);
+    for _ in 0..3 {
+        assert_eq!([stalls(&mut world), stalls(&mut world), stalls(&mut world)], ladder);
+        assert_eq!(phase(&world, &id), "suspended");
+        assert_eq!(job(&world, &id).stall.as_ref().map(|stall| stall.tried.len()), Some(3), "it stays for its user");
+        world.command(Command::ResumeJob { job: id.clone() });
+        world.run();
+        assert_eq!(phase(&world, &id), "running");
+    }
+    calm(&world);
+}
+
 /// Nobody but the ladder ends what never begins.
 #[test]
 fn a_job_that_hangs_before_it_begins_is_suspended_at_last() {
