@@ -36,13 +36,18 @@ pub(crate) struct Process {
     pub replica: bool,
 }
 
+/// The class of servers of a type.
+pub(crate) fn class_of(kind: &str) -> Digest {
+    Digest::of(kind.as_bytes())
+}
+
 impl World<'_> {
     pub fn add_server(&mut self, id: ServerId, fleet: usize, group: &Group) {
         let server = Server {
             id: id.clone(),
             fleet,
             slots: group.slots,
-            class: Digest::of(group.kind.as_bytes()),
+            class: class_of(&group.kind),
             speed: group.speed,
             incarnation: 0,
             reports: 0,

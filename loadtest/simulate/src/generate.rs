@@ -151,6 +151,7 @@ fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
         tenant: None,
         priority: 0,
         deadline_ms: None,
+        only: None,
     }
 }
 

@@ -3,13 +3,16 @@
 //! A policy in here sees a view to which that is added; nothing else of a run changes with it. Who may know nothing is told nothing, also of
 //! what the controller could have worked out, so that policies of one class are compared on the same terms.
 
+use crate::agents::class_of;
 use crate::random::Random;
-use crate::setup::Job;
+use crate::setup::{Job, Setup};
 use controller_core::Policy;
 use controller_core::policy::speeds::SpeedCurve;
 use controller_core::policy::{Packing, Plan, Share, Victims, View, WorkLeft};
+use events_schema::Digest;
 use events_schema::fact::Fact;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -131,6 +134,8 @@ pub(crate) struct Informed<'a> {
     pub jobs: &'a [Job],
     pub curves: &'a Curves,
     pub restart_ms: u32,
+    /// The number of the only class that a job can use, by its place in the setup; the core has no such bound before a job has run.
+    pub bound: &'a [Option<usize>],
     /// What is left of a job, by its place in the setup.
     pub left: &'a (dyn Fn(usize) -> WorkLeft + Sync),
 }
@@ -144,6 +149,7 @@ impl Informed<'_> {
             let number = of.arrival as usize;
             let Some(job) = self.jobs.get(number) else { continue };
             (of.requested, of.left, of.restart_ms) = (Some(job.asked), (self.left)(number), self.restart_ms);
+            of.numeric = of.numeric.or(self.bound.get(number).copied().flatten());
             of.curve = self.curves.of(number, job).map(|curve| {
                 told.curves.push(curve);
                 told.curves.len() - 1
@@ -173,6 +179,18 @@ impl Policy for Informed<'_> {
     fn victims(&self) -> Victims {
         self.policy.victims()
     }
+}
+
+/// The number that views have for the only type of slots that each job can use: theirs are by the order of the classes' digests. A type that
+/// there is none of has a number that no class has.
+pub(crate) fn bound(setup: &Setup) -> Vec<Option<usize>> {
+    let groups = setup.cluster.groups.iter().chain(&setup.inference.groups);
+    let classes: BTreeSet<Digest> = groups.map(|group| class_of(&group.kind)).collect();
+    let number = |kind: &String| {
+        let class = class_of(kind);
+        classes.iter().position(|known| *known == class).unwrap_or(usize::MAX)
+    };
+    setup.jobs.iter().map(|job| job.only.as_ref().map(number)).collect()
 }
 
 /// Whether a fact changes anything that plans are made of: jobs and their phases, sizes and settling, slots that can be had.

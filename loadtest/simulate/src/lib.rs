@@ -1,6 +1,6 @@
 //! Recorded jobs under a policy: what becomes of them on a cluster, by discrete events on virtual time around the real controller core.
 //!
-//! The core is that of production: it decides, its facts are folded, its policies plan, its cheap invariants are checked after every event.
+//! The core is that of production: it decides, its facts are folded, its policies plan, its cheap invariants are checked after every moment.
 //! What stands around it is a model: executors start, come together, step, copy, save and leave in the times of [`Costs`], and a step takes
 //! what the job's [`Curve`] says. Between steps nothing happens, so a job of a week costs as many events as one of a minute. (That the real
 //! machines around the core do what these models do is for the detailed simulation, `loadtest/world`.)

@@ -110,6 +110,11 @@ impl Outcome {
         let of_servers =
             |of: fn(&FleetTally) -> u64| self.tally.fleets.iter().filter(|f| f.serves).map(of).sum::<u64>();
         let (lent, occupied, training) = (sum(|f| f.lent_ms), sum(|f| f.occupied_ms), sum(|f| f.training_ms));
+        // All slot·time that there was, lent or not.
+        let until_ms = self.until_ms;
+        let all_ms = |fleet: &FleetTally| fleet.slots * until_ms;
+        let all = self.tally.fleets.iter().map(all_ms).sum::<u64>();
+        let all_of_servers = self.tally.fleets.iter().filter(|fleet| fleet.serves).map(all_ms).sum::<u64>();
         let with_deadline: Vec<bool> = self
             .jobs
             .iter()
@@ -141,6 +146,8 @@ impl Outcome {
             "p95_queueing_s": queueing.at(95).map(seconds_of),
             "makespan_s": last.map(|last| seconds_of(last - first)),
             "utilization": ratio(training, lent),
+            "training_utilization": ratio(training - of_servers(|f| f.training_ms), all - all_of_servers),
+            "overall_utilization": ratio(training + of_servers(|f| f.needed_ms), all),
             "sjs_efficiency": single_ms.and_then(|single| ratio(single, occupied)),
             "drop_ratio": ratio(dropped as u64, self.jobs.len() as u64),
             "fairness_mean": fairness_mean,
@@ -210,7 +217,7 @@ impl Outcome {
 
 /// The rows of the table for people: a name, the figure's key, and how many digits after the point. Names of what the clock of the machine
 /// says, which is not the same twice, end in `*`.
-pub(crate) const ROWS: [(&str, &str, usize); 32] = [
+pub(crate) const ROWS: [(&str, &str, usize); 34] = [
     ("jobs", "jobs", 0),
     ("finished", "finished", 0),
     ("unfinished", "unfinished", 0),
@@ -223,6 +230,8 @@ pub(crate) const ROWS: [(&str, &str, usize); 32] = [
     ("queueing p95, s", "p95_queueing_s", 1),
     ("makespan, s", "makespan_s", 0),
     ("utilization", "utilization", 3),
+    ("of the cluster", "training_utilization", 3),
+    ("of all, served too", "overall_utilization", 3),
     ("scaling efficiency", "sjs_efficiency", 3),
     ("dropped, share", "drop_ratio", 3),
     ("fairness mean", "fairness_mean", 2),

@@ -94,6 +94,8 @@ pub struct Job {
     pub goodput: Option<OfGoodput>,
     /// When it should be done.
     pub deadline_ms: Option<u64>,
+    /// The only type of slots that it can use; none: it can use any.
+    pub only: Option<String>,
 }
 
 /// Work that is progress by the epoch.
@@ -300,6 +302,7 @@ fn prepare(
         steps_per_ms,
         goodput,
         deadline_ms: job.deadline_ms.map(|at| faster(job.submitted_ms) + at.saturating_sub(job.submitted_ms)),
+        only: job.only.clone(),
     })
 }
 

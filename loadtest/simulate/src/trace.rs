@@ -30,6 +30,8 @@ pub struct TraceJob {
     pub priority: i32,
     /// When it should be done, from the first submission of the recording.
     pub deadline_ms: Option<u64>,
+    /// The only type of slots that it can use; none: it can use any.
+    pub only: Option<String>,
 }
 
 /// How much there is to do.
@@ -54,7 +56,7 @@ pub enum Format {
     /// Pollux: `name`, `time`, `application`, `num_replicas`, `batch_size`.
     Pollux,
     /// Ours: `submitted_s`, `duration_s`, `workers`, and if wanted `name`, `min_workers`, `max_workers`, `model`, `batch_size`, `tenant`,
-    /// `priority`, `deadline_s` (from the submission on).
+    /// `priority`, `deadline_s` (from the submission on), `slot_type` (the only one that it can use).
     Csv,
 }
 
@@ -125,6 +127,7 @@ fn job(name: String, workers: u16, work: Work) -> TraceJob {
         tenant: None,
         priority: 0,
         deadline_ms: None,
+        only: None,
     }
 }
 
@@ -184,6 +187,7 @@ fn csv(row: Row<'_>, at: usize) -> Result<(f64, TraceJob), TableError> {
         tenant: row.text("tenant").map(str::to_owned),
         priority: priority.unwrap_or(0),
         deadline_ms: deadline_s.map(|deadline_s| ms(at_s + deadline_s)),
+        only: row.text("slot_type").map(str::to_owned),
         ..job(row.text("name").map_or_else(|| format!("job-{at}"), str::to_owned), asked, work)
     };
     Ok((at_s, job))

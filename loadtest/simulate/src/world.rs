@@ -58,6 +58,8 @@ pub(crate) struct World<'a> {
     policy: &'a dyn Policy,
     stopwatch: &'a mut (dyn FnMut() -> u64 + 'a),
     pub state: State,
+    /// As it was when it was last checked.
+    checked: State,
     pub at: TimeMs,
     pub queue: Queue,
     pub jobs: Vec<SimJob>,
@@ -71,6 +73,8 @@ pub(crate) struct World<'a> {
     curves: Curves,
     /// How long each job takes in all on the slots that it asked for.
     totals_ms: Vec<u64>,
+    /// See [`Informed::bound`].
+    bound: Vec<Option<usize>>,
     pub tally: Tally,
     pub random: Random,
     ticks: BTreeSet<TimeMs>,
@@ -114,6 +118,7 @@ impl<'a> World<'a> {
             policy,
             stopwatch,
             state: State::new(Cell(0)),
+            checked: State::new(Cell(0)),
             at: BEGIN,
             queue: Queue::default(),
             jobs: setup.jobs.iter().zip(0..).map(|(job, number)| SimJob::new(job, number)).collect(),
@@ -125,6 +130,7 @@ impl<'a> World<'a> {
             fleet_of: BTreeMap::new(),
             curves: Curves::new(setup.jobs.len()),
             totals_ms: setup.jobs.iter().map(|job| whole_ms(job.takes_ms(job.asked, 1.0))).collect(),
+            bound: information::bound(setup),
             tally: Tally::new(BEGIN, Vec::new()),
             random: Random::new(setup.seed),
             ticks: BTreeSet::new(),
@@ -304,8 +310,22 @@ impl<'a> World<'a> {
         self.measured.events_ns += ended.saturating_sub(begun);
     }
 
+    /// Checks the cheap invariants of all that a moment has changed: the executors of a job are ready in the same one, and each of them is no
+    /// reason to look at all the others again.
+    fn check(&mut self) {
+        for violation in invariants::check_changes(&self.checked, &self.state) {
+            self.tally.broken(format!("{}: {}", violation.invariant, violation.detail));
+        }
+        self.checked = self.state.clone();
+    }
+
     /// Where plans are made in rounds, one is made when all of a round's moment has happened.
     fn end_moment(&mut self) {
+        if self.queue.next_at() != Some(self.at) {
+            let begun = (self.stopwatch)();
+            self.check();
+            self.measured.events_ns += (self.stopwatch)().saturating_sub(begun);
+        }
         let Some(every_ms) = self.setup.round_ms.filter(|_| self.view_changed && self.state.live_len() > 0) else {
             return;
         };
@@ -350,23 +370,25 @@ impl<'a> World<'a> {
         let costs = &setup.costs;
         let restart_ms = costs.save_ms + costs.exit_ms + costs.start_ms + costs.link_ms + costs.restore_ms;
         let restart_ms = u32::try_from(restart_ms).unwrap_or(u32::MAX);
-        let informed =
-            Informed { policy: self.policy, jobs: &setup.jobs, curves: &self.curves, restart_ms, left: &left };
+        let informed = Informed {
+            policy: self.policy,
+            jobs: &setup.jobs,
+            curves: &self.curves,
+            restart_ms,
+            bound: &self.bound,
+            left: &left,
+        };
         let in_turn = InTurn(&informed);
         let policy: &dyn Policy = if setup.round_ms.is_some() { &in_turn } else { &informed };
         plan_until(&self.state, self.at, policy)
     }
 
-    /// Goes on with the state that facts were folded into, checks the cheap invariants, and has the models do what follows.
+    /// Goes on with the state that facts were folded into, and has the models do what follows.
     fn take(&mut self, facts: &[Fact], state: State) {
         if facts.is_empty() {
             return;
         }
-        let before = std::mem::replace(&mut self.state, state);
-        for violation in invariants::check_changes(&before, &self.state) {
-            self.tally.broken(format!("{}: {}", violation.invariant, violation.detail));
-        }
-        drop(before);
+        self.state = state;
         self.view_changed |= facts.iter().any(information::is_seen_by_policies);
         let mut touched = BTreeSet::new();
         for fact in facts {
@@ -536,7 +558,8 @@ impl<'a> World<'a> {
 impl SimJob {
     fn new(job: &crate::setup::Job, number: usize) -> Self {
         Self {
-            id: name(JobId::parse, &format!("job-{number:07}")),
+            // Names of eight characters are compared without a look at their text, and jobs are looked up all the time.
+            id: name(JobId::parse, &format!("j{number:07}")),
             total: job.total(),
             training: None,
             steps: 0.0,
@@ -572,7 +595,7 @@ fn whole_ms(ms: Option<f64>) -> u64 {
 /// The place of a job in its setup.
 pub(crate) fn number(job: &JobId) -> usize {
     // Ids are made here, from such numbers.
-    job.as_str().rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
+    job.as_str().trim_start_matches('j').parse().unwrap_or_default()
 }
 
 fn name<T, E: std::fmt::Display>(parse: impl Fn(&str) -> Result<T, E>, text: &str) -> T {

@@ -5,7 +5,7 @@
 mod pollux;
 
 use loadtest_simulate::Tables;
-use loadtest_simulate::papers::{Data, Report, Scenario, amoeba, ibm, markdown, pollux_peer};
+use loadtest_simulate::papers::{Data, Report, Scenario, amoeba, amoeba_transient, ibm, lyra, markdown, pollux_peer};
 
 fn ran(scenario: &Scenario, data: Option<&Data>, scale: f64) -> Report {
     let report = scenario.run(data, scale, &mut || 0).unwrap();
@@ -65,4 +65,28 @@ fn classes_of_jobs_are_told_apart() {
     let report = ran(&amoeba::SCENARIO, Some(&data), 1.0);
     let of = |class| ours(&report, class, "tiresias, completion");
     assert!(of("small jobs") < of("median jobs") && of("median jobs") < of("large jobs"), "{:#?}", report.rows);
+}
+
+#[test]
+fn transient_slots_pay_where_a_change_of_size_stops_nobody_for_long() {
+    let report = ran(&amoeba_transient::SCENARIO, None, 0.1);
+    for row in &report.rows {
+        match row.figure {
+            "of ideal, at least" => assert!(row.ours >= row.paper && row.ours <= 100.0, "{row:#?}"),
+            "of baseline, below" => assert!(row.ours < row.paper, "{row:#?}"),
+            _ => {}
+        }
+    }
+    let breaks_even = ours(&report, "stop-resume, 4 idle", "breaks even");
+    assert!((breaks_even - 8.6).abs() < 0.3, "{breaks_even}");
+    assert!(ours(&report, "amoeba, 4 idle", "breaks even") < 1.0);
+}
+
+#[test]
+fn lent_slots_and_elastic_jobs_shorten_completions() {
+    let basic = ran(&lyra::BASIC_SCENARIO, None, 0.005);
+    let ideal = ran(&lyra::IDEAL_SCENARIO, None, 0.005);
+    let shorter = |report| ours(report, "lyra", "completion, shorter");
+    assert!(shorter(&basic) > 1.0 && shorter(&ideal) > shorter(&basic), "{:#?} {:#?}", basic.rows, ideal.rows);
+    assert!(basic.rows.iter().filter(|row| row.baseline).all(|row| row.run == "baseline"));
 }

@@ -66,6 +66,7 @@ fn two_jobs_in_turn_take_what_was_computed_by_hand() {
     let of = |key: &str| figures[key].as_f64().unwrap();
     assert_eq!((of("mean_completion_s"), of("mean_queueing_s"), of("makespan_s")), (120.0, 45.0, 150.0));
     assert_eq!((of("utilization"), of("lost_slot_s"), of("preemptions")), (500.0 / 600.0, 0.0, 0.0));
+    assert_eq!((of("training_utilization"), of("overall_utilization")), (500.0 / 600.0, 500.0 / 600.0));
     // The first had four slots for 1.9 jobs in the mean, two of them: 200 s alone. The second four for 1.64 over 140 s: both that it can use.
     assert_eq!((of("fairness_mean"), of("fairness_p99"), of("unfair_share")), ((0.5 + 2.8) / 2.0, 2.8, 0.5));
 }
@@ -128,6 +129,28 @@ fn demand_takes_slots_and_gives_them_back() {
     assert!(of("returns") >= 6.0 && of("return_p99_ms") <= 5_000.0, "{figures:#}");
     let unmet = of("unmet_demand_slot_s");
     assert!(unmet > 0.0 && unmet <= of("returns") * of("return_p99_ms") / 1_000.0, "{figures:#}");
+}
+
+#[test]
+fn usage_of_all_counts_what_serves_too() {
+    let outcome = ran(&tide(setup(&many(30), "2x4:t4", Costs::none())), "ebb");
+    let figures = figures(&outcome);
+    let of = |key: &str| figures[key].as_f64().unwrap();
+    let [cluster, serving] = &outcome.tally.fleets[..] else { panic!("two fleets") };
+    let all = 8.0 * outcome.until_ms as f64;
+    assert_eq!(of("training_utilization"), cluster.training_ms as f64 / all);
+    let used = cluster.training_ms + serving.training_ms + serving.needed_ms;
+    assert_eq!(of("overall_utilization"), used as f64 / (2.0 * all));
+    assert!(of("overall_utilization") > of("training_utilization") / 2.0, "the fleet that serves needs some itself");
+}
+
+#[test]
+fn a_job_that_can_use_one_type_only_waits_for_that_type() {
+    let text =
+        "submitted_s,duration_s,workers,slot_type\n0,100,4,\n0,100,4,v100\n0,100,4,t4\n0,100,4,v100\n0,10,1,a100\n";
+    let outcome = ran(&setup(text, "1x4:v100,2x4:t4", Costs::none()), "fifo");
+    let ends: Vec<Option<u64>> = outcome.jobs.iter().map(|job| job.ended.map(|(_, at)| at / 1_000)).collect();
+    assert_eq!(ends, [Some(100), Some(100), Some(100), Some(200), None], "there is no a100");
 }
 
 #[test]

@@ -132,7 +132,10 @@ mod tests {
         };
         let page = markdown(std::slice::from_ref(&report));
         assert!(page.contains("| elastic | drop ratio, % | 10.00 | 9.00 ± 0.50 | 0.900 |  |"), "{page}");
-        assert!(page.contains("\nNot run for this page: ibm-table4, amoeba-table2, pollux-peer.\n"), "{page}");
+        assert!(
+            page.contains("\nNot run for this page: ibm-table4, amoeba-table2, amoeba-fig8, lyra-basic,"),
+            "{page}"
+        );
         assert!(page.contains("| 0.900 | fitted on |") && page.contains("- *Free*: k_max = 10"), "{page}");
         assert!(table(&report).contains("       10.00        9.00       0.900  fitted"), "{}", table(&report));
         assert!(page.contains("- *Seeds*: 1 to 10; ours is their mean, with its 95 % interval.\n"), "{page}");

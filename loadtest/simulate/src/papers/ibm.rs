@@ -329,6 +329,7 @@ fn setup(table: &Table, mode: Mode, exchange: &Exchange, scale: f64, seed: u64) 
             tenant: None,
             priority: 0,
             deadline_ms: None,
+            only: None,
         });
     }
     let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: STEP_MS, speed_up: 1.0, goodput: false };

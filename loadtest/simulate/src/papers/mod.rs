@@ -7,8 +7,10 @@
 //! Pure: whoever runs a scenario brings the recordings that it needs ([`Data`]) and the clock.
 
 pub mod amoeba;
+pub mod amoeba_transient;
 mod document;
 pub mod ibm;
+pub mod lyra;
 pub mod pollux_peer;
 
 use crate::cluster::Cluster;
@@ -184,7 +186,16 @@ pub enum PapersError {
 }
 
 /// All scenarios, in the order in which they are run.
-pub const SCENARIOS: [Scenario; 4] = [ibm::TABLE_3, ibm::TABLE_4, amoeba::SCENARIO, pollux_peer::SCENARIO];
+pub const SCENARIOS: [Scenario; 8] = [
+    ibm::TABLE_3,
+    ibm::TABLE_4,
+    amoeba::SCENARIO,
+    amoeba_transient::SCENARIO,
+    lyra::BASIC_SCENARIO,
+    lyra::ADVANCED_SCENARIO,
+    lyra::IDEAL_SCENARIO,
+    pollux_peer::SCENARIO,
+];
 
 /// The scenarios of these names, in the order of [`SCENARIOS`]; all if none is named.
 pub fn named(names: &[String]) -> Result<Vec<Scenario>, PapersError> {
