@@ -40,6 +40,18 @@ impl Node {
         (self.first..self.first + self.count).map(Rank)
     }
 
+    /// The largest nodes of powers of two that it is made of, left to right.
+    fn powers_of_two(self) -> Vec<Node> {
+        match self.children() {
+            Some((left, right)) if !self.count.is_power_of_two() => {
+                let mut nodes = vec![left];
+                nodes.extend(right.powers_of_two());
+                nodes
+            }
+            _ => vec![self],
+        }
+    }
+
     /// The largest nodes that lie wholly inside `hosted` (sorted ranks), left to right: what one member sums by itself.
     #[must_use]
     pub fn cover(self, hosted: &[Rank]) -> Vec<Node> {
@@ -72,38 +84,123 @@ pub fn fold<T>(node: Node, leaf: &mut impl FnMut(Node) -> Option<T>, add: &mut i
 
 /// Places `workers` ranks on `members` members (1 ..= workers): sizes differ by at most one, larger shares first, each share
 /// made of few tree nodes. Member i gets the i-th list, sorted.
-///
-/// Shares are cut into powers of two and handed out largest first from the tree's free blocks. This always succeeds: when a
-/// block of size b is asked for, every larger request is served, so what is free is a multiple of b plus the tree's own
-/// blocks below b, which together are smaller than b; hence some block of at least b is free.
 #[must_use]
 pub fn place(workers: u16, members: u16) -> Vec<Vec<Rank>> {
-    let (workers, members) = (workers.max(1), members.clamp(1, workers.max(1)));
-    let share = |i: u16| workers / members + u16::from(i < workers % members);
-    let mut wanted: Vec<(u16, u16)> = (0..members)
-        .flat_map(|i| (0..u16::BITS).map(|b| 1 << b).filter(move |b| share(i) & b != 0).map(move |b| (b, i)))
-        .collect();
-    wanted.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut free: Vec<Node> = Vec::new();
-    let mut first = 0;
-    for bit in (0..u16::BITS).rev().map(|b| 1u16 << b).filter(|b| workers & b != 0) {
-        free.push(Node { first, count: bit });
-        first += bit;
+    let workers = workers.max(1);
+    let nobody_hosts = vec![Vec::new(); usize::from(members.clamp(1, workers))];
+    let sizes = sizes(workers, &nobody_hosts);
+    fill(workers, nobody_hosts, &sizes)
+}
+
+/// Places the ranks again when members came or went. `before` is what each of the members (1 ..= workers) hosts so far, sorted; nothing, if it is new. Sizes
+/// differ by at most one.
+///
+/// If nobody is new, only ranks move that nobody hosts any more: whoever hosts a rank has its samples at hand. That goes on until somebody would host
+/// more than [`nodes_max`] nodes, because each is one more gradient to hold and to send, at every step. Then, and when somebody is new, the shares are
+/// those of [`place`], and everybody gets one that has most of what it hosts.
+#[must_use]
+pub fn place_again(workers: u16, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
+    let workers = workers.max(1);
+    let before = &before[..before.len().min(usize::from(workers))];
+    if before.is_empty() {
+        return Vec::new();
     }
-    let mut placed = vec![Vec::new(); usize::from(members)];
-    for (size, member) in wanted {
-        let best = (0..free.len()).filter(|&i| free[i].count >= size).min_by_key(|&i| (free[i].count, free[i].first));
-        let Some(best) = best else { continue };
-        let mut node = free.swap_remove(best);
-        while node.count > size {
-            let half = node.count / 2;
-            free.push(Node { first: node.first + half, count: half });
-            node.count = half;
+    let stay = before.iter().all(|ranks| !ranks.is_empty()).then(|| fill_up(workers, before)).flatten();
+    stay.unwrap_or_else(|| matched(place(workers, before.len() as u16), before))
+}
+
+/// Most tree nodes that a share of so many of all ranks is made of when it is placed again: as many sums as are open while one node of as many ranks is
+/// summed; and no more than a newcomer has room for ahead of its first step, which is one for each level of the tree.
+#[must_use]
+pub fn nodes_max(workers: u16, ranks: u16) -> usize {
+    let levels = workers.max(1).ilog2().max(2);
+    (ranks.max(1).ilog2() + 1).min(levels) as usize
+}
+
+/// Everybody keeps what it hosts and gets of the rest, unless that would be out of balance or too scattered.
+fn fill_up(workers: u16, before: &[&[Rank]]) -> Option<Vec<Vec<Rank>>> {
+    let hosted: Vec<Vec<Rank>> = before.iter().map(|ranks| ranks.to_vec()).collect();
+    let sizes = sizes(workers, &hosted);
+    if hosted.iter().zip(&sizes).any(|(ranks, size)| ranks.len() > usize::from(*size)) {
+        return None;
+    }
+    let placed = fill(workers, hosted, &sizes);
+    let root = Node::root(workers);
+    let fits = |ranks: &Vec<Rank>| root.cover(ranks).len() <= nodes_max(workers, ranks.len() as u16);
+    placed.iter().all(fits).then_some(placed)
+}
+
+/// How many ranks each member is to host: those that host most already get the larger shares, then the first ones.
+fn sizes(workers: u16, hosted: &[Vec<Rank>]) -> Vec<u16> {
+    let members = hosted.len() as u16;
+    let (size, larger) = (workers / members, usize::from(workers % members));
+    let mut sizes = vec![size; hosted.len()];
+    let mut order: Vec<usize> = (0..hosted.len()).collect();
+    order.sort_by_key(|&member| (hosted[member].len() <= usize::from(size), member));
+    order.into_iter().take(larger).for_each(|member| sizes[member] += 1);
+    sizes
+}
+
+/// Gives each member of the ranks that nobody hosts what it lacks of its size, in blocks of powers of two, largest first, rather one that makes a larger node
+/// with what the member hosts, and otherwise of the smallest block that is free.
+///
+/// With nothing hosted that always finds a block as large as it is asked for: when one of size b is, every larger request is served, so what is free is a
+/// multiple of b plus the tree's own blocks below b, which together are smaller than b; hence some block of at least b is free. Otherwise what is
+/// lacking is made of smaller ones.
+fn fill(workers: u16, mut hosted: Vec<Vec<Rank>>, sizes: &[u16]) -> Vec<Vec<Rank>> {
+    let mut hosts: Vec<Option<usize>> = vec![None; usize::from(workers)];
+    for (member, ranks) in hosted.iter().enumerate() {
+        for rank in ranks.iter().filter(|rank| rank.0 < workers) {
+            hosts[usize::from(rank.0)] = Some(member);
         }
-        placed[usize::from(member)].extend(node.ranks());
     }
-    placed.iter_mut().for_each(|ranks| ranks.sort_unstable());
-    placed
+    let unhosted: Vec<Rank> = (0..workers).map(Rank).filter(|rank| hosts[usize::from(rank.0)].is_none()).collect();
+    let mut free: Vec<Node> = Node::root(workers).cover(&unhosted).into_iter().flat_map(Node::powers_of_two).collect();
+    for size in (0..u16::BITS).rev().map(|bit| 1u16 << bit) {
+        for (member, ranks) in hosted.iter_mut().enumerate() {
+            while usize::from(sizes[member]) >= ranks.len() + usize::from(size) {
+                let hosts_other_half = |node: &Node| {
+                    let other =
+                        (node.first ^ node.count)..(node.first ^ node.count).saturating_add(node.count).min(workers);
+                    node.count == size
+                        && !other.is_empty()
+                        && other.into_iter().all(|rank| hosts[usize::from(rank)] == Some(member))
+                };
+                let large_enough = (0..free.len()).filter(|&i| free[i].count >= size);
+                let best = large_enough.min_by_key(|&i| (!hosts_other_half(&free[i]), free[i].count, free[i].first));
+                let Some(best) = best else { break };
+                let mut node = free.swap_remove(best);
+                while node.count > size {
+                    let half = node.count / 2;
+                    free.push(Node { first: node.first + half, count: half });
+                    node.count = half;
+                }
+                node.ranks().for_each(|rank| hosts[usize::from(rank.0)] = Some(member));
+                ranks.extend(node.ranks());
+            }
+        }
+    }
+    hosted.iter_mut().for_each(|ranks| ranks.sort_unstable());
+    hosted
+}
+
+/// Gives each member one of the shares: of all pairs first the one that has most in common.
+fn matched(shares: Vec<Vec<Rank>>, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
+    let in_common =
+        |share: &[Rank], hosted: &[Rank]| share.iter().filter(|rank| hosted.binary_search(rank).is_ok()).count();
+    let pairs = shares.iter().enumerate().flat_map(|(of, share)| {
+        before.iter().enumerate().map(move |(member, hosted)| (in_common(share, hosted), member, of))
+    });
+    let mut pairs: Vec<(usize, usize, usize)> = pairs.collect();
+    pairs.sort_by_key(|&(common, member, of)| (std::cmp::Reverse(common), member, of));
+    let mut shares: Vec<Option<Vec<Rank>>> = shares.into_iter().map(Some).collect();
+    let mut placed: Vec<Option<Vec<Rank>>> = vec![None; before.len()];
+    for (_, member, of) in pairs {
+        if placed[member].is_none() {
+            placed[member] = shares[of].take();
+        }
+    }
+    placed.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 #[cfg(test)]
@@ -122,6 +219,45 @@ mod tests {
         assert_eq!(halves(1), None);
     }
 
+    fn again(workers: u16, before: &[&[u16]]) -> Vec<Vec<u16>> {
+        let before: Vec<Vec<Rank>> = before.iter().map(|ranks| ranks.iter().copied().map(Rank).collect()).collect();
+        let placed = place_again(workers, &before.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        placed.into_iter().map(|ranks| ranks.into_iter().map(|rank| rank.0).collect()).collect()
+    }
+
+    #[test]
+    fn who_stays_keeps_its_ranks_and_who_comes_gets_whole_nodes() {
+        let lost = again(8, &[&[0, 1], &[4, 5], &[6, 7]]);
+        assert_eq!(lost, [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
+        assert_eq!(again(8, &[&[0, 1, 2], &[6, 7]]), [vec![0, 1, 2, 3], vec![4, 5, 6, 7]], "what makes whole nodes");
+        let grown = again(8, &[&[0, 1, 2], &[3, 4, 5], &[6, 7], &[]]);
+        assert_eq!(grown, [vec![0, 1], vec![4, 5], vec![6, 7], vec![2, 3]]);
+        let scattered = again(8, &[&[0, 2], &[1, 4], &[3, 6]]);
+        assert_eq!(
+            scattered,
+            [vec![0, 1, 6], vec![4, 5], vec![2, 3, 7]],
+            "of three ranks alone each would be a gradient to send"
+        );
+        assert_eq!(again(4, &[&[], &[]]), [vec![0, 1], vec![2, 3]]);
+        assert_eq!(again(4, &[]), Vec::<Vec<u16>>::new());
+    }
+
+    /// From a placement without history; of a power of two, as most jobs have them.
+    #[test]
+    fn a_loss_moves_only_the_ranks_that_were_lost() {
+        let sizes =
+            [2, 4, 8, 16, 32].into_iter().flat_map(|workers| (2..=workers).map(move |members| (workers, members)));
+        for (workers, members) in sizes {
+            for lost in 0..usize::from(members) {
+                let mut before = place(workers, members);
+                before.remove(lost);
+                let after = place_again(workers, &before.iter().map(Vec::as_slice).collect::<Vec<_>>());
+                let stays = |(before, after): (&Vec<Rank>, &Vec<Rank>)| before.iter().all(|rank| after.contains(rank));
+                assert!(before.iter().zip(&after).all(stays), "{workers} {members} {lost}: {before:?} {after:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn every_rank_is_placed_once_in_few_nodes(workers in 1u16..=256, seed in 0u16..256) {
@@ -135,6 +271,44 @@ mod tests {
                 let cover = Node::root(workers).cover(ranks);
                 prop_assert!(cover.len() <= (ranks.len() as u16).count_ones() as usize);
                 prop_assert!(ranks.len() == usize::from(workers / members) || ranks.len() == usize::from(workers / members + 1));
+            }
+        }
+
+        /// Members come and go, some at a time.
+        #[test]
+        fn ranks_that_are_placed_again_are_whole_balanced_and_stay_where_they_can(
+            workers in 1u16..=64, changes in proptest::collection::vec((any::<bool>(), 1usize..4, any::<usize>()), 1..12), seed in 0u16..64,
+        ) {
+            let mut hosted = place(workers, 1 + seed % workers);
+            for (comes, count, which) in changes {
+                let mut before = hosted.clone();
+                for i in 0..count {
+                    let at = which.wrapping_add(i.wrapping_mul(7)) % (before.len() + usize::from(comes));
+                    match comes {
+                        true if before.len() < usize::from(workers) => before.insert(at, Vec::new()),
+                        false if before.len() > 1 => drop(before.remove(at)),
+                        _ => {}
+                    }
+                }
+                let before: Vec<&[Rank]> = before.iter().map(Vec::as_slice).collect();
+                hosted = place_again(workers, &before);
+                prop_assert_eq!(&hosted, &place_again(workers, &before));
+                prop_assert_eq!(hosted.len(), before.len());
+                let mut all: Vec<Rank> = hosted.iter().flatten().copied().collect();
+                all.sort_unstable();
+                prop_assert_eq!(all, (0..workers).map(Rank).collect::<Vec<_>>());
+                let least = usize::from(workers) / before.len();
+                let nodes = |ranks: &[Rank]| Node::root(workers).cover(ranks).len();
+                for ranks in &hosted {
+                    prop_assert!(ranks.is_sorted() && (least..=least + 1).contains(&ranks.len()));
+                    prop_assert!(before.len() == 1 || nodes(ranks) <= nodes_max(workers, ranks.len() as u16));
+                }
+                let stay = before.iter().zip(&hosted).all(|(before, after)| before.iter().all(|rank| after.contains(rank)));
+                let (mut shares, mut afresh) = (hosted.clone(), place(workers, before.len() as u16));
+                shares.sort_unstable();
+                afresh.sort_unstable();
+                let newcomers = before.iter().any(|ranks| ranks.is_empty());
+                prop_assert!(shares == afresh || (stay && !newcomers));
             }
         }
 

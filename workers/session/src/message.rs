@@ -4,7 +4,7 @@
 
 use events_schema::fact::{Member, Proposal};
 use events_schema::report::{MEASURES_MAX, Mean, Metrics};
-use events_schema::tree::{Node, fold, place};
+use events_schema::tree::{Node, fold, place_again};
 use events_schema::{Digest, Generation, Rank, Step, WriterToken};
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,14 +128,16 @@ impl Membership {
         self.peers().filter(|&p| other.has(p)).collect()
     }
 
-    /// The next revision, without `leavers`; `None` when nobody would be left. A leader that leaves hands over to the lowest.
+    /// The next revision, without `leavers`; `None` when nobody would be left. Only their ranks move, as far as that keeps shares of few nodes. A leader
+    /// that leaves hands over to the lowest.
     #[must_use]
     pub fn without(&self, leavers: &[Peer], workers: u16) -> Option<Membership> {
-        let stayers: Vec<Peer> = self.peers().filter(|p| !leavers.contains(p)).collect();
-        let lowest = *stayers.first()?;
-        let leader = if stayers.contains(&self.leader) { self.leader } else { lowest };
-        let shares = place(workers, u16::try_from(stayers.len()).ok()?);
-        let seats = stayers.into_iter().zip(shares).map(|(peer, ranks)| Seat { peer, ranks }).collect();
+        let stayers: Vec<&Seat> = self.seats.iter().filter(|seat| !leavers.contains(&seat.peer)).collect();
+        let lowest = stayers.first()?.peer;
+        let leader = if leavers.contains(&self.leader) { lowest } else { self.leader };
+        let hosted: Vec<&[Rank]> = stayers.iter().map(|seat| &seat.ranks[..]).collect();
+        let shares = place_again(workers, &hosted);
+        let seats = stayers.iter().zip(shares).map(|(seat, ranks)| Seat { peer: seat.peer, ranks }).collect();
         Some(Self { tag: Tag { revision: self.tag.revision + 1, ..self.tag }, seats, leader })
     }
 }

@@ -240,7 +240,7 @@ fn a_newcomer_that_went_in_and_was_left_out_gets_ready_again() {
 }
 
 #[test]
-fn ranks_of_a_departure_are_placed_like_any_other() {
+fn only_the_ranks_of_a_departure_move() {
     let seat = |peer, ranks: std::ops::Range<u16>| workers_session::Seat {
         peer: Peer(peer),
         ranks: ranks.map(Rank).collect(),
@@ -249,5 +249,8 @@ fn ranks_of_a_departure_are_placed_like_any_other() {
     let membership = Membership { tag, seats: vec![seat(1, 0..4), seat(5, 4..6), seat(6, 6..8)], leader: Peer(1) };
     let without = membership.without(&[Peer(1)], 8).unwrap();
     assert!(without.is_whole(8) && without.leader == Peer(5) && without.tag.revision == 3);
+    assert_eq!(without.seats.iter().map(|seat| seat.ranks.len()).collect::<Vec<_>>(), [4, 4]);
+    let stays = |peer| membership.ranks(peer).iter().all(|rank| without.ranks(peer).contains(rank));
+    assert!(stays(Peer(5)) && stays(Peer(6)));
     assert_eq!(membership.without(&[Peer(1), Peer(5), Peer(6)], 8), None);
 }

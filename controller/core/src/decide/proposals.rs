@@ -5,8 +5,8 @@ use crate::limits::{RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE
 use crate::state::{Active, Executor, Job, JobPhase, Placement};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX};
-use events_schema::{ExecutorId, JobId, SlotId, tree};
-use std::collections::BTreeSet;
+use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Proposes the next generation if one is due; whether one was.
 pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
@@ -115,6 +115,16 @@ fn time_to_begin_ms(job: &Job, entry: &Entry, members: &BTreeSet<ExecutorId>, re
     }
 }
 
+/// The ranks that members of the generation in force host now: as those that are left have placed them when others departed.
+fn hosted(job: &Job) -> BTreeMap<&ExecutorId, Vec<Rank>> {
+    let Some(active) = job.active() else { return BTreeMap::new() };
+    let there: Vec<&Member> =
+        active.proposal.members.iter().filter(|member| active.members.contains(&member.executor)).collect();
+    let before: Vec<&[Rank]> = there.iter().map(|member| &member.ranks[..]).collect();
+    let placed = tree::place_again(job.spec.workers.max, &before);
+    there.iter().map(|member| &member.executor).zip(placed).collect()
+}
+
 fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<ExecutorId>) {
     let Some(job) = draft.state.job(id) else { return };
     let workers = job.spec.workers.max;
@@ -127,7 +137,10 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
         .filter_map(|number| address(&number).map(|at| (number, at)))
         .take(usize::from(workers))
         .collect();
-    let placed = tree::place(workers, hosts.len() as u16);
+    let hosted = hosted(job);
+    let before: Vec<&[Rank]> =
+        hosts.iter().map(|(number, _)| hosted.get(number).map_or(&[][..], Vec::as_slice)).collect();
+    let placed = tree::place_again(workers, &before);
     let members: Vec<Member> =
         hosts.into_iter().zip(placed).map(|((executor, address), ranks)| Member { executor, address, ranks }).collect();
     let leads = |number: &ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.replica);

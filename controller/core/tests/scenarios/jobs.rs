@@ -10,8 +10,9 @@ use events_schema::fact::{
     AbandonCause, Entry, Fact, LeaveCause, LossNotice, PlanCause, ReclaimCause, Refusal, RestartCause, WaitCause,
 };
 use events_schema::report::{ExitCause, Report};
-use events_schema::{ExecutorId, JobId, ServerId, Step};
+use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
 fn a_submitted_job_starts_fresh_trains_and_finishes() {
@@ -149,6 +150,33 @@ fn survivors_recover_from_the_loss_of_any_member_even_the_leader() {
         assert_eq!(members(&world, &id).len(), 4);
         calm(&world);
     }
+}
+
+/// Ranks that members host have their samples at hand there.
+#[test]
+fn only_the_ranks_of_who_is_gone_move() {
+    let mut world = local(4);
+    let id = world.submit(spec_with(|d| d["workers"] = json!({"min": 1, "max": 8})));
+    world.run();
+    world.train(&id);
+    let hosts = |world: &World| -> BTreeMap<u32, BTreeSet<Rank>> {
+        let members = job(world, &id).active().unwrap().proposal.members.iter();
+        members.map(|member| (member.executor.number, member.ranks.iter().copied().collect())).collect()
+    };
+    let before = hosts(&world);
+    assert!(before.len() == 4 && before.values().all(|ranks| ranks.len() == 2));
+    let stay = |world: &World| hosts(world).iter().all(|(number, ranks)| ranks.is_superset(&before[number]));
+    // One leaves by consent, without a new generation; the next is lost.
+    world.take_back(&slot("local", 0), true);
+    world.run();
+    world.end_process(&ExecutorId { job: id.clone(), number: 1 }, ExitCause::Signal(9));
+    world.run();
+    assert_eq!(members(&world, &id), [2, 3]);
+    assert!(stay(&world), "{before:?} {:?}", hosts(&world));
+    world.demand("local", 3);
+    world.run();
+    assert!(members(&world, &id).len() == 1 && stay(&world));
+    calm(&world);
 }
 
 /// Nobody is gone, so nothing but their word has them linked again; without it the step never ends.
