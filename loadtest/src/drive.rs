@@ -7,8 +7,9 @@ use crate::files::Loaded;
 use crate::observe::Observer;
 use crate::report::Report;
 use crate::schedule::{Action, What};
-use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryFutureExt};
+use gateway_api::{DeclareFleet, DemandTaken, Fleet, Job, PublishDemand};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,37 +24,6 @@ const IN_FLIGHT_MAX: usize = 512;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for what is asked at the end: cancelling the run's jobs.
 const CANCEL_WAIT: Duration = Duration::from_secs(30);
-
-/// What is asked of a service.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "a field without a comment is what its name and type say")]
-pub enum Request {
-    /// `PUT /v1/fleets/{fleet}`
-    Declare {
-        fleet: String,
-        /// As in the scenario.
-        body: Value,
-    },
-    /// `GET /v1/fleets/{fleet}`
-    Fleet { fleet: String },
-    /// `POST /v1/fleets/{fleet}/demand`
-    Signal {
-        fleet: String,
-        /// Its number.
-        sequence: u64,
-        /// Slots needed.
-        needed: u32,
-    },
-    /// `POST /v1/jobs`
-    Submit {
-        /// The job.
-        spec: Value,
-    },
-    /// `GET /v1/jobs` of those that run; the answer is the list.
-    Running,
-    /// `DELETE /v1/jobs/{id}`
-    Cancel { job: String },
-}
 
 /// Why a request has no answer that counts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,13 +56,31 @@ pub enum Happened {
     Lost(String),
 }
 
-/// A running Ebb.
+/// An answer, when it comes.
+pub type Coming<T> = BoxFuture<'static, Result<T, CallError>>;
+
+/// A running Ebb. Everything is asked once, whatever comes of it.
 pub trait Service: Send + Sync + 'static {
-    /// Asks once.
-    fn call(&self, request: Request) -> BoxFuture<'static, Result<Value, CallError>>;
+    /// Declares a fleet.
+    fn declare(&self, fleet: &str, declared: DeclareFleet) -> Coming<Fleet>;
+
+    /// Shows a fleet.
+    fn fleet(&self, fleet: &str) -> Coming<Fleet>;
+
+    /// Says how many slots a fleet needs.
+    fn signal(&self, fleet: &str, demand: PublishDemand) -> Coming<DemandTaken>;
+
+    /// Submits a job, as its document says it.
+    fn submit(&self, spec: Value) -> Coming<Job>;
+
+    /// Jobs that run.
+    fn running(&self) -> Coming<Vec<Job>>;
+
+    /// Ends a job.
+    fn cancel(&self, job: &str) -> Coming<Job>;
 
     /// What happens from now on; returns once everything that happens later is in it.
-    fn events(&self) -> BoxFuture<'static, Result<mpsc::Receiver<Happened>, CallError>>;
+    fn events(&self) -> Coming<mpsc::Receiver<Happened>>;
 }
 
 /// What a run came to.
@@ -115,14 +103,13 @@ pub async fn run(
     let fleets: Vec<String> = scenario.fleets.iter().map(|load| load.fleet.to_string()).collect();
     let mut events = service.events().await?;
     for load in &scenario.fleets {
-        let fleet = load.fleet.to_string();
-        if let Some(body) = load.declare.clone() {
-            service.call(Request::Declare { fleet: fleet.clone(), body }).await?;
+        if let Some(declared) = load.declare.clone() {
+            service.declare(load.fleet.as_str(), declared).await?;
         }
     }
     let mut shown = Vec::new();
     for fleet in &fleets {
-        shown.push(service.call(Request::Fleet { fleet: fleet.clone() }).await?);
+        shown.push(service.fleet(fleet).await?);
     }
     // One beginning for what is sent, measured and drawn.
     let (wall, began) = (SystemTime::now(), Instant::now());
@@ -171,20 +158,20 @@ fn job_name(loaded: &Loaded, action: &Action) -> Option<String> {
     Some(format!("{}-{}-{number}", loaded.scenario.name, loaded.scenario.jobs[mix].name))
 }
 
-/// What a request was.
-enum Asked {
-    /// A signal of this fleet.
-    Signal(String),
-    Submit,
-    /// How far jobs are.
-    Progress,
+/// What the service said.
+enum Said {
+    /// That it took a signal.
+    Signal(DemandTaken),
+    /// That it took a job, of this id.
+    Submit(String),
+    /// How far jobs are, if it answered.
+    Progress(Option<Vec<Job>>),
 }
 
 /// An answer that came, so long after it was due.
 struct Answered {
-    asked: Asked,
     took: Duration,
-    outcome: Result<Value, CallError>,
+    outcome: Result<Said, CallError>,
 }
 
 struct Driver<'a> {
@@ -257,13 +244,14 @@ impl Driver<'_> {
             self.observer.measured().count("not_sent", 1);
             return;
         }
-        let (asked, request) = match &action.what {
+        let call: Coming<Said> = match &action.what {
             What::Signal { fleet, needed } => {
                 self.signals += 1;
-                let fleet = self.loaded.scenario.fleets[*fleet].fleet.to_string();
+                let fleet = self.loaded.scenario.fleets[*fleet].fleet.as_str();
                 // By time, as the service numbers them, so that they are above those before the run; and each above the last.
                 let sequence = self.began_ms + millis(action.at) + self.signals;
-                (Asked::Signal(fleet.clone()), Request::Signal { fleet, sequence, needed: *needed })
+                let demand = PublishDemand { sequence: Some(sequence), ..PublishDemand::needed(*needed) };
+                self.service.signal(fleet, demand).map_ok(Said::Signal).boxed()
             }
             What::Submit { mix, .. } => {
                 self.jobs += 1;
@@ -271,24 +259,25 @@ impl Driver<'_> {
                 if let (Some(fields), Some(name)) = (spec.as_object_mut(), job_name(self.loaded, action)) {
                     fields.insert("name".to_owned(), name.into());
                 }
-                (Asked::Submit, Request::Submit { spec })
+                self.service.submit(spec).map_ok(|job| Said::Submit(job.id)).boxed()
             }
         };
-        self.ask(asked, request, due);
+        self.ask(call, due);
     }
 
-    fn ask(&mut self, asked: Asked, request: Request, due: Instant) {
-        let call = self.service.call(request);
+    fn ask(&mut self, call: Coming<Said>, due: Instant) {
         self.answers.spawn(async move {
             let outcome = call.await;
-            Answered { asked, took: due.elapsed(), outcome }
+            Answered { took: due.elapsed(), outcome }
         });
     }
 
     /// Asks how far jobs are; the answer comes like any other.
     fn look(&mut self) {
         if self.answers.len() < IN_FLIGHT_MAX {
-            self.ask(Asked::Progress, Request::Running, Instant::now());
+            // What is not said of this moment, the next look says.
+            let jobs = self.service.running().map(|jobs| Ok(Said::Progress(jobs.ok())));
+            self.ask(jobs.boxed(), Instant::now());
         }
     }
 
@@ -299,28 +288,20 @@ impl Driver<'_> {
         }
     }
 
-    fn answered(&mut self, Answered { asked, took, outcome }: Answered) {
-        let outcome = match (&asked, outcome) {
-            (Asked::Progress, Ok(Value::Array(jobs))) => {
-                let now_ms = self.began_ms + millis(self.began.elapsed());
-                return self.observer.progress(now_ms, &jobs);
-            }
-            (Asked::Progress, _) => return,
-            (_, outcome) => outcome,
-        };
+    fn answered(&mut self, Answered { took, outcome }: Answered) {
         match outcome {
-            Ok(answer) => {
-                let measure = match &asked {
-                    Asked::Signal(fleet) => {
-                        self.observer.answered_signal(fleet, answer["sequence"].as_u64().unwrap_or(0));
-                        "signal_answer_ms"
-                    }
-                    _ => {
-                        answer["id"].as_str().into_iter().for_each(|id| self.observer.answered_submit(id));
-                        "submit_answer_ms"
-                    }
-                };
-                self.observer.measured().latency(measure, millis(took));
+            Ok(Said::Progress(None)) => {}
+            Ok(Said::Progress(Some(jobs))) => {
+                let now_ms = self.began_ms + millis(self.began.elapsed());
+                self.observer.progress(now_ms, &jobs);
+            }
+            Ok(Said::Signal(taken)) => {
+                self.observer.answered_signal(&taken.fleet, taken.sequence);
+                self.observer.measured().latency("signal_answer_ms", millis(took));
+            }
+            Ok(Said::Submit(job)) => {
+                self.observer.answered_submit(&job);
+                self.observer.measured().latency("submit_answer_ms", millis(took));
             }
             Err(CallError::Overtaken) => self.observer.measured().count("overtaken", 1),
             Err(CallError::Refused(_)) => self.observer.measured().count("refused", 1),
@@ -331,7 +312,7 @@ impl Driver<'_> {
     /// Cancels the run's jobs. One that cannot be cancelled goes on, which its user sees.
     async fn cancel(&self) {
         let all = futures::stream::iter(self.observer.unfinished()).for_each_concurrent(IN_FLIGHT_MAX, |job| {
-            let cancelled = self.service.call(Request::Cancel { job: job.clone() });
+            let cancelled = self.service.cancel(job);
             async move { drop(cancelled.await) }
         });
         let _ = tokio::time::timeout(CANCEL_WAIT, all).await;
@@ -347,11 +328,19 @@ mod tests {
     use serde_json::json;
     use std::sync::Mutex;
 
+    /// What a service was asked.
+    #[derive(Debug, Clone, PartialEq)]
+    enum Asked {
+        Signal(u64),
+        Submit(Option<String>),
+        Cancel(String),
+    }
+
     /// A service that answers no signal before so many were sent, and notes what it was asked.
     #[derive(Default)]
     struct Held {
         until_signals: usize,
-        asked: Mutex<Vec<Request>>,
+        asked: Mutex<Vec<Asked>>,
         enough: Arc<tokio::sync::Notify>,
         events: Mutex<Vec<mpsc::Sender<Happened>>>,
         loses_events: bool,
@@ -359,45 +348,63 @@ mod tests {
 
     impl Held {
         fn signals(&self) -> Vec<u64> {
-            let sequence = |r: &Request| if let Request::Signal { sequence, .. } = r { Some(*sequence) } else { None };
+            let sequence = |asked: &Asked| if let Asked::Signal(sequence) = asked { Some(*sequence) } else { None };
             self.asked.lock().unwrap().iter().filter_map(sequence).collect()
         }
     }
 
     impl Service for Held {
-        fn call(&self, request: Request) -> BoxFuture<'static, Result<Value, CallError>> {
-            let answer = match &request {
-                Request::Fleet { fleet } => {
-                    json!({"name": fleet, "needed": 0, "slots": [{"slot": "local/0", "state": "borrowed"}]})
-                }
-                Request::Running => json!([]),
-                Request::Submit { .. } => json!({"id": "job-a"}),
-                _ => Value::Null,
-            };
-            let signal = matches!(request, Request::Signal { .. });
-            self.asked.lock().unwrap().push(request);
-            let released = if signal && self.signals().len() >= self.until_signals {
+        fn declare(&self, fleet: &str, _: DeclareFleet) -> Coming<Fleet> {
+            self.fleet(fleet)
+        }
+
+        fn fleet(&self, fleet: &str) -> Coming<Fleet> {
+            let slots = json!([{"slot": "local/0", "state": "borrowed"}]);
+            answer(json!({"name": fleet, "needed": 0, "slots": slots}))
+        }
+
+        fn signal(&self, fleet: &str, demand: PublishDemand) -> Coming<DemandTaken> {
+            let sequence = demand.sequence.unwrap();
+            self.asked.lock().unwrap().push(Asked::Signal(sequence));
+            let released = self.signals().len() >= self.until_signals;
+            if released {
                 self.enough.notify_waiters();
-                true
-            } else {
-                !signal
-            };
+            }
             let enough = self.enough.clone().notified_owned();
+            let taken = DemandTaken { fleet: fleet.to_owned(), sequence, ..DemandTaken::default() };
             Box::pin(async move {
                 if !released {
                     enough.await;
                 }
-                Ok(answer)
+                Ok(taken)
             })
         }
 
-        fn events(&self) -> BoxFuture<'static, Result<mpsc::Receiver<Happened>, CallError>> {
+        fn submit(&self, spec: Value) -> Coming<Job> {
+            self.asked.lock().unwrap().push(Asked::Submit(spec["name"].as_str().map(str::to_owned)));
+            answer(json!({"id": "job-a"}))
+        }
+
+        fn running(&self) -> Coming<Vec<Job>> {
+            answer(json!([]))
+        }
+
+        fn cancel(&self, job: &str) -> Coming<Job> {
+            self.asked.lock().unwrap().push(Asked::Cancel(job.to_owned()));
+            answer(json!({"id": job}))
+        }
+
+        fn events(&self) -> Coming<mpsc::Receiver<Happened>> {
             let (sender, receiver) = mpsc::channel(8);
             if !self.loses_events {
                 self.events.lock().unwrap().push(sender);
             }
             Box::pin(async move { Ok(receiver) })
         }
+    }
+
+    fn answer<T: serde::de::DeserializeOwned + Send + 'static>(said: Value) -> Coming<T> {
+        Box::pin(std::future::ready(Ok(serde_json::from_value(said).unwrap())))
     }
 
     fn loaded(yaml: &str) -> Loaded {
@@ -434,9 +441,7 @@ thresholds: {signal_answer_ms: {p99: 60000}, refused: {max: 0}}
         let service = Arc::new(Held::default());
         run(&loaded(SCENARIO), service.clone(), std::future::pending()).await.unwrap();
         let asked = service.asked.lock().unwrap();
-        let name = |r: &Request| {
-            if let Request::Submit { spec } = r { spec["name"].as_str().map(str::to_owned) } else { None }
-        };
+        let name = |asked: &Asked| if let Asked::Submit(name) = asked { name.clone() } else { None };
         let names: Vec<String> = asked.iter().filter_map(name).collect();
         assert_eq!(names, ["open-a-0", "open-a-1", "open-a-2"]);
     }
@@ -453,7 +458,7 @@ thresholds: {signal_answer_ms: {p99: 60000}, refused: {max: 0}}
     async fn jobs_are_cancelled_also_when_the_run_does_not_come_to_its_end() {
         let service = Arc::new(Held::default());
         let interrupted = async {
-            while !service.asked.lock().unwrap().iter().any(|r| matches!(r, Request::Submit { .. })) {
+            while !service.asked.lock().unwrap().iter().any(|asked| matches!(asked, Asked::Submit(_))) {
                 tokio::task::yield_now().await;
             }
             // The answer is taken in with the next look at what came.
@@ -463,6 +468,6 @@ thresholds: {signal_answer_ms: {p99: 60000}, refused: {max: 0}}
         scenario.scenario.duration = 60 * PROGRESS_EVERY;
         let ran = run(&scenario, service.clone(), interrupted).await.map(|_| ());
         assert_eq!(ran, Err(CallError::Interrupted));
-        assert!(service.asked.lock().unwrap().contains(&Request::Cancel { job: "job-a".to_owned() }));
+        assert!(service.asked.lock().unwrap().contains(&Asked::Cancel("job-a".to_owned())));
     }
 }

@@ -15,7 +15,7 @@ mod scenario;
 mod schedule;
 pub mod trace;
 
-pub use drive::{CallError, Happened, Ran, Request, Service, run};
+pub use drive::{CallError, Coming, Happened, Ran, Service, run};
 pub use files::{LoadError, Loaded, load};
 pub use observe::Observer;
 pub use picture::svg;

@@ -2,6 +2,7 @@
 //! Latencies between events are those of the service's own clock. Pure.
 
 use crate::report::Measured;
+use gateway_api::SlotState;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,22 +137,21 @@ impl Observer {
     }
 
     /// Takes in a fleet as `GET /v1/fleets/{fleet}` shows it.
-    pub fn fleet(&mut self, at_ms: u64, shown: &Value) {
+    pub fn fleet(&mut self, at_ms: u64, shown: &gateway_api::Fleet) {
         let at_s = self.at_s(at_ms);
-        let name = shown["name"].as_str().unwrap_or_default();
-        let Some(fleet) = self.fleets.get_mut(name) else { return };
-        for slot in shown["slots"].as_array().into_iter().flatten() {
-            let state = match slot["state"].as_str() {
-                Some("unoffered") => Slot::Own,
-                Some("offered") => Slot::Offered,
-                Some("borrowed") => Slot::Borrowed,
+        let Some(fleet) = self.fleets.get_mut(&shown.name) else { return };
+        for slot in &shown.slots {
+            let state = match slot.state.known() {
+                Some(SlotState::Unoffered) => Slot::Own,
+                Some(SlotState::Offered) => Slot::Offered,
+                Some(SlotState::Borrowed) => Slot::Borrowed,
                 _ => Slot::Returning { demanded_ms: None },
             };
-            fleet.slots.insert(slot["slot"].as_str().unwrap_or_default().to_owned(), state);
+            fleet.slots.insert(slot.slot.clone(), state);
         }
         fleet.lines.slots = fleet.slots.len();
-        if let Some(needed) = shown["needed"].as_u64() {
-            fleet.lines.needed.push((at_s, needed as f64));
+        if let Some(needed) = shown.needed {
+            fleet.lines.needed.push((at_s, f64::from(needed)));
         }
         fleet.drawn(at_s);
     }
@@ -255,11 +255,11 @@ impl Observer {
     }
 
     /// Takes in how far running jobs are, as a page of `GET /v1/jobs` shows them. Those of this run count.
-    pub fn progress(&mut self, at_ms: u64, jobs: &[Value]) {
+    pub fn progress(&mut self, at_ms: u64, jobs: &[gateway_api::Job]) {
         let mut more = std::mem::take(&mut self.steps_of_ended);
         for shown in jobs {
-            let (Some(id), Some(step)) = (shown["id"].as_str(), shown["progress"]["step"].as_u64()) else { continue };
-            if let Some(job) = self.jobs.get_mut(id) {
+            let Some(step) = shown.progress.map(|progress| progress.step) else { continue };
+            if let Some(job) = self.jobs.get_mut(&shown.id) {
                 more += step.saturating_sub(job.step);
                 job.step = job.step.max(step);
             }
@@ -322,14 +322,19 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::report::{LATENCY_MS_MAX, Report};
     use serde_json::json;
 
+    fn read<T: serde::de::DeserializeOwned>(said: Value) -> T {
+        serde_json::from_value(said).unwrap()
+    }
+
     fn observer() -> Observer {
         let mut observer = Observer::new(1_000, ["chat".to_owned()], BTreeSet::from(["two-small-0".to_owned()]));
         let slots = json!([{"slot": "local/0", "state": "borrowed"}, {"slot": "local/1", "state": "offered"}]);
-        observer.fleet(1_000, &json!({"name": "chat", "needed": 0, "slots": slots}));
+        observer.fleet(1_000, &read(json!({"name": "chat", "needed": 0, "slots": slots})));
         observer
     }
 
@@ -424,8 +429,8 @@ mod tests {
         ] {
             observer.event(at_ms, &json!({"type": format!("dev.ebb.{kind}.v1"), "data": data}));
         }
-        observer.progress(3_000, &[json!({"id": "job-a", "progress": {"step": 10}})]);
-        observer.progress(4_000, &[json!({"id": "job-a", "progress": {"step": 50}})]);
+        observer.progress(3_000, &[read(json!({"id": "job-a", "progress": {"step": 10}}))]);
+        observer.progress(4_000, &[read(json!({"id": "job-a", "progress": {"step": 50}}))]);
         observer.event(4_500, &json!({"type": "dev.ebb.job.finished.v1", "data": {"job": "job-a", "step": 60}}));
         observer.progress(5_000, &[]);
         assert_eq!(counts(&observer, "first_step_ms"), (1, 700));

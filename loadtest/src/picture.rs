@@ -36,6 +36,7 @@ pub fn svg(observer: &Observer, seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
     use std::collections::BTreeSet;
@@ -44,7 +45,8 @@ mod tests {
     fn each_fleet_has_a_panel_and_all_jobs_one() {
         let mut observer = Observer::new(0, ["a".to_owned(), "b".to_owned()], BTreeSet::new());
         let slots = json!([{"slot": "local/0", "state": "borrowed"}]);
-        observer.fleet(0, &json!({"name": "a", "needed": 0, "slots": slots}));
+        let fleet = json!({"name": "a", "needed": 0, "slots": slots});
+        observer.fleet(0, &serde_json::from_value(fleet).unwrap());
         observer.end(4_000);
         let svg = svg(&observer, 4.0);
         assert_eq!(svg.matches("slots of").count(), 2);

@@ -4,6 +4,7 @@
 use crate::report::{MEASURES, Stat, Threshold};
 use events_schema::FleetId;
 use events_schema::fields::{Fields, PROBLEMS_MAX, Problem, Problems, shown};
+use gateway_api::DeclareFleet;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -44,8 +45,8 @@ pub struct Scenario {
 pub struct FleetLoad {
     /// Its name.
     pub fleet: FleetId,
-    /// The body of `PUT /v1/fleets/{fleet}`, if it is to be declared first.
-    pub declare: Option<Value>,
+    /// How it is to be declared first, if it is.
+    pub declare: Option<DeclareFleet>,
     /// What it needs over time.
     pub demand: Option<Demand>,
 }
@@ -187,16 +188,17 @@ fn wrong(path: &str, value: &Value, expected: &str) -> Problems {
     Problems(vec![Problem { field: path.to_owned(), value: shown(value), expected: expected.to_owned() }])
 }
 
-fn object(path: &str, value: &Value, expected: &str) -> Result<Value, Problems> {
-    if value.is_object() { Ok(value.clone()) } else { Err(wrong(path, value, expected)) }
-}
-
 fn fleet(path: &str, value: &Value) -> Result<FleetLoad, Problems> {
     let mut f = Fields::new(path, value);
     let name =
         f.text_required("fleet", "the name of a fleet", |s| FleetId::parse(s).map_err(|e| e.expected.to_owned()));
     let body = "the body of PUT /v1/fleets/{fleet}: {servers: [{server: local, slots: 2}]}";
-    let declare = f.nested("declare", |path, value| object(path, value, body));
+    let declare = f.nested("declare", |path, value| {
+        let declared = serde_json::from_value::<DeclareFleet>(value.clone()).ok();
+        // Read leniently it could leave something out that its writer meant.
+        let whole = declared.filter(|declared| serde_json::to_value(declared).is_ok_and(|read| read == *value));
+        whole.ok_or_else(|| wrong(path, value, body))
+    });
     let demand = f.nested("demand", demand);
     f.finish(name.map(|fleet| FleetLoad { fleet, declare, demand }))
 }

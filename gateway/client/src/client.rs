@@ -1,11 +1,12 @@
 //! One request and its answer: time-outs, problems, decoding, downloads, pages. Repeats nothing by itself.
 
 use crate::error::{ClientError, is_of_proxy};
+use crate::filters::{Parameters, with_query};
 use crate::options::ClientOptions;
 use bytes::Bytes;
 use futures::StreamExt;
 use gateway_api::problem::Problem;
-use gateway_api::{BINARY, CommandState, Undecided, pages, paths};
+use gateway_api::{BINARY, CommandState, Undecided, pages};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, SERVER};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
@@ -120,35 +121,19 @@ impl Client {
     }
 
     /// GET, decoded.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let request = self.http.get(self.url(path)).header("accept", "application/json");
         let bytes = self.whole(path, request, ANSWER_TIMEOUT).await?;
         serde_json::from_slice(&bytes).map_err(|e| self.not_understood(path, &e))
     }
 
     /// GET, if there is such a thing.
-    pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, ClientError> {
+    pub(crate) async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, ClientError> {
         match self.get(path).await {
             Ok(found) => Ok(Some(found)),
             Err(failure) if failure.is_not_found() => Ok(None),
             Err(failure) => Err(failure),
         }
-    }
-
-    /// Any method with an optional body; the answer as it came, an empty one as `null`.
-    pub async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Body>,
-        headers: &[(&'static str, &str)],
-    ) -> Result<Value, ClientError> {
-        self.ask(method, path, body, headers).await
-    }
-
-    /// POST of a JSON body; the answer as it came.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.ask(Method::POST, path, Some(Body::json(body)), &[]).await
     }
 
     /// Asks for a change; what it came to, decoded.
@@ -166,10 +151,9 @@ impl Client {
         self.change(path, request, body, ANSWER_TIMEOUT).await
     }
 
-    /// POST of a dataset's registration, which may read the footers of thousands of files.
-    pub async fn register(&self, body: &Value) -> Result<Value, ClientError> {
-        let request = self.http.post(self.url(paths::DATASETS));
-        self.change(paths::DATASETS, request, Some(Body::json(body)), REGISTRATION_TIMEOUT).await
+    /// POST of what takes as long as the registration of a dataset, which may read the footers of thousands of files.
+    pub(crate) async fn ask_patiently<T: DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, ClientError> {
+        self.change(path, self.http.post(self.url(path)), Some(body), REGISTRATION_TIMEOUT).await
     }
 
     /// PUT of bytes that come as they are sent.
@@ -207,7 +191,7 @@ impl Client {
     }
 
     /// GET of something that is read as it comes; no limit on its duration, but one on its silence.
-    pub async fn stream(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Response, ClientError> {
+    pub(crate) async fn stream(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Response, ClientError> {
         let mut request = self.http.get(self.url(path));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -227,7 +211,7 @@ impl Client {
     }
 
     /// GET of a body of any size, written to `sink` piece by piece; the number of bytes.
-    pub async fn download(&self, path: &str, sink: &mut impl std::io::Write) -> Result<u64, ClientError> {
+    pub(crate) async fn download(&self, path: &str, sink: &mut impl std::io::Write) -> Result<u64, ClientError> {
         let mut pieces = self.stream(path, &[]).await?.bytes_stream();
         let mut total = 0;
         while let Some(piece) = self.in_time(path, pieces.next()).await? {
@@ -238,32 +222,46 @@ impl Client {
         Ok(total)
     }
 
-    /// All items of a paged list, in its order and as they came. `field` is where a page holds them.
-    pub async fn list(&self, path: &str, field: &str) -> Result<Vec<Value>, ClientError> {
-        self.pages(path, field).await
-    }
-
-    /// All items of a paged list, decoded.
-    pub(crate) async fn pages<T: DeserializeOwned>(&self, path: &str, field: &str) -> Result<Vec<T>, ClientError> {
+    /// All items of a paged list, in its order. `field` is where a page holds them.
+    pub(crate) async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        field: &str,
+        parameters: Parameters,
+    ) -> Result<Vec<T>, ClientError> {
         // Jobs are large; of everything else a page holds more.
-        let limit = if field == "jobs" { pages::LIMIT.end() } else { pages::WIDE_LIMIT.end() };
+        let limit = if field == "jobs" { *pages::LIMIT.end() } else { *pages::WIDE_LIMIT.end() };
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES_MAX {
-            let joint = if path.contains('?') { '&' } else { '?' };
-            let after = cursor.as_deref().map(|c| format!("&cursor={c}")).unwrap_or_default();
-            let mut page: Value = self.get(&format!("{path}{joint}limit={limit}{after}")).await?;
-            let Some(part @ Value::Array(_)) = page.get_mut(field).map(Value::take) else {
-                return Err(ClientError::Answer { url: self.shown(path), what: format!("no list `{field}`") });
-            };
-            items.extend(serde_json::from_value::<Vec<T>>(part).map_err(|e| self.not_understood(path, &e))?);
-            cursor = page.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+            let (part, next) = self.page(path, field, &parameters, limit, cursor).await?;
+            items.extend(part);
+            cursor = next;
             if cursor.is_none() {
                 return Ok(items);
             }
         }
         let what = format!("a list of more than {PAGES_MAX} pages, which does not seem to end; ask for a part of it");
         Err(ClientError::Answer { url: self.shown(path), what })
+    }
+
+    /// One page of a list, and where the next one begins.
+    pub(crate) async fn page<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        field: &str,
+        parameters: &[(&'static str, String)],
+        limit: usize,
+        cursor: Option<String>,
+    ) -> Result<(Vec<T>, Option<String>), ClientError> {
+        let mut asked = [parameters, &[("limit", limit.to_string())]].concat();
+        asked.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let mut page: Value = self.get(&with_query(path.to_owned(), &asked)).await?;
+        let Some(part @ Value::Array(_)) = page.get_mut(field).map(Value::take) else {
+            return Err(ClientError::Answer { url: self.shown(path), what: format!("no list `{field}`") });
+        };
+        let items = serde_json::from_value(part).map_err(|e| self.not_understood(path, &e))?;
+        Ok((items, page.get("next_cursor").and_then(Value::as_str).map(str::to_owned)))
     }
 
     fn url(&self, path: &str) -> String {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::canned;
+use crate::{WantedSlots, canned};
 use gateway_api::ProblemKind;
 use tokio::net::TcpListener;
 
@@ -19,10 +19,10 @@ async fn only_a_connection_that_was_never_there_is_unreachable() {
     });
     let read = client.get::<Value>("/v1/jobs").await.unwrap_err();
     assert!(matches!(read, ClientError::NoAnswer { within: None, may_have_effect: false, .. }), "{read}");
-    let changed = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+    let changed = client.ask::<Value>(Method::POST, "/v1/jobs", Some(Body::json(&Value::Null)), &[]).await.unwrap_err();
     assert!(changed.to_string().contains("may still have an effect"), "{changed}");
     mute.await.unwrap();
-    let nobody = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+    let nobody = client.ask::<Value>(Method::POST, "/v1/jobs", Some(Body::json(&Value::Null)), &[]).await.unwrap_err();
     assert!(matches!(nobody, ClientError::Unreachable { .. }), "{nobody}");
 }
 
@@ -77,7 +77,7 @@ async fn a_proxy_whose_service_is_away_is_asked_again() {
     let read = client.get::<Value>("/v1/jobs").await.unwrap_err();
     assert!(read.may_pass() && read.to_string().contains("(nginx/1.26) answered `502 Bad Gateway`"), "{read}");
     assert!(!read.to_string().contains("effect"), "{read}");
-    let changed = client.post("/v1/jobs", &Value::Null).await.unwrap_err();
+    let changed = client.ask::<Value>(Method::POST, "/v1/jobs", Some(Body::json(&Value::Null)), &[]).await.unwrap_err();
     assert!(changed.may_pass() && changed.to_string().contains("may still have an effect"), "{changed}");
     assert!(client.stream("/v1/events", &[]).await.unwrap_err().may_pass());
     let other = client.get::<Value>("/v1/jobs").await.unwrap_err();
@@ -145,7 +145,7 @@ async fn a_list_that_does_not_end_is_an_error() {
             tokio::io::AsyncWriteExt::write_all(&mut stream, &answer).await.unwrap();
         }
     });
-    let failure = client.list("/v1/slots", "slots").await.unwrap_err();
+    let failure = client.slots(&WantedSlots::default()).await.unwrap_err();
     assert!(failure.to_string().contains("does not seem to end"), "{failure}");
     answering.abort();
 }

@@ -1,6 +1,6 @@
 //! Every event up to now, page by page. Following what comes is `follow.rs`'s.
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Events};
 use serde_json::Value;
 
 /// Events asked for per page.
@@ -10,7 +10,7 @@ const PAGE_LIMIT: usize = 500;
 #[derive(Debug)]
 pub struct EventPages<'a> {
     client: &'a Client,
-    path: String,
+    events: Events,
     from: Option<String>,
     ended: bool,
 }
@@ -21,9 +21,7 @@ impl EventPages<'_> {
         if self.ended {
             return Ok(None);
         }
-        let after = self.from.as_deref().map(|c| format!("&from={c}")).unwrap_or_default();
-        let joint = if self.path.contains('?') { '&' } else { '?' };
-        let mut page: Value = self.client.get(&format!("{}{joint}limit={PAGE_LIMIT}{after}", self.path)).await?;
+        let mut page: Value = self.client.get(&self.events.page(PAGE_LIMIT, self.from.as_deref())).await?;
         let next = page["next_cursor"].as_str().map(str::to_owned);
         // One that does not move ends the list, so that no answer can keep us here for ever.
         self.ended = next.is_none() || next == self.from;
@@ -36,31 +34,31 @@ impl EventPages<'_> {
 }
 
 impl Client {
-    /// The events of `path` (`/v1/events`, a job's or a fleet's, with its filters) up to now, from behind a cursor on.
+    /// These events up to now, from behind a cursor on.
     #[must_use]
-    pub fn event_pages(&self, path: &str, from: Option<String>) -> EventPages<'_> {
-        EventPages { client: self, path: path.to_owned(), from, ended: false }
+    pub fn event_pages(&self, events: &Events, from: Option<String>) -> EventPages<'_> {
+        EventPages { client: self, events: events.clone(), from, ended: false }
     }
 
-    /// Gives every event of `path` up to now, oldest first, from behind a cursor on.
+    /// Gives each of these events up to now, oldest first, from behind a cursor on.
     pub async fn each_event(
         &self,
-        path: &str,
+        events: &Events,
         from: Option<String>,
         mut take: impl FnMut(&Value),
     ) -> Result<(), ClientError> {
-        let mut pages = self.event_pages(path, from);
+        let mut pages = self.event_pages(events, from);
         while let Some(page) = pages.next().await? {
             page.iter().for_each(&mut take);
         }
         Ok(())
     }
 
-    /// Every event of `path` up to now, oldest first.
-    pub async fn all_events(&self, path: &str) -> Result<Vec<Value>, ClientError> {
-        let mut events = Vec::new();
-        self.each_event(path, None, |event| events.push(event.clone())).await?;
-        Ok(events)
+    /// All of these events up to now, oldest first.
+    pub async fn all_events(&self, events: &Events) -> Result<Vec<Value>, ClientError> {
+        let mut all = Vec::new();
+        self.each_event(events, None, |event| all.push(event.clone())).await?;
+        Ok(all)
     }
 }
 
@@ -80,7 +78,7 @@ mod tests {
         ];
         let (address, mut heads) = serve(pages.map(|page| answer("200 OK", &page.to_string())).into(), false).await;
         let client = Client::new(&address).unwrap();
-        assert_eq!(client.all_events("/v1/jobs/job-a/events").await.unwrap(), [json!({"id": "a"})]);
+        assert_eq!(client.all_events(&Events::of_job("job-a")).await.unwrap(), [json!({"id": "a"})]);
         for from in ["limit=500 ", "from=40-0 ", "from=50-0 "] {
             let head = heads.recv().await.unwrap();
             assert!(head.contains(from), "{head}");
@@ -92,6 +90,6 @@ mod tests {
         let page = answer("200 OK", r#"{"events": [], "cursor": "40-0", "next_cursor": "40-0"}"#);
         let (address, _heads) = serve(vec![page.clone(), page], false).await;
         let client = Client::new(&address).unwrap();
-        assert_eq!(client.all_events("/v1/events").await.unwrap(), Vec::<Value>::new());
+        assert_eq!(client.all_events(&Events::all()).await.unwrap(), Vec::<Value>::new());
     }
 }

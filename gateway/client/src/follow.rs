@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::filters::Events;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -122,11 +123,11 @@ struct Open {
 }
 
 impl Follower {
-    /// Follows `path` from now on, or from after `last`; `0-0` is the beginning.
+    /// Follows these events from now on, or from after `last`; `0-0` is the beginning.
     #[must_use]
-    pub fn new(client: Client, path: &str, last: Option<String>) -> Self {
+    pub fn new(client: Client, events: &Events, last: Option<String>) -> Self {
         let (parser, ready) = (Parser::default(), VecDeque::new());
-        Self { client, path: path.to_owned(), last, open: None, parser, ready, failures: 0, retry_pause: RETRY_PAUSE }
+        Self { client, path: events.stream(), last, open: None, parser, ready, failures: 0, retry_pause: RETRY_PAUSE }
     }
 
     /// Opens the stream: what happens later than this returns comes with [`Self::next`].
@@ -243,7 +244,7 @@ mod tests {
             "id: 7-2\n\nid: 8-0\ndata: {\"type\":\"a\"}\n\n",
         ];
         let (client, mut heads) = streams(&bodies).await;
-        let mut follower = Follower::new(client, "/v1/events", None);
+        let mut follower = Follower::new(client, &Events::all(), None);
         let event = follower.next().await.unwrap();
         assert_eq!((event.cursor.as_str(), event.kind()), ("8-0", "a"));
         assert!(!heads.recv().await.unwrap().contains("last-event-id"));
@@ -255,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn streams_that_end_after_their_hello_are_an_error_in_the_end() {
         let (client, mut heads) = streams(&["id: 7-2\n\n"; 30]).await;
-        let mut follower = Follower::new(client, "/v1/events", None);
+        let mut follower = Follower::new(client, &Events::all(), None);
         follower.retry_pause = Duration::ZERO;
         let failure = follower.next().await.unwrap_err();
         assert!(failure.to_string().contains("keeps ending"), "{failure}");
@@ -272,7 +273,7 @@ mod tests {
         let bodies = ["id: 7-2\n\n", "id: 7-2\n\nid: 8-0\ndata: {\"type\":\"a\"}\n\n"];
         let (address, mut heads) = serve(&bodies, true).await;
         let client = Client::with_silence(&address, &ClientOptions::default(), Duration::from_millis(50)).unwrap();
-        let mut follower = Follower::new(client, "/v1/events", None);
+        let mut follower = Follower::new(client, &Events::all(), None);
         assert_eq!(follower.next().await.unwrap().cursor, "8-0");
         heads.recv().await.unwrap();
         assert!(heads.recv().await.unwrap().contains("last-event-id: 7-2\r\n"));

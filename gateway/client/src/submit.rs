@@ -1,8 +1,10 @@
 //! A submit that is made once, however often it has to be sent: every send carries the same idempotency key.
 
+use crate::answer::Answer;
 use crate::client::{Body, Client};
 use crate::error::ClientError;
-use gateway_api::{CommandState, CommandStatus, headers, paths};
+use crate::filters::with_query;
+use gateway_api::{CommandState, CommandStatus, DryRun, Job, headers, paths};
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -23,12 +25,10 @@ pub fn fresh_key() -> Result<String, ClientError> {
 
 impl Client {
     /// Submits a job spec and returns the job.
-    pub async fn submit<T: DeserializeOwned>(&self, spec: &Body, key: &str) -> Result<T, ClientError> {
+    pub async fn submit(&self, spec: &Body, key: &str) -> Result<Answer<Job>, ClientError> {
         let mut attempt = 1;
         loop {
-            let sent =
-                self.ask(Method::POST, paths::JOBS, Some(spec.clone()), &[(headers::IDEMPOTENCY_KEY, key)]).await;
-            match sent {
+            match self.submit_once(spec, Some(key)).await {
                 Err(failure) if failure.may_pass() && attempt < ATTEMPTS_MAX => attempt += 1,
                 Err(ClientError::Undecided { id, command }) => return self.once_decided(id, command).await,
                 answer => return answer,
@@ -37,9 +37,30 @@ impl Client {
         }
     }
 
+    /// Sends a job spec a single time, whatever comes of it.
+    pub async fn submit_once(&self, spec: &Body, key: Option<&str>) -> Result<Answer<Job>, ClientError> {
+        self.send_spec(paths::JOBS, spec, key).await
+    }
+
+    /// What a submit would come to; nothing changes.
+    pub async fn rehearse(&self, spec: &Body, key: Option<&str>) -> Result<Answer<DryRun>, ClientError> {
+        let path = with_query(paths::JOBS.to_owned(), &[("dry_run", "true".to_owned())]);
+        self.send_spec(&path, spec, key).await
+    }
+
+    async fn send_spec<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        spec: &Body,
+        key: Option<&str>,
+    ) -> Result<T, ClientError> {
+        let headers: Vec<_> = key.map(|key| (headers::IDEMPOTENCY_KEY, key)).into_iter().collect();
+        self.ask(Method::POST, path, Some(spec.clone()), &headers).await
+    }
+
     /// The job of a submit that is recorded and waits for a controller. A look that fails as one may is a look: whoever was told of the
     /// failure instead would not know the command.
-    async fn once_decided<T: DeserializeOwned>(&self, id: String, command: String) -> Result<T, ClientError> {
+    async fn once_decided(&self, id: String, command: String) -> Result<Answer<Job>, ClientError> {
         for _ in 0..LOOKS_MAX {
             match self.look(&id, &command).await {
                 Ok(Some(job)) => return Ok(job),
@@ -51,12 +72,12 @@ impl Client {
     }
 
     /// The job, if its submit is decided about.
-    async fn look<T: DeserializeOwned>(&self, id: &str, command: &str) -> Result<Option<T>, ClientError> {
-        let status: CommandStatus = self.get(&paths::command(command)).await?;
-        match (status.status.known(), status.problem) {
+    async fn look(&self, id: &str, command: &str) -> Result<Option<Answer<Job>>, ClientError> {
+        let CommandStatus { status, problem, .. } = self.command(command).await?.into_typed();
+        match (status.known(), problem) {
             (Some(CommandState::Undecided), _) => Ok(None),
             (Some(CommandState::Refused), problem) => Err(ClientError::Refused(Box::new(problem.unwrap_or_default()))),
-            _ => self.get(&paths::job(id)).await.map(Some),
+            _ => self.job(id).await.map(Some),
         }
     }
 }
@@ -66,7 +87,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::canned::{answer, serve};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[tokio::test]
     async fn a_look_that_fails_does_not_end_a_submit_that_is_recorded() {
@@ -82,8 +103,8 @@ mod tests {
         ];
         let (address, mut heads) = serve(answers, false).await;
         let client = Client::new(&address).unwrap();
-        let job: Value = client.submit(&Body::json(&json!({})), "key").await.unwrap();
-        assert_eq!(job, json!({"id": "job-a"}));
+        let job = client.submit(&Body::json(&json!({})), "key").await.unwrap();
+        assert_eq!(job.as_it_came(), &json!({"id": "job-a"}));
         let mut asked = Vec::new();
         while let Ok(head) = heads.try_recv() {
             asked.push(head.split(' ').nth(1).unwrap().to_owned());

@@ -3,15 +3,14 @@
 
 use crate::args::{ImportArgs, ImportFormat, RegisterArgs};
 use crate::failure::Failure;
-use crate::output::{Output, json, line, names, table};
+use crate::output::{Output, json, line, table};
 use crate::store::ensure_credentials;
 use clap::ValueEnum;
 use events_schema::DatasetName;
 use events_schema::dataset::DatasetInfo;
-use gateway_api::paths;
-use gateway_client::Client;
-use reqwest::Method;
-use serde_json::{Map, Value, json};
+use gateway_api::{ColumnNames, Dataset, RegisterDataset, Sample};
+use gateway_client::{Answer, Client};
+use serde_json::json;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,13 +27,13 @@ type Store = Arc<dyn object_store::ObjectStore>;
 
 /// `ebb dataset list`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    print_datasets(output, &client.list(paths::DATASETS, "datasets").await?);
+    print_datasets(output, &client.datasets(None).await?);
     Ok(())
 }
 
 /// `ebb dataset show NAME`.
 pub async fn show(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
-    let dataset: Value = client.get(&paths::dataset(name)).await?;
+    let dataset = client.dataset(name.as_str()).await?;
     match output {
         Output::Json => json(&dataset),
         Output::Name | Output::Table => print_datasets(output, &[dataset]),
@@ -42,20 +41,20 @@ pub async fn show(client: &Client, output: Output, name: &DatasetName) -> Result
     Ok(())
 }
 
-fn row(dataset: &Value) -> Vec<String> {
-    let sample = &dataset["sample"];
-    let shown = match sample["kind"].as_str() {
-        Some("tokens") => format!("{} tokens of a vocabulary of {}", sample["length"], sample["vocabulary"]),
-        _ => format!("tensor {} of {} classes", sample["shape"], sample["classes"]),
+fn row(dataset: &Dataset) -> Vec<String> {
+    let shown = match &dataset.sample {
+        Sample::Tokens { length, vocabulary } => format!("{length} tokens of a vocabulary of {vocabulary}"),
+        Sample::Classified { shape, classes } => format!("tensor {} of {classes} classes", json!(shape)),
+        Sample::Other(sample) => json!(sample).to_string(),
     };
-    vec![dataset["name"].as_str().unwrap_or_default().to_owned(), dataset["rows"].to_string(), shown]
+    vec![dataset.name.clone(), dataset.rows.to_string(), shown]
 }
 
 /// `ebb dataset remove NAME`.
 pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Result<(), Failure> {
-    let answer = client.send(Method::DELETE, &paths::dataset(name), None, &[]).await?;
+    client.remove_dataset(name.as_str()).await?;
     match output {
-        Output::Json => json(&answer),
+        Output::Json => json(&()),
         Output::Name => line(name.as_str()),
         Output::Table => line(format!("{name} is removed; its files stay where they are")),
     }
@@ -64,43 +63,42 @@ pub async fn remove(client: &Client, output: Output, name: &DatasetName) -> Resu
 
 /// `ebb dataset register NAME URI...`.
 pub async fn register(client: &Client, output: Output, args: &RegisterArgs) -> Result<(), Failure> {
-    let answer = client.register(&registration(args)?).await?;
+    let answer = client.register_dataset(&registration(args)?).await?;
     print_datasets(output, &[answer]);
     Ok(())
 }
 
-fn registration(args: &RegisterArgs) -> Result<Value, Failure> {
-    let mut columns = Map::new();
-    for (name, column) in [("features", &args.features), ("label", &args.label), ("tokens", &args.tokens)] {
-        columns.extend(column.as_ref().map(|c| (name.to_owned(), json!(c))));
-    }
+fn registration(args: &RegisterArgs) -> Result<RegisterDataset, Failure> {
+    let columns =
+        ColumnNames { features: args.features.clone(), label: args.label.clone(), tokens: args.tokens.clone() };
     let uris = args.uris.iter().map(|uri| absolute(uri)).collect::<Result<Vec<_>, _>>()?;
-    let mut body = json!({"name": args.name, "uris": uris});
-    if !columns.is_empty() {
-        body["columns"] = Value::Object(columns);
-    }
     let tensor = (!args.shape.is_empty()).then_some(&args.shape).zip(args.classes);
     let tokens = args.length.zip(args.vocabulary);
-    match (tensor, tokens) {
-        (Some((shape, classes)), None) => {
-            body["sample"] = json!({"kind": "classified", "shape": shape, "classes": classes})
-        }
-        (None, Some((length, vocabulary))) => {
-            body["sample"] = json!({"kind": "tokens", "length": length, "vocabulary": vocabulary})
-        }
+    let sample = match (tensor, tokens) {
+        (Some((shape, classes)), None) => Some(Sample::Classified { shape: shape.clone(), classes }),
+        (None, Some((length, vocabulary))) => Some(Sample::Tokens { length, vocabulary }),
         (None, None)
             if args.shape.is_empty()
                 && args.classes.is_none()
                 && args.length.is_none()
-                && args.vocabulary.is_none() => {}
+                && args.vocabulary.is_none() =>
+        {
+            None
+        }
         _ => {
             return Err(Failure::Usage(
                 "give --shape with --classes, or --length with --vocabulary, or none of them to let the files say it"
                     .to_owned(),
             ));
         }
-    }
-    Ok(body)
+    };
+    Ok(RegisterDataset {
+        name: args.name.to_string(),
+        uris: Some(uris),
+        sample,
+        columns: (columns != ColumnNames::default()).then_some(columns),
+        ..RegisterDataset::default()
+    })
 }
 
 /// A path of this machine as a `file:` address; anything with a scheme as it is.
@@ -131,10 +129,14 @@ pub async fn import(client: &Client, output: Output, args: &ImportArgs) -> Resul
 }
 
 /// Registers a dataset whose metadata object is in the service's store.
-pub async fn register_metadata(client: &Client, dataset: &DatasetInfo) -> Result<Value, Failure> {
-    let body =
-        json!({"name": dataset.name, "metadata_key": dataset.metadata_key, "metadata_digest": dataset.metadata_digest});
-    Ok(client.register(&body).await?)
+pub async fn register_metadata(client: &Client, dataset: &DatasetInfo) -> Result<Answer<Dataset>, Failure> {
+    let registration = RegisterDataset {
+        name: dataset.name.to_string(),
+        metadata_key: Some(dataset.metadata_key.to_string()),
+        metadata_digest: Some(dataset.metadata_digest.to_string()),
+        ..RegisterDataset::default()
+    };
+    Ok(client.register_dataset(&registration).await?)
 }
 
 /// Refuses options of another format by name, instead of doing something else than what was asked.
@@ -214,11 +216,13 @@ fn open(file: &Path) -> Result<File, Failure> {
     File::open(file).map_err(|e| Failure::local(format!("`{}` cannot be read", file.display()), e))
 }
 
-fn print_datasets(output: Output, datasets: &[Value]) {
+fn print_datasets(output: Output, datasets: &[Answer<Dataset>]) {
     match output {
         Output::Json => json(&json!({ "datasets": datasets })),
-        Output::Name => names(datasets, "name"),
-        Output::Table => line(table(&["NAME", "ROWS", "SAMPLE"], &datasets.iter().map(row).collect::<Vec<_>>())),
+        Output::Name => datasets.iter().for_each(|dataset| line(&dataset.name)),
+        Output::Table => {
+            line(table(&["NAME", "ROWS", "SAMPLE"], &datasets.iter().map(|dataset| row(dataset)).collect::<Vec<_>>()));
+        }
     }
 }
 

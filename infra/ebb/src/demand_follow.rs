@@ -6,7 +6,7 @@ use crate::output::{Output, advise, line};
 use crate::roles::signals::Signals;
 use clap::{Args, ValueEnum};
 use events_schema::{FleetId, TimeMs};
-use gateway_api::{Fleet, PublishDemand, paths};
+use gateway_api::PublishDemand;
 use gateway_client::Client;
 use gateway_demand::{
     FleetView, Follower, Formula, Input, OnSilence, Reading, Settings, Source, Standing, Step, Wish, sample,
@@ -279,7 +279,7 @@ impl Following<'_> {
 }
 
 async fn fleet(client: &Client, name: &FleetId) -> Result<FleetView, Failure> {
-    let fleet: Fleet = client.get(&paths::fleet(name)).await?;
+    let fleet = client.fleet(name.as_str()).await?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let borrowed = fleet.slots.iter().filter(|slot| slot.state == "borrowed").count();
     Ok(FleetView { slots: count(fleet.slots.len()), borrowed: count(borrowed), needed: fleet.needed })

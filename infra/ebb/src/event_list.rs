@@ -2,35 +2,34 @@
 
 use crate::args::EventsArgs;
 use crate::failure::Failure;
-use crate::output::{Output, line, names};
+use crate::output::{Output, line};
 use crate::sentences::kind;
 use crate::{find, wire};
 use gateway_api::pages::BEGINNING;
-use gateway_api::paths;
-use gateway_client::{Client, Follower};
+use gateway_client::{Client, Events, Follower};
 use serde_json::Value;
 
 /// `ebb events [ID] [--follow] [--from CURSOR]`.
 pub async fn events(client: &Client, output: Output, args: &EventsArgs) -> Result<(), Failure> {
-    let path = match &args.id {
-        Some(id) => paths::job_events(find::job(client, id).await?),
-        None => paths::EVENTS.to_owned(),
+    let events = match &args.id {
+        Some(id) => Events::of_job(&find::job(client, id).await?),
+        None => Events::all(),
     };
     if args.follow {
         // Of one job the story so far belongs to it; of all there may be years.
         let from = args.from.clone().or_else(|| args.id.as_ref().map(|_| BEGINNING.to_owned()));
-        let mut follower = Follower::new(client.clone(), &path, from);
+        let mut follower = Follower::new(client.clone(), &events, from);
         loop {
             print(output, &follower.next().await?.body);
         }
     }
-    Ok(client.each_event(&path, args.from.clone(), |event| print(output, event)).await?)
+    Ok(client.each_event(&events, args.from.clone(), |event| print(output, event)).await?)
 }
 
 fn print(output: Output, event: &Value) {
     match output {
         Output::Json => line(event.to_string()),
-        Output::Name => names([event], "id"),
+        Output::Name => line(wire::words(&event["id"])),
         Output::Table => line(one_line(event)),
     }
 }

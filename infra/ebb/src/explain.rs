@@ -9,10 +9,9 @@ use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, bytes, line};
 use crate::sentences::{kind, sentence};
-use crate::wire::{self, Job, words};
+use crate::wire::{Job, words};
 use gateway_api::pages::BEGINNING;
-use gateway_api::paths;
-use gateway_client::{Client, EventPages};
+use gateway_client::{Answer, Client, EventPages, Events};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
@@ -46,14 +45,14 @@ const CAUSES: &[&str] = &["fleet.", "slot.", "agent.", "executor.gone", "generat
 /// `ebb explain JOB`.
 pub async fn explain(client: &Client, output: Output, args: &ExplainArgs) -> Result<(), Failure> {
     let id = find::job(client, &args.id).await?;
-    let record: Value = client.get(&paths::job(&id)).await?;
-    let path = paths::job_events(&id);
+    let job = client.job(&id).await?;
+    let of_job = Events::of_job(&id);
     let earlier = match args.newest {
-        Some(newest) => count(client, &path).await?.saturating_sub(newest),
+        Some(newest) => count(client, &of_job).await?.saturating_sub(newest),
         None => 0,
     };
-    let mut story = Story::begin(output, &record, earlier)?;
-    let mut decisions = Decisions::new(client, &path, earlier);
+    let mut story = Story::begin(output, &job, earlier);
+    let mut decisions = Decisions::new(client, &of_job, earlier);
     while let Some((decision, also)) = decisions.next().await? {
         story.tell(&decision, &also);
     }
@@ -65,10 +64,10 @@ fn is_decision(event: &Value) -> bool {
     DECISIONS.contains(&kind(event))
 }
 
-/// How many decisions are among the events of a path.
-async fn count(client: &Client, path: &str) -> Result<u64, Failure> {
+/// How many decisions are among these events.
+async fn count(client: &Client, events: &Events) -> Result<u64, Failure> {
     let mut count = 0;
-    client.each_event(path, None, |event| count += u64::from(is_decision(event))).await?;
+    client.each_event(events, None, |event| count += u64::from(is_decision(event))).await?;
     Ok(count)
 }
 
@@ -83,10 +82,10 @@ struct Decisions<'a> {
 }
 
 impl<'a> Decisions<'a> {
-    /// Of the job whose events are at `path`, behind so many earlier ones.
-    fn new(client: &'a Client, path: &str, earlier: u64) -> Self {
-        let moments = Moments { client, pages: client.event_pages(paths::EVENTS, None), read: VecDeque::new() };
-        Self { of_job: client.event_pages(path, None), page: VecDeque::new(), moments, earlier }
+    /// Of the job of these events, behind so many earlier ones.
+    fn new(client: &'a Client, of_job: &Events, earlier: u64) -> Self {
+        let moments = Moments { client, pages: client.event_pages(&Events::all(), None), read: VecDeque::new() };
+        Self { of_job: client.event_pages(of_job, None), page: VecDeque::new(), moments, earlier }
     }
 
     /// The next one, and what else was decided at its moment.
@@ -128,7 +127,7 @@ impl Moments<'_> {
         }
         if self.read.is_empty() {
             // Nothing that was read reaches so far; between two decisions there may be a month of other jobs' events.
-            self.pages = self.client.event_pages(paths::EVENTS, Some(just_before(wanted)));
+            self.pages = self.client.event_pages(&Events::all(), Some(just_before(wanted)));
         }
         // It is whole when something later was read, or there is nothing more.
         while self.read.back().is_none_or(|last| moment(last) <= Some(wanted)) {
@@ -166,10 +165,9 @@ struct Story {
 
 impl Story {
     /// The job as it is now, and how many decisions are left out.
-    fn begin(output: Output, record: &Value, earlier: u64) -> Result<Self, Failure> {
-        let job: Job = wire::read(record)?;
+    fn begin(output: Output, job: &Answer<Job>, earlier: u64) -> Self {
         match output {
-            Output::Json => bytes(beginning(record, earlier).as_bytes()),
+            Output::Json => bytes(beginning(job.as_it_came(), earlier).as_bytes()),
             Output::Name => {}
             Output::Table => {
                 let waits = job.reason.as_ref().map(|reason| words(&reason.waits)).filter(|waits| !waits.is_empty());
@@ -180,7 +178,7 @@ impl Story {
                 }
             }
         }
-        Ok(Self { output, job: job.id, separator: "\n" })
+        Self { output, job: job.id.clone(), separator: "\n" }
     }
 
     fn tell(&mut self, decision: &Value, also: &[Value]) {
@@ -303,7 +301,7 @@ mod tests {
     }
 
     async fn all(client: &Client, earlier: u64) -> Vec<(Value, Vec<Value>)> {
-        let mut decisions = Decisions::new(client, &paths::job_events("job-a"), earlier);
+        let mut decisions = Decisions::new(client, &Events::of_job("job-a"), earlier);
         let mut told = Vec::new();
         while let Some(decision) = decisions.next().await.unwrap() {
             told.push(decision);
@@ -334,7 +332,7 @@ mod tests {
             [event(&format!("{n}-0"), "fleet.demand", "local"), event(&format!("{n}-1"), "job.planned", "job-a")]
         });
         let client = service(moments.collect()).await;
-        assert_eq!(count(&client, &paths::job_events("job-a")).await.unwrap(), decisions);
+        assert_eq!(count(&client, &Events::of_job("job-a")).await.unwrap(), decisions);
         let told = all(&client, 0).await;
         assert!(told.iter().all(|(_, also)| also.len() == 1 && kind(&also[0]) == "fleet.demand"));
         assert_eq!(told.len() as u64, decisions);

@@ -1,10 +1,8 @@
 //! From what a user types to what exists: ids may be cut to a unique beginning, and the nearest is named when nothing fits.
 
 use crate::failure::Failure;
-use crate::output::listed;
-use gateway_api::{JobPhase, paths};
-use gateway_client::Client;
-use serde_json::Value;
+use gateway_api::Job;
+use gateway_client::{Answer, Client, WantedJobs};
 
 /// Similarity (Jaro-Winkler) above which a name is worth suggesting; the limit that clap uses.
 const NEAREST_SIMILARITY_MIN: f64 = 0.7;
@@ -26,18 +24,18 @@ pub async fn job(client: &Client, text: &str) -> Result<String, Failure> {
     let mut ids = Vec::new();
     // Anything else begins no id, and what it may have meant is looked for among the newest.
     if !text.is_empty() && full.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
-        ids = first_ids(client, &format!("&prefix={full}")).await?;
+        ids = first_ids(client, WantedJobs { prefix: Some(full), ..WantedJobs::default() }).await?;
     }
     if ids.is_empty() {
-        ids = first_ids(client, "").await?;
+        ids = first_ids(client, WantedJobs::default()).await?;
     }
     complete("job", text, &ids, JOB_PREFIX)
 }
 
-/// The newest jobs' ids, at most a page of them.
-async fn first_ids(client: &Client, filter: &str) -> Result<Vec<String>, Failure> {
-    let page: Value = client.get(&format!("{}?limit={CANDIDATES_MAX}{filter}", paths::JOBS)).await?;
-    Ok(listed(&page["jobs"]).iter().filter_map(|j| j["id"].as_str()).map(str::to_owned).collect())
+/// The newest such jobs' ids, at most a page of them.
+async fn first_ids(client: &Client, wanted: WantedJobs) -> Result<Vec<String>, Failure> {
+    let jobs = client.newest_jobs(&wanted, CANDIDATES_MAX).await?;
+    Ok(jobs.into_iter().map(|job| job.into_typed().id).collect())
 }
 
 /// The one of `known` that `text` names or begins.
@@ -70,9 +68,8 @@ pub fn nearest(text: &str, known: &[String]) -> Option<String> {
 }
 
 /// Jobs that are not over, newest first as the service lists them.
-pub fn unfinished(jobs: &[Value]) -> Vec<String> {
-    let over = |j: &Value| j["phase"].as_str().and_then(JobPhase::parse).is_some_and(JobPhase::is_over);
-    jobs.iter().filter(|j| !over(j)).filter_map(|j| j["id"].as_str()).map(str::to_owned).collect()
+pub fn unfinished(jobs: &[Answer<Job>]) -> Vec<String> {
+    jobs.iter().filter(|job| !job.is_over()).map(|job| job.id.clone()).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::datasets::register_metadata;
 use crate::failure::Failure;
 use events_schema::{ServerId, SlotId};
 use gateway_api::{DeclareFleet, Fleet, NameSlots, Offers, PublishDemand, ServerSlots, Slot, SlotsOfServer};
-use gateway_client::{Client, ClientError};
+use gateway_client::{Answer, Client, ClientError, WantedSlots};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub async fn prepare(
     let last = SlotId { server: server.clone(), index: slots.saturating_sub(1) };
     let known = until_known(client, &last).await?;
     let wanted = not_of_others(&known, server, slots);
-    match client.fleet(LOCAL_FLEET).await? {
+    match client.find_fleet(LOCAL_FLEET).await? {
         None => {
             put_fleet(client, server, &wanted, Offers::ByDemand, RECLAIM_DEADLINE_MS).await?;
             // The signal that needs nothing offers everything; the sequence is the gateway's.
@@ -100,7 +100,7 @@ async fn register_digits(client: &Client, store_url: &str) -> Result<(), Failure
     let names = [storage::dataset::DIGITS, storage::dataset::DIGITS_TEST];
     let mut missing = false;
     for name in names {
-        missing |= client.dataset(name).await?.is_none();
+        missing |= client.find_dataset(name).await?.is_none();
     }
     if !missing {
         return Ok(());
@@ -119,8 +119,10 @@ async fn register_digits(client: &Client, store_url: &str) -> Result<(), Failure
 async fn until_known(client: &Client, slot: &SlotId) -> Result<Vec<Slot>, Failure> {
     let slot = slot.to_string();
     for _ in 0..LOOKS_MAX {
-        match client.slots().await {
-            Ok(slots) if slots.iter().any(|s| s.slot == slot && s.class.is_some()) => return Ok(slots),
+        match client.slots(&WantedSlots::default()).await {
+            Ok(slots) if slots.iter().any(|s| s.slot == slot && s.class.is_some()) => {
+                return Ok(slots.into_iter().map(Answer::into_typed).collect());
+            }
             Ok(_) => {}
             // The gateway still reads the log.
             Err(ClientError::Refused(problem)) if problem.status == NOT_READY => {}

@@ -3,32 +3,30 @@
 use crate::args::{DemandArgs, DemandCommand, FleetPutArgs, OffersName, RecallArgs, SlotsArgs};
 use crate::demand_follow;
 use crate::failure::Failure;
-use crate::output::{Output, json, line, listed, names, pairs, table};
-use crate::wire::{self, Fleet, Slot, words};
-use events_schema::FleetId;
-use gateway_api::paths;
-use gateway_client::{Body, Client};
-use reqwest::Method;
-use serde_json::{Value, json};
+use crate::output::{Output, json, line, pairs, table};
+use crate::wire::{Fleet, Slot, words};
+use events_schema::{FleetId, ServerId};
+use gateway_api::{DeclareFleet, NameSlots, Offers, PublishDemand, RecallFleet, ServerSlots, SlotsOfServer};
+use gateway_client::{Answer, Client, WantedSlots};
+use serde_json::json;
 
 /// Characters of a numeric class in a table.
 const CLASS_SHOWN: usize = 12;
 
 /// `ebb fleets`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer = json!({ "fleets": client.list(paths::FLEETS, "fleets").await? });
+    let fleets = client.fleets(None).await?;
     match output {
         Output::Json => {
-            json(&answer);
+            json(&json!({ "fleets": fleets }));
             return Ok(());
         }
         Output::Name => {
-            names(listed(&answer["fleets"]), "name");
+            fleets.iter().for_each(|fleet| line(&fleet.name));
             return Ok(());
         }
         Output::Table => {}
     }
-    let fleets: Vec<Fleet> = wire::read(&answer["fleets"])?;
     if fleets.is_empty() {
         line("no fleets; next: ebb fleet put NAME --server SERVER --slots N");
         return Ok(());
@@ -59,8 +57,8 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
 
 /// `ebb fleet show NAME`.
 pub async fn show(client: &Client, output: Output, name: &FleetId) -> Result<(), Failure> {
-    let fleet: Value = client.get(&paths::fleet(name)).await?;
-    print_fleet(output, &fleet)
+    print_fleet(output, &client.fleet(name.as_str()).await?);
+    Ok(())
 }
 
 /// `ebb fleet put NAME …`.
@@ -72,40 +70,50 @@ pub async fn put(client: &Client, output: Output, args: &FleetPutArgs) -> Result
             args.slots.len()
         )));
     }
-    let servers: Vec<Value> =
-        args.server.iter().zip(&args.slots).map(|(server, slots)| json!({"server": server, "slots": slots})).collect();
-    let offers = match args.offers {
-        OffersName::ByDemand => "by_demand",
-        OffersName::Explicit => "explicit",
+    let of_server = |(server, slots): (&ServerId, &u16)| ServerSlots {
+        server: server.to_string(),
+        slots: SlotsOfServer::Count(*slots),
     };
-    let body = json!({"servers": servers, "offers": offers, "reclaim_deadline_ms": args.reclaim_deadline_ms});
-    let fleet = client.send(Method::PUT, &paths::fleet(&args.name), Some(Body::json(&body)), &[]).await?;
-    print_fleet(output, &fleet)
+    let offers = match args.offers {
+        OffersName::ByDemand => Offers::ByDemand,
+        OffersName::Explicit => Offers::Explicit,
+    };
+    let fleet = DeclareFleet {
+        servers: args.server.iter().zip(&args.slots).map(of_server).collect(),
+        offers: Some(offers),
+        reclaim_deadline_ms: Some(args.reclaim_deadline_ms),
+    };
+    print_fleet(output, &client.declare_fleet(args.name.as_str(), &fleet).await?);
+    Ok(())
 }
 
 /// `ebb offer`.
 pub async fn offer(client: &Client, output: Output, args: &SlotsArgs) -> Result<(), Failure> {
-    let fleet = client.post(&paths::fleet_offers(&args.fleet), &json!({"slots": args.slots})).await?;
-    print_fleet(output, &fleet)
+    print_fleet(output, &client.offer(args.fleet.as_str(), &named(args)).await?);
+    Ok(())
 }
 
 /// `ebb reclaim`.
 pub async fn reclaim(client: &Client, output: Output, args: &SlotsArgs) -> Result<(), Failure> {
-    let fleet = client.post(&paths::fleet_reclaims(&args.fleet), &json!({"slots": args.slots})).await?;
-    print_fleet(output, &fleet)
+    print_fleet(output, &client.reclaim(args.fleet.as_str(), &named(args)).await?);
+    Ok(())
+}
+
+fn named(args: &SlotsArgs) -> NameSlots {
+    NameSlots { slots: args.slots.iter().map(ToString::to_string).collect() }
 }
 
 /// `ebb fleet recall`.
 pub async fn recall(client: &Client, output: Output, args: &RecallArgs) -> Result<(), Failure> {
-    let body = args.slots.map_or_else(|| json!({}), |slots| json!({ "slots": slots }));
-    let fleet = client.post(&paths::fleet_recall(&args.fleet), &body).await?;
-    print_fleet(output, &fleet)
+    let recall = RecallFleet { slots: args.slots };
+    print_fleet(output, &client.recall(args.fleet.as_str(), &recall).await?);
+    Ok(())
 }
 
 /// `ebb fleet release`.
 pub async fn release(client: &Client, output: Output, fleet: &FleetId) -> Result<(), Failure> {
-    let fleet = client.send(Method::POST, &paths::fleet_release(fleet), None, &[]).await?;
-    print_fleet(output, &fleet)
+    print_fleet(output, &client.release(fleet.as_str()).await?);
+    Ok(())
 }
 
 /// `ebb demand`.
@@ -114,55 +122,36 @@ pub async fn demand(client: &Client, output: Output, args: &DemandArgs) -> Resul
         return demand_follow::follow(client, output, args).await;
     }
     let fleet = args.fleet.as_ref().ok_or_else(|| Failure::Usage("a fleet is missing".to_owned()))?;
-    let body = match (args.needed, args.utilization) {
-        (Some(needed), _) => json!({ "needed": needed }),
-        (None, utilization) => json!({"utilization": utilization, "target": args.target}),
+    let demand = match (args.needed, args.utilization) {
+        (Some(needed), _) => PublishDemand::needed(needed),
+        (None, utilization) => PublishDemand { utilization, target: Some(args.target), ..PublishDemand::default() },
     };
-    let answer = client.post(&paths::fleet_demand(fleet), &body).await?;
+    let answer = client.demand(fleet.as_str(), &demand).await?;
     match output {
         Output::Json => json(&answer),
         Output::Name => line(fleet.as_str()),
-        Output::Table => line(format!(
-            "{fleet} needs {} of its slots (signal {})",
-            words(&answer["needed"]),
-            words(&answer["sequence"])
-        )),
+        Output::Table => line(format!("{fleet} needs {} of its slots (signal {})", answer.needed, answer.sequence)),
     }
     Ok(())
 }
 
 /// `ebb slots`.
 pub async fn slots(client: &Client, output: Output) -> Result<(), Failure> {
-    let answer = json!({ "slots": client.list(paths::SLOTS, "slots").await? });
+    let slots = client.slots(&WantedSlots::default()).await?;
     match output {
-        Output::Json => {
-            json(&answer);
-            return Ok(());
-        }
-        Output::Name => {
-            names(listed(&answer["slots"]), "slot");
-            return Ok(());
-        }
-        Output::Table => {}
+        Output::Json => json(&json!({ "slots": slots })),
+        Output::Name => slots.iter().for_each(|slot| line(&slot.slot)),
+        Output::Table => line(slot_table(&slots.into_iter().map(Answer::into_typed).collect::<Vec<Slot>>())),
     }
-    let slots: Vec<Slot> = wire::read(&answer["slots"])?;
-    line(slot_table(&slots));
     Ok(())
 }
 
-fn print_fleet(output: Output, fleet: &Value) -> Result<(), Failure> {
+fn print_fleet(output: Output, fleet: &Answer<Fleet>) {
     match output {
-        Output::Json => {
-            json(fleet);
-            return Ok(());
-        }
-        Output::Name => {
-            names([fleet], "name");
-            return Ok(());
-        }
+        Output::Json => return json(fleet),
+        Output::Name => return line(&fleet.name),
         Output::Table => {}
     }
-    let fleet: Fleet = wire::read(fleet)?;
     line(pairs(&[
         ("fleet", fleet.name.clone()),
         ("needs", fleet.needed.map(|n| format!("{n} of {} slots", fleet.slots.len())).unwrap_or_default()),
@@ -171,7 +160,6 @@ fn print_fleet(output: Output, fleet: &Value) -> Result<(), Failure> {
         ("reclaim deadline", format!("{} ms", fleet.reclaim_deadline_ms)),
     ]));
     line(slot_table(&fleet.slots));
-    Ok(())
 }
 
 fn recalled(name: &str, held: u32, slots: usize) -> String {

@@ -6,17 +6,16 @@ use crate::failure::Failure;
 use crate::find;
 use crate::job_file::{self, JobFile, PackedCode};
 use crate::links::Source;
-use crate::output::{Output, StandardOutput, advise, json, line, names, pairs, table};
+use crate::output::{Output, StandardOutput, advise, json, line, pairs, table};
 use crate::try_here::{self, Here};
 use crate::watch::{self, Show, Until};
 use crate::wire::{
-    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Stall, Straggler,
+    DamagedCheckpoint, GrowthPaused, Job, LostMember, Metrics, Restart, Sentence, Stall, Straggler,
     UnreadableCheckpoint, words,
 };
-use gateway_api::{Model, paths};
-use gateway_client::{Body, Client, ClientError, Stretch, fresh_key};
-use reqwest::Method;
-use serde_json::{Value, json};
+use gateway_api::{DryRun, JobPhase, Model};
+use gateway_client::{Answer, Body, Client, ClientError, Stretch, WantedJobs, fresh_key};
+use serde_json::json;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -34,8 +33,8 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     }
     let body = upload_all(client, file).await?;
     let key = args.idempotency_key.clone().map_or_else(fresh_key, Ok)?;
-    let job: Value = client.submit(&body, &key).await?;
-    let id = job["id"].as_str().unwrap_or_default().to_owned();
+    let job = client.submit(&body, &key).await?;
+    let id = job.id.clone();
     if !args.wait {
         match output {
             Output::Json => json(&job),
@@ -57,7 +56,7 @@ pub async fn submit(client: &Client, output: Output, args: &SubmitArgs) -> Resul
     if output == Output::Json {
         ended.iter().for_each(json);
     }
-    ended.iter().try_for_each(|record| wanted.judge(record))
+    ended.iter().try_for_each(|job| wanted.judge(job))
 }
 
 /// What a submit would come to, as this machine can tell and as the service says; nothing changes.
@@ -66,18 +65,22 @@ async fn dry_run(client: &Client, output: Output, args: &SubmitArgs, file: JobFi
     if let Some(here) = &here {
         advise(here.sentence());
     }
-    let mut answer = match ask(client, args, file).await {
+    let answer = match ask(client, args, file).await {
         Err(Failure::Service(ClientError::Unreachable { url, .. })) if matches!(here, Some(Here::Fits { .. })) => {
             advise(format!("the service was not asked: none answers at {url}"));
-            json!({})
+            None
         }
-        other => other?,
+        other => Some(other?),
     };
-    if let Some(here) = here {
-        answer["here"] = here.json();
-    }
-    match (output, answer["known"].as_str()) {
-        (Output::Json, _) => json(&answer),
+    let known = answer.as_ref().and_then(|answer| answer.known.as_deref());
+    match (output, known) {
+        (Output::Json, _) => {
+            let mut document = answer.as_ref().map_or_else(|| json!({}), |answer| answer.as_it_came().clone());
+            if let Some(here) = here {
+                document["here"] = here.json();
+            }
+            json(&document);
+        }
         (Output::Name, known) => known.into_iter().for_each(line),
         (Output::Table, Some(known)) => line(format!("valid; this key and file made {known} before")),
         (Output::Table, None) => line("valid; nothing was submitted"),
@@ -85,11 +88,9 @@ async fn dry_run(client: &Client, output: Output, args: &SubmitArgs, file: JobFi
     Ok(())
 }
 
-async fn ask(client: &Client, args: &SubmitArgs, file: JobFile) -> Result<Value, Failure> {
+async fn ask(client: &Client, args: &SubmitArgs, file: JobFile) -> Result<Answer<DryRun>, Failure> {
     let body = upload_all(client, file).await?;
-    let key = args.idempotency_key.as_deref();
-    let headers: Vec<(&'static str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
-    Ok(client.send(Method::POST, &format!("{}?dry_run=true", paths::JOBS), Some(body), &headers).await?)
+    Ok(client.rehearse(&body, args.idempotency_key.as_deref()).await?)
 }
 
 /// Uploads what the spec names; the spec, which says where everything is.
@@ -149,9 +150,9 @@ async fn upload_model(client: &Client, digest: &str, bytes: u64, path: &Path) ->
 
 /// The job that ended with this model.
 async fn job_of(client: &Client, digest: &str) -> Result<String, Failure> {
-    let jobs = client.list(&format!("{}?phase=finished", paths::JOBS), "jobs").await?;
-    let found = jobs.iter().find(|job| job["outcome"]["model_digest"] == digest);
-    found.and_then(|job| job["id"].as_str().map(str::to_owned)).ok_or_else(|| {
+    let jobs = client.jobs(&WantedJobs::in_phase(JobPhase::Finished)).await?;
+    let found = jobs.iter().find(|job| job.outcome.as_ref().is_some_and(|outcome| outcome.model_digest == digest));
+    found.map(|job| job.id.clone()).ok_or_else(|| {
         Failure::Usage(format!(
             "`from` is the digest {digest}, and no finished job has a model of it; `ebb jobs` lists them"
         ))
@@ -160,14 +161,14 @@ async fn job_of(client: &Client, digest: &str) -> Result<String, Failure> {
 
 /// `ebb jobs`.
 pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let jobs = client.list(paths::JOBS, "jobs").await?;
+    let jobs = client.jobs(&WantedJobs::default()).await?;
     match output {
         Output::Json => {
             json(&json!({ "jobs": jobs }));
             return Ok(());
         }
         Output::Name => {
-            names(&jobs, "id");
+            jobs.iter().for_each(|job| line(&job.id));
             return Ok(());
         }
         Output::Table => {}
@@ -176,7 +177,7 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
         line("no jobs yet; next: ebb submit FILE");
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = jobs.iter().map(|j| wire::read(j).map(|job| row(&job))).collect::<Result<_, _>>()?;
+    let rows: Vec<Vec<String>> = jobs.iter().map(|job| row(job)).collect();
     line(table(&["ID", "NAME", "PHASE", "SLOTS", "STEP", "LOSS", "SUBMITTED", "WAITS FOR"], &rows));
     Ok(())
 }
@@ -208,19 +209,20 @@ fn row(job: &Job) -> Vec<String> {
 /// `ebb job ID`.
 pub async fn show(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
-    let job: Value = client.get(&paths::job(&id)).await?;
-    print_job(output, &job)
+    print_job(output, &client.job(&id).await?);
+    Ok(())
 }
 
 /// Asks for a change of a job and shows it.
 pub async fn change(client: &Client, output: Output, id: &str, change: Change) -> Result<(), Failure> {
     let id = find::job(client, id).await?;
     let job = match change {
-        Change::Cancel => client.send(Method::DELETE, &paths::job(&id), None, &[]).await?,
-        Change::Suspend => client.post(&paths::job_suspend(&id), &json!({})).await?,
-        Change::Resume => client.post(&paths::job_resume(&id), &json!({})).await?,
+        Change::Cancel => client.cancel(&id).await?,
+        Change::Suspend => client.suspend(&id).await?,
+        Change::Resume => client.resume(&id).await?,
     };
-    print_job(output, &job)
+    print_job(output, &job);
+    Ok(())
 }
 
 /// What a user can do to a job.
@@ -234,13 +236,12 @@ pub enum Change {
     Resume,
 }
 
-fn print_job(output: Output, job: &Value) -> Result<(), Failure> {
+fn print_job(output: Output, job: &Answer<Job>) {
     match output {
         Output::Json => json(job),
-        Output::Name => names([job], "id"),
-        Output::Table => line(describe(&wire::read(job)?)),
+        Output::Name => line(&job.id),
+        Output::Table => line(describe(job)),
     }
-    Ok(())
 }
 
 fn describe(job: &Job) -> String {
@@ -368,7 +369,7 @@ pub async fn model_get(client: &Client, output: Output, id: &str, file: &Path, d
         ModelTarget::Direct => fetch(client, &source, file, OpenOptions::new().write(true)).await?,
         ModelTarget::File => fetch_whole(client, &source, file).await?,
     };
-    let digest = job.outcome.map(|o| o.model_digest).unwrap_or_default();
+    let digest = job.into_typed().outcome.map(|o| o.model_digest).unwrap_or_default();
     match output {
         Output::Json => json(&json!({"job": id, "file": file, "bytes": bytes, "model_digest": digest})),
         Output::Name => line(file.display().to_string()),

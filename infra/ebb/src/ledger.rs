@@ -8,14 +8,15 @@ use crate::failure::Failure;
 use crate::output::{Output, json, line, pairs, table};
 use crate::sentences::{kind, time_ms};
 use events_schema::{FleetId, TimeMs};
-use gateway_api::{paths, rfc3339};
-use gateway_client::Client;
+use gateway_api::rfc3339;
+use gateway_client::{Client, Events};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a ledger is made of.
-const TYPES: &str = "slot.reclaimed.v1,slot.returned.v1,executor.assigned.v1,executor.gone.v1,fleet.declared.v1";
+const TYPES: &[&str] =
+    &["slot.reclaimed.v1", "slot.returned.v1", "executor.assigned.v1", "executor.gone.v1", "fleet.declared.v1"];
 /// Why a slot comes back that its fleet asked the agent for.
 const DIRECT: &str = "direct";
 /// Rows shown to people, the newest of them; -o json has all.
@@ -24,9 +25,9 @@ const ROWS_SHOWN: usize = 500;
 /// `ebb fleet ledger FLEET`.
 pub async fn ledger(client: &Client, output: Output, args: &LedgerArgs) -> Result<(), Failure> {
     // Also says whether there is such a fleet.
-    let _: Value = client.get(&paths::fleet(&args.fleet)).await?;
+    client.fleet(args.fleet.as_str()).await?;
     let mut ledger = Ledger::new(args.fleet.clone());
-    client.each_event(&format!("{}?type={TYPES}", paths::EVENTS), None, |event| ledger.take(event)).await?;
+    client.each_event(&Events::all().of_types(TYPES), None, |event| ledger.take(event)).await?;
     let now_ms = shell::wall_clock().0;
     let since_ms = args.since.map(|since| since.ms(now_ms));
     let rows = ledger.rows(since_ms.unwrap_or(0));

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::find;
 use crate::output::{Output, advise, json, line};
 use futures::StreamExt;
-use gateway_api::{LinkedFile, paths};
+use gateway_api::LinkedFile;
 use gateway_client::{Client, Stretch};
 use serde_json::json;
 use std::io::Write;
@@ -19,7 +19,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Where a model's bytes come from.
 pub enum Source {
-    /// The service, at this path.
+    /// The service, which has the model of this job.
     Service(String),
     /// The store, by a link.
     Store(StoreFile),
@@ -35,16 +35,16 @@ impl Source {
     /// The source of a job's model.
     pub async fn of_model(client: &Client, job: &str, direct: bool) -> Result<Self, Failure> {
         if !direct {
-            return Ok(Self::Service(paths::job_model(job)));
+            return Ok(Self::Service(job.to_owned()));
         }
-        let LinkedFile { url, bytes, .. } = client.get(&paths::job_model_link(job)).await?;
+        let LinkedFile { url, bytes, .. } = client.model_link(job).await?.into_typed();
         Ok(Self::Store(StoreFile { url, bytes }))
     }
 
     /// Writes its bytes to `sink`; how many they were.
     pub async fn download(&self, client: &Client, sink: &mut impl Write) -> Result<u64, Failure> {
         match self {
-            Self::Service(path) => Ok(client.download(path, sink).await?),
+            Self::Service(job) => Ok(client.download_model(job, sink).await?),
             Self::Store(file) => file.download(sink).await,
         }
     }
@@ -86,7 +86,7 @@ impl StoreFile {
 /// `ebb model link ID`.
 pub async fn model_link(client: &Client, output: Output, id: &str) -> Result<(), Failure> {
     let job = find::job(client, id).await?;
-    let LinkedFile { url, expires_at, bytes } = client.get(&paths::job_model_link(&job)).await?;
+    let LinkedFile { url, expires_at, bytes } = client.model_link(&job).await?.into_typed();
     match output {
         Output::Json => json(&json!({"job": job, "url": url, "expires_at": expires_at, "bytes": bytes})),
         Output::Name => line(url),

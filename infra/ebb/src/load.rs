@@ -6,11 +6,9 @@ use crate::output::{Output, advise, json as print_json, line};
 use crate::roles::signals::Signals;
 use crate::sentences::time_ms;
 use clap::{Args, ValueHint};
-use futures::future::BoxFuture;
-use gateway_api::{ProblemKind, paths};
-use gateway_client::{Body, Client, ClientError, Follower};
-use loadtest::{CallError, Happened, Loaded, Request, Service};
-use reqwest::Method;
+use gateway_api::{DeclareFleet, DemandTaken, Fleet, Job, JobPhase, ProblemKind, PublishDemand};
+use gateway_client::{Answer, Body, Client, ClientError, Events, Follower, WantedJobs};
+use loadtest::{CallError, Coming, Happened, Loaded, Service};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,14 +98,52 @@ fn print_schedule(output: Output, loaded: &Loaded) {
 /// A service over its HTTP API.
 struct OverHttp(Client);
 
+impl OverHttp {
+    /// Asks once, by a client of its own.
+    fn ask<T, C>(&self, ask: impl FnOnce(Client) -> C) -> Coming<T>
+    where
+        C: Future<Output = Result<T, ClientError>> + Send + 'static,
+    {
+        let asked = ask(self.0.clone());
+        Box::pin(async move { asked.await.map_err(|failure| of(&failure)) })
+    }
+}
+
 impl Service for OverHttp {
-    fn call(&self, request: Request) -> BoxFuture<'static, Result<Value, CallError>> {
-        let client = self.0.clone();
-        Box::pin(async move { call(&client, request).await.map_err(|failure| of(&failure)) })
+    fn declare(&self, fleet: &str, declared: DeclareFleet) -> Coming<Fleet> {
+        let fleet = fleet.to_owned();
+        self.ask(|client| async move { client.declare_fleet(&fleet, &declared).await.map(Answer::into_typed) })
     }
 
-    fn events(&self) -> BoxFuture<'static, Result<mpsc::Receiver<Happened>, CallError>> {
-        let mut follower = Follower::new(self.0.clone(), paths::EVENTS, None);
+    fn fleet(&self, fleet: &str) -> Coming<Fleet> {
+        let fleet = fleet.to_owned();
+        self.ask(|client| async move { client.fleet(&fleet).await.map(Answer::into_typed) })
+    }
+
+    fn signal(&self, fleet: &str, demand: PublishDemand) -> Coming<DemandTaken> {
+        let fleet = fleet.to_owned();
+        self.ask(|client| async move { client.demand(&fleet, &demand).await.map(Answer::into_typed) })
+    }
+
+    fn submit(&self, spec: Value) -> Coming<Job> {
+        let spec = Body::json(&spec);
+        self.ask(|client| async move { client.submit_once(&spec, None).await.map(Answer::into_typed) })
+    }
+
+    fn running(&self) -> Coming<Vec<Job>> {
+        self.ask(|client| async move {
+            let jobs = client.jobs(&WantedJobs::in_phase(JobPhase::Running)).await?;
+            Ok(jobs.into_iter().map(Answer::into_typed).collect())
+        })
+    }
+
+    fn cancel(&self, job: &str) -> Coming<Job> {
+        let job = job.to_owned();
+        self.ask(|client| async move { client.cancel(&job).await.map(Answer::into_typed) })
+    }
+
+    fn events(&self) -> Coming<mpsc::Receiver<Happened>> {
+        let mut follower = Follower::new(self.0.clone(), &Events::all(), None);
         Box::pin(async move {
             follower.open().await.map_err(|failure| of(&failure))?;
             let (sender, receiver) = mpsc::channel(EVENTS_AHEAD_MAX);
@@ -128,21 +164,6 @@ impl Service for OverHttp {
             });
             Ok(receiver)
         })
-    }
-}
-
-async fn call(client: &Client, request: Request) -> Result<Value, ClientError> {
-    match request {
-        Request::Declare { fleet, body } => {
-            client.send(Method::PUT, &paths::fleet(fleet), Some(Body::json(&body)), &[]).await
-        }
-        Request::Fleet { fleet } => client.get(&paths::fleet(fleet)).await,
-        Request::Signal { fleet, sequence, needed } => {
-            client.post(&paths::fleet_demand(fleet), &json!({"sequence": sequence, "needed": needed})).await
-        }
-        Request::Submit { spec } => client.post(paths::JOBS, &spec).await,
-        Request::Running => client.list(&format!("{}?phase=running", paths::JOBS), "jobs").await.map(Value::Array),
-        Request::Cancel { job } => client.send(Method::DELETE, &paths::job(job), None, &[]).await,
     }
 }
 

@@ -2,7 +2,7 @@
 //! terminal, and a closed pipe (`ebb jobs | head`) ends the program quietly; any other output that cannot be written is a failure.
 
 use crate::failure::{Failure, exit_code};
-use serde_json::Value;
+use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 
 /// How results are printed.
@@ -14,17 +14,6 @@ pub enum Output {
     Json,
     /// Only ids or names, one a line, for `for ID in $(…)`; as a table where a command tells of nothing that has a name.
     Name,
-}
-
-/// The items of a list in an answer; none if there is no list.
-#[must_use]
-pub fn listed(list: &Value) -> &[Value] {
-    list.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Writes the `field` of each item, one a line.
-pub fn names<'a>(items: impl IntoIterator<Item = &'a Value>, field: &str) {
-    items.into_iter().filter_map(|item| item[field].as_str()).for_each(line);
 }
 
 /// Writes one line to standard output; ends the program if that fails.
@@ -75,8 +64,14 @@ impl Write for StandardOutput {
 }
 
 /// Writes one JSON document, indented.
-pub fn json(value: &Value) {
-    line(format!("{value:#}"));
+pub fn json(value: &impl Serialize) {
+    // Answers and what is made of them here are trees of texts and numbers: they are always JSON.
+    line(serde_json::to_string_pretty(value).unwrap_or_default());
+}
+
+/// Writes one JSON document as one line of a stream of them.
+pub fn json_line(value: &impl Serialize) {
+    line(serde_json::to_string(value).unwrap_or_default());
 }
 
 /// Whether a person looks at standard error, where bars and colours go.

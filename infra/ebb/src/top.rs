@@ -2,10 +2,10 @@
 
 use crate::args::TopArgs;
 use crate::failure::Failure;
-use crate::output::{Output, bytes, json, line, names, table};
-use crate::wire::{self, Fleet, Job, words};
-use gateway_api::{JobPhase, paths};
-use gateway_client::Client;
+use crate::output::{Output, bytes, json, line, table};
+use crate::wire::{self, Fleet, Job, Slot, words};
+use gateway_api::JobPhase;
+use gateway_client::{Answer, Client, WantedJobs, WantedSlots};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub async fn top(client: &Client, output: Output, args: &TopArgs) -> Result<(), 
         let picture = Picture::take(client).await?;
         match output {
             Output::Json => json(&picture.document()),
-            Output::Name => names(&picture.jobs, "id"),
-            Output::Table => line(picture.text()?),
+            Output::Name => picture.jobs.iter().for_each(|job| line(&job.id)),
+            Output::Table => line(picture.text()),
         }
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub async fn top(client: &Client, output: Output, args: &TopArgs) -> Result<(), 
         match Picture::take(client).await {
             Ok(picture) => {
                 failed_looks = 0;
-                bytes(format!("{REDRAW}{}\n", picture.text()?).as_bytes());
+                bytes(format!("{REDRAW}{}\n", picture.text()).as_bytes());
             }
             Err(failure) if failure.may_pass() && failed_looks < LOOKS_FAILED_MAX => failed_looks += 1,
             Err(failure) => return Err(failure),
@@ -50,20 +50,20 @@ pub async fn top(client: &Client, output: Output, args: &TopArgs) -> Result<(), 
 
 /// What there is at one moment.
 struct Picture {
-    fleets: Vec<Value>,
-    slots: Vec<Value>,
+    fleets: Vec<Answer<Fleet>>,
+    slots: Vec<Answer<Slot>>,
     /// Those that are not over.
-    jobs: Vec<Value>,
+    jobs: Vec<Answer<Job>>,
 }
 
 impl Picture {
     async fn take(client: &Client) -> Result<Self, Failure> {
-        let fleets = client.list(paths::FLEETS, "fleets").await?;
-        let slots = client.list(paths::SLOTS, "slots").await?;
+        let fleets = client.fleets(None).await?;
+        let slots = client.slots(&WantedSlots::default()).await?;
         let mut jobs = Vec::new();
         // One phase at a time, so that those that are over, which are most, are never sent.
         for phase in JobPhase::ALL.iter().filter(|phase| !phase.is_over()) {
-            jobs.extend(client.list(&format!("{}?phase={phase}", paths::JOBS), "jobs").await?);
+            jobs.extend(client.jobs(&WantedJobs::in_phase(*phase)).await?);
         }
         Ok(Self { fleets, slots, jobs })
     }
@@ -73,21 +73,19 @@ impl Picture {
     }
 
     fn totals(&self) -> Value {
-        let in_state = |states: &[&str]| {
-            self.slots.iter().filter(|slot| slot["state"].as_str().is_some_and(|state| states.contains(&state))).count()
-        };
+        let in_state = |states: &[&str]| self.slots.iter().filter(|slot| states.contains(&slot.state.as_str())).count();
         json!({
             "slots": self.slots.len(),
             "lent": in_state(&["offered", "borrowed"]),
-            "used": self.slots.iter().filter(|slot| !slot["executor"].is_null()).count(),
+            "used": self.slots.iter().filter(|slot| slot.executor.is_some()).count(),
             "leaving": in_state(&["reclaimed"]),
-            "running": self.jobs.iter().filter(|job| job["phase"] == "running").count(),
+            "running": self.jobs.iter().filter(|job| job.phase == "running").count(),
             // The sum of nothing is -0, which nobody wants to read.
-            "steps_per_second": self.jobs.iter().filter_map(|job| steps_per_second(job["progress"]["step_us"].as_u64()?)).sum::<f64>().abs(),
+            "steps_per_second": self.jobs.iter().filter_map(|job| steps_per_second(job.progress?.step_us)).sum::<f64>().abs(),
         })
     }
 
-    fn text(&self) -> Result<String, Failure> {
+    fn text(&self) -> String {
         let totals = self.totals();
         let total = |name: &str| words(&totals[name]);
         let mut text = format!(
@@ -100,15 +98,11 @@ impl Picture {
             total("running"),
             totals["steps_per_second"].as_f64().unwrap_or_default()
         );
-        let fleets: Vec<Vec<String>> = self
-            .fleets
-            .iter()
-            .map(|fleet| wire::read(fleet).map(|fleet| fleet_row(&fleet)))
-            .collect::<Result<_, _>>()?;
+        let fleets: Vec<Vec<String>> = self.fleets.iter().map(|fleet| fleet_row(fleet)).collect();
         text.push_str(&table(&["FLEET", "SLOTS", "NEEDED", "LENT", "LEAVING", "SLOTS IN ORDER"], &fleets));
-        let mut jobs: Vec<Job> = self.jobs.iter().map(wire::read).collect::<Result<_, _>>()?;
+        let mut jobs: Vec<&Answer<Job>> = self.jobs.iter().collect();
         jobs.sort_by_key(|job| (job.progress.is_none(), job.slots.is_empty()));
-        let rows: Vec<Vec<String>> = jobs.iter().take(JOBS_SHOWN).map(job_row).collect();
+        let rows: Vec<Vec<String>> = jobs.iter().take(JOBS_SHOWN).map(|job| job_row(job)).collect();
         text.push_str("\n\n");
         text.push_str(&table(
             &["JOB", "NAME", "PHASE", "SLOTS", "STEP", "STEPS/S", "SAMPLES/S", "LOSS", "WAITS FOR"],
@@ -117,7 +111,7 @@ impl Picture {
         if jobs.len() > JOBS_SHOWN {
             text.push_str(&format!("\nand {} more: `ebb jobs` lists all", jobs.len() - JOBS_SHOWN));
         }
-        Ok(text)
+        text
     }
 }
 
@@ -169,6 +163,11 @@ fn job_row(job: &Job) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde::de::DeserializeOwned;
+
+    fn read<T: DeserializeOwned>(came: Value) -> T {
+        serde_json::from_value(came).unwrap()
+    }
 
     #[test]
     fn a_picture_says_what_is_lent_used_and_trained() {
@@ -180,15 +179,16 @@ mod tests {
         let queued =
             json!({"id": "job-b", "name": "m", "phase": "queued", "reason": {"waits": {"slots": {"missing": 2}}}});
         let fleet = json!({"name": "chat", "slots": slots, "needed": 1, "recalled": 1});
-        let picture = Picture { fleets: vec![fleet], slots, jobs: vec![queued, job] };
-        let text = picture.text().unwrap();
+        let (fleets, slots) = (json!([fleet]), json!(slots));
+        let picture = Picture { fleets: read(fleets), slots: read(slots), jobs: read(json!([queued, job])) };
+        let text = picture.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "3 slots: 2 lent, 1 used, 0 leaving   2 jobs: 1 running, 4.0 steps/s");
         assert!(lines[3].starts_with("chat   3      1 (recalled: 1)  2") && lines[3].ends_with("#o."), "{text}");
         assert!(lines[6].contains("5/10  4.0      64"), "who trains comes first: {text}");
         assert!(lines[7].ends_with("slots missing 2"), "{text}");
         assert_eq!(picture.document()["totals"]["steps_per_second"], 4.0);
-        let nothing = Picture { fleets: vec![], slots: vec![], jobs: vec![] }.text().unwrap();
+        let nothing = Picture { fleets: vec![], slots: vec![], jobs: vec![] }.text();
         assert!(
             nothing.starts_with("0 slots: 0 lent, 0 used, 0 leaving   0 jobs: 0 running, 0.0 steps/s"),
             "{nothing}"

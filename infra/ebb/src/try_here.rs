@@ -11,8 +11,8 @@ use events_schema::dataset::{DatasetInfo, SampleShape};
 use events_schema::initial::{InitialModel, InitialSource};
 use events_schema::job::{JobSpec, ModelSpec};
 use events_schema::torch::TorchSpec;
-use gateway_api::paths;
 use gateway_client::{Client, ClientError};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -125,8 +125,8 @@ impl Packed {
 
 /// What a row of the dataset holds, and how many there are; or why nobody knows.
 async fn shape_of(client: &Client, name: &str) -> Result<Result<(SampleShape, u64), String>, Failure> {
-    match client.get::<Value>(&paths::dataset(name)).await {
-        Ok(found) => match serde_json::from_value::<DatasetInfo>(found) {
+    match client.dataset(name).await {
+        Ok(found) => match DatasetInfo::deserialize(found.as_it_came()) {
             Ok(info) => Ok(Ok((info.sample, info.rows))),
             Err(_) => Ok(Err(format!("the service says of the dataset `{name}` what this program does not know"))),
         },

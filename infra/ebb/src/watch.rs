@@ -6,14 +6,13 @@
 use crate::args::WaitArgs;
 use crate::failure::Failure;
 use crate::find;
-use crate::output::{Output, line, names, terminal};
+use crate::output::{Output, json_line, line, terminal};
 use crate::wire::{
-    self, DamagedCheckpoint, GrowthPaused, Job, LostMember, Sentence, Stall, Straggler, UnreadableCheckpoint, words,
+    DamagedCheckpoint, GrowthPaused, Job, LostMember, Sentence, Stall, Straggler, UnreadableCheckpoint, words,
 };
-use gateway_api::{JobPhase, paths};
-use gateway_client::Client;
+use gateway_api::JobPhase;
+use gateway_client::{Answer, Client, WantedJobs};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// Four times a second looks live and costs the service nothing, for as many jobs as have a bar; of more, each is looked at less often.
@@ -29,7 +28,7 @@ const LINE_EVERY_PERCENT: u64 = 5;
 pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<(), Failure> {
     let ids = match id {
         Some(id) => vec![find::job(client, id).await?],
-        None => find::unfinished(&client.list(paths::JOBS, "jobs").await?),
+        None => find::unfinished(&client.jobs(&WantedJobs::default()).await?),
     };
     let show = match output {
         Output::Table => Show::Progress,
@@ -51,18 +50,17 @@ pub async fn watch(client: &Client, output: Output, id: Option<&str>) -> Result<
     }
     let ended = until(client, &ids, show, &Until::default()).await?;
     if output == Output::Name {
-        names(&ended, "id");
+        ended.iter().for_each(|job| line(&job.id));
     }
-    ended.iter().try_for_each(model_or_failure)
+    ended.iter().try_for_each(|job| model_or_failure(job))
 }
 
 /// An error unless the job ended with a model; its exit code says how it ended instead.
-pub fn model_or_failure(job: &Value) -> Result<(), Failure> {
-    let job: Job = wire::read(job)?;
+pub fn model_or_failure(job: &Job) -> Result<(), Failure> {
     if job.phase == "finished" {
         return Ok(());
     }
-    Err(Failure::NoModel { job: job.id, phase: job.phase.to_string(), reason: job.failure })
+    Err(Failure::NoModel { job: job.id.clone(), phase: job.phase.to_string(), reason: job.failure.clone() })
 }
 
 /// `ebb wait JOB…`.
@@ -74,16 +72,11 @@ pub async fn wait(client: &Client, output: Output, args: &WaitArgs) -> Result<()
     let wanted = Until { phase: args.until.phase(), within: args.timeout };
     let records = until(client, &ids, Show::Nothing, &wanted).await?;
     match output {
-        Output::Json => records.iter().for_each(|record| line(record.to_string())),
-        Output::Name => names(&records, "id"),
-        Output::Table => {
-            for record in &records {
-                let job: Job = wire::read(record)?;
-                line(format!("{}  {}", job.id, summary(&job)));
-            }
-        }
+        Output::Json => records.iter().for_each(json_line),
+        Output::Name => records.iter().for_each(|job| line(&job.id)),
+        Output::Table => records.iter().for_each(|job| line(format!("{}  {}", job.id, summary(job)))),
     }
-    records.iter().try_for_each(|record| wanted.judge(record))
+    records.iter().try_for_each(|job| wanted.judge(job))
 }
 
 /// What is printed while jobs are watched.
@@ -121,14 +114,13 @@ impl Until {
     }
 
     /// Whether a job that is watched no longer came to what was wanted, or how it ended instead.
-    pub fn judge(&self, record: &Value) -> Result<(), Failure> {
-        let job: Job = wire::read(record)?;
+    pub fn judge(&self, job: &Job) -> Result<(), Failure> {
         match self.phase {
             Some(phase) if has_come_to(job.phase.as_str(), phase) => Ok(()),
             Some(phase) if job.phase == "finished" => {
                 Err(Failure::plain(format!("job {} finished, and will not be {} any more", job.id, phase.as_str())))
             }
-            _ => model_or_failure(record),
+            _ => model_or_failure(job),
         }
     }
 }
@@ -141,7 +133,7 @@ fn has_come_to(phase: &str, wanted: JobPhase) -> bool {
 }
 
 /// Shows jobs until all are as wanted; their last records.
-pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -> Result<Vec<Value>, Failure> {
+pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -> Result<Vec<Answer<Job>>, Failure> {
     let bars = MultiProgress::new();
     let shown = |number: usize| if show == Show::Progress && number >= BARS_MAX { Show::Nothing } else { show };
     let view = |(number, id): (usize, &String)| View::new(id, ids.len() > 1, &bars, shown(number));
@@ -151,10 +143,10 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
         loop {
             // Who came to what was wanted is not looked at again: it may have left it meanwhile.
             for view in views.iter_mut().filter(|view| !view.ended) {
-                match client.get::<Value>(&paths::job(&view.id)).await {
-                    Ok(record) => {
-                        view.update(&record, &wire::read(&record)?, until);
-                        view.record = record;
+                match client.job(&view.id).await {
+                    Ok(job) => {
+                        view.update(&job, until);
+                        view.job = Some(job);
                         answered = Instant::now();
                     }
                     // The others would not be answered either, each after a time-out of its own.
@@ -164,7 +156,7 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
             }
             let open = views.iter().filter(|view| !view.ended).count();
             if open == 0 {
-                return Ok(views.iter().map(|view| view.record.clone()).collect());
+                return Ok(views.iter().filter_map(|view| view.job.clone()).collect());
             }
             tokio::time::sleep(pause(open)).await;
         }
@@ -174,7 +166,7 @@ pub async fn until(client: &Client, ids: &[String], show: Show, until: &Until) -
         return ended;
     }
     let late = views.iter().find(|view| !view.ended).or(views.first());
-    let phase = |view: &View| view.record["phase"].as_str().unwrap_or("not heard of").to_owned();
+    let phase = |view: &View| view.job.as_ref().map_or("not heard of", |job| job.phase.as_str()).to_owned();
     let (job, phase) = late.map(|view| (view.id.clone(), phase(view))).unwrap_or_default();
     Err(Failure::TimedOut { job, phase, wanted: until.wanted().to_owned(), within })
 }
@@ -192,7 +184,7 @@ struct View {
     show: Show,
     last_line: String,
     /// As last heard.
-    record: Value,
+    job: Option<Answer<Job>>,
     ended: bool,
 }
 
@@ -206,10 +198,10 @@ impl View {
             style.into_iter().for_each(|s| bar.set_style(s));
             bar
         });
-        Self { id: id.to_owned(), prefix, show, bar, last_line: String::new(), record: Value::Null, ended: false }
+        Self { id: id.to_owned(), prefix, show, bar, last_line: String::new(), job: None, ended: false }
     }
 
-    fn update(&mut self, record: &Value, job: &Job, until: &Until) {
+    fn update(&mut self, job: &Answer<Job>, until: &Until) {
         if self.ended {
             return;
         }
@@ -236,7 +228,7 @@ impl View {
         self.last_line = mark;
         match self.show {
             Show::Progress => line(format!("{}{}", self.prefix, full_line(job))),
-            Show::Records => line(record.to_string()),
+            Show::Records => json_line(job),
             Show::Nothing => {}
         }
     }
@@ -298,7 +290,11 @@ pub fn summary(job: &Job) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn read(record: &Value) -> Job {
+        serde_json::from_value(record.clone()).unwrap()
+    }
 
     #[test]
     fn many_jobs_are_looked_at_less_often_each() {
@@ -310,7 +306,7 @@ mod tests {
     #[test]
     fn a_damaged_checkpoint_is_another_line_that_says_so() {
         let record = json!({"id": "job-a", "phase": "starting", "slots": ["local/0"], "workers": {"min": 1, "max": 4}});
-        let before: Job = wire::read(&record).unwrap();
+        let before = read(&record);
         let mut job = before.clone();
         let found = json!({"step": 120, "object": "k", "reason": "checkpoint object `k` is missing", "instead": 60});
         job.damaged_checkpoints = vec![serde_json::from_value(found).unwrap()];
@@ -324,7 +320,7 @@ mod tests {
     #[test]
     fn whatever_befell_a_job_is_another_line_that_says_so() {
         let record = json!({"id": "job-a", "phase": "running", "slots": ["local/0"], "workers": {"min": 1, "max": 4}});
-        let before: Job = wire::read(&record).unwrap();
+        let before = read(&record);
         let befell = [
             (
                 json!({"last_stall": {"at": "t", "step": 7, "cause": "store", "tried": ["wait"]}}),
@@ -350,7 +346,7 @@ mod tests {
         for (said, sentence) in befell {
             let mut record = record.clone();
             record.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
-            let job: Job = wire::read(&record).unwrap();
+            let job = read(&record);
             assert_ne!(change_mark(&before), change_mark(&job));
             assert!(summary(&job).ends_with(sentence), "{}", summary(&job));
         }
@@ -358,9 +354,9 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_phase_is_content_with_a_later_one_but_not_with_another_end() {
-        let job = |phase: &str| json!({"id": "job-a", "phase": phase});
+        let job = |phase: &str| read(&json!({"id": "job-a", "phase": phase}));
         let running = Until { phase: Some(JobPhase::Running), within: None };
-        let met = |until: &Until, phase: &str| until.met(&wire::read(&job(phase)).unwrap());
+        let met = |until: &Until, phase: &str| until.met(&job(phase));
         assert!(!met(&running, "queued") && !met(&running, "suspended") && met(&running, "running"));
         assert!(met(&running, "finished") && running.judge(&job("finished")).is_ok());
         assert!(met(&running, "failed") && running.judge(&job("failed")).unwrap_err().exit_code() == 5);
@@ -374,10 +370,10 @@ mod tests {
 
     #[test]
     fn a_loss_that_nobody_measured_is_not_told_as_one() {
-        let ended = |loss: serde_json::Value| {
+        let ended = |loss: Value| {
             let outcome = json!({"step": 10, "model_digest": "d", "train_loss_micro": loss, "train_loss": loss});
             let job = json!({"id": "job-a", "phase": "finished", "outcome": outcome});
-            summary(&wire::read(&job).unwrap())
+            summary(&read(&job))
         };
         assert_eq!(ended(json!(0)), "finished  loss 0.0000  model d");
         assert_eq!(ended(json!(null)), "finished  model d");
@@ -388,7 +384,7 @@ mod tests {
         let record = json!({"id": "job-a", "phase": "running", "slots": ["local/0"], "workers": {"min": 1, "max": 4},
             "progress": {"step": 10, "steps_total": 100, "epoch": 2, "loss": 0.5, "samples_per_second": 640.2, "step_us": 9000, "members": 1},
             "last_scaling": {"at": "t", "from": 4, "to": 1, "cause": "reclaimed"}, "reason": {"policy": "ebb", "cause": "reclaimed", "waits": {"slots": {"missing": 3}}}});
-        let job: Job = wire::read(&record).unwrap();
+        let job = read(&record);
         assert_eq!(
             full_line(&job),
             "step 10/100  running  epoch 2  loss 0.5000  640 samples/s  slots 1/4  last 4→1 (reclaimed)"

@@ -1,21 +1,12 @@
 //! How answers of the API read as sentences and words. What they hold is `gateway-api`'s; `--output json` passes answers on untouched and does not come through here.
 
-use crate::failure::Failure;
 pub use gateway_api::{
     DamagedCheckpoint, ExitCause, Fleet, GrowthPaused, Job, LossNotice, LostMember, Metrics, Outcome, Progress,
     Restart, Slot, Stall, Straggler, UnreadableCheckpoint,
 };
 use gateway_api::{GrowthFailure, RestartCause, StallCause, StallRemedy, Word};
-use gateway_client::ClientError;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-/// Reads an answer as one of the types of the API.
-pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
-    serde_json::from_value(value.clone())
-        .map_err(|e| ClientError::Answer { url: "the service".to_owned(), what: e.to_string() }.into())
-}
 
 /// What a person reads.
 pub trait Sentence {

@@ -159,7 +159,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("shell", &["events-schema"]),
     ("ebb-telemetry", &["events-schema"]),
     ("xtask", &[]),
-    ("loadtest", &["events-schema"]),
+    ("loadtest", &["events-schema", "gateway-api"]),
 ];
 
 /// Crates without I/O, clock or chance, and everything they may pull in, directly or not.

@@ -3,8 +3,8 @@
 
 use crate::Effort;
 use crate::row::{Row, Times};
-use gateway_api::{Job, PublishDemand, paths};
-use gateway_client::{Body, Client};
+use gateway_api::PublishDemand;
+use gateway_client::{Body, Client, Events};
 use loadtest_harness::HarnessError;
 use loadtest_harness::LOCAL_FLEET;
 use loadtest_harness::brokers::{Bare, Brokers, Loss};
@@ -54,7 +54,7 @@ pub async fn rows(
         "steps": 10_000_000,
         "checkpoint": {"every_steps": 1_000_000_000u64},
     });
-    let job: Job = client.submit(&Body::json(&document), "bench-brokers").await?;
+    let job = client.submit(&Body::json(&document), "bench-brokers").await?;
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
     watched.until_members(SLOTS).await?;
     let trials = Trials { brokers: &brokers, bare: &bare, client: &client, agent: &agent, prefix: &prefix };
@@ -154,7 +154,7 @@ impl Trials<'_> {
     }
 
     async fn agents_given_up(&self) -> Result<usize, HarnessError> {
-        let events = self.client.all_events(paths::EVENTS).await?;
+        let events = self.client.all_events(&Events::all()).await?;
         Ok(events.iter().filter(|event| event["type"] == "dev.ebb.agent.gone.v1").count())
     }
 }

@@ -97,7 +97,7 @@ async fn elastic_step_ms(client: &Client, subject: &Subject, workers: u16, round
         best_rate = best_rate.max(warm.map_or(0.0, |p| p.samples_per_second));
         if now.is_over() {
             if now.phase != "finished" || best_rate == 0.0 {
-                let why = now.failure.unwrap_or_else(|| "its rate was not seen".to_owned());
+                let why = now.failure.clone().unwrap_or_else(|| "its rate was not seen".to_owned());
                 return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
             }
             return Ok(f64::from(BATCH * workers) / best_rate * 1e3);

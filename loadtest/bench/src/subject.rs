@@ -49,7 +49,7 @@ impl Subject {
         if let Some(torch) = &self.torch {
             client.upload_code(&torch.digest, torch.packed.clone()).await?;
         }
-        Ok(client.submit(&Body::json(&self.document), key).await?)
+        Ok(client.submit(&Body::json(&self.document), key).await?.into_typed())
     }
 
     /// For computing it in this process: its id, its order and the address of the store that its data is in.

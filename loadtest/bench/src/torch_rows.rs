@@ -87,7 +87,7 @@ impl Bench {
             if now.is_over() {
                 let (Some((from, used_from)), Some((to, used_to)), "finished") = (first, last, now.phase.as_str())
                 else {
-                    let why = now.failure.unwrap_or_else(|| "its steps were not seen".to_owned());
+                    let why = now.failure.clone().unwrap_or_else(|| "its steps were not seen".to_owned());
                     return Err(HarnessError::plain(format!("the bench's job ended as {}: {why}", now.phase)));
                 };
                 let processor_ms = (used_to.saturating_sub(used_from)).as_secs_f64() * 1e3 / (to - from).max(1) as f64;

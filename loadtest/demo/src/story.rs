@@ -2,7 +2,7 @@
 //! since; each is timed against what the API, the agent and the facts say.
 
 use crate::screen::Screen;
-use gateway_api::{Job, Outcome, paths};
+use gateway_api::{NameSlots, Outcome, PublishDemand};
 use gateway_client::{Body, Client};
 use loadtest_harness::HarnessError;
 use loadtest_harness::LOCAL_FLEET;
@@ -97,7 +97,7 @@ impl<'a> Story<'a> {
     }
 
     async fn submit(&self, run: &str) -> Result<WatchedJob<'a>, HarnessError> {
-        let job: Job = self.client.submit(&Body::json(&job()), &format!("demo-{run}")).await?;
+        let job = self.client.submit(&Body::json(&job()), &format!("demo-{run}")).await?;
         let screen = self.screen;
         Ok(WatchedJob::follow(&self.client, &job.id, |job| screen.update(job)))
     }
@@ -164,7 +164,7 @@ impl<'a> Story<'a> {
     async fn lend_again(&self, watched: &mut WatchedJob<'_>, slot: &str) -> Result<(), HarnessError> {
         self.screen.tell(&format!("the fleet lends {slot} again, 3 → 4 slots"));
         watched.disturbed();
-        self.client.post(&paths::fleet_offers(LOCAL_FLEET), &json!({ "slots": [slot] })).await?;
+        self.client.offer(LOCAL_FLEET, &NameSlots { slots: vec![slot.to_owned()] }).await?;
         watched.until_members(4).await?;
         watched.until_steps(STEPS_BETWEEN).await
     }
@@ -194,7 +194,7 @@ impl<'a> Story<'a> {
 
     /// Publishes the fleet's need; when it was accepted.
     async fn demand(&self, needed: u32) -> Result<Instant, HarnessError> {
-        self.client.post(&paths::fleet_demand(LOCAL_FLEET), &json!({ "needed": needed })).await?;
+        self.client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
         let accepted = Instant::now();
         self.screen.demand(needed);
         Ok(accepted)

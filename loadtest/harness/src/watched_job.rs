@@ -2,8 +2,8 @@
 //! each has an end.
 
 use crate::HarnessError;
-use gateway_api::{Job, paths};
-use gateway_client::{Client, ClientError, Event, Follower};
+use gateway_api::Job;
+use gateway_client::{Answer, Client, ClientError, Event, Events, Follower};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const EVENTS_QUEUE_LEN: usize = 1_024;
 /// A job being watched.
 pub struct WatchedJob<'a> {
     client: Client,
-    path: String,
+    id: String,
     on_look: Box<dyn FnMut(&Job) + 'a>,
     events: mpsc::Receiver<(Instant, Result<Event, ClientError>)>,
     follower: JoinHandle<()>,
@@ -40,7 +40,7 @@ impl<'a> WatchedJob<'a> {
     /// Begins to watch; `on_look` is given each record that was read.
     pub fn follow(client: &Client, id: &str, on_look: impl FnMut(&Job) + 'a) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_QUEUE_LEN);
-        let mut reader = Follower::new(client.clone(), &paths::job_events(id), None);
+        let mut reader = Follower::new(client.clone(), &Events::of_job(id), None);
         let follower = tokio::spawn(async move {
             loop {
                 let next = reader.next().await;
@@ -50,10 +50,9 @@ impl<'a> WatchedJob<'a> {
                 }
             }
         });
-        let path = paths::job(id);
         Self {
             client: client.clone(),
-            path,
+            id: id.to_owned(),
             on_look: Box::new(on_look),
             events,
             follower,
@@ -153,7 +152,7 @@ impl<'a> WatchedJob<'a> {
         while let Ok((at, event)) = self.events.try_recv() {
             self.memberships.take(&event?, at);
         }
-        self.job = self.client.get(&self.path).await?;
+        self.job = self.client.job(&self.id).await.map(Answer::into_typed)?;
         (self.on_look)(&self.job);
         Ok(())
     }

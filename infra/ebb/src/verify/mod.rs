@@ -14,13 +14,13 @@ use crate::find;
 use crate::output::{Output, advise, json, line};
 use crate::sentences::{kind, sentence, time_ms};
 use crate::watch::{self, Show, Until};
-use crate::wire::{self, Job, words};
+use crate::wire::{Job, words};
 use document::{
     DatasetOf, Difference, Document, JobOf, Recorded, RetrainingOf, RunOf, StretchOf, Tensors, Told, Verdict, Versions,
     What, compare, compared, first_difference, judge,
 };
-use gateway_api::{Checkpoint, Model, paths, rfc3339};
-use gateway_client::{Body, Client, ClientError, Stretch, fresh_key};
+use gateway_api::{Checkpoint, Model, rfc3339};
+use gateway_client::{Answer, Body, Client, ClientError, Events, Stretch, WantedSlots, fresh_key};
 use rustix::fs::Access;
 use serde_json::{Value, json};
 use shell::wall_clock;
@@ -47,7 +47,7 @@ const OF_EXECUTORS: &[&str] = &[
     "checkpoint.damaged",
 ];
 /// The same, as the API selects them.
-const OF_EXECUTORS_SELECTED: &str = "job.*,generation.*,checkpoint.*";
+const OF_EXECUTORS_SELECTED: &[&str] = &["job.*", "generation.*", "checkpoint.*"];
 
 /// Why a verification goes no further.
 enum Stop {
@@ -82,12 +82,11 @@ pub async fn verify(client: &Client, output: Output, args: &VerifyArgs) -> Resul
     let began_at = rfc3339(wall_clock());
     ensure_writable(args, output)?;
     let id = find::job(client, &args.id).await?;
-    let record: Value = client.get(&paths::job(&id)).await?;
-    let job: Job = wire::read(&record)?;
-    let service = client.server().await?;
+    let job = client.job(&id).await?;
+    let service = client.server().await?.into_typed();
     let versions = Versions { ebb: env!("CARGO_PKG_VERSION").to_owned(), service: service.version, cell: service.cell };
     let document = Document::of(about(&job), versions, began_at);
-    let mut verification = Verification { client, output, args, record, job, document };
+    let mut verification = Verification { client, output, args, job, document };
     let end = match verification.carry_out().await {
         Ok(end) => end,
         Err(Stop::Impossible(because)) => (Verdict::Impossible, because),
@@ -155,15 +154,14 @@ struct Verification<'a> {
     client: &'a Client,
     output: Output,
     args: &'a VerifyArgs,
-    /// The job as the service shows it; its spec is submitted again.
-    record: Value,
-    job: Job,
+    /// The job as the service shows it; its spec is submitted again, as it came.
+    job: Answer<Job>,
     document: Document,
 }
 
 impl Verification<'_> {
     async fn carry_out(&mut self) -> Result<(Verdict, String), Stop> {
-        ensure_verifiable(&self.record, &self.job)?;
+        ensure_verifiable(&self.job)?;
         let kept = self.client.checkpoints(&self.job.id, Stretch::default(), None).await?;
         let mut recorded = recorded(self.client, &self.job.id).await?;
         kept.iter().for_each(|checkpoint| add(&mut recorded, checkpoint.step, &checkpoint.replica_digest));
@@ -200,18 +198,18 @@ impl Verification<'_> {
     /// Whether what it trained on is still registered, and was not registered anew: under an old name there may be other rows.
     async fn look_at_dataset(&mut self) -> Result<(), Stop> {
         let Some(name) = self.job.spec.dataset.clone() else { return Ok(()) };
-        let Some(dataset) = self.client.dataset(&name).await? else {
+        let Some(dataset) = self.client.find_dataset(&name).await?.map(Answer::into_typed) else {
             return impossible(format!(
                 "its dataset `{name}` is not registered any more; register it again from the same files"
             ));
         };
         let submitted = time_ms(&Value::from(self.job.submitted_at.clone()));
-        let path = format!("{}?type=dataset.*&subject={name}", paths::EVENTS);
+        let registrations = Events::all().of_types(&["dataset.*"]).about(&name);
         let mut anew = None;
         let look = |event: &Value| {
             anew = anew.take().or_else(|| (time_ms(&event["time"]) > submitted).then(|| words(&event["time"])))
         };
-        self.client.each_event(&path, None, look).await?;
+        self.client.each_event(&registrations, None, look).await?;
         self.document.dataset =
             Some(DatasetOf { name: dataset.name, metadata_digest: dataset.metadata_digest, rows: dataset.rows });
         match anew {
@@ -235,7 +233,13 @@ impl Verification<'_> {
         let Some(class) = &self.job.numeric_class else {
             return impossible("it never trained, so nothing of it is recorded");
         };
-        let there = self.client.slots().await?.into_iter().filter(|slot| slot.class.as_ref() == Some(class)).count();
+        let there = self
+            .client
+            .slots(&WantedSlots::default())
+            .await?
+            .into_iter()
+            .filter(|slot| slot.class.as_ref() == Some(class))
+            .count();
         self.document.job.slots_of_class = there;
         if there < usize::from(slots) {
             return impossible(format!(
@@ -254,14 +258,13 @@ impl Verification<'_> {
         replica_digest: Option<String>,
         why: &str,
     ) -> Result<Job, Stop> {
-        let spec = again(&self.record["spec"], &self.job.id, from, to, slots, replica_digest, why);
-        let job: Value = self.client.submit(&Body::json(&spec), &fresh_key()?).await?;
-        let id = job["id"].as_str().unwrap_or_default().to_owned();
+        let spec = again(&self.job.as_it_came()["spec"], &self.job.id, from, to, slots, replica_digest, why);
+        let id = self.client.submit(&Body::json(&spec), &fresh_key()?).await?.into_typed().id;
         advise(format!("job {id} trains step {from} to step {to} of {} once more, on {slots} slots", self.job.id));
         let show = if self.output == Output::Table { Show::Progress } else { Show::Nothing };
         let wanted = Until { phase: None, within: self.args.timeout };
         let ended = watch::until(self.client, &[id], show, &wanted).await?;
-        Ok(wire::read(ended.first().unwrap_or(&Value::Null))?)
+        Ok(ended.into_iter().next().map(Answer::into_typed).unwrap_or_default())
     }
 
     async fn compare(
@@ -286,7 +289,7 @@ impl Verification<'_> {
     }
 
     /// The tensors of both models at the end of the stretch.
-    async fn tensors(&self, again: &Job, kept: &[Checkpoint], to: u64) -> Result<Tensors, Stop> {
+    async fn tensors(&self, again: &Job, kept: &[Answer<Checkpoint>], to: u64) -> Result<Tensors, Stop> {
         let was = match self.job.outcome.as_ref().filter(|outcome| outcome.step == to) {
             Some(_) => self.job.id.clone(),
             // A stretch of no steps: it begins with the recorded replica, and ends with its model.
@@ -311,7 +314,7 @@ impl Verification<'_> {
 
     async fn download(&self, job: &str, path: &Path) -> Result<(), Failure> {
         let mut file = File::create(path).map_err(|e| cannot(path, e))?;
-        self.client.download(&paths::job_model(job), &mut file).await?;
+        self.client.download_model(job, &mut file).await?;
         Ok(())
     }
 }
@@ -343,13 +346,13 @@ impl Drop for Scratch {
 }
 
 /// Refuses by name what nobody can train once more to the same bits.
-fn ensure_verifiable(record: &Value, job: &Job) -> Result<(), Stop> {
+fn ensure_verifiable(job: &Answer<Job>) -> Result<(), Stop> {
     if matches!(job.spec.model, Model::Command { .. }) {
         return impossible(
             "it is a whole program (`command`): what it computes is its own matter, and nobody promises that it computes the same twice",
         );
     }
-    if record["spec"]["determinism"] == "none" {
+    if job.as_it_came()["spec"]["determinism"] == "none" {
         return impossible(
             "its spec says `determinism: none`: what it comes to depends on the number of its executors, so another run is another model",
         );
@@ -382,14 +385,14 @@ fn ensure_finished(job: &Job) -> Result<(), Stop> {
 /// The digests of a job's checkpoints, as the log has them.
 async fn recorded(client: &Client, job: &str) -> Result<Recorded, Stop> {
     let mut recorded = Recorded::new();
-    let path = format!("{}?type=checkpoint.accepted.v1", paths::job_events(job));
+    let accepted = Events::of_job(job).of_types(&["checkpoint.accepted.v1"]);
     let take = |event: &Value| {
         let data = &event["data"];
         if let (Some(step), Some(digest)) = (data["step"].as_u64(), data["replica_digest"].as_str()) {
             add(&mut recorded, step, digest);
         }
     };
-    client.each_event(&path, None, take).await?;
+    client.each_event(&accepted, None, take).await?;
     Ok(recorded)
 }
 
@@ -400,7 +403,7 @@ fn add(recorded: &mut Recorded, step: u64, digest: &str) {
     }
 }
 
-fn replica_of(kept: &[Checkpoint], step: u64) -> Option<String> {
+fn replica_of(kept: &[Answer<Checkpoint>], step: u64) -> Option<String> {
     kept.iter().rev().find(|checkpoint| checkpoint.step == step).map(|checkpoint| checkpoint.replica_digest.clone())
 }
 
@@ -409,7 +412,7 @@ fn choose(
     args: &VerifyArgs,
     ended_at: Option<u64>,
     recorded: &Recorded,
-    kept: &[Checkpoint],
+    kept: &[Answer<Checkpoint>],
 ) -> Result<(u64, u64), Stop> {
     let newest = recorded.last_key_value().map(|(step, _)| *step);
     let Some(end) = ended_at.or(newest) else {
@@ -450,10 +453,10 @@ fn named(steps: impl Iterator<Item = u64>) -> String {
 
 /// What happened to a job's executors between the moments at which the log has the replicas of two steps.
 async fn run_of(client: &Client, job: &str, from: u64, to: u64) -> Result<RunOf, Stop> {
-    let path = format!("{}?type={OF_EXECUTORS_SELECTED}", paths::job_events(job));
+    let events = Events::of_job(job).of_types(OF_EXECUTORS_SELECTED);
     let mut story =
         Story { from, to, at: if from == 0 { At::Within } else { At::Before }, slots: None, run: RunOf::default() };
-    client.each_event(&path, None, |event| story.take(event)).await?;
+    client.each_event(&events, None, |event| story.take(event)).await?;
     Ok(story.run)
 }
 
@@ -539,12 +542,9 @@ mod tests {
         }
     }
 
-    fn kept(steps: &[u64]) -> Vec<Checkpoint> {
-        let digest = |step: &u64| format!("d{step}");
-        steps
-            .iter()
-            .map(|step| Checkpoint { step: *step, replica_digest: digest(step), ..Checkpoint::default() })
-            .collect()
+    fn kept(steps: &[u64]) -> Vec<Answer<Checkpoint>> {
+        let all: Value = steps.iter().map(|step| json!({"step": step, "replica_digest": format!("d{step}")})).collect();
+        serde_json::from_value(all).unwrap()
     }
 
     fn steps(all: &[u64]) -> Recorded {
@@ -590,7 +590,7 @@ mod tests {
     fn what_nobody_can_train_again_is_refused_by_name() {
         let refused = |spec: Value| {
             let record = json!({"id": "job-a", "phase": "finished", "spec": spec});
-            match ensure_verifiable(&record, &wire::read(&record).unwrap()) {
+            match ensure_verifiable(&serde_json::from_value(record).unwrap()) {
                 Err(Stop::Impossible(because)) => because,
                 _ => String::new(),
             }

@@ -6,10 +6,9 @@
 
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, job, model_job, steps, submit, until};
 use ebb::wire::Job;
-use gateway_client::{Body, Client};
+use gateway_api::{DeclareFleet, PublishDemand, ServerSlots, SlotsOfServer};
+use gateway_client::{Client, Events};
 use loadtest_harness::brokers::{Brokers, Loss};
-use reqwest::Method;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,7 +28,7 @@ async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
 /// Sends a need again until it is accepted, as the answer to an unknown outcome says.
 async fn demand(client: &Client, needed: u32) {
     let begun = Instant::now();
-    while let Err(failure) = client.post("/v1/fleets/local/demand", &json!({ "needed": needed })).await {
+    while let Err(failure) = client.demand("local", &PublishDemand::needed(needed)).await {
         assert!(begun.elapsed() < WAIT_MAX, "the demand was never accepted: {failure}");
     }
 }
@@ -54,9 +53,9 @@ async fn declare(client: &Client, enough: impl Fn(usize) -> bool) -> BTreeSet<St
     let mut acknowledged = BTreeSet::new();
     for number in 0.. {
         let name = format!("spare-{number}");
-        let fleet = json!({"servers": [{"server": "nowhere", "slots": [number]}]});
-        let path = format!("/v1/fleets/{name}");
-        if client.send(Method::PUT, &path, Some(Body::json(&fleet)), &[]).await.is_ok() {
+        let servers = vec![ServerSlots { server: "nowhere".to_owned(), slots: SlotsOfServer::Numbers(vec![number]) }];
+        let fleet = DeclareFleet { servers, offers: None, reclaim_deadline_ms: None };
+        if client.declare_fleet(&name, &fleet).await.is_ok() {
             acknowledged.insert(name);
         }
         if enough(acknowledged.len()) {
@@ -121,14 +120,13 @@ async fn a_broker_is_lost(loss: Loss) {
         until(&client, &id, "two members that step", |j| steps(j) > steps(&before) + 20).await;
         brokers.heal(lost, loss).await.unwrap();
 
-        let fleets: Value = client.get("/v1/fleets").await.unwrap();
-        let known: BTreeSet<&str> =
-            fleets["fleets"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
+        let fleets = client.fleets(None).await.unwrap();
+        let known: BTreeSet<&str> = fleets.iter().map(|fleet| fleet.name.as_str()).collect();
         let missing: Vec<&String> = acknowledged.iter().filter(|name| !known.contains(name.as_str())).collect();
         assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
     }
     assert_eq!(job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
-    let events = client.all_events("/v1/events").await.unwrap();
+    let events = client.all_events(&Events::all()).await.unwrap();
     assert!(events.iter().all(|event| event["type"] != "dev.ebb.agent.gone.v1"), "a healthy agent was given up");
 }
 

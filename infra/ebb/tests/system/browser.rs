@@ -4,7 +4,7 @@
 
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, model_job, submit, until};
 use events_public::{JOB_PROGRESS, kinds};
-use reqwest::Method;
+use gateway_client::{Events, WantedJobs};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -106,7 +106,7 @@ async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
     let id = submit(&client, &model_job("mlp"), "browsed").await;
     until(&client, &id, "a start", |job| job.progress.is_some_and(|p| p.step > 0)).await;
 
-    let fleet = async || client.get::<Value>("/v1/fleets/local").await.unwrap();
+    let fleet = async || client.fleet("local").await.unwrap();
     let before = fleet().await;
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -124,16 +124,12 @@ async fn a_page_of_another_site_changes_nothing_and_reads_nothing() {
         assert!(came[refused].as_str().is_some_and(|text| text.starts_with("error: ")), "{refused}: {came}");
     }
     let after = fleet().await;
-    assert_eq!(
-        (&after["needed"], &after["sequence"]),
-        (&before["needed"], &before["sequence"]),
-        "no slot was asked for"
-    );
-    let jobs: Value = client.get("/v1/jobs").await.unwrap();
-    assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(1), "{jobs}");
+    assert_eq!((after.needed, after.sequence), (before.needed, before.sequence), "no slot was asked for");
+    let jobs = client.jobs(&WantedJobs::default()).await.unwrap();
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
     let job = crate::support::job(&client, &id).await;
     assert!(!["suspending", "suspended", "cancelled"].contains(&job.phase.as_str()), "{job:?}");
-    client.send(Method::DELETE, &format!("/v1/jobs/{id}"), None, &[]).await.ok();
+    client.cancel(&id).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -295,11 +291,11 @@ async fn a_page_of_the_service_itself_follows_events_over_a_broken_connection() 
     page.until("the job's start", &of_type("generation.active"), came).await;
 
     way.cut();
-    client.send(Method::DELETE, &format!("/v1/jobs/{id}"), None, &[]).await.unwrap_or_else(|e| panic!("{e}"));
+    client.cancel(&id).await.unwrap_or_else(|e| panic!("{e}"));
     page.until("what was decided meanwhile", &of_type("job.cancelled"), came).await;
     let seen = page.evaluate("came").await;
     let seen = seen.as_array().unwrap();
-    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = client.all_events(&Events::of_job(&id)).await.unwrap_or_else(|e| panic!("{e}"));
     assert!(seen.iter().all(|pair| pair[0] == pair[1]["id"]), "each event's id is the stream's: {seen:?}");
     let seen: Vec<&Value> = seen.iter().map(|pair| &pair[1]).collect();
     assert_eq!(seen, events.iter().take(seen.len()).collect::<Vec<_>>(), "each once, and in order");

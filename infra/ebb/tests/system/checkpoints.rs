@@ -1,6 +1,7 @@
 //! A checkpoint that cannot be used: the one before it is used and that is said, or the job waits for the build that reads it.
 
 use crate::support::{System, finished, model_job, plain_digest, steps, submit, until};
+use gateway_client::Events;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -56,10 +57,9 @@ async fn a_damaged_checkpoint_is_passed_over_and_everybody_is_told() {
     let shown = String::from_utf8(system.ebb(&["job", &id]).await.stdout).unwrap();
     let words = [format!("the checkpoint of step {of} is damaged"), format!("of step {instead} is used instead")];
     assert!(words.iter().all(|words| shown.contains(words)), "{shown}");
-    let events = client.get::<Value>(&format!("/v1/jobs/{id}/events?limit=1000")).await.unwrap();
-    let events = events["events"].as_array().unwrap();
-    let said = events.iter().filter(|event| event["type"] == "dev.ebb.checkpoint.damaged.v1").count();
-    assert_eq!(said, 1, "once, however many members found it");
+    let damaged = Events::of_job(&id).of_types(&["checkpoint.damaged.v1"]);
+    let said = client.all_events(&damaged).await.unwrap();
+    assert_eq!(said.len(), 1, "once, however many members found it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,8 @@
 //! agent's listener for take-back.
 
 use crate::support::{EBB, System, finished, model_job, plain_digest, submit, until, until_slot};
+use gateway_api::PublishDemand;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -52,7 +52,7 @@ async fn connections_that_say_nothing_shut_nobody_out() {
     let of_api = silent(&ready.url, SILENT).join_all().await;
     let id = submit(&client, &document, "beside them").await;
     until(&client, &id, "four members that step", |j| j.progress.is_some_and(|p| p.members == 4)).await;
-    client.post("/v1/fleets/local/demand", &json!({"needed": 1})).await.unwrap();
+    client.demand("local", &PublishDemand::needed(1)).await.unwrap();
     until(&client, &id, "three members", |j| {
         assert!(!j.is_over(), "the job was over too soon; make it longer");
         j.progress.is_some_and(|p| p.members == 3)

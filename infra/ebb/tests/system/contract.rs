@@ -20,7 +20,7 @@ fn python() -> String {
 async fn the_document_is_legal_and_the_service_keeps_it() {
     let system = System::start(2).await;
     let client = system.client();
-    let document: serde_json::Value = client.get("/v1/openapi.json").await.unwrap();
+    let document = client.openapi().await.unwrap();
     let file = system.path("openapi.json");
     std::fs::write(&file, document.to_string()).unwrap();
     let linted = Command::new(python())

@@ -4,9 +4,8 @@
 use crate::support::{
     LOOK_EVERY, Random, System, WAIT_MAX, finished, job, model_job, plain_digest, steps, submit, until,
 };
-use gateway_client::{Body, Client};
-use reqwest::Method;
-use serde_json::{Value, json};
+use gateway_api::PublishDemand;
+use gateway_client::{Body, Client, Events, WantedJobs};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -44,32 +43,25 @@ async fn nothing_acknowledged_is_lost_and_the_model_is_the_same() {
         })
         .await;
         let seen: BTreeSet<String> = event_ids(&client).await;
-        let record: Value = client.get(&format!("/v1/jobs/{trained}")).await.unwrap();
-        checkpoint = checkpoint.max(record["last_checkpoint"]["step"].as_u64().unwrap_or(0));
+        checkpoint = checkpoint.max(last_checkpoint(&client, &trained).await);
 
         system = system.crash().await;
         for task in load {
             task.await.unwrap();
         }
         let client = system.client();
-        let known: BTreeSet<String> = client
-            .list("/v1/jobs", "jobs")
-            .await
-            .unwrap()
-            .iter()
-            .map(|j| j["id"].as_str().unwrap().to_owned())
-            .collect();
+        let jobs = client.jobs(&WantedJobs::default()).await.unwrap();
+        let known: BTreeSet<String> = jobs.iter().map(|job| job.id.clone()).collect();
         let lost: Vec<String> = acknowledged.lock().unwrap().jobs.difference(&known).cloned().collect();
         assert!(lost.is_empty(), "crash {crash}: jobs lost: {lost:?}");
         let now: BTreeSet<String> = event_ids(&client).await;
         assert!(seen.is_subset(&now), "crash {crash}: events lost: {:?}", seen.difference(&now).collect::<Vec<_>>());
-        let record: Value = client.get(&format!("/v1/jobs/{trained}")).await.unwrap();
-        let still = record["last_checkpoint"]["step"].as_u64().unwrap_or(0);
+        let still = last_checkpoint(&client, &trained).await;
         assert!(still >= checkpoint, "crash {crash}: checkpoint {checkpoint} is gone, the last is {still}");
-        let fleet: Value = client.get("/v1/fleets/local").await.unwrap();
+        let fleet = client.fleet("local").await.unwrap();
         assert!(
-            fleet["sequence"].as_u64().unwrap_or(0) >= acknowledged.lock().unwrap().demand,
-            "crash {crash}: a demand signal is lost: {fleet}"
+            fleet.sequence.unwrap_or(0) >= acknowledged.lock().unwrap().demand,
+            "crash {crash}: a demand signal is lost: {fleet:?}"
         );
     }
     assert_eq!(finished(&system.client(), &trained).await, expected);
@@ -100,8 +92,13 @@ async fn until_gone(pid: i32) {
     }
 }
 
+/// The step of the newest checkpoint that counts.
+async fn last_checkpoint(client: &Client, id: &str) -> u64 {
+    client.job(id).await.unwrap().last_checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.step)
+}
+
 async fn event_ids(client: &Client) -> BTreeSet<String> {
-    let all = client.all_events("/v1/events").await.unwrap_or_else(|e| panic!("{e}"));
+    let all = client.all_events(&Events::all()).await.unwrap_or_else(|e| panic!("{e}"));
     all.iter().map(|e| e["id"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -111,14 +108,14 @@ async fn load(client: Client, name: String, acknowledged: Arc<Mutex<Acknowledged
     document["suspend"] = true.into();
     for number in 0u64.. {
         let key = format!("{name}-{number}");
-        match client.send(Method::POST, "/v1/jobs", Some(Body::json(&document)), &[("idempotency-key", &key)]).await {
-            Ok(answer) => acknowledged.lock().unwrap().jobs.insert(answer["id"].as_str().unwrap().to_owned()),
+        match client.submit_once(&Body::json(&document), Some(&key)).await {
+            Ok(job) => acknowledged.lock().unwrap().jobs.insert(job.into_typed().id),
             Err(_) => return,
         };
-        match client.post("/v1/fleets/local/demand", &json!({"needed": number % 2})).await {
-            Ok(answer) => {
+        match client.demand("local", &PublishDemand::needed(u32::from(number % 2 == 1))).await {
+            Ok(taken) => {
                 let mut acknowledged = acknowledged.lock().unwrap();
-                acknowledged.demand = acknowledged.demand.max(answer["sequence"].as_u64().unwrap());
+                acknowledged.demand = acknowledged.demand.max(taken.sequence);
             }
             Err(_) => return,
         }

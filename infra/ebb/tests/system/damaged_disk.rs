@@ -1,10 +1,9 @@
 //! A disk that takes nothing more, in the middle of work: the service ends with a sentence, and loses nothing that it acknowledged.
 
 use crate::support::{EBB, System, write_program};
+use gateway_api::{DeclareFleet, ServerSlots, SlotsOfServer};
 use gateway_client::ClientError;
 use loadtest_harness::service::tail;
-use reqwest::Method;
-use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Declarations of a fleet sent at most: each makes the log 40 kB longer, and it may grow by two to four megabytes.
@@ -27,10 +26,10 @@ async fn a_service_whose_log_meets_an_error_ends_and_says_what_to_do() {
     let mut acknowledged = 0;
     let refused = loop {
         assert!(acknowledged < DECLARATIONS_MAX, "the disk takes everything");
-        let servers: Vec<Value> = (0..4).map(|n| json!({"server": format!("s{n}"), "slots": 1_000})).collect();
-        let body = json!({"servers": servers, "reclaim_deadline_ms": 2_000 + acknowledged});
-        let body = gateway_client::Body::json(&body);
-        match client.send(Method::PUT, "/v1/fleets/big", Some(body), &[]).await {
+        let of_server = |n| ServerSlots { server: format!("s{n}"), slots: SlotsOfServer::Count(1_000) };
+        let servers = (0..4).map(of_server).collect();
+        let fleet = DeclareFleet { servers, offers: None, reclaim_deadline_ms: Some(2_000 + acknowledged) };
+        match client.declare_fleet("big", &fleet).await {
             Ok(_) => acknowledged += 1,
             Err(failure) => break failure,
         }
@@ -46,8 +45,7 @@ async fn a_service_whose_log_meets_an_error_ends_and_says_what_to_do() {
         "{status}: {said}"
     );
     let system = stopped.start().await;
-    let fleet: Value = system.client().get("/v1/fleets/big").await.unwrap();
-    let declared = fleet["reclaim_deadline_ms"].as_u64().unwrap() - 2_000;
+    let declared = system.client().fleet("big").await.unwrap().reclaim_deadline_ms - 2_000;
     // The last one may have come through although its answer did not.
     assert!(declared + 1 == acknowledged || declared == acknowledged, "{declared} of {acknowledged}");
 }

@@ -11,13 +11,13 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 /// Serves the same text to whoever asks.
-struct Exporter {
+pub struct Exporter {
     address: std::net::SocketAddr,
     text: Arc<Mutex<String>>,
 }
 
 impl Exporter {
-    async fn start(text: &str) -> Self {
+    pub async fn start(text: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let text = Arc::new(Mutex::new(text.to_owned()));
@@ -46,13 +46,13 @@ impl Exporter {
 }
 
 /// A Prometheus that scrapes the exporter every second, and its address.
-async fn scraping(folder: &Path, exporter: &Exporter) -> (Child, String) {
+pub async fn scraping(folder: &Path, exporter: &Exporter) -> (Child, String) {
     let target = json!([{"targets": [exporter.address.to_string()]}]);
     let jobs = json!([{"job_name": "chat", "static_configs": target}]);
     prometheus(folder, &json!({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})).await
 }
 
-fn vllm(running: u32, waiting: u32) -> String {
+pub fn vllm(running: u32, waiting: u32) -> String {
     // The cache holds what runs; a slot's worth of it is a need too.
     let cache = if running == 0 { 0.0 } else { 0.1 };
     format!(
@@ -61,7 +61,7 @@ fn vllm(running: u32, waiting: u32) -> String {
 }
 
 /// The first explanation that has samples: Prometheus needs two scrapes for a rate.
-async fn explained(system: &System, arguments: &[&str]) -> Value {
+pub async fn explained(system: &System, arguments: &[&str]) -> Value {
     let begun = Instant::now();
     loop {
         let explained = system.ebb_json(&[&["demand", "follow", "local", "--explain"], arguments].concat()).await;
@@ -87,8 +87,8 @@ async fn the_need_follows_the_metrics_and_silence_lends_nothing() {
         (&json!(3), &json!(2.0)),
         "8 requests ÷ 4 ÷ 0.8: {explained:#}"
     );
-    let before: Value = system.client().get("/v1/fleets/local").await.unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(before["needed"], 0, "an explanation publishes nothing");
+    let before = system.client().fleet("local").await.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(before.needed, Some(0), "an explanation publishes nothing");
 
     let mut follower = Command::new(EBB)
         .args(["demand", "follow", "local"])

@@ -3,6 +3,8 @@
 
 use crate::gang::until_said;
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, model_job, plain_digest, submit, text, until};
+use gateway_api::PublishDemand;
+use gateway_client::Events;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
@@ -55,7 +57,7 @@ async fn slot_until(system: &System, slot: &str, what: &str, wanted: impl Fn(&Va
 }
 
 async fn events(system: &System, kind: &str) -> Vec<Value> {
-    let all = system.client().all_events("/v1/events").await.unwrap();
+    let all = system.client().all_events(&Events::all()).await.unwrap();
     let is_kind = |event: &Value| event["type"].as_str().is_some_and(|name| name == format!("dev.ebb.{kind}.v1"));
     all.iter().map(|event| serde_json::to_value(event).unwrap()).filter(is_kind).collect()
 }
@@ -125,7 +127,7 @@ async fn a_fleet_is_told_free_when_the_memory_of_the_device_is_back_and_not_befo
     slot_until(&system, "local/1", "its fleet's", |slot| slot["state"] == "unoffered").await;
     // What a fleet took back itself stays with it until it needs less than before.
     for needed in [2, 0] {
-        client.post("/v1/fleets/local/demand", &json!({"needed": needed})).await.unwrap();
+        client.demand("local", &PublishDemand::needed(needed)).await.unwrap();
     }
     until(&client, &id, "two executors again", |j| j.progress.is_some_and(|p| p.members == 2)).await;
 }

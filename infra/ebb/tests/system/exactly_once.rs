@@ -7,6 +7,7 @@
 use crate::support::{Random, System, finished, job, steps, submit, text, until};
 use events_schema::dataset::SampleShape;
 use events_schema::job::JobSpec;
+use gateway_api::PublishDemand;
 use loadtest_harness::service::kill_process;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -41,15 +42,15 @@ async fn every_sample_counts_once_per_epoch_under_scaling_and_kills() {
         }
         disturbed += 1;
         if event % 2 == 0 {
-            let needed = random.below(4);
-            client.post("/v1/fleets/local/demand", &json!({"needed": needed})).await.unwrap();
+            let needed = random.below(4) as u32;
+            client.demand("local", &PublishDemand::needed(needed)).await.unwrap();
         } else if let Some(pid) = agent.slots().await.unwrap().iter().find_map(|s| s.pid) {
             // One that ended by itself in between is no failure.
             drop(kill_process(pid));
         }
     }
     assert!(disturbed >= EVENTS / 2, "the job was over after {disturbed} events");
-    client.post("/v1/fleets/local/demand", &json!({"needed": 0})).await.unwrap();
+    client.demand("local", &PublishDemand::needed(0)).await.unwrap();
     finished(&client, &id).await;
 
     let file = system.path("counted.safetensors");

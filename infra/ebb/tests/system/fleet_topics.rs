@@ -2,6 +2,7 @@
 //! and beside a fleet that floods its topic.
 
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, kafka, until_needed};
+use gateway_client::Events;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -54,15 +55,13 @@ impl Cluster {
 
 /// The needs that counted for a fleet, in order.
 async fn needs(system: &System, fleet: &str) -> Vec<u64> {
-    let path = format!("/v1/fleets/{fleet}/events");
-    let events = system.client().all_events(&path).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = system.client().all_events(&Events::of_fleet(fleet)).await.unwrap_or_else(|e| panic!("{e}"));
     let needs = events.iter().filter(|event| event["type"] == "dev.ebb.fleet.demand.v1");
     needs.map(|event| event["data"]["needed"].as_u64().unwrap()).collect()
 }
 
 async fn refusals(system: &System, fleet: &str) -> Vec<Value> {
-    let path = format!("/v1/fleets/{fleet}/events");
-    let events = system.client().all_events(&path).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = system.client().all_events(&Events::of_fleet(fleet)).await.unwrap_or_else(|e| panic!("{e}"));
     events.into_iter().filter(|event| event["type"] == "dev.ebb.fleet.signals_refused.v1").collect()
 }
 

@@ -2,9 +2,9 @@
 
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, text, until};
 use crate::torch::{ended, python, service};
-use gateway_api::{DeclareFleet, ServerSlots, SlotsOfServer};
+use gateway_api::{DeclareFleet, PublishDemand, ServerSlots, SlotsOfServer};
 use gateway_client::Client;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/torch/gang");
@@ -60,11 +60,11 @@ async fn until_said_by(system: &System, id: &str, line: &str, times: usize) {
 }
 
 async fn need(system: &System, slots: u32) {
-    system.client().post("/v1/fleets/local/demand", &json!({"needed": slots})).await.unwrap();
+    system.client().demand("local", &PublishDemand::needed(slots)).await.unwrap();
 }
 
 async fn shown(client: &Client, id: &str) -> String {
-    client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string()
+    client.job(id).await.unwrap().as_it_came().to_string()
 }
 
 /// What is in the folder that came of a job, by file.

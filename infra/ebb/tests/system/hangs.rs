@@ -6,7 +6,8 @@ use crate::support::{
     LOOK_EVERY, System, WAIT_MAX, agent_alone, finished, job, model_job, plain_digest, steps, submit, until, until_slot,
 };
 use crate::torch;
-use gateway_client::Client;
+use gateway_api::PublishDemand;
+use gateway_client::{Client, Events};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -45,7 +46,7 @@ async fn executors(agent: &AgentClient) -> BTreeMap<String, i32> {
 
 /// Who leads the newest generation.
 async fn leader(client: &Client, job: &str) -> String {
-    let events = client.all_events(&format!("/v1/jobs/{job}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = client.all_events(&Events::of_job(job)).await.unwrap_or_else(|e| panic!("{e}"));
     let proposed = events.iter().rfind(|event| event["type"] == "dev.ebb.generation.proposed.v1").unwrap();
     proposed["data"]["leader"].as_str().unwrap().to_owned()
 }
@@ -91,7 +92,7 @@ async fn a_server_that_falls_silent_with_everything_on_it_is_given_up_and_comes_
     let (far, agent) = agent_alone(&system, 2).await;
     until_slot(&system, "far/1").await;
     system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "2"]).await;
-    client.post("/v1/fleets/distant/demand", &json!({"needed": 0})).await.unwrap();
+    client.demand("distant", &PublishDemand::needed(0)).await.unwrap();
     let document = long_job();
     let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "silent").await;
@@ -138,7 +139,7 @@ async fn a_gradient_that_never_ends_is_named_and_the_job_trains_on_without_it() 
     until_said(&system, &id, "it hangs").await;
     std::fs::remove_file(&lock).unwrap();
     assert_eq!(finished(&client, &id).await, expected);
-    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = client.all_events(&Events::of_job(&id)).await.unwrap_or_else(|e| panic!("{e}"));
     let stalls: Vec<&Value> = events.iter().filter(|event| event["type"] == "dev.ebb.job.stalled.v1").collect();
     assert_eq!(stalls.len(), 1, "{stalls:?}");
     let (stall, blamed) = (&stalls[0]["data"], &stalls[0]["data"]["blamed"]);

@@ -1,6 +1,8 @@
 //! The load driver against the real service: two fleets and a job mix for a few seconds, judged and drawn.
 
 use crate::support::System;
+use gateway_api::JobPhase;
+use gateway_client::WantedJobs;
 use serde_json::{Value, json};
 
 /// Two fleets whose demand changes every few tenths of a second, and jobs that come meanwhile.
@@ -46,8 +48,8 @@ async fn a_scenario_is_run_measured_judged_and_drawn() {
     assert!(count("slot_return_ms") >= 1 && count("demand_met_ms") >= 1 && count("first_step_ms") >= 1, "{report:#}");
     let picture = std::fs::read_to_string(system.path("load.svg")).unwrap();
     assert!(picture.contains("slots of chat") && picture.contains("steps per second"), "{picture}");
-    let jobs: Value = system.client().get("/v1/jobs?phase=running").await.unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(jobs["jobs"], json!([]), "its jobs are cancelled");
+    let jobs = system.client().jobs(&WantedJobs::in_phase(JobPhase::Running)).await.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(jobs, [], "its jobs are cancelled");
 
     let (code, report, said) = run("fails.json", json!({"first_step_ms": {"p99": 0}, "refused": {"max": 0}})).await;
     assert_eq!(code, Some(9), "{said}{report:#}");

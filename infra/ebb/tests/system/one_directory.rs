@@ -3,7 +3,6 @@
 use crate::support::{EBB, LOOK_EVERY, System, WAIT_MAX, text};
 use gateway_api::{DeclareFleet, ServerSlots, SlotsOfServer};
 use gateway_client::Client;
-use serde_json::Value;
 use std::net::TcpListener;
 use std::process::Stdio;
 use tokio::process::Command;
@@ -19,15 +18,15 @@ async fn a_fresh_service_that_is_ready_has_what_its_first_job_needs() {
     let mut up = up.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
     let client = Client::new(&format!("http://{address}")).unwrap();
     let ready = async {
-        while client.get::<Value>("/readyz").await.is_err() {
+        while client.readiness().await.is_err() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
     tokio::time::timeout(WAIT_MAX, ready).await.expect("it becomes ready");
     for name in ["digits", "digits-test"] {
-        assert!(client.dataset(name).await.unwrap().is_some(), "{name}");
+        assert!(client.find_dataset(name).await.unwrap().is_some(), "{name}");
     }
-    assert_eq!(client.fleet("local").await.unwrap().unwrap().slots.len(), 1);
+    assert_eq!(client.fleet("local").await.unwrap().slots.len(), 1);
     drop(up.stdin.take());
     assert!(up.wait().await.unwrap().success());
 }
@@ -73,8 +72,8 @@ async fn a_start_leaves_fleets_as_their_user_made_them() {
     client.declare_fleet("chat", &declare(vec![1])).await.unwrap();
     let system = system.kill().await.with_slots(4).start().await;
     let client = system.client();
-    let local = client.fleet("local").await.unwrap().unwrap();
+    let local = client.fleet("local").await.unwrap();
     let names: Vec<&str> = local.slots.iter().map(|s| s.slot.as_str()).collect();
     assert_eq!((names, local.reclaim_deadline_ms), (vec!["local/0", "local/3"], 5_000));
-    assert_eq!(client.fleet("chat").await.unwrap().unwrap().slots.len(), 1);
+    assert_eq!(client.fleet("chat").await.unwrap().slots.len(), 1);
 }

@@ -3,6 +3,7 @@
 
 use crate::gang::until_said;
 use crate::support::{System, finished, model_job, plain_digest, submit, until};
+use gateway_api::PublishDemand;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,7 +22,7 @@ async fn a_recalled_fleet_has_its_slots_until_it_is_released_and_the_story_can_b
     until(&client, &id, "nothing left", |j| j.phase == "queued").await;
     // No signal lends what is held, also not one that needs less than before.
     for needed in [4, 0] {
-        client.post("/v1/fleets/local/demand", &json!({ "needed": needed })).await.unwrap();
+        client.demand("local", &PublishDemand::needed(needed)).await.unwrap();
     }
     let offer = system.ebb(&["offer", "local", "local/0"]).await;
     let refused = String::from_utf8_lossy(&offer.stderr).into_owned();

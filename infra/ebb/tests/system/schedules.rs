@@ -4,10 +4,9 @@
 
 use crate::support::{Random, System, finished, import_text, job, model_job, plain_digest, steps, submit, until};
 use ebb::wire::Job;
-use gateway_api::ProblemKind;
-use gateway_client::ClientError;
+use gateway_api::{ProblemKind, PublishDemand};
+use gateway_client::{Answer, ClientError};
 use loadtest_harness::service::kill_process;
-use serde_json::json;
 use workers_agent_client::AgentClient;
 
 /// Slots of each service.
@@ -80,7 +79,7 @@ pub async fn schedule(system: &System, document: &serde_json::Value, name: &str,
 async fn disturb(system: &System, agent: &AgentClient, now: &Job, random: &mut Random) -> Option<String> {
     let what = match random.below(8) {
         0..=2 => {
-            let needed = random.below(u64::from(SLOTS));
+            let needed = random.below(u64::from(SLOTS)) as u32;
             demand(system, needed).await;
             format!("demand {needed}")
         }
@@ -109,10 +108,10 @@ async fn disturb(system: &System, agent: &AgentClient, now: &Job, random: &mut R
         }
         _ => {
             let client = system.client();
-            unless_over(client.post(&format!("/v1/jobs/{}/suspend", now.id), &json!({})).await);
+            unless_over(client.suspend(&now.id).await);
             let over = until(&client, &now.id, "the suspension", |j| j.is_over() || j.phase == "suspended").await;
             if over.phase == "suspended" {
-                client.post(&format!("/v1/jobs/{}/resume", now.id), &json!({})).await.unwrap_or_else(|e| panic!("{e}"));
+                client.resume(&now.id).await.unwrap_or_else(|e| panic!("{e}"));
             }
             "suspend and resume".to_owned()
         }
@@ -135,7 +134,7 @@ fn group_of(pid: i32) -> Option<i32> {
 }
 
 /// A job goes on while it is looked at: one that finished in between is refused, and that is the right answer.
-fn unless_over(answer: Result<serde_json::Value, ClientError>) {
+fn unless_over(answer: Result<Answer<Job>, ClientError>) {
     if let Err(error) = answer {
         let ClientError::Refused(problem) = &error else { panic!("{error}") };
         assert_eq!(problem.known_kind(), Some(ProblemKind::WrongPhase), "{error}");
@@ -148,10 +147,6 @@ async fn lend_all(system: &System) {
     demand(system, 0).await;
 }
 
-pub async fn demand(system: &System, needed: u64) {
-    system
-        .client()
-        .post("/v1/fleets/local/demand", &json!({ "needed": needed }))
-        .await
-        .unwrap_or_else(|e| panic!("{e}"));
+pub async fn demand(system: &System, needed: u32) {
+    system.client().demand("local", &PublishDemand::needed(needed)).await.unwrap_or_else(|e| panic!("{e}"));
 }

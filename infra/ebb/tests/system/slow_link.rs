@@ -5,7 +5,8 @@
 //! tries nothing.
 
 use crate::support::{System, WAIT_MAX, finished, plain_digest, steps, submit, until};
-use gateway_client::Client;
+use gateway_api::PublishDemand;
+use gateway_client::{Client, Events};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
@@ -73,12 +74,12 @@ fn document() -> Value {
 }
 
 async fn needs(client: &Client, slots: u32) {
-    client.post("/v1/fleets/local/demand", &json!({"needed": slots})).await.unwrap();
+    client.demand("local", &PublishDemand::needed(slots)).await.unwrap();
 }
 
 /// Events of the job of this type.
 async fn said(client: &Client, id: &str, kind: &str) -> Vec<Value> {
-    let events = client.all_events(&format!("/v1/jobs/{id}/events")).await.unwrap_or_else(|e| panic!("{e}"));
+    let events = client.all_events(&Events::of_job(id)).await.unwrap_or_else(|e| panic!("{e}"));
     events.into_iter().filter(|event| event["type"] == format!("dev.ebb.{kind}.v1")).collect()
 }
 

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use std::process::Output;
 use tokio::process::Command;
 
-fn get(name: &str) -> String {
+pub fn get(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
         panic!("{name} is not set: start servers with infra/servers/s3.sh start DIR and infra/servers/minio.sh start DIR, which print it")
     })
 }
 
 /// What a shell exports for one of the servers.
-fn environment(server: &str) -> Vec<(&'static str, String)> {
+pub fn environment(server: &str) -> Vec<(&'static str, String)> {
     vec![
         ("AWS_ENDPOINT", get(server)),
         ("AWS_ACCESS_KEY_ID", get(&format!("{server}_ACCESS"))),
@@ -94,14 +94,14 @@ async fn what_is_wrong_ends_with_advice_and_without_secrets() {
 }
 
 /// A service whose store is a place of its own in the bucket of the tests.
-struct OnS3 {
-    system: System,
-    prefix: String,
-    _folder: tempfile::TempDir,
+pub struct OnS3 {
+    pub system: System,
+    pub prefix: String,
+    pub _folder: tempfile::TempDir,
 }
 
 impl OnS3 {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("ebb-on-s3");
         let exports: String =
@@ -207,7 +207,7 @@ async fn a_store_without_links_says_how_to_get_the_model() {
     let id = submit(&client, &document, "unlinked").await;
     finished(&client, &id).await;
     let refused = system.ebb(&["model", "link", &id]).await;
-    let path = format!("/v1/jobs/{id}/model");
+    let path = gateway_api::paths::job_model(&id);
     assert!(refused.status.code() == Some(4) && said(&refused).contains(&path), "{}", said(&refused));
     let refused = system.ebb(&["dataset", "links", "digits"]).await;
     assert!(refused.status.code() == Some(4) && said(&refused).contains("datasets/digits/part-"), "{}", said(&refused));

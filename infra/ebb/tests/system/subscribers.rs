@@ -1,6 +1,7 @@
 //! Subscribers with clients of their own: public events on Kafka, read by a stock client in another language, are those of HTTP, also after a crash.
 
 use crate::support::{System, finished, kafka, model_job, submit};
+use gateway_client::Events;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::process::Command;
@@ -18,7 +19,7 @@ async fn read_by_python(brokers: &str, topic: &str, job: &str) -> Vec<Value> {
 
 /// The events of HTTP up to the end of a job, as the client above shows them.
 async fn read_by_http(system: &System, job: &str) -> Vec<Value> {
-    let events = system.client().all_events("/v1/events").await.unwrap_or_else(|e| panic!("{e}"));
+    let events = system.client().all_events(&Events::all()).await.unwrap_or_else(|e| panic!("{e}"));
     let last = events.iter().position(|event| event["type"] == "dev.ebb.job.finished.v1" && event["subject"] == job);
     let shown = |event: &Value| {
         let mut shown = json!({"key": event["subject"]});

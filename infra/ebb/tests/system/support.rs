@@ -8,7 +8,6 @@ use events_schema::job::JobSpec;
 use events_schema::orders::JobOrder;
 use gateway_client::{Body, Client};
 use loadtest_harness::service::{Service, ServiceOptions};
-use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -213,13 +212,13 @@ pub async fn until_slot(system: &System, slot: &str) {
 
 /// Submits a job; its id.
 pub async fn submit(client: &Client, document: &Value, key: &str) -> String {
-    let answer = client.send(Method::POST, "/v1/jobs", Some(Body::json(document)), &[("idempotency-key", key)]).await;
-    answer.unwrap_or_else(|e| panic!("{e}"))["id"].as_str().unwrap().to_owned()
+    let answer = client.submit_once(&Body::json(document), Some(key)).await;
+    answer.unwrap_or_else(|e| panic!("{e}")).into_typed().id
 }
 
 /// A job's record.
 pub async fn job(client: &Client, id: &str) -> Job {
-    client.get(&format!("/v1/jobs/{id}")).await.unwrap_or_else(|e| panic!("{e}"))
+    client.job(id).await.unwrap_or_else(|e| panic!("{e}")).into_typed()
 }
 
 /// Reads a job's record until it is as wanted.
@@ -249,10 +248,10 @@ pub async fn finished(client: &Client, id: &str) -> String {
 /// What the same job gives on one thread, without any of the service: the digest that everything else has to equal.
 pub async fn plain_digest(client: &Client, store_url: &str, document: &Value) -> String {
     let spec = JobSpec::parse(document).unwrap();
-    let datasets: Value = client.get("/v1/datasets").await.unwrap();
+    let datasets = client.datasets(None).await.unwrap();
     let info = |name: &str| -> DatasetInfo {
-        let all = datasets["datasets"].as_array().unwrap();
-        serde_json::from_value(all.iter().find(|d| d["name"] == name).unwrap().clone()).unwrap()
+        let dataset = datasets.iter().find(|dataset| dataset.name == name).unwrap();
+        serde_json::from_value(dataset.as_it_came().clone()).unwrap()
     };
     let evaluation = spec.evaluation.as_ref().and_then(|e| e.dataset.as_ref()).map(|name| info(name.as_str()));
     let dataset = spec.dataset.as_ref().map(|name| info(name.as_str()));
@@ -368,7 +367,7 @@ pub async fn prometheus(folder: &Path, config: &Value) -> (Child, String) {
 pub async fn until_needed(client: &Client, fleet: &str, needed: u32) {
     let begun = Instant::now();
     loop {
-        let now = client.fleet(fleet).await.unwrap_or_else(|e| panic!("{e}")).expect("it is declared");
+        let now = client.fleet(fleet).await.unwrap_or_else(|e| panic!("{e}"));
         if now.needed == Some(needed) {
             return;
         }

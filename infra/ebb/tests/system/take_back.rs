@@ -1,7 +1,7 @@
 //! A fleet gets its slot back with gateway, controller and log dead: the agent alone does it, and training loses nothing.
 
 use crate::support::{System, agent_alone, finished, job, model_job, plain_digest, submit, until, until_slot};
-use gateway_api::rfc3339;
+use gateway_api::{PublishDemand, rfc3339};
 use serde_json::json;
 use shell::wall_clock;
 
@@ -11,10 +11,10 @@ async fn slots_come_back_with_everything_else_dead() {
     let client = system.client();
     let (_far, agent) = agent_alone(&system, 4).await;
     // The service's own slot is not lent; the four far away are.
-    client.post("/v1/fleets/local/demand", &json!({"needed": 1})).await.unwrap();
+    client.demand("local", &PublishDemand::needed(1)).await.unwrap();
     until_slot(&system, "far/3").await;
     system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "4"]).await;
-    client.post("/v1/fleets/distant/demand", &json!({"needed": 0})).await.unwrap();
+    client.demand("distant", &PublishDemand::needed(0)).await.unwrap();
     let document = model_job("cnn");
     let expected = plain_digest(&client, &system.service.ready().store_url, &document).await;
     let id = submit(&client, &document, "far").await;

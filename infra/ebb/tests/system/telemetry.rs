@@ -4,6 +4,7 @@
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, agent_with, kafka, model_job, prometheus, text, until, until_slot};
 use events_schema::batch::from_bytes;
 use events_schema::command::CommandRecord;
+use gateway_api::PublishDemand;
 use gateway_client::{Client, WantedLogs};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers};
@@ -164,10 +165,10 @@ async fn one_trace_follows_a_submit_and_one_a_reclaim_through_every_process() {
     let (_far, agent) = agent_with(&system, 2, &variables).await;
     let (client, url) = (system.client(), system.service.ready().url.clone());
     // The service's own slot is not lent; the two far away are.
-    client.post("/v1/fleets/local/demand", &json!({"needed": 1})).await.unwrap();
+    client.demand("local", &PublishDemand::needed(1)).await.unwrap();
     until_slot(&system, "far/1").await;
     system.ebb_json(&["fleet", "put", "distant", "--server", "far", "--slots", "2"]).await;
-    client.post("/v1/fleets/distant/demand", &json!({"needed": 0})).await.unwrap();
+    client.demand("distant", &PublishDemand::needed(0)).await.unwrap();
     let http = reqwest::Client::new();
     let mut document = model_job("cnn");
     document["steps"] = 1_000_000.into();
@@ -377,7 +378,7 @@ async fn a_prometheus_finds_whatever_dashboards_and_alerts_ask_for() {
     document["steps"] = 1_000_000.into();
     let id = crate::support::submit(&client, &document, "watched").await;
     until(&client, &id, "two executors", |j| j.progress.is_some_and(|p| p.members == 2 && p.step > 5)).await;
-    client.post("/v1/fleets/local/demand", &json!({"needed": 1})).await.unwrap();
+    client.demand("local", &PublishDemand::needed(1)).await.unwrap();
     until(&client, &id, "one executor", |j| j.progress.is_some_and(|p| p.members == 1)).await;
     let targets = [url.as_str(), agent.url()].map(|url| url.trim_start_matches("http://").to_owned());
     for target in &targets {

@@ -4,7 +4,7 @@ use crate::schedules::schedule;
 use crate::support::{LOOK_EVERY, System, WAIT_MAX, finished, job, plain_digest, submit, until};
 use ebb::wire::Job;
 use events_schema::Digest;
-use gateway_client::Client;
+use gateway_client::{Body, Client};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use storage::code::pack;
@@ -128,7 +128,7 @@ async fn an_exception_in_the_jobs_code_fails_it_at_once_with_its_traceback() {
     let client = system.client();
     let id = submit(&client, &document(&system, &code, 50).await, "raises").await;
     let failed = ended(&client, &id).await;
-    let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
+    let shown = client.job(&id).await.unwrap().as_it_came().to_string();
     assert_eq!(failed.phase, "failed", "{shown}");
     assert!(shown.contains("KeyError: 'no such thing'") && shown.contains("train.py"), "{shown}");
 }
@@ -138,7 +138,7 @@ async fn a_job_whose_code_was_not_uploaded_is_refused() {
     let system = service().await;
     let mut document = document(&system, TRAIN, 5).await;
     document["model"]["code"] = "ab".repeat(32).into();
-    let refused = system.client().post("/v1/jobs", &document).await.unwrap_err().to_string();
+    let refused = system.client().submit_once(&Body::json(&document), None).await.unwrap_err().to_string();
     assert!(refused.contains("model.code"), "{refused}");
 }
 
@@ -150,9 +150,9 @@ async fn it_goes_on_from_a_checkpoint_after_a_suspension() {
     let expected = plain_digest(&client, &store_url, &document).await;
     let id = submit(&client, &document, "suspended").await;
     until(&client, &id, "some steps", |j| crate::support::steps(j) >= 30).await;
-    client.post(&format!("/v1/jobs/{id}/suspend"), &json!({})).await.unwrap();
+    client.suspend(&id).await.unwrap();
     until(&client, &id, "the suspension", |j| j.phase == "suspended").await;
-    client.post(&format!("/v1/jobs/{id}/resume"), &json!({})).await.unwrap();
+    client.resume(&id).await.unwrap();
     assert_eq!(finished(&client, &id).await, expected);
 }
 
@@ -164,6 +164,6 @@ async fn a_python_that_cannot_be_started_is_named_on_the_job() {
     let client = system.client();
     let id = submit(&client, &document, "nowhere").await;
     ended(&client, &id).await;
-    let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
+    let shown = client.job(&id).await.unwrap().as_it_came().to_string();
     assert!(shown.contains("`/nowhere/bin/python` cannot be started"), "{shown}");
 }

@@ -4,6 +4,7 @@ use crate::schedules::schedule;
 use crate::support::{System, plain_digest, submit, until};
 use crate::torch::{ended, python, service};
 use ebb::wire::Job;
+use gateway_client::{Body, WantedJobs};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -64,8 +65,9 @@ async fn rows_of_the_codes_own_need_no_dataset() {
     let expected = plain_digest(&system.client(), &system.service.ready().store_url, &document).await;
     let (digest, story) = schedule(&system, &document, "own-rows", 3).await;
     assert_eq!(digest, expected, "{story:?}");
-    let jobs = system.client().get::<Value>("/v1/jobs?name=own-rows").await.unwrap();
-    let job = &jobs["jobs"][0];
+    let named = WantedJobs { name: Some("own-rows".to_owned()), ..WantedJobs::default() };
+    let jobs = system.client().jobs(&named).await.unwrap();
+    let job = jobs[0].as_it_came();
     // 150 rows are five steps of 32 rows.
     let found = &job["last_evaluation"];
     assert!(found["means"]["margin"].is_f64() && found["means"]["largest"].is_null(), "{job}");
@@ -128,10 +130,10 @@ async fn a_job_begins_with_a_model_of_another() {
     let mut nowhere =
         system.ebb_json(&["submit", other("nowhere", true).to_str().unwrap(), "--dry-run"]).await["spec"].clone();
     nowhere["model"]["from"] = json!({"job": "job-nowhere"});
-    let told = client.post("/v1/jobs", &nowhere).await.unwrap_err().to_string();
+    let told = client.submit_once(&Body::json(&nowhere), None).await.unwrap_err().to_string();
     assert!(told.contains("model.from.job") && told.contains("a job that has ended with a model"), "{told}");
     nowhere["model"]["from"] = json!({"upload": "ab".repeat(32)});
-    let told = client.post("/v1/jobs", &nowhere).await.unwrap_err().to_string();
+    let told = client.submit_once(&Body::json(&nowhere), None).await.unwrap_err().to_string();
     assert!(told.contains("model.from.upload"), "{told}");
 
     // At home the same three.

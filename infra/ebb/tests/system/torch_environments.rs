@@ -376,8 +376,8 @@ async fn a_process_that_ends_is_explained() {
         let failure = failure(&client, &id).await;
         assert!(said.iter().all(|said| failure.contains(said)), "{key}: {failure}");
         assert!(failure.contains("the job's code ended twice at step 2, rank 0"), "{key}: {failure}");
-        let restarts = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap()["restarts"].clone();
-        assert_eq!(restarts, json!(1), "{key}: tried once more");
+        let restarts = client.job(&id).await.unwrap().restarts;
+        assert_eq!(restarts, 1, "{key}: tried once more");
         let events = String::from_utf8(system.ebb(&["events", &id]).await.stdout).unwrap();
         assert!(events.contains(said[0]), "{events}");
     }
@@ -414,7 +414,7 @@ async fn a_secret_reaches_the_code_and_nothing_else() {
         let failure = failure(&client, &id).await;
         assert!(failure.contains(said) && !failure.contains(VALUE), "{failure}");
     }
-    let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
+    let shown = client.job(&id).await.unwrap().as_it_came().to_string();
     assert!(!shown.contains(VALUE), "{shown}");
     let folder = system.stop().await;
     assert!(!holds(folder.path(), VALUE.as_bytes()), "the value is in the data directory");

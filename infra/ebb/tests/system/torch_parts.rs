@@ -4,7 +4,6 @@
 use crate::schedules::schedule;
 use crate::support::{plain_digest, steps, submit};
 use crate::torch::{TRAIN, document, ended, service};
-use serde_json::Value;
 
 /// The step at which backward fails.
 const BREAKS_AT: u64 = 5;
@@ -44,7 +43,7 @@ async fn a_step_whose_backward_fails_after_half_of_it_is_no_step() {
     let client = system.client();
     let id = submit(&client, &document(&system, &code, 50).await, "half").await;
     let failed = ended(&client, &id).await;
-    let shown = client.get::<Value>(&format!("/v1/jobs/{id}")).await.unwrap().to_string();
+    let shown = client.job(&id).await.unwrap().as_it_came().to_string();
     assert_eq!(failed.phase, "failed", "{shown}");
     assert!(shown.contains("ArithmeticError in backward: half of it"), "{shown}");
     assert!(steps(&failed) <= BREAKS_AT, "{shown}");

@@ -7,6 +7,7 @@ use crate::support::{System, finished, model_job, steps, submit, text, until};
 use crate::torch::{TRAIN, project, service};
 use ebb::wire::Job;
 use events_schema::Digest;
+use gateway_client::Body;
 use loadtest_harness::service::kill_process;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -90,7 +91,7 @@ async fn a_disturbed_job_is_the_same_from_its_start_and_over_a_stretch() {
     let mut other = long;
     other["seed"] = 12.into();
     other["retrains"] = json!({"job": id, "from_step": 2_000});
-    let refused = client.post("/v1/jobs", &other).await.unwrap_err().to_string();
+    let refused = client.submit_once(&Body::json(&other), None).await.unwrap_err().to_string();
     assert!(refused.contains("a job with the same spec as this one"), "{refused}");
 }
 
