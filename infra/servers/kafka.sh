@@ -4,7 +4,8 @@
 #   infra/servers/kafka.sh start DIR   starts it with its data, log and pid in DIR, waits until it answers, and prints
 #                                      EBB_TEST_KAFKA=127.0.0.1:PORT, where everything is allowed, and
 #                                      EBB_TEST_KAFKA_SASL=127.0.0.1:PORT, where the users `ebb`, `local` and `shop` log in (SASL/PLAIN, each with
-#                                      its name as its password) and may do what ACLs say (all else goes to standard error)
+#                                      its name as its password) and may do what ACLs say (all else goes to standard error), and
+#                                      EBB_TEST_KAFKA_TOOLS=DIR/tools, where kafka-topics.sh and others are that Kafka comes with
 #   infra/servers/kafka.sh stop DIR    stops it; DIR stays
 #
 # So a test script says: trap 'infra/servers/kafka.sh stop "$dir"' EXIT; kafka=$(infra/servers/kafka.sh start "$dir"); export $kafka
@@ -19,7 +20,7 @@ start_tries=3
 answer_wait_s=180
 stop_wait_s=10
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 java_version() { # the major version of the installed Java, or 0
   command -v java >/dev/null || { echo 0; return; }
@@ -111,9 +112,20 @@ super.users=User:ANONYMOUS
 PROPERTIES
 }
 
+write_tools() { # DIR LIBS: commands by the names under which Kafka's own distribution has them; the jars come without
+  local command class
+  mkdir -p "$1/tools"
+  for command in topics:TopicCommand console-producer:ConsoleProducer acls:AclCommand; do
+    class=org.apache.kafka.tools.${command#*:}
+    printf '#!/bin/sh\nexec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp "%s/*" %s "$@"\n' "$2" "$class" >"$1/tools/kafka-${command%:*}.sh"
+    chmod +x "$1/tools/kafka-${command%:*}.sh"
+  done
+}
+
 said() { # DIR: where its broker is, for those who export it
   echo "EBB_TEST_KAFKA=127.0.0.1:$(cat "$1/port")"
   echo "EBB_TEST_KAFKA_SASL=127.0.0.1:$(cat "$1/sasl_port")"
+  echo "EBB_TEST_KAFKA_TOOLS=$1/tools"
 }
 
 cluster_id() { echo "E$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=' | tail -c +3)"; }
@@ -144,6 +156,7 @@ start() {
   fi
   need_java
   libs=$(fetch_jars)
+  write_tools "$directory" "$libs"
   for try in $(seq "$start_tries"); do
     # Another port than before would be another broker for the clients, so data of an earlier start keeps its ports.
     if [ -f "$directory/port" ] && [ "$try" = 1 ]; then
