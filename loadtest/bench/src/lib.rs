@@ -90,13 +90,14 @@ impl BenchOptions<'_> {
     /// Refuses a name that no row has.
     pub fn check(&self) -> Result<(), HarnessError> {
         let all: &[&[&str]] = match self.torch {
-            None => &[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, BROKER_ROWS],
+            None => &[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, &spans::HOPS, BROKER_ROWS],
             Some(_) => &[
                 &torch_rows::STEP_ROWS,
                 &torch_rows::MEMORY_ROWS,
                 &torch_start_rows::START_ROWS,
                 &torch_start_rows::OWN_ROWS,
                 LOAN_ROWS,
+                &spans::HOPS,
             ],
         };
         if self.torch.is_some() && self.brokers.is_some() {
@@ -137,11 +138,14 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
         progress("steps");
         rows.extend(step_rows::rows(folder, effort).await?);
     }
+    let lent = Subject::native(loan_rows::SLOTS, 16, ENDLESS);
     if wanted(LOAN_ROWS) {
         progress("loans");
-        rows.extend(
-            loan_rows::rows(folder, &Subject::native(loan_rows::SLOTS, 16, ENDLESS), options.log, effort).await?,
-        );
+        rows.extend(loan_rows::rows(folder, &lent, options.log, effort).await?);
+    }
+    if wanted(&spans::HOPS) {
+        progress("hops of a reclaim");
+        rows.extend(loan_rows::hops(folder, &lent, options.log, effort).await?);
     }
     if let Some(brokers) = options.brokers.filter(|_| wanted(BROKER_ROWS)) {
         progress("lost brokers");
@@ -174,11 +178,14 @@ async fn measure_torch(
         progress("memory");
         rows.extend(torch_rows::memory(&code, folder, effort).await?);
     }
+    let lent = code.job(Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 }, loan_rows::SLOTS, ENDLESS);
     if options.wants(LOAN_ROWS) {
         progress("loans");
-        let model = Model { kind: "cnn", width: 8, momentum: 0.9, rows: 32 };
-        let subject = code.job(model, loan_rows::SLOTS, ENDLESS);
-        rows.extend(loan_rows::rows(folder, &subject, options.log, effort).await?);
+        rows.extend(loan_rows::rows(folder, &lent, options.log, effort).await?);
+    }
+    if options.wants(&spans::HOPS) {
+        progress("hops of a reclaim");
+        rows.extend(loan_rows::hops(folder, &lent, options.log, effort).await?);
     }
     Ok(())
 }

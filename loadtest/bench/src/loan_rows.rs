@@ -3,7 +3,7 @@
 
 use crate::Effort;
 use crate::row::{Row, Times};
-use crate::spans::{Budget, Receiver};
+use crate::spans::Receiver;
 use crate::subject::Subject;
 use gateway_api::{NameSlots, PublishDemand};
 use gateway_client::Client;
@@ -38,8 +38,8 @@ pub async fn rows(
 ) -> Result<Vec<Row>, HarnessError> {
     let data = folder.join("loan-service");
     let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let fresh = |name: &str| log.map(|url| fresh_topics(url, name));
-    let options = subject.service(&data, SLOTS)?.with("--log", fresh(&own).as_deref());
+    let log = log.map(|url| fresh_topics(url, &own));
+    let options = subject.service(&data, SLOTS)?.with("--log", log.as_deref());
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
     let job = subject.submit(&client, "bench-loans").await?;
@@ -64,11 +64,10 @@ pub async fn rows(
         baseline: step.median(),
         note: format!("{what}{}", times.spread()),
     };
-    let budget = budget(folder, subject, fresh(&format!("{own}-spans")).as_deref(), effort).await?;
     let spread = format!("step {}; ", step.spread());
     Ok(vec![
         Row {
-            note: format!("{spread}{}{}", by_demand.spread(), budget.note()),
+            note: format!("{spread}{}", by_demand.spread()),
             ..against_step("demand accepted to slot free", &by_demand, "")
         },
         against_step("take-back to slot free", &by_take_back, ""),
@@ -81,9 +80,16 @@ pub async fn rows(
 }
 
 /// Where the time of a reclaim goes: the same again with a service that exports its spans, since that costs a little too.
-async fn budget(folder: &Path, subject: &Subject, log: Option<&str>, effort: Effort) -> Result<Budget, HarnessError> {
+pub async fn hops(
+    folder: &Path,
+    subject: &Subject,
+    log: Option<&str>,
+    effort: Effort,
+) -> Result<Vec<Row>, HarnessError> {
     let receiver = Receiver::start().await?;
-    let mut options = subject.service(&folder.join("span-service"), SLOTS)?.with("--log", log);
+    let own = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let log = log.map(|url| fresh_topics(url, &format!("{own}-spans")));
+    let mut options = subject.service(&folder.join("span-service"), SLOTS)?.with("--log", log.as_deref());
     options.environment = receiver.environment();
     let service = Service::start(options).await?;
     let (client, agent) = (service.client()?, service.agent()?);
@@ -91,12 +97,12 @@ async fn budget(folder: &Path, subject: &Subject, log: Option<&str>, effort: Eff
     let mut watched = WatchedJob::follow(&client, &job.id, |_| ());
     watched.until_members(SLOTS).await?;
     watched.until_steps(STEPS_BETWEEN).await?;
-    let mut cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(3, 10), grown_ms: Vec::new() };
+    let mut cycles = Cycles { client: &client, agent: &agent, rounds: effort.pick(10, 50), grown_ms: Vec::new() };
     cycles.by_demand(&mut watched).await?;
     let budget = receiver.budget(cycles.rounds).await;
     drop(watched);
     service.stop().await?;
-    Ok(budget)
+    Ok(budget.rows())
 }
 
 /// Times of single steps while nothing happens.
@@ -104,7 +110,7 @@ async fn undisturbed(client: &Client, id: &str, samples: usize) -> Result<Times,
     let mut times_ms = Vec::with_capacity(samples);
     let mut seen = 0;
     while times_ms.len() < samples {
-        let job = client.job(id).await?;
+        let job = client.job(id).await?.into_typed();
         if job.is_over() {
             return Err(HarnessError::plain(format!("the bench's job ended as {}", job.phase)));
         }

@@ -1,7 +1,7 @@
 //! Where the time of a reclaim goes, by the spans of a service that exports them to this process: a receiver of OTLP on loopback, which keeps of each
 //! trace when its spans began and ended. What they mean is in `docs/operations.md`.
 
-use crate::row::{Times, number};
+use crate::row::{Row, Times};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -65,7 +65,7 @@ impl Receiver {
     pub async fn budget(&self, reclaims: usize) -> Budget {
         let begun = Instant::now();
         loop {
-            let parts: Vec<[f64; PARTS.len()]> = {
+            let parts: Vec<Parts> = {
                 let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
                 traces.values().filter_map(|spans| parts(spans)).collect()
             };
@@ -90,34 +90,59 @@ async fn receive(State(traces): State<Traces>, body: Bytes) -> StatusCode {
     StatusCode::OK
 }
 
-/// The parts of a reclaim, in order.
-const PARTS: [&str; 5] = ["to the log", "decided", "told", "boundary", "exit"];
+/// The hops of a reclaim, in order: each ends where the next begins, and all of them are the time from the request's head to the last slot that is free.
+pub const HOPS: [&str; 8] = [
+    "reclaim by spans: request",
+    "reclaim by spans: signal to the log",
+    "reclaim by spans: log to controller",
+    "reclaim by spans: decision",
+    "reclaim by spans: facts to the log",
+    "reclaim by spans: agent's stream",
+    "reclaim by spans: boundary",
+    "reclaim by spans: exit, reaped",
+];
 
-/// How long each part took, in milliseconds; nothing of a trace without a whole reclaim.
-fn parts(spans: &[Span]) -> Option<[f64; PARTS.len()]> {
+/// How long each hop took, in milliseconds.
+type Parts = [f64; HOPS.len()];
+
+/// The hops of one trace; nothing of one without a whole reclaim.
+fn parts(spans: &[Span]) -> Option<Parts> {
     let named = |name: &'static str| spans.iter().filter(move |(known, ..)| known == name);
+    let first = |name| named(name).map(|(_, from, to)| (*from, *to)).min();
+    let last_end = |name| named(name).map(|(_, _, to)| *to).max();
     let asked = spans.iter().map(|(_, from, _)| *from).min()?;
-    let (decided_from, decided_to) = named("decide").map(|(_, from, to)| (*from, *to)).min()?;
-    let told = named("follow order").map(|(_, from, _)| *from).min()?;
-    let boundary = named("reach boundary").map(|(_, _, to)| *to).max()?;
-    let exited = named("exit").map(|(_, _, to)| *to).max()?;
-    let marks = [asked, decided_from, decided_to, told, boundary, exited];
-    Some(std::array::from_fn(|part| marks[part + 1].saturating_sub(marks[part]) as f64 / 1e6))
+    let (signal_from, signal_to) = first("append demand")?;
+    // What is decided of the executor's end comes later.
+    let (decided_from, _) = first("decide")?;
+    let (facts_from, facts_to) = first("append events")?;
+    let (told, _) = first("follow order")?;
+    let (boundary, exited) = (last_end("reach boundary")?, last_end("exit")?);
+    let marks = [asked, signal_from, signal_to, decided_from, facts_from, facts_to, told, boundary, exited];
+    Some(std::array::from_fn(|hop| marks[hop + 1].saturating_sub(marks[hop]) as f64 / 1e6))
 }
 
-/// The parts of some reclaims.
-pub struct Budget(Vec<[f64; PARTS.len()]>);
+/// The hops of some reclaims.
+pub struct Budget(Vec<Parts>);
 
 impl Budget {
-    /// The middle of each part, in a few words; nothing without spans.
-    pub fn note(&self) -> String {
+    /// A row for each hop, beside the whole; nothing without spans.
+    pub fn rows(&self) -> Vec<Row> {
         if self.0.is_empty() {
-            return String::new();
+            return Vec::new();
         }
-        let middle = |part: usize| Times::of_ms(self.0.iter().map(|parts| parts[part]).collect()).median();
-        let parts: Vec<String> =
-            PARTS.iter().enumerate().map(|(part, name)| format!("{name} {}", number(middle(part)))).collect();
-        format!("; by spans, p50 ms of {}: {}", self.0.len(), parts.join(", "))
+        let whole = Times::of_ms(self.0.iter().map(|parts| parts.iter().sum()).collect());
+        let row = |(hop, &name): (usize, &&'static str)| {
+            let times = Times::of_ms(self.0.iter().map(|parts| parts[hop]).collect());
+            Row {
+                name,
+                value: times.median(),
+                unit: "ms p50",
+                baseline_name: "ms the whole reclaim",
+                baseline: whole.median(),
+                note: format!("{}; the whole {}", times.spread(), whole.spread()),
+            }
+        };
+        HOPS.iter().enumerate().map(row).collect()
     }
 }
 
@@ -126,17 +151,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_reclaim_add_up_to_it() {
+    fn the_hops_of_a_reclaim_add_up_to_it() {
         let span = |name: &str, from: u64, to: u64| (name.to_owned(), from * 1_000_000, to * 1_000_000);
         let mut spans = vec![
-            span("/v1/fleets/{fleet}/demand", 0, 9),
-            span("decide", 2, 3),
+            span("POST /v1/fleets/{fleet}/demand", 0, 9),
+            span("append demand", 1, 3),
+            span("decide", 4, 8),
+            span("append events", 5, 8),
             span("decide", 50, 51),
-            span("follow order", 4, 45),
-            span("reach boundary", 5, 40),
+            span("append events", 50, 51),
+            span("follow order", 10, 45),
+            span("reach boundary", 11, 30),
+            span("reach boundary", 12, 40),
         ];
         assert_eq!(parts(&spans), None, "nothing went back");
-        spans.push(span("exit", 40, 45));
-        assert_eq!(parts(&spans), Some([2.0, 1.0, 1.0, 36.0, 5.0]));
+        assert!(Budget(Vec::new()).rows().is_empty());
+        spans.push(span("exit", 40, 46));
+        let hops = parts(&spans).unwrap_or_default();
+        assert_eq!(hops, [1.0, 2.0, 1.0, 1.0, 3.0, 2.0, 30.0, 6.0]);
+        let rows = Budget(vec![hops]).rows();
+        assert_eq!((rows[6].value, rows[6].baseline), (30.0, 46.0));
     }
 }
