@@ -90,7 +90,12 @@ fn a_report_that_is_refused_is_not_asked_for_again() {
     world.pass(500);
     world.log.events_len_max = Some(2_000);
     let executor = ExecutorId { job: JobId::parse("job-a").unwrap(), number: 0 };
-    world.report(0, link, 2, Report::ExecutorReady { executor, address: "a".repeat(4_000), class: None });
+    world.report(
+        0,
+        link,
+        2,
+        Report::ExecutorReady { executor, address: "a".repeat(4_000), class: None, replica_bytes: None },
+    );
     world.report(0, link, 3, taken_back());
     world.pass(TWO_LOOKS_MS);
     let facts: Vec<Fact> = world.log.batches().into_iter().flat_map(|batch| batch.facts).collect();

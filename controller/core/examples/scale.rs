@@ -170,7 +170,10 @@ fn main() {
     for server in 0..SERVERS {
         for order in orders(&c.state, &name(server)) {
             let address = format!("127.0.0.1:{}", order.executor.number);
-            times.push(c.report(server, Report::ExecutorReady { executor: order.executor, address, class: None }));
+            times.push(c.report(
+                server,
+                Report::ExecutorReady { executor: order.executor, address, class: None, replica_bytes: None },
+            ));
         }
     }
     show("executor ready", times);

@@ -35,15 +35,17 @@ pub const START_DEADLINE_MS: u64 = 180_000;
 /// A checkpoint is read at least so fast, in bytes per millisecond: 5 MB/s is the slowest store that is worth training from.
 pub const RESTORE_BYTES_PER_MS_MIN: u64 = 5_000;
 /// A job grows over links that carry so much, in bytes per millisecond: 5 MB/s (40 Mbit/s) bring in a replica of 100 MB in twenty seconds,
-/// for which the others stand still. Nobody measures a link before it is used; a copy that is far slower than this is given up.
+/// while the others go on. Nobody measures a link before it is used; a newcomer whose link carries less than steps make is given up.
 pub const COPY_BYTES_PER_MS_ADMITTED: u64 = 5_000;
-/// Time a running generation has to switch or come together anew, beside its steps: [`SWITCH_STEPS`] where it grows, else (a recovery, a
+/// So many times a replica is sent until its newcomer has caught up: itself, and the gradients of the steps meanwhile.
+pub const COPY_TIMES: u64 = 2;
+/// Time a running generation has to switch or come together anew, beside its steps: [`SWITCH_STEPS`] and the copies of the replica where it grows, else (a recovery, a
 /// switch to fewer members) what the watch gives a unit of computing, so a minute and a quarter at the least. That is no measure of how long a recovery
 /// takes: who is lost, silent or cannot be linked is named within seconds, and the next proposal follows at once. It ends what nobody has named.
-/// What is sent afterwards is not in it: a generation is in force before newcomers hold the replica.
 pub const SWITCH_DEADLINE_MS: u64 = 15_000;
-/// Steps within which a proposal comes to be: the one in flight, the one it is announced on, and one for a straggler.
-pub const SWITCH_STEPS: u64 = 3;
+/// Steps within which a proposal comes to be: the one in flight, the ones at whose ends newcomers are sent the replica and have caught up, the one that the switch
+/// is announced on, and one for a straggler.
+pub const SWITCH_STEPS: u64 = 5;
 /// Deadlines missed in a row after which a job's executors are replaced: of recoveries over six minutes, of starts over twelve. Only a last resort,
 /// for members of whom nobody says anything wrong; the watch names one that hangs within the first of them.
 pub const ATTEMPTS_MAX: u32 = 5;

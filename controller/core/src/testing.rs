@@ -60,7 +60,12 @@ pub(crate) fn training(job: &JobId, members: u16, said: &Value) -> State {
     ];
     for number in 0..members {
         facts.push(Fact::ExecutorAssigned { executor: executor(number), slot: slot(number) });
-        facts.push(Fact::ExecutorReady { executor: executor(number), address: String::new(), class: None });
+        facts.push(Fact::ExecutorReady {
+            executor: executor(number),
+            address: String::new(),
+            class: None,
+            replica_bytes: None,
+        });
     }
     facts.push(Fact::GenerationProposed { job: job.clone(), proposal });
     facts.push(Fact::GenerationActive { job: job.clone(), generation, step: Step(0), pause_us: 0 });

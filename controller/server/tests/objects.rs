@@ -98,7 +98,12 @@ async fn what_is_retired_is_deleted_and_what_nothing_counts_is_swept_up_after_a_
     demand(&cell.log, 1, 0).await;
     let orders = agent.orders(|orders| orders.executors.len() == 1).await;
     let executor = orders.executors[0].executor.clone();
-    agent.report(2, Report::ExecutorReady { executor, address: "127.0.0.1:1".to_owned(), class: None }).await;
+    agent
+        .report(
+            2,
+            Report::ExecutorReady { executor, address: "127.0.0.1:1".to_owned(), class: None, replica_bytes: None },
+        )
+        .await;
     let orders = agent.orders(|orders| orders.executors.iter().any(|order| order.job.proposal.is_some())).await;
     assert_eq!(
         orders.executors[0].job.writer,

@@ -155,6 +155,9 @@ pub enum Fact {
         /// What the bits of its job's own code depend on there; none of a model of Ebb's, nor of earlier builds.
         #[n(2)]
         class: Option<Digest>,
+        /// Bytes of its job's replica; none of a whole program, nor of earlier builds.
+        #[n(3)]
+        replica_bytes: Option<u64>,
     },
     /// It is to leave at the next boundary, at the latest at the deadline, when its agent kills it.
     #[n(13)]

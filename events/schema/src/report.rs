@@ -76,6 +76,9 @@ pub enum Report {
         /// What the bits of its job's own code depend on here; none of a model of Ebb's, for which its server's says all. Not said by earlier builds.
         #[n(2)]
         class: Option<Digest>,
+        /// Bytes of its job's replica; none of a whole program. Not said by earlier builds.
+        #[n(3)]
+        replica_bytes: Option<u64>,
     },
     /// An executor's process is reaped and its slot free.
     #[n(3)]
@@ -393,6 +396,23 @@ pub enum Report {
         #[n(2)]
         minority: Vec<ExecutorId>,
     },
+    /// A newcomer is sent the steps' gradients more slowly than steps make them: as a member it would slow every step to its link. From the leader of the
+    /// generation in force.
+    #[n(31)]
+    NewcomerFallsBehind {
+        /// Who leads.
+        #[n(0)]
+        by: ExecutorId,
+        /// The generation in force.
+        #[n(1)]
+        generation: Generation,
+        /// The newcomer.
+        #[n(2)]
+        executor: ExecutorId,
+        /// Steps that it was behind.
+        #[n(3)]
+        behind_steps: u64,
+    },
 }
 
 impl Report {
@@ -424,7 +444,8 @@ impl Report {
             | Report::CheckpointDamaged { .. }
             | Report::CheckpointSaved { .. }
             | Report::CheckpointUnreadable { .. }
-            | Report::ReplicasDiffer { .. } => false,
+            | Report::ReplicasDiffer { .. }
+            | Report::NewcomerFallsBehind { .. } => false,
         }
     }
 }

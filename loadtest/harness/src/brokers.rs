@@ -211,7 +211,9 @@ impl Bare {
     /// Creates the topic and begins.
     pub async fn start(brokers: &Brokers, topic: &str) -> Result<Self, HarnessError> {
         let cannot = |e| HarnessError::local("the bare producer and consumer cannot be set up", e);
-        let new = NewTopic::new(topic, NODES, TopicReplication::Fixed(NODES)).set("min.insync.replicas", "2");
+        // Said, because a broker that has just come up is given nothing to lead, and is then not missed.
+        let led_by_each: [&[i32]; NODES as usize] = [&[1, 2, 3], &[2, 3, 1], &[3, 1, 2]];
+        let new = NewTopic::new(topic, NODES, TopicReplication::Variable(&led_by_each)).set("min.insync.replicas", "2");
         brokers.admin.create_topics([&new], &AdminOptions::new()).await.map_err(cannot)?;
         brokers.until_whole().await?;
         let mut config = quick(&brokers.bootstrap);

@@ -111,7 +111,10 @@ impl World<'_> {
         process.ready = true;
         let server = process.server;
         let address = format!("simulated:{}", executor.number);
-        self.report(server, Report::ExecutorReady { executor: executor.clone(), address, class: None });
+        self.report(
+            server,
+            Report::ExecutorReady { executor: executor.clone(), address, class: None, replica_bytes: None },
+        );
     }
 
     /// A process is told to go: at once, or at a boundary and by its deadline.

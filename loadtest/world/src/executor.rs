@@ -85,6 +85,7 @@ impl Executor {
             gradient_len: PARAMETERS,
             compute_len: PARAMETERS,
             replica_len: REPLICA,
+            behind_max: setup.behind_max(),
             piece_elements: PIECE,
         };
         Self {
@@ -207,11 +208,13 @@ impl World {
 
     fn on_built(&mut self, pid: Pid) {
         let Some(place) = self.processes.get(&pid).map(|process| process.place) else { return };
+        let replica_bytes = Some(REPLICA as u64 * self.schedule.setup.element_bytes);
         let Some(executor) = self.executor_mut(pid) else { return };
         executor.listens = true;
         let (id, order) = (executor.id.clone(), executor.order.clone());
         let unread = std::mem::take(&mut executor.unread);
-        let ready = Report::ExecutorReady { executor: id, address: format!("{place}:{}", pid.0), class: None };
+        let ready =
+            Report::ExecutorReady { executor: id, address: format!("{place}:{}", pid.0), class: None, replica_bytes };
         self.say_to_agent(pid, FromExecutor::Report(ready));
         self.send_in(0, pid, Input::Alive);
         self.on_frame(pid, ToExecutor::Order(Box::new(order)));
@@ -279,6 +282,11 @@ impl World {
             }
             Out::Say(to, envelope) => self.post_to(pid, to, Packet::Say(envelope)),
             Out::Send(transfer) => self.send_state(pid, transfer),
+            Out::SendAside { to, tag, step, ranges } => {
+                for (to, range) in to.iter().flat_map(|to| ranges.iter().map(move |range| (*to, range.clone()))) {
+                    self.send_state(pid, StateTransfer { to, of: Need::Replica, tag, step, range });
+                }
+            }
             Out::Reduce(tag, step, action) => self.reduce(pid, tag, step, action),
             Out::Begin { .. } => {
                 executor.total = vec![None; PARAMETERS];

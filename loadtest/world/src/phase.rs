@@ -1,5 +1,6 @@
 //! What a job is at: some faults wait for it, and all are counted by what every job is at then.
 
+use crate::executor::Executor;
 use crate::world::{Body, World};
 use controller_core::state::{Job, JobPhase};
 use events_schema::Step;
@@ -103,6 +104,8 @@ impl World {
         let proposed = job.placement().and_then(|placement| placement.proposed.as_ref()).map(|p| &p.entry);
         match (&job.phase, proposed) {
             (_, Some(Entry::Recover)) => Phase::Recovering,
+            // Newcomers follow while a proposal waits for them.
+            (_, Some(Entry::Switch { .. })) if self.is_copied(index) => Phase::Copying,
             (_, Some(Entry::Switch { .. })) => Phase::Switching,
             (_, Some(_)) => Phase::Beginning,
             (JobPhase::Running(..), None) => self.phase_of_members(index),
@@ -111,18 +114,25 @@ impl World {
     }
 
     fn phase_of_members(&self, index: usize) -> Phase {
-        let (id, last) = (&self.people.jobs[index], Step(self.schedule.setup.jobs[index].steps));
-        let executors = || {
-            let bodies = self.processes.values().map(|process| &process.body);
-            let all = bodies.filter_map(|body| if let Body::Executor(executor) = body { Some(executor) } else { None });
-            all.filter(|executor| executor.id.job == *id)
-        };
-        if executors().any(|executor| executor.step == Some(last)) {
+        let last = Step(self.schedule.setup.jobs[index].steps);
+        if self.executors_of(index).any(|executor| executor.step == Some(last)) {
             Phase::Finishing
-        } else if executors().any(|executor| executor.is_copying()) {
+        } else if self.is_copied(index) {
             Phase::Copying
         } else {
             Phase::Running
         }
+    }
+
+    /// Whether an executor is sent the replica, or what it lacks of it.
+    fn is_copied(&self, index: usize) -> bool {
+        self.executors_of(index).any(Executor::is_copying)
+    }
+
+    fn executors_of(&self, index: usize) -> impl Iterator<Item = &Executor> {
+        let id = &self.people.jobs[index];
+        let bodies = self.processes.values().map(|process| &process.body);
+        let all = bodies.filter_map(|body| if let Body::Executor(executor) = body { Some(&**executor) } else { None });
+        all.filter(move |executor| executor.id.job == *id)
     }
 }

@@ -1,6 +1,7 @@
 //! A schedule: how a world is set up, and everything that people, fleets and bad luck do to it, with times. A run follows from it and its
 //! seed alone, so a schedule kept as a JSON file replays.
 
+use crate::numbers::{PARAMETERS, REPLICA};
 use crate::phase::Phase;
 use events_schema::batch::InputStream;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,14 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Steps that newcomers may be behind while they follow.
+    #[must_use]
+    pub fn behind_max(&self) -> Option<u64> {
+        // The machine counts four bytes an element; here each stands for more.
+        let elements = |count: usize| usize::try_from(count as u64 * self.element_bytes / 4).unwrap_or(usize::MAX);
+        workers_member::behind_max(elements(REPLICA), elements(PARAMETERS))
+    }
+
     /// Whether every job is promised to run on the core: its policy gives each its minimum, and there is room for all of them.
     #[must_use]
     pub fn grants_all(&self) -> bool {

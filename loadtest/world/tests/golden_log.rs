@@ -131,8 +131,12 @@ fn failures() -> Vec<(u64, Fact)> {
     let executor = |number: u32| ExecutorId { job: job.clone(), number };
     let slot = |number: u32| slots[number as usize % slots.len()].clone();
     let assigned = |number| Fact::ExecutorAssigned { executor: executor(number), slot: slot(number) };
-    let ready =
-        |number| Fact::ExecutorReady { executor: executor(number), address: format!("host-1:{number}"), class: None };
+    let ready = |number| Fact::ExecutorReady {
+        executor: executor(number),
+        address: format!("host-1:{number}"),
+        class: None,
+        replica_bytes: None,
+    };
     let leaving = |number, deadline| {
         let cause = LeaveCause::Useless;
         Fact::ExecutorLeaving { executor: executor(number), deadline: TimeMs(deadline), cause, verdict: None }

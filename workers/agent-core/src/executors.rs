@@ -159,7 +159,7 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::PeerLost { job, .. }
         | Report::GenerationStepped { job, .. } => own_job(job),
         Report::PeersMissing { job, by, .. } => own_job(job) && by == executor,
-        Report::ReplicasDiffer { by, .. } => by == executor,
+        Report::ReplicasDiffer { by, .. } | Report::NewcomerFallsBehind { by, .. } => by == executor,
         Report::ReplicaHeld { executor: holder, .. } => holder == executor,
     }
 }

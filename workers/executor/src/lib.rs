@@ -229,7 +229,13 @@ fn run_until_end(life: &Arc<Life>, tell_lines: TellLines) -> Result<(), Executor
     let address = network.address().to_string();
     let checkpoints = CheckpointWriter::start(&program, found, tokens, inbox.clone())?;
     let class = program.workload.class_of_code();
-    agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address, class }))?;
+    let replica_bytes = Some(program.workload.lengths().replica as u64 * wire::ELEMENT_LEN as u64);
+    agent.say(&FromExecutor::Report(Report::ExecutorReady {
+        executor: executor.clone(),
+        address,
+        class,
+        replica_bytes,
+    }))?;
     if let Some(span) = following.done(ExecutorHop::Prepare) {
         agent.say(&FromExecutor::Span(span))?;
         following.begin(span.parent);

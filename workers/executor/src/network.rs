@@ -240,6 +240,30 @@ impl Network {
         self.put(slice.to, Outgoing::Bulk { header, data: slice.data, range: slice.range });
     }
 
+    /// Sends stretches of a replica to several peers, as they are now. They are copied on a thread of their own, which then lets go of the replica: who trains
+    /// waits for that copy at the most, and for no link.
+    pub fn send_aside(&self, to: &[Peer], replica: Arc<Vec<f32>>, ranges: [Range<usize>; 2], tag: Tag, step: Step) {
+        let used = to.iter().filter_map(|peer| self.links.get(self.used.get(peer)?));
+        let outboxes: Vec<Arc<Outbox>> = used.map(|link| Arc::clone(&link.outbox)).collect();
+        let copying = move || {
+            let copied = |range: &Range<usize>| {
+                (range.start, range.len(), Arc::new(replica[range.clone()].to_vec()) as SharedElements)
+            };
+            let copies: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).map(copied).collect();
+            drop(replica);
+            for (offset, len, data) in copies {
+                let header =
+                    Header { frame: Frame::Bulk(Kind::Replica), tag, step, offset: offset as u64, payload_len: 0 };
+                outboxes.iter().for_each(|outbox| {
+                    outbox.put(Outgoing::Bulk { header, data: Arc::clone(&data), range: 0..len });
+                });
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("ebb-copy".to_owned()).spawn(copying) {
+            tracing::error!(%error, "no thread is left to copy the replica for a newcomer; it is given up at the deadline of its proposal");
+        }
+    }
+
     fn put(&mut self, to: Peer, outgoing: Outgoing) {
         if let Some(link) = self.used.get(&to).and_then(|id| self.links.get(id)) {
             link.outbox.put(outgoing);

@@ -35,6 +35,11 @@ impl<W: Write> Trainer<W> {
                 let sent = self.send(slice);
                 return self.unless_failed(sent);
             }
+            Out::SendAside { to, tag, step, ranges } => {
+                let sent = self.replica.shared(&mut self.program.workload);
+                let sent = sent.map(|replica| self.network.send_aside(&to, replica, ranges, tag, step));
+                return self.unless_failed(sent);
+            }
             Out::Reduce(tag, step, action) => {
                 let network = &mut self.network;
                 self.sums.reduce(action, &mut |slice| network.send(slice, tag, step));

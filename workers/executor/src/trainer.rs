@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 use storage::checkpoint::CheckpointWriteError;
-use workers_member::{Config, Evaluation, In, Member, Written};
+use workers_member::{Config, Evaluation, In, Member, Written, behind_max};
 use workers_session::{Peer, Tag};
 
 /// The word of life is at most so old, whatever the training thread is busy with: half the interval at which it is said.
@@ -259,6 +259,7 @@ fn config(me: Peer, program: &Program) -> Config {
         gradient_len: program.lengths().gradient,
         compute_len: program.lengths().compute,
         replica_len: program.lengths().replica,
+        behind_max: behind_max(program.lengths().replica, program.lengths().gradient),
         piece_elements: PIECE_ELEMENTS,
     }
 }

@@ -141,6 +141,59 @@ fn four_to_one_to_four_without_losing_a_bit() {
     assert!([4, 5, 6].iter().all(held), "every newcomer says that it holds the replica");
 }
 
+/// A replica of 3.6 MB, which newcomers are sent beside the steps.
+fn wide(seed: u64) -> Value {
+    let mut spec = mlp(1_200, 4);
+    spec["model"]["hidden"] = json!([512, 512]);
+    spec["seed"] = json!(seed);
+    spec
+}
+
+#[test]
+fn newcomers_to_a_large_replica_follow_before_they_come_in() {
+    let mut driver = begin(wide(21), 1, 3, 0);
+    let from = driver.active_generation();
+    let second = driver.propose(Entry::Switch { from }, &[0, 1], 0, &[]);
+    driver.until(|d| d.progress.get(&1).is_some_and(|p| p.phase == Phase::Copying) || d.active(second).is_some());
+    driver.until_active(second);
+    let third = driver.propose(Entry::Switch { from: second }, &[0, 1, 2, 3], 0, &[]);
+    driver.until_active(third);
+    let driver = finish(driver);
+    let held = |number: u32, of: Generation| {
+        let says = |r: &Report| matches!(r, Report::ReplicaHeld { generation, .. } if *generation == of);
+        driver.reports.iter().any(|(by, report)| *by == number && says(report))
+    };
+    assert!(held(1, second) && held(2, third) && held(3, third), "every newcomer says that it holds the replica");
+}
+
+/// It is killed while it is sent the replica: the others have nothing to do with that.
+#[test]
+fn a_newcomer_that_dies_while_it_follows_is_missed_by_nobody() {
+    let mut driver = begin(wide(22), 2, 1, 0);
+    let from = driver.active_generation();
+    let second = driver.propose(Entry::Switch { from }, &[0, 1, 2], 0, &[]);
+    driver.until(|d| d.progress.get(&2).is_some_and(|p| p.phase == Phase::Copying) || d.active(second).is_some());
+    driver.kill(2);
+    driver.until_gone(2);
+    let misses = |d: &Driver| d.reports.iter().any(|(_, report)| matches!(report, Report::PeersMissing { .. }));
+    driver.until(|d| misses(d) || d.outcome().is_some());
+    if misses(&driver) {
+        // It was in before it was killed.
+        driver.propose(Entry::Recover, &[0, 1], 0, &[]);
+    }
+    let driver = finish(driver);
+    assert!(
+        misses(&driver) == driver.active(second).is_some(),
+        "only of members anybody misses something: {:#?}",
+        driver.reports
+    );
+}
+
+#[test]
+fn random_schedules_train_the_plain_loop_s_wide_mlp() {
+    (0..schedules()).for_each(|seed| random_schedule(Driver::digits(wide(400 + seed)), 3000 + seed));
+}
+
 #[test]
 fn a_leader_hands_over_when_it_is_scaled_in_while_newcomers_arrive() {
     let mut driver = begin(long(2), 2, 2, 0);

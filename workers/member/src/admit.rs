@@ -24,9 +24,13 @@ fn is_sound(config: &Config, envelope: &Envelope) -> bool {
     match &envelope.message {
         Message::Join { holding } => holding.is_none_or(|h| within(h.step)),
         Message::Start(start) => within(start.step) && few(start.holders.len()) && few(start.lagging.len()),
-        Message::Position { step } | Message::Done { step } | Message::Saved { step } => within(*step),
+        Message::Position { step }
+        | Message::Done { step }
+        | Message::Saved { step }
+        | Message::Replica { step }
+        | Message::Followed { step } => within(*step),
         Message::Contribution(Contribution { step, .. }) => within(*step),
-        Message::Welcome { membership, step } => {
+        Message::Welcome { membership, step, .. } => {
             let mine = membership.has(config.me) && membership.tag == envelope.tag;
             mine && within(*step) && is_sound_membership(config, membership)
         }
@@ -130,16 +134,19 @@ mod tests {
             of_many_names(1, MEASURE_NAME_BYTES_MAX + 1),
             shard(2, 2, 0),
             shard(0, 2, u64::MAX),
-            Message::Welcome { membership: torn, step: Step(1) },
-            Message::Welcome { membership: worn, step: Step(1) },
-            Message::Welcome { membership: membership(2, 4, &[0, 2]), step: Step(1) },
+            Message::Welcome { membership: torn, step: Step(1), followed: false },
+            Message::Welcome { membership: worn, step: Step(1), followed: false },
+            Message::Welcome { membership: membership(2, 4, &[0, 2]), step: Step(1), followed: false },
             Message::Contribution(Contribution {
                 step: far,
                 sums: Vec::new(),
                 ready: None,
                 announcement: None,
                 due: Due::default(),
+                followers: Vec::new(),
             }),
+            Message::Replica { step: far },
+            Message::Followed { step: far },
             Message::Digested { at: CheckpointId { step: far, tag: tag(2) }, digest: Digest([0; 32]) },
         ] {
             assert!(!admits(message.clone()), "{message:?}");

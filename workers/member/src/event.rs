@@ -48,6 +48,8 @@ pub struct Config {
     pub compute_len: usize,
     /// Elements of the replica.
     pub replica_len: usize,
+    /// Steps that a newcomer may be behind while it follows, as [`crate::behind_max`] says; none where it does not follow.
+    pub behind_max: Option<u64>,
     /// Elements of one bulk message at most. Every member's is the same, because pieces are summed as they are sent.
     pub piece_elements: usize,
 }
@@ -330,6 +332,17 @@ pub enum Out<P> {
     Say(Peer, Envelope),
     /// Send a stretch of the replica or of the last gradient.
     Send(StateTransfer),
+    /// Send a copy of these stretches of the replica, as they are now, in [`Kind::Replica`] messages. They are copied beside the training, which changes the replica
+    /// meanwhile; without a link they are lost.
+    SendAside {
+        /// Who gets them.
+        to: Vec<Peer>,
+        /// The tag that they are sent under.
+        tag: Tag,
+        /// The replica's step.
+        step: Step,
+        ranges: [Range<usize>; 2],
+    },
     /// Part of the reduction of this step in this membership.
     Reduce(Tag, Step, Action<P>),
     /// A step begins: have room for the whole sum. Alone, the root's own sum will be it.

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`event`] (what goes in and out), [`member`] (the machine), `step.rs` (one step), [`work`] and [`reduce`] (which
 //! sums, in which order, and who gets them), `replica.rs` and `coverage.rs` (which version is here, and its arrival), `early.rs` (what came too
-//! soon), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
+//! soon), `follow.rs` (how a newcomer gets the replica beside the steps), `links.rs` and `suspicion.rs` (who is linked, who is missed), `save.rs` (checkpoints and the end), `admit.rs` (what a peer may
 //! say), `pace.rs` (what is due by time), `meter.rs` and `progress.rs` (for eyes and for the watchdog).
 //!
 //! Three rules for whoever drives it:
@@ -24,6 +24,7 @@ pub mod work;
 mod admit;
 mod coverage;
 mod early;
+mod follow;
 mod links;
 mod meter;
 mod pace;
@@ -37,6 +38,7 @@ pub use event::{
     Bulk, Cause, Config, Done, Evaluation, Exit, GradientFrom, In, Kind, LinkId, Need, Out, Part, Saved, StateTransfer,
     Task, Unit, Written,
 };
+pub use follow::behind_max;
 pub use member::Member;
 pub use reduce::{Action, Reduction, SumOp, Unfit, chunk};
 pub use save::STORE_PATIENCE_FACTOR;

@@ -7,6 +7,7 @@
 use crate::admit::admits;
 use crate::early::Early;
 use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, StateTransfer, Task, Unit};
+use crate::follow::Following;
 use crate::links::{Links, Taken};
 use crate::meter::Meter;
 use crate::pace::Pace;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use workers_session::{CheckpointId, Envelope, Input, Membership, Message, Output, Peer, Session};
 
 /// Of every element on the wire.
-const ELEMENT_BYTES: u64 = 4;
+pub(crate) const ELEMENT_BYTES: u64 = 4;
 
 /// A generation that begins with everybody standing still, while this executor links up for it.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ pub struct Member<P> {
     suspicion: Suspicion,
     pub(crate) early: Early<P>,
     pub(crate) replica: Replica,
+    /// What is sent to a newcomer beside the others' steps.
+    pub(crate) following: Option<Following<P>>,
     pub(crate) flow: Flow<P>,
     pub(crate) saving: Saving,
     pub(crate) meter: Meter,
@@ -84,6 +87,7 @@ impl<P> Member<P> {
             workers: config.workers,
             steps_total: config.steps_total,
             checkpoint_every: config.checkpoint.steps(),
+            behind_max: config.behind_max,
         };
         Self {
             session: Session::new(session),
@@ -96,6 +100,7 @@ impl<P> Member<P> {
             suspicion: Suspicion::default(),
             early: Early::new(&config),
             replica: Replica::new(&config),
+            following: None,
             flow: Flow::default(),
             saving: Saving::default(),
             meter: Meter::default(),
@@ -209,6 +214,7 @@ impl<P> Member<P> {
         let (membership, me) = (Membership::of(&proposal), self.config.me);
         if !matches!(proposal.entry, Entry::Switch { .. }) && membership.is_whole(self.config.workers) {
             self.loading = None;
+            self.stop_following();
             self.suspicion.forget_before(proposal.generation);
             self.round = membership.has(me).then_some(Round { membership, joined: BTreeSet::new() });
             self.suspect_unlinked();
@@ -377,6 +383,12 @@ impl<P> Member<P> {
             Output::Await(need) => self.expect(need),
             Output::SendReplica { to, index, count } => self.send_replica(&to, index, count),
             Output::SendGradient(to) => self.send_gradient(to),
+            Output::Follow(tag, step) => self.begin_following(tag, step),
+            Output::CatchUp => self.catch_up(),
+            Output::SendReplicaAside { to, tag, step, index, count } => {
+                self.send_replica_aside(to, tag, step, (index, count));
+            }
+            Output::SendMean { to, tag, step, index, count } => self.send_mean(to, tag, step, (index, count)),
             Output::Compute(step) => self.begin_step(step),
             Output::Contributed(step, sums) => self.on_contributed(step, &sums),
             Output::WriteShard { checkpoint, index, count } => {
@@ -400,6 +412,11 @@ impl<P> Member<P> {
             Output::Held(generation, step) => {
                 let executor = ExecutorId { job: self.config.job.clone(), number: self.config.me.0 };
                 self.report(Report::ReplicaHeld { executor, generation, step });
+            }
+            Output::FallsBehind(peer, behind_steps) => {
+                let id = |peer: Peer| ExecutorId { job: self.config.job.clone(), number: peer.0 };
+                let (by, executor, generation) = (id(self.config.me), id(peer), self.generation());
+                self.report(Report::NewcomerFallsBehind { by, generation, executor, behind_steps });
             }
             Output::Departed(peer, generation, step) => self.report_departure(peer, generation, step),
             Output::Evaluation(step, metrics) => self.on_evaluation(step, metrics),
@@ -456,6 +473,7 @@ impl<P> Member<P> {
     }
 
     fn expect(&mut self, need: Need) {
+        self.stop_following();
         if let Some(tag) = self.membership.as_ref().map(|m| m.tag) {
             self.replica.expect(need, tag, self.position);
             self.out.push(Out::Expect(need));

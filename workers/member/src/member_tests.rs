@@ -29,6 +29,7 @@ pub(crate) fn config(me: u32, workers: u16, steps_total: u64) -> Config {
         gradient_len: 10,
         compute_len: 10,
         replica_len: 30,
+        behind_max: Some(6),
         piece_elements: 4,
     }
 }
@@ -292,7 +293,7 @@ mod anything {
     use proptest::prelude::*;
     use proptest::sample::select;
     use workers_session::{
-        Announcement, Contribution, Holding, Lagging, NodeSums, RankMetrics, ShardWritten, message::Start,
+        Announcement, Contribution, Follower, Holding, Lagging, NodeSums, RankMetrics, ShardWritten, message::Start,
     };
 
     fn number() -> impl Strategy<Value = u64> {
@@ -359,6 +360,11 @@ mod anything {
                 ready: ready.map(Generation),
                 announcement,
                 due: Due { checkpoint: step % 2 == 0, compare: step % 3 == 0 },
+                followers: vec![Follower {
+                    peer: Peer((step % 5) as u32),
+                    generation: Generation(step % 7),
+                    number: (step % 2) as u32,
+                }],
             },
         );
         let metrics =
@@ -388,13 +394,19 @@ mod anything {
             start.prop_map(Message::Start),
             Just(Message::Dissolve),
             Just(Message::Ready),
+            Just(Message::FollowRequest),
+            at(|step| Message::Replica { step }),
+            at(|step| Message::Followed { step }),
             Just(Message::LeaveRequest),
             at(|step| Message::Position { step }),
             at(|step| Message::Done { step }),
             at(|step| Message::Saved { step }),
             contribution.prop_map(Message::Contribution),
-            (any_membership(), number())
-                .prop_map(|(membership, step)| Message::Welcome { membership, step: Step(step) }),
+            (any_membership(), number()).prop_map(|(membership, step)| Message::Welcome {
+                membership,
+                step: Step(step),
+                followed: step % 2 == 1
+            }),
             (number(), proptest::collection::vec(metrics, 0..3))
                 .prop_map(|(step, ranks)| Message::Metrics { step: Step(step), ranks }),
             shard.prop_map(Message::ShardWritten),

@@ -42,6 +42,7 @@ impl<P> Member<P> {
             self.phase_of_round()
         } else {
             match self.session().membership() {
+                None if self.following.is_some() => (Phase::Copying, WaitsFor::Nothing),
                 None => (Phase::Idle, WaitsFor::Controller),
                 Some(membership) if self.still.is_some() => self.phase_still(membership),
                 Some(membership) => self.phase_of_step(membership),

@@ -81,6 +81,11 @@ impl Replica {
         self.supply.as_ref().map(|s| (s.need, s.tag, s.step))
     }
 
+    /// Whether all of what is awaited is here.
+    pub fn is_supplied(&self) -> bool {
+        self.supply.as_ref().is_some_and(|s| s.coverage.holds(&(0..s.len)))
+    }
+
     /// Nothing is awaited any more: the membership it came in is over.
     pub fn abandon_supply(&mut self) -> bool {
         self.supply.take().is_some()
@@ -96,8 +101,7 @@ impl Replica {
 
     /// Takes out what was awaited, once all of it is there.
     pub fn take_whole(&mut self) -> Option<(Need, Step)> {
-        let whole = self.supply.as_ref().is_some_and(|s| s.coverage.holds(&(0..s.len)));
-        let supply = if whole { self.supply.take()? } else { return None };
+        let supply = if self.is_supplied() { self.supply.take()? } else { return None };
         if supply.need == Need::Replica {
             self.step = Some(supply.step);
         }

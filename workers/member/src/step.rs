@@ -92,6 +92,7 @@ impl<P> Member<P> {
     /// Drops the step in flight; what is summed stays right if the same step begins again.
     pub(crate) fn abandon(&mut self) {
         self.meter.on_loss(self.now);
+        self.following = None;
         if self.replica.abandon_supply() {
             self.out.push(Out::Unexpect);
         }
@@ -121,7 +122,7 @@ impl<P> Member<P> {
             let Some(&rank) = evaluating.ranks.front() else { return };
             return self.compute(Unit::Evaluate { step: evaluating.step, rank, part: evaluating.part });
         }
-        self.follow();
+        self.follow_up();
         if let Some(rank) = self.flow.work.as_ref().and_then(Work::next) {
             self.compute(Unit::Gradient { step: self.position, rank });
         }
@@ -173,7 +174,7 @@ impl<P> Member<P> {
                 self.meter.on_data_wait(data_wait);
                 if let Some(work) = &mut self.flow.work {
                     work.computed(weight, loss);
-                    self.follow();
+                    self.follow_up();
                 }
             }
             (Unit::Update { step, from }, Done::Updated) => self.on_updated(step, from),
@@ -202,7 +203,7 @@ impl<P> Member<P> {
     }
 
     /// What follows from the gradients there are: sums of nodes, and stretches of them for others.
-    fn follow(&mut self) {
+    fn follow_up(&mut self) {
         let Some(work) = &mut self.flow.work else { return };
         let mut whole = Vec::new();
         while let Some(followed) = work.follow() {
@@ -233,6 +234,9 @@ impl<P> Member<P> {
 
     /// A stretch of bulk data: used now, kept for later, or too late to matter.
     pub(crate) fn on_bulk(&mut self, from: Peer, bulk: Bulk, payload: P) {
+        if self.is_followed(&bulk) {
+            return self.on_followed_bulk(from, bulk, payload);
+        }
         let Some(tag) = self.membership.as_ref().map(|m| m.tag) else { return self.keep_ahead(from, bulk, payload) };
         let at = (bulk.tag, bulk.step);
         let need = if bulk.kind == Kind::Gradient { Need::Gradient } else { Need::Replica };
@@ -264,7 +268,7 @@ impl<P> Member<P> {
         }
     }
 
-    fn on_supply(&mut self, from: Peer, bulk: Bulk, payload: P) {
+    pub(crate) fn on_supply(&mut self, from: Peer, bulk: Bulk, payload: P) {
         match self.replica.fill(bulk.offset, bulk.elements) {
             Ok(range) => self.out.push(Out::Fill { offset: range.start, payload }),
             Err(_) => self.cut(from, Cause::Breach),
@@ -316,7 +320,7 @@ impl<P> Member<P> {
         match self.replica.take_whole() {
             Some((Need::Replica, step)) => {
                 self.out.push(Out::Supplied(step));
-                self.inputs.push_front(Input::Supplied(step));
+                self.on_supplied(step);
                 false
             }
             Some((Need::Gradient, _)) => {
@@ -325,6 +329,14 @@ impl<P> Member<P> {
                 true
             }
             None => false,
+        }
+    }
+
+    /// The replica of `step` is whole by what peers sent.
+    fn on_supplied(&mut self, step: Step) {
+        match &self.following {
+            Some(_) => self.on_followed(step),
+            None => self.inputs.push_front(Input::Supplied(step)),
         }
     }
 
@@ -346,7 +358,7 @@ impl<P> Member<P> {
     fn on_updated(&mut self, step: Step, from: GradientFrom) {
         self.replica.updated(step);
         if from == GradientFrom::Supply {
-            return self.inputs.push_front(Input::Supplied(step.next()));
+            return self.on_supplied(step.next());
         }
         if let Some(totals) = self.flow.totals.take() {
             let loss = totals.loss / totals.weight.max(f64::MIN_POSITIVE);

@@ -23,8 +23,9 @@ fn disturb(world: &mut World) {
     match kind {
         0 if alive.len() > 1 => {
             let victim = alive[world.random.below(alive.len())];
-            let holders = alive.iter().filter(|p| world.shells[p].step.is_some()).count();
-            if world.shells[&victim].step.is_none() || holders > 1 {
+            let holds = |peer: &Peer| world.shells[peer].member.session().holding().is_some();
+            let holders = alive.iter().filter(|peer| holds(peer)).count();
+            if !holds(&victim) || holders > 1 {
                 world.kill(victim);
                 world.run_some();
                 recover(world);
@@ -118,6 +119,26 @@ fn one_member_alone_finishes_and_leaves() {
     assert_eq!(world.completed, Some(Step(6)));
     world.tell(Peer(0), In::Leave);
     assert!(world.run_to_rest(TURNS_MAX) && world.shells.is_empty());
+}
+
+/// Two newcomers come in while two others go on: what they are sent beside the steps makes the same bits.
+#[test]
+fn newcomers_follow_until_they_hold_the_replica() {
+    for seed in 1..60 {
+        let mut world = begin(seed, 8, 2, 60);
+        world.behind_max = Some(6);
+        world.shells.clear();
+        let members = [world.spawn(), world.spawn()];
+        world.propose(Entry::Fresh, &members, &[]);
+        while world.newest < Step(2) {
+            assert!(world.turn(), "stuck at {:#?}", world.progress());
+        }
+        let all = [members[0], members[1], world.spawn(), world.spawn()];
+        world.propose(Entry::Switch { from: Generation(world.generation) }, &all, &[]);
+        finish(&mut world);
+        assert_eq!((world.newest, world.shells.len(), world.asides), (Step(60), 4, 2), "seed {seed}");
+        assert_eq!(world.in_force().unwrap().seats.len(), 4);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`message`] (what members say), [`state`] (inputs, outputs and the machine), `start_round.rs` (how a
 //! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running
-//! generation changes at a boundary), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
+//! generation changes at a boundary), `follow.rs` (how a newcomer comes to hold the replica before that), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
 //! the others').
 //! Next on a step's path: `workers/executor/src/trainer.rs`.
 //!
@@ -21,13 +21,14 @@ pub mod message;
 pub mod state;
 
 mod compare;
+mod follow;
 mod recover;
 mod save;
 mod start_round;
 mod switch;
 
 pub use message::{
-    Announcement, CheckpointId, Contribution, Due, Envelope, Holding, Lagging, Membership, Message, Need, NodeSums,
-    Peer, RankMetrics, Seat, ShardWritten, Tag,
+    Announcement, CheckpointId, Contribution, Due, Envelope, Follower, Holding, Lagging, Membership, Message, Need,
+    NodeSums, Peer, RankMetrics, Seat, ShardWritten, Tag,
 };
 pub use state::{Config, Input, Output, Session};

@@ -190,7 +190,7 @@ pub enum Message {
     /// A member's part of a step: its sums are on their way, and these are their scalars.
     #[n(5)]
     Contribution(#[n(0)] Contribution),
-    /// To a newcomer at the boundary: you are in. The replica follows.
+    /// To a newcomer at the boundary: you are in.
     #[n(6)]
     Welcome {
         /// In force from `step` on.
@@ -199,6 +199,9 @@ pub enum Message {
         /// First step of it.
         #[n(1)]
         step: Step,
+        /// The newcomer has followed and gets to the replica of `step` by what it was sent; otherwise the replica follows.
+        #[n(2)]
+        followed: bool,
     },
     /// To a leaver: I completed this step and need nothing more of you.
     #[n(8)]
@@ -239,6 +242,23 @@ pub enum Message {
         /// Of the whole replica.
         #[n(1)]
         digest: Digest,
+    },
+    /// From a newcomer to every member of the generation it prepares for: send me the replica beside your steps.
+    #[n(14)]
+    FollowRequest,
+    /// To a newcomer: my part of the replica of this step comes next, and of every gradient after it.
+    #[n(15)]
+    Replica {
+        /// The replica's step.
+        #[n(0)]
+        step: Step,
+    },
+    /// From a newcomer that follows: I hold the replica of this step.
+    #[n(16)]
+    Followed {
+        /// The replica's step.
+        #[n(0)]
+        step: Step,
     },
 }
 
@@ -313,6 +333,23 @@ pub struct Contribution {
     /// Only on the leader's: what is due there besides, of what goes by time or by what it costs.
     #[n(4)]
     pub due: Due,
+    /// Only on the leader's: which newcomers are sent the replica, or what follows on it, from there on.
+    #[n(5)]
+    pub followers: Vec<Follower>,
+}
+
+/// A newcomer that is sent the replica beside the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Follower {
+    /// Who it is.
+    #[n(0)]
+    pub peer: Peer,
+    /// The generation that it prepares for.
+    #[n(1)]
+    pub generation: Generation,
+    /// Which of its requests this answers, by the leader's count; another number begins anew.
+    #[n(2)]
+    pub number: u32,
 }
 
 /// What is due at a boundary. Decided by the leader alone, because only one clock can say it, and told on its contribution, without which
@@ -335,7 +372,8 @@ impl Contribution {
             Some(Announcement::Switch(next)) => next.can_follow(membership, workers),
             Some(Announcement::Park) | None => true,
         };
-        can_follow && self.sums.len() <= usize::from(workers)
+        let few = |count: usize| count <= usize::from(workers);
+        can_follow && few(self.sums.len()) && few(self.followers.len())
     }
 }
 

@@ -183,7 +183,7 @@ mod tests {
     /// The leader of three members, at the boundary before step 10.
     fn leader() -> Session {
         let seats = (0..3).map(|n| Seat { peer: Peer(n), ranks: vec![Rank(n as u16)] }).collect();
-        let config = Config { me: Peer(0), workers: 3, steps_total: 100, checkpoint_every: Some(10) };
+        let config = Config { me: Peer(0), workers: 3, steps_total: 100, checkpoint_every: Some(10), behind_max: None };
         let mut session = Session::new(config);
         session.phase = Phase::Running(Running::new(Membership { tag: TAG, seats, leader: Peer(0) }, Step(9)));
         session

@@ -3,6 +3,7 @@
 //! Nothing here decides the protocol's hard questions; `start_round.rs`, `recover.rs` and `switch.rs` do.
 
 use crate::compare::Comparisons;
+use crate::follow::Following;
 use crate::message::{
     Announcement, CheckpointId, Contribution, Due, Envelope, Holding, Membership, Message, Need, NodeSums, Peer,
     RankMetrics, ShardWritten, Tag,
@@ -32,6 +33,8 @@ pub struct Config {
     pub steps_total: u64,
     /// Steps between two checkpoints; none where they go by time, which whoever leads says by [`Input::Due`].
     pub checkpoint_every: Option<u64>,
+    /// Newcomers follow, so many steps behind at the most; none where the replica is so small that it is sent when they come in.
+    pub behind_max: Option<u64>,
 }
 
 /// What happened.
@@ -56,6 +59,8 @@ pub enum Input {
     Warmed(Generation),
     /// [`Output::Await`] is over: the replica is whole and at this step.
     Supplied(Step),
+    /// A newcomer that follows holds the replica of this step; whether nothing that has arrived brings it further.
+    Followed(Step, bool),
     /// This member's ranks are evaluated at this step's replica.
     Evaluated(Step, Vec<RankMetrics>),
     /// What is due at the next boundary that this member announces, if it leads. Holds until the next [`Input::Computed`].
@@ -102,6 +107,36 @@ pub enum Output {
     },
     /// Send the last gradient (that led to the entered step) to each of these.
     SendGradient(Vec<Peer>),
+    /// A newcomer: the replica of this step arrives under this tag, then every later step's gradient. [`Input::Followed`] for each that is whole.
+    Follow(Tag, Step),
+    /// A newcomer that follows is in: what is under way brings it to the entered step, then [`Input::Supplied`].
+    CatchUp,
+    /// Send part `index` of `count` of the replica as it is now, at `step`, to each of these, beside the steps that change it.
+    SendReplicaAside {
+        /// Who gets it.
+        to: Vec<Peer>,
+        /// Under which tag.
+        tag: Tag,
+        /// The replica's step.
+        step: Step,
+        /// Which part.
+        index: usize,
+        /// How many parts.
+        count: usize,
+    },
+    /// Send part `index` of `count` of the gradient that led to `step` to each of these.
+    SendMean {
+        /// Who gets it.
+        to: Vec<Peer>,
+        /// Under which tag.
+        tag: Tag,
+        /// The step it led to.
+        step: Step,
+        /// Which part.
+        index: usize,
+        /// How many parts.
+        count: usize,
+    },
     /// Compute this member's part of a step (and evaluate before it, where due), then [`Input::Computed`].
     Compute(Step),
     /// Every member's scalars of the step in flight. With the reduced gradient they complete it: [`Input::Completed`].
@@ -132,6 +167,8 @@ pub enum Output {
     Active(Generation, Step),
     /// This member came into the generation without a replica, and holds it now, of this step.
     Held(Generation, Step),
+    /// The leader: a newcomer is so many steps behind, and falls further: it does not follow any more.
+    FallsBehind(Peer, u64),
     /// The leader: a member left by consent; first step without it.
     Departed(Peer, Generation, Step),
     /// The leader: the whole evaluation of this step.
@@ -180,6 +217,8 @@ pub(crate) struct Running {
     pub leaves: BTreeSet<Peer>,
     /// First step of the membership.
     pub entered: Step,
+    /// Newcomers that are sent the replica and what follows on it.
+    pub followers: BTreeMap<Peer, Following>,
 }
 
 /// What a running member is at.
@@ -208,6 +247,8 @@ pub struct Session {
     pub(crate) holding: Option<Holding>,
     /// Where members said they are, before this newcomer was in: said once per link, but needed for every proposal until then.
     pub(crate) heard: Option<Step>,
+    /// How often a newcomer asked to follow.
+    pub(crate) requests: u32,
     /// Addresses of the proposal that was linked for last.
     pub(crate) addresses: BTreeMap<Peer, String>,
     pub(crate) leave: bool,
@@ -240,6 +281,7 @@ impl Session {
             candidate: None,
             holding: None,
             heard: None,
+            requests: 0,
             addresses: BTreeMap::new(),
             leave: false,
             park: false,
@@ -299,6 +341,7 @@ impl Session {
             Input::Loaded(generation, step) => self.on_loaded(generation, step, &mut out),
             Input::Warmed(generation) => self.on_warmed(generation, &mut out),
             Input::Supplied(step) => self.on_supplied(step, &mut out),
+            Input::Followed(step, caught_up) => self.on_followed(step, caught_up, &mut out),
             Input::Evaluated(step, ranks) => self.on_evaluated(step, ranks, &mut out),
             Input::Due(due) => self.due = due,
             Input::Digested(at, digest) => self.on_own_digest(at, digest, &mut out),
@@ -362,8 +405,10 @@ impl Session {
         match (&envelope.message, &self.phase) {
             (_, Phase::Ended) => return Verdict::Drop,
             (Message::ShardWritten(_), _) => return Verdict::Handle,
-            (Message::Ready, _) => return self.verdict_on_ready(tag),
-            (Message::Position { .. }, phase) => {
+            (Message::Ready | Message::FollowRequest | Message::Followed { .. }, _) => {
+                return self.verdict_on_prepared(tag);
+            }
+            (Message::Position { .. } | Message::Replica { .. }, phase) => {
                 return if matches!(phase, Phase::Waiting) { Verdict::Handle } else { Verdict::Drop };
             }
             (Message::Welcome { .. }, Phase::Waiting) if self.floor.is_none_or(|floor| tag >= floor) => {
@@ -400,8 +445,11 @@ impl Session {
             Message::Dissolve => self.on_dissolve(from, out),
             Message::Position { step } => self.on_position(step, out),
             Message::Ready => self.on_ready(from),
+            Message::FollowRequest => self.on_follow_request(from),
+            Message::Followed { step } => self.on_followed_by(from, step),
+            Message::Replica { step } => self.on_replica(tag, step, out),
             Message::Contribution(contribution) => self.on_contribution(from, contribution, out),
-            Message::Welcome { membership, step } => self.on_welcome(from, membership, step, out),
+            Message::Welcome { membership, step, followed } => self.on_welcome(membership, step, followed, out),
             Message::Done { step } => self.on_done(from, step, out),
             Message::LeaveRequest => self.on_leave_request(from),
             Message::Metrics { step, ranks } => self.on_metrics(step, ranks, out),
@@ -432,7 +480,9 @@ impl Session {
         self.keep_held(|from, _| from != peer);
         if let Some(candidate) = &mut self.candidate {
             candidate.ready.remove(&peer);
-            candidate.told = false;
+            candidate.requests.remove(&peer);
+            // What was under way to a newcomer went with the link.
+            (candidate.told, candidate.asked, candidate.caught_up) = (false, false, false);
         }
         match &mut self.phase {
             // Its join, and ours to it, went with the link.
@@ -482,12 +532,13 @@ impl Session {
         let announcement = if self.leads() { self.choose_announcement(step, ready) } else { None };
         let due = std::mem::take(&mut self.due);
         let due = if self.leads() { due } else { Due::default() };
+        let followers = if self.leads() { self.choose_followers(step, out) } else { Vec::new() };
         let Phase::Running(running) = &mut self.phase else { return };
         if running.step != step || running.stage != Stage::Computing {
             return;
         }
         running.stage = Stage::Contributed;
-        let contribution = Contribution { step, sums, ready, announcement, due };
+        let contribution = Contribution { step, sums, ready, announcement, due, followers };
         for peer in running.membership.others(me) {
             Self::send(peer, running.membership.tag, Message::Contribution(contribution.clone()), out);
         }
@@ -519,9 +570,11 @@ impl Session {
         let said = running.contributions.get(&(step, leader));
         let announcement = said.and_then(|contribution| contribution.announcement.clone());
         let due = said.map_or_else(Due::default, |contribution| contribution.due);
+        let followers = said.map_or_else(Vec::new, |contribution| contribution.followers.clone());
         running.contributions.retain(|(of, _), _| *of > step);
         let next = step.next();
         self.holding = Some(Holding { step: next, gradient: true });
+        self.serve_followers(&followers, next, announcement.is_none(), out);
         match announcement {
             None => {
                 if due.compare {
@@ -573,6 +626,7 @@ impl Running {
             done: BTreeSet::new(),
             leaves: BTreeSet::new(),
             entered: step,
+            followers: BTreeMap::new(),
         }
     }
 

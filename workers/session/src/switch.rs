@@ -3,10 +3,11 @@
 //! The announcement rides on the leader's contribution to a step. Nobody completes that step without it, so nobody can miss it, and
 //! one step's notice is enough. No timers here: the controller gives up a proposal that does not become active.
 
+use crate::follow::Request;
 use crate::message::{Announcement, Due, Holding, Membership, Message, Need, Peer, Tag};
 use crate::state::{Output, Phase, Running, Session, Stage};
 use events_schema::{Generation, Step};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A proposed membership that waits for its newcomers.
 #[derive(Debug)]
@@ -20,11 +21,29 @@ pub(crate) struct Candidate {
     pub warming: bool,
     /// A newcomer: everybody was told that we are ready.
     pub told: bool,
+    /// A newcomer: everybody was asked for the replica.
+    pub asked: bool,
+    /// A newcomer: the step of the replica that arrives, or arrived.
+    pub following: Option<Step>,
+    /// A newcomer: it held all that it had been sent.
+    pub caught_up: bool,
+    /// A member: who asked for the replica.
+    pub requests: BTreeMap<Peer, Request>,
 }
 
 impl Candidate {
     pub(crate) fn new(membership: Membership) -> Self {
-        Self { membership, ready: BTreeSet::new(), warmed: false, warming: false, told: false }
+        Self {
+            membership,
+            ready: BTreeSet::new(),
+            warmed: false,
+            warming: false,
+            told: false,
+            asked: false,
+            following: None,
+            caught_up: false,
+            requests: BTreeMap::new(),
+        }
     }
 }
 
@@ -45,12 +64,17 @@ impl Session {
         self.try_ready(out);
     }
 
-    /// A newcomer that is linked to every member and warm says so, once.
+    /// A newcomer that is linked to every member, warm and not far behind says so, once.
     pub(crate) fn try_ready(&mut self, out: &mut Vec<Output>) {
         let (me, links) = (self.config.me, &self.links);
         let Some(candidate) = self.candidate.as_mut().filter(|_| matches!(self.phase, Phase::Waiting)) else { return };
-        let linked = candidate.membership.others(me).all(|p| links.contains(&p));
-        if candidate.told || !candidate.warmed || !linked {
+        if !candidate.membership.others(me).all(|p| links.contains(&p)) {
+            return;
+        }
+        self.ask_to_follow(out);
+        let at_boundary = self.config.behind_max.is_none();
+        let Some(candidate) = self.candidate.as_mut() else { return };
+        if candidate.told || !candidate.warmed || !(at_boundary || candidate.caught_up) {
             return;
         }
         candidate.told = true;
@@ -59,7 +83,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn verdict_on_ready(&self, tag: Tag) -> crate::state::Verdict {
+    /// What a newcomer says while it prepares for a switch is about the proposal of that tag, which may not have come yet.
+    pub(crate) fn verdict_on_prepared(&self, tag: Tag) -> crate::state::Verdict {
         use crate::state::Verdict;
         match &self.candidate {
             Some(candidate) if candidate.membership.tag == tag => Verdict::Handle,
@@ -122,7 +147,7 @@ impl Session {
         // What was proposed when another membership was in force may not follow this one, and who hears of it would take us for broken.
         let follows = membership.can_follow(&running.membership, self.config.workers);
         let comes_too_late = last && !newcomers.is_empty();
-        let useful = follows && !comes_too_late;
+        let useful = follows && !comes_too_late && self.have_caught_up(running, &newcomers, step);
         (useful && (told || ready == Some(generation))).then(|| membership.clone())
     }
 
@@ -144,14 +169,17 @@ impl Session {
             // Stayers say `Done` to whom leaves, fellow leavers too: everybody that is past the step has been told above.
             return self.exit_if_released(out);
         }
+        let followers = Self::followers_into(running, &membership);
         self.forget_ready(&old.minus(&membership));
         let newcomers = membership.minus(&old);
-        for &newcomer in &newcomers {
-            Self::send(newcomer, membership.tag, Message::Welcome { membership: membership.clone(), step: next }, out);
+        for newcomer in &newcomers {
+            let (membership, followed) = (membership.clone(), followers.contains(newcomer));
+            Self::send(*newcomer, membership.tag, Message::Welcome { membership, step: next, followed }, out);
         }
         self.enter(membership.clone(), next, out);
-        if let (Some(index), false) = (stayers.iter().position(|&p| p == me), newcomers.is_empty()) {
-            out.push(Output::SendReplica { to: newcomers.clone(), index, count: stayers.len() });
+        let lacking: Vec<Peer> = newcomers.into_iter().filter(|newcomer| !followers.contains(newcomer)).collect();
+        if let (Some(index), false) = (stayers.iter().position(|&p| p == me), lacking.is_empty()) {
+            out.push(Output::SendReplica { to: lacking, index, count: stayers.len() });
         }
         // Said at the boundary, not when the newcomers are whole: from here on nobody can go back to the generation before, so
         // whoever is lost now is lost to this one.
@@ -168,14 +196,14 @@ impl Session {
         }
     }
 
-    /// To a newcomer at the boundary: it is in, and its replica is under way.
-    pub(crate) fn on_welcome(&mut self, _from: Peer, membership: Membership, step: Step, out: &mut Vec<Output>) {
+    /// To a newcomer at the boundary: it is in, and its replica, or what is missing to bring it here, is under way.
+    pub(crate) fn on_welcome(&mut self, membership: Membership, step: Step, followed: bool, out: &mut Vec<Output>) {
         if !membership.is_whole(self.config.workers) || !membership.has(self.config.me) {
             return;
         }
         self.holding = None;
         self.enter(membership, step, out);
-        out.push(Output::Await(Need::Replica));
+        out.push(if followed { Output::CatchUp } else { Output::Await(Need::Replica) });
         self.advance(step, Due::default(), Some(&[]), out);
     }
 

@@ -22,6 +22,45 @@ fn four_members_finish_undisturbed_and_save() {
     assert_eq!(world.saved, [3, 6, 9, 10].map(Step).into_iter().collect());
 }
 
+/// The switch that lets a newcomer in moves nothing, so nobody waits for it.
+#[test]
+fn a_newcomer_that_follows_holds_the_replica_when_it_comes_in() {
+    for seed in 1..40 {
+        let mut world = begin(seed, 8, 2, 60);
+        world.behind_max = Some(6);
+        world.shells.clear();
+        let members = [world.spawn(), world.spawn()];
+        world.propose(Entry::Fresh, &members, &[]);
+        while world.newest < Step(2) {
+            assert!(world.turn());
+        }
+        let all = [members[0], members[1], world.spawn(), world.spawn()];
+        world.propose(Entry::Switch { from: Generation(world.generation) }, &all, &[]);
+        assert!(!world.run(EVENTS_MAX));
+        assert_eq!((world.newest, world.caught_up), (Step(60), 2), "seed {seed}");
+    }
+}
+
+/// A link that carries less than steps make: as a member it would slow all of them, so it does not come in, and the others go on.
+#[test]
+fn a_newcomer_that_falls_behind_is_not_let_in() {
+    let mut world = World::new(5, 8, 200);
+    world.behind_max = Some(6);
+    let members = [world.spawn(), world.spawn()];
+    world.propose(Entry::Fresh, &members, &[]);
+    while world.newest < Step(2) {
+        assert!(world.turn());
+    }
+    let newcomer = world.spawn();
+    world.propose(Entry::Switch { from: Generation(1) }, &[members[0], members[1], newcomer], &[]);
+    world.slow = Some(newcomer);
+    assert!(!world.run(EVENTS_MAX));
+    assert_eq!((world.newest, world.caught_up), (Step(200), 0));
+    assert!(world.behind.contains(&newcomer) && world.behind.len() == 1, "{:?}", world.behind);
+    let waiting = world.wires.iter().filter(|((_, to), _)| *to == newcomer).map(|(_, wire)| wire.len());
+    assert!(waiting.max().unwrap() < 20, "what is sent to whom falls behind is bounded");
+}
+
 #[test]
 fn one_member_that_leaves_writes_a_checkpoint_first() {
     let mut world = begin(7, 4, 1, 1_000);
@@ -196,6 +235,7 @@ fn a_round_links_again_when_the_end_of_a_link_is_heard_after_the_proposal() {
 #[test]
 fn a_newcomer_that_is_proposed_twice_gets_ready_twice() {
     let mut world = World::new(1, 4, 100);
+    world.behind_max = None;
     let (member, newcomer) = (world.spawn(), world.spawn());
     let first = world.proposal(Entry::Switch { from: Generation(0) }, &[member, newcomer]);
     let second = world.proposal(Entry::Switch { from: Generation(0) }, &[member, newcomer]);
@@ -219,6 +259,7 @@ fn a_newcomer_that_is_proposed_twice_gets_ready_twice() {
 #[test]
 fn a_newcomer_that_went_in_and_was_left_out_gets_ready_again() {
     let mut world = World::new(1, 4, 100);
+    world.behind_max = None;
     let (member, newcomer) = (world.spawn(), world.spawn());
     let in_it = world.proposal(Entry::Switch { from: Generation(0) }, &[member, newcomer]);
     let without = world.proposal(Entry::Recover, &[member]);
@@ -228,7 +269,7 @@ fn a_newcomer_that_went_in_and_was_left_out_gets_ready_again() {
     let session = &mut world.shells.get_mut(&newcomer).unwrap().session;
     session.handle(Input::Proposal(in_it));
     session.handle(Input::Linked(member));
-    let welcome = workers_session::Message::Welcome { membership, step: Step(7) };
+    let welcome = workers_session::Message::Welcome { membership, step: Step(7), followed: false };
     let entered = session.handle(Input::Message(member, Envelope { tag, message: welcome }));
     assert!(entered.iter().any(|o| matches!(o, Output::Enter(..))), "{entered:?}");
     session.handle(Input::Proposal(without));

@@ -25,13 +25,22 @@ pub(super) fn assigned(state: &mut State, at: TimeMs, id: &ExecutorId, slot: &Sl
         departed: false,
         stuck: false,
         class: None,
+        replica_bytes: None,
     };
     state.executors.insert(id.clone(), executor);
     state.slots.change(slot, |slot| slot.executor = Some(id.clone()));
 }
 
-pub(super) fn ready(state: &mut State, id: &ExecutorId, address: &str, class: Option<Digest>) {
-    state.executors.change(id, |executor| (executor.address, executor.class) = (Some(address.to_owned()), class));
+pub(super) fn ready(
+    state: &mut State,
+    id: &ExecutorId,
+    address: &str,
+    class: Option<Digest>,
+    replica_bytes: Option<u64>,
+) {
+    state.executors.change(id, |executor| {
+        (executor.address, executor.class, executor.replica_bytes) = (Some(address.to_owned()), class, replica_bytes);
+    });
 }
 
 pub(super) fn leaving(

@@ -61,7 +61,9 @@ impl State {
             }
             Fact::Evaluated { job, step, metrics } => jobs::evaluated(self, job, *step, metrics.clone()),
             Fact::ExecutorAssigned { executor, slot } => generations::assigned(self, at, executor, slot),
-            Fact::ExecutorReady { executor, address, class } => generations::ready(self, executor, address, *class),
+            Fact::ExecutorReady { executor, address, class, replica_bytes } => {
+                generations::ready(self, executor, address, *class, *replica_bytes);
+            }
             Fact::ExecutorLeaving { executor, deadline, cause, verdict } => {
                 generations::leaving(self, at, executor, *deadline, *cause, verdict.as_ref());
             }

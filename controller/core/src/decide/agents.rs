@@ -36,8 +36,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         _ if known.is_none() => return,
         Report::AgentGone => gone(draft, &record.server),
-        Report::ExecutorReady { executor, address, class } => {
-            executor_ready(draft, &record.server, executor, address, *class);
+        Report::ExecutorReady { executor, address, class, replica_bytes } => {
+            if is_on(draft, executor, &record.server) && !classes::refused(draft, executor, *class) {
+                let (executor, address) = (executor.clone(), address.clone());
+                draft.emit(Fact::ExecutorReady { executor, address, class: *class, replica_bytes: *replica_bytes });
+            }
         }
         Report::ExecutorGone { executor, exit, .. } => executor_gone(draft, record, executor, exit),
         Report::SlotTakenBack { slot, asked_ms, within_ms } if slot.server == record.server => {
@@ -66,6 +69,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::ReplicaHeld { .. }
         | Report::GenerationStepped { .. }
         | Report::ReplicasDiffer { .. }
+        | Report::NewcomerFallsBehind { .. }
         | Report::PeerLost { .. } => leaders::report(draft, record),
         Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
             stalls::stalled(draft, job, *step, *cause, blamed);
@@ -176,18 +180,6 @@ fn recovered(draft: &mut Draft<'_>, slot: &SlotId, seen_at: TimeMs) {
 
 fn is_on(draft: &Draft<'_>, executor: &ExecutorId, server: &ServerId) -> bool {
     draft.state.executor(executor).is_some_and(|executor| executor.slot.server == *server)
-}
-
-fn executor_ready(
-    draft: &mut Draft<'_>,
-    server: &ServerId,
-    executor: &ExecutorId,
-    address: &str,
-    class: Option<Digest>,
-) {
-    if is_on(draft, executor, server) && !classes::refused(draft, executor, class) {
-        draft.emit(Fact::ExecutorReady { executor: executor.clone(), address: address.to_owned(), class });
-    }
 }
 
 fn executor_gone(draft: &mut Draft<'_>, record: &ReportRecord, executor: &ExecutorId, exit: &ExitCause) {

@@ -207,6 +207,20 @@ fn give_up_proposal(draft: &mut Draft<'_>, id: &JobId) -> bool {
     true
 }
 
+/// A newcomer cannot follow: its job goes on without it, and without whoever was to come in with it.
+pub(super) fn give_up_newcomer(draft: &mut Draft<'_>, newcomer: &ExecutorId) {
+    let Some(job) = draft.state.job(&newcomer.job) else { return };
+    let is_member = job.active().is_some_and(|active| active.members.contains(newcomer));
+    let proposed = job.placement().and_then(|placement| placement.proposed.as_ref());
+    let comes_in = proposed.is_some_and(|proposal| proposal.members.iter().any(|member| member.executor == *newcomer));
+    if is_member || !comes_in {
+        return;
+    }
+    give_up(draft, &newcomer.job, AbandonCause::Superseded);
+    pause_growth(draft, newcomer, GrowthFailure::Slow);
+    turn_away(draft, newcomer);
+}
+
 /// A newcomer was given up: the job does not grow for a while, longer each time, because each try costs the others a pause.
 pub(super) fn pause_growth(draft: &mut Draft<'_>, newcomer: &ExecutorId, cause: GrowthFailure) {
     let Some(job) = draft.state.job(&newcomer.job) else { return };

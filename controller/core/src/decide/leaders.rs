@@ -4,7 +4,7 @@
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
 //! changes nothing. Who misses whom is in `links.rs`.
 
-use super::{Draft, agents::slot_taken_back, checkpoints, divergence, links};
+use super::{Draft, agents::slot_taken_back, checkpoints, divergence, generations, links};
 use crate::state::Job;
 use events_schema::fact::Fact;
 use events_schema::report::{Outcome, Report, ReportRecord};
@@ -80,6 +80,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         }
         Report::ReplicasDiffer { by, step, minority } => {
             divergence::replicas_differ(draft, &record.server, by, *step, minority);
+        }
+        Report::NewcomerFallsBehind { by, generation, executor, .. } => {
+            if by.job == executor.job && in_force(draft, &record.server, &by.job, *generation) {
+                generations::give_up_newcomer(draft, executor);
+            }
         }
         Report::AgentJoined { .. }
         | Report::AgentGone

@@ -1,7 +1,10 @@
 //! Makes generations: who is a member, who leads, which ranks where, how they come to one state, until when.
 
 use super::{Draft, retrains};
-use crate::limits::{RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS, SWITCH_STEPS};
+use crate::limits::{
+    COPY_BYTES_PER_MS_ADMITTED, COPY_TIMES, RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS,
+    SWITCH_STEPS,
+};
 use crate::state::{Active, Executor, Job, JobPhase, Placement};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX};
@@ -102,13 +105,24 @@ pub(super) fn recover(draft: &mut Draft<'_>, id: &JobId) {
 /// How long a generation may take until it is in force: by what has to be read, and by how long a step takes. Not by how often it
 /// failed before: what was too short once is too short again. Where nobody new has to come in, only one that hangs can hold it up, and the
 /// watch says who: the same proposed again would not help before.
-fn time_to_begin_ms(job: &Job, entry: &Entry, members: &BTreeSet<ExecutorId>, restored_bytes: u64) -> u64 {
+fn time_to_begin_ms(
+    draft: &Draft<'_>,
+    job: &Job,
+    entry: &Entry,
+    members: &BTreeSet<ExecutorId>,
+    restored_bytes: u64,
+) -> u64 {
     let step_ms = job.step_us.unwrap_or(0) / 1_000;
-    let grows = job.active().is_some_and(|active| !members.is_subset(&active.members));
+    let newcomer = |number: &&ExecutorId| job.active().is_some_and(|active| !active.members.contains(*number));
+    let newcomers: Vec<&ExecutorId> = members.iter().filter(newcomer).collect();
+    let replicas = newcomers.iter().filter_map(|number| draft.state.executor(number)?.replica_bytes);
+    let copied_bytes = replicas.fold(0, u64::saturating_add);
     match entry {
         Entry::Fresh => START_DEADLINE_MS,
         Entry::Checkpoint { .. } => START_DEADLINE_MS + restored_bytes / RESTORE_BYTES_PER_MS_MIN,
-        Entry::Switch { .. } if grows => SWITCH_DEADLINE_MS.saturating_add(step_ms.saturating_mul(SWITCH_STEPS)),
+        Entry::Switch { .. } if !newcomers.is_empty() => SWITCH_DEADLINE_MS
+            .saturating_add(step_ms.saturating_mul(SWITCH_STEPS))
+            .saturating_add(copied_bytes.saturating_mul(COPY_TIMES) / COPY_BYTES_PER_MS_ADMITTED),
         Entry::Switch { .. } | Entry::Recover => {
             SWITCH_DEADLINE_MS.saturating_add(UNIT_STALL_MS_MIN.max(step_ms.saturating_mul(UNIT_STALL_FACTOR)))
         }
@@ -130,7 +144,7 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let workers = job.spec.workers.max;
     let generation = job.generation.next();
     let restored = job.last_checkpoint().or_else(|| retrains::origin(&draft.state, &job.spec));
-    let wait_ms = time_to_begin_ms(job, &entry, &members, restored.map_or(0, |checkpoint| checkpoint.bytes));
+    let wait_ms = time_to_begin_ms(draft, job, &entry, &members, restored.map_or(0, |checkpoint| checkpoint.bytes));
     let address = |number: &ExecutorId| draft.state.executor(number).and_then(|executor| executor.address.clone());
     let hosts: Vec<(ExecutorId, String)> = members
         .into_iter()

@@ -130,7 +130,17 @@ mod tests {
     fn executor() -> Executor {
         let slot: SlotId = "s/0".parse().unwrap();
         let (assigned_at, address, leaving) = (TimeMs(1), None, None);
-        Executor { slot, assigned_at, address, leaving, replica: false, departed: false, stuck: false, class: None }
+        Executor {
+            slot,
+            assigned_at,
+            address,
+            leaving,
+            replica: false,
+            departed: false,
+            stuck: false,
+            class: None,
+            replica_bytes: None,
+        }
     }
 
     proptest! {

@@ -285,6 +285,9 @@ pub struct Executor {
     /// What the bits of its job's own code depend on there, as it said when it was ready.
     #[n(7)]
     pub class: Option<Digest>,
+    /// Bytes of its job's replica, as it said then.
+    #[n(8)]
+    pub replica_bytes: Option<u64>,
 }
 
 /// Why and until when an executor has to go.

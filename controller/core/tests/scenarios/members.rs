@@ -70,6 +70,42 @@ fn who_was_told_to_leave_or_left_by_itself_is_not_lost() {
     assert_eq!(told(|world, _| world.take_back(&slot, true)), [], "also when it is killed at its deadline");
 }
 
+/// Its link carries less than steps make: it does not come in, nobody waits until the proposal's deadline, and the others go on as they were.
+#[test]
+fn a_newcomer_that_falls_behind_the_steps_is_given_up_at_once() {
+    let (mut world, id) = training();
+    world.demand("local", 1);
+    world.run();
+    world.demand("local", 0);
+    let server = ServerId::parse("local").unwrap();
+    world.deliver_orders(&server);
+    world.processes().iter().for_each(|process| _ = world.get_ready(process));
+    world.deliver_all();
+    let (newcomer, leader) = (ExecutorId { job: id.clone(), number: 4 }, ExecutorId { job: id.clone(), number: 0 });
+    let generation = job(&world, &id).active().unwrap().proposal.generation;
+    let incarnation = world.state.server(&server).unwrap().incarnation;
+    let behind = |generation, executor: &ExecutorId| Report::NewcomerFallsBehind {
+        by: leader.clone(),
+        generation,
+        executor: executor.clone(),
+        behind_steps: 7,
+    };
+    let (at, log) = (world.at, world.log.len());
+    assert_eq!(world.foreign_report(server.clone(), incarnation, behind(generation.next(), &newcomer)), []);
+    assert_eq!(
+        world.foreign_report(server.clone(), incarnation, behind(generation, &leader)),
+        [],
+        "a member does not follow"
+    );
+    world.foreign_report(server, incarnation, behind(generation, &newcomer));
+    let facts = since(&world, log);
+    let paused = |f: &Fact| matches!(f, Fact::GrowthPaused { cause: GrowthFailure::Slow, executor, .. } if *executor == newcomer);
+    assert!(facts.iter().any(paused) && world.at == at, "{facts:?}");
+    world.run();
+    assert_eq!((members(&world, &id), job(&world, &id).faults.restarts), (vec![0, 1, 2], 0));
+    assert_eq!(losses(&since(&world, log)), []);
+}
+
 /// The copy of a newcomer is given up for being slow: the job keeps why until newcomers come in.
 #[test]
 fn a_copy_that_was_given_up_stands_on_the_job_until_the_job_grows() {

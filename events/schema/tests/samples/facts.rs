@@ -35,7 +35,7 @@ pub fn facts() -> Vec<Fact> {
         QueueEntered { job: job(), queue: 1, promoted_slot_ms: 120_000 },
         JobExplained { job: job(), reason: reason(PlanCause::Nothing, Some(WaitCause::Offers)) },
         ExecutorAssigned { executor: executor(), slot: slot(1) },
-        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None },
+        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None, replica_bytes: None },
         ExecutorLeaving {
             executor: executor(),
             deadline: TimeMs(1_770_000_000_000),

@@ -39,7 +39,7 @@ kinds! {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
         JobBroken, SlotTakenBack, Evaluated, PeerLost, PeersMissing, ReplicaHeld, GenerationStepped, JobStalled,
         CheckpointDamaged, CheckpointSaved, CheckpointUnreadable, ObjectsSwept,
-        MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered, ReplicasDiffer,
+        MemberStraggles, MemberKeepsUp, SlotQuarantined, SlotRecovered, ReplicasDiffer, NewcomerFallsBehind,
     }
     EVENT_RECORDS = event_record_kind of EventRecord { Claim, Batch, PassOver }
     INITIAL_SOURCES = initial_source_kind of InitialSource { Job, Upload, Path }

@@ -211,7 +211,7 @@ fn reports() -> Vec<Report> {
             quarantined: [].into(),
         },
         AgentGone,
-        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None },
+        ExecutorReady { executor: executor(), address: "127.0.0.1:4007".to_owned(), class: None, replica_bytes: None },
         ExecutorGone { executor: executor(), slot: slot(1), exit: ExitCause::NotStarted("no such file".to_owned()) },
         GenerationActive { job: job(), generation: Generation(4), step: Step(101), pause_us: 1_500 },
         MemberDeparted {
@@ -281,6 +281,13 @@ fn reports() -> Vec<Report> {
         SlotQuarantined { slot: slot(2), reason: "9 MiB".to_owned() },
         SlotRecovered { slot: slot(2) },
         ReplicasDiffer { by: executor(), step: Step(100), minority: vec![executor()] },
+        NewcomerFallsBehind { by: executor(), generation: Generation(4), executor: executor(), behind_steps: 7 },
+        ExecutorReady {
+            executor: executor(),
+            address: "127.0.0.1:4007".to_owned(),
+            class: None,
+            replica_bytes: Some(106_000_000),
+        },
     ]
 }
 

@@ -289,7 +289,12 @@ fn one_that_speaks_of_what_is_not_its_own_is_killed() {
     let mut play = Play::joined(1);
     let wanted = order("job-a/e0", "local/0");
     play.orders(std::slice::from_ref(&wanted));
-    let foreign = Report::ExecutorReady { executor: "job-a/e1".parse().unwrap(), address: "x".to_owned(), class: None };
+    let foreign = Report::ExecutorReady {
+        executor: "job-a/e1".parse().unwrap(),
+        address: "x".to_owned(),
+        class: None,
+        replica_bytes: None,
+    };
     let outs = play.executor(&wanted, ExecutorWord::Said(FromExecutor::Report(foreign)));
     assert_eq!((killed(&outs), reports(&outs)), (vec![0], vec![]));
 }

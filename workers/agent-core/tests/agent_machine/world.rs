@@ -361,8 +361,12 @@ impl World {
         let Some(process) = self.processes.get_mut(&slot).filter(|process| process.hung_at.is_none()) else { return };
         process.spoke = true;
         let executor = process.executor.clone();
-        let report =
-            Report::ExecutorReady { executor: executor.clone(), address: "127.0.0.1:1".to_owned(), class: None };
+        let report = Report::ExecutorReady {
+            executor: executor.clone(),
+            address: "127.0.0.1:1".to_owned(),
+            class: None,
+            replica_bytes: None,
+        };
         let said = ExecutorWord::Said(FromExecutor::Report(report));
         self.happens(In::Executor { slot, executor: executor.clone(), word: ExecutorWord::Heard });
         self.happens(In::Executor { slot, executor, word: said });

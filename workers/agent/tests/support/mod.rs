@@ -76,6 +76,7 @@ pub fn executor_main() {
                     executor: start.executor,
                     address: "127.0.0.1:1".to_owned(),
                     class: None,
+                    replica_bytes: None,
                 }));
             }
             // Says what it was told, in the one report that has a free number.

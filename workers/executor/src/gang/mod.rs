@@ -160,7 +160,12 @@ pub fn run<W: Write>(
         save_every: Duration::from_millis(spec.save_every_ms),
     };
     let address = port.address().to_string();
-    agent.say(&FromExecutor::Report(Report::ExecutorReady { executor: executor.clone(), address, class: None }))?;
+    agent.say(&FromExecutor::Report(Report::ExecutorReady {
+        executor: executor.clone(),
+        address,
+        class: None,
+        replica_bytes: None,
+    }))?;
     let mut gang = Gang {
         executor,
         spec,

@@ -86,6 +86,10 @@ pub struct World {
     pub now: Duration,
     pub workers: u16,
     pub steps_total: u64,
+    /// Newcomers follow, so many steps behind at the most.
+    pub behind_max: Option<u64>,
+    /// How often a part of the replica was sent beside the steps.
+    pub asides: u64,
     reference: Reference,
     pub shells: BTreeMap<Peer, Shell>,
     dials: Vec<(Peer, Peer)>,
@@ -114,6 +118,8 @@ impl World {
             now: Duration::ZERO,
             workers,
             steps_total,
+            behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
+            asides: 0,
             reference: Reference::new(workers, steps_total),
             shells: BTreeMap::new(),
             dials: Vec::new(),
@@ -152,6 +158,7 @@ impl World {
             gradient_len: PARAMETERS,
             compute_len: PARAMETERS,
             replica_len: REPLICA,
+            behind_max: self.behind_max,
             piece_elements: PIECE,
         };
         let shell = Shell {
@@ -363,6 +370,15 @@ impl World {
                 let offset = transfer.range.start as u64;
                 let bulk = Bulk { kind, tag: transfer.tag, step: transfer.step, offset, elements: 0 };
                 self.post_bulk(me, transfer.to, bulk, &source[transfer.range]);
+            }
+            Out::SendAside { to, tag, step, ranges } => {
+                assert_eq!(shell.step, Some(step), "only what is of the boundary is sent");
+                let replica = shell.replica.clone();
+                self.asides += 1;
+                for (to, range) in to.iter().flat_map(|to| ranges.iter().map(move |range| (*to, range.clone()))) {
+                    let (kind, offset) = (Kind::Replica, range.start as u64);
+                    self.post_bulk(me, to, Bulk { kind, tag, step, offset, elements: 0 }, &replica[range]);
+                }
             }
             Out::Reduce(tag, step, action) => self.reduce(me, tag, step, action),
             Out::Begin { .. } => {

@@ -30,8 +30,23 @@ pub enum Packet {
     Say(Envelope),
     Partial(Tag, Step),
     Reduced(Tag, Step),
-    Replica { tag: Tag, step: Step, count: usize },
+    Replica {
+        tag: Tag,
+        step: Step,
+        count: usize,
+    },
     Gradient(Tag, Step),
+    /// Parts for whom follows.
+    Aside {
+        tag: Tag,
+        step: Step,
+        count: usize,
+    },
+    Mean {
+        tag: Tag,
+        step: Step,
+        count: usize,
+    },
 }
 
 /// One executor's shell, with a replica that is only the number of its step.
@@ -45,6 +60,9 @@ pub struct Shell {
     pub partials: BTreeSet<(Tag, Step, Peer)>,
     pub reduced: BTreeSet<(Tag, Step, Peer)>,
     pub supplies: Vec<Packet>,
+    /// A newcomer that follows: since when, and how many parts of the replica or gradients that led to later steps have come.
+    pub following: Option<(Tag, Step)>,
+    pub followed: BTreeMap<Step, usize>,
     pub sent_reduced: Option<(Tag, Step)>,
     pub contributed: Option<Step>,
     /// Work that ends some time later.
@@ -57,6 +75,13 @@ pub struct World {
     pub random: Random,
     pub workers: u16,
     pub steps_total: u64,
+    pub behind_max: Option<u64>,
+    /// How often a newcomer came in with the replica.
+    pub caught_up: u64,
+    /// Who was said to fall behind.
+    pub behind: BTreeSet<Peer>,
+    /// To whom parts of the replica and of gradients take for ever.
+    pub slow: Option<Peer>,
     pub shells: BTreeMap<Peer, Shell>,
     pub links: BTreeSet<(Peer, Peer)>,
     pub dials: Vec<(Peer, Peer)>,
@@ -76,6 +101,10 @@ impl World {
             random: Random(seed | 1),
             workers,
             steps_total,
+            behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
+            caught_up: 0,
+            slow: None,
+            behind: BTreeSet::new(),
             shells: BTreeMap::new(),
             links: BTreeSet::new(),
             dials: Vec::new(),
@@ -92,8 +121,13 @@ impl World {
 
     pub fn spawn(&mut self) -> Peer {
         let peer = Peer(self.shells.keys().chain(&self.left).map(|p| p.0 + 1).max().unwrap_or(0));
-        let config =
-            Config { me: peer, workers: self.workers, steps_total: self.steps_total, checkpoint_every: Some(3) };
+        let config = Config {
+            me: peer,
+            workers: self.workers,
+            steps_total: self.steps_total,
+            checkpoint_every: Some(3),
+            behind_max: self.behind_max,
+        };
         let shell = Shell {
             session: Session::new(config),
             replica: None,
@@ -104,6 +138,8 @@ impl World {
             partials: BTreeSet::new(),
             reduced: BTreeSet::new(),
             supplies: Vec::new(),
+            following: None,
+            followed: BTreeMap::new(),
             sent_reduced: None,
             contributed: None,
             pending: Vec::new(),
@@ -197,13 +233,13 @@ impl World {
             Output::Send(to, envelope) => self.post(me, to, Packet::Say(envelope)),
             Output::Load(generation, _) => {
                 shell.replica = Some(chance_loaded);
-                shell.awaiting = None;
+                (shell.awaiting, shell.following) = (None, None);
                 shell.pending.push(Input::Loaded(generation, chance_loaded));
             }
             Output::Warm(generation, _, _) => shell.pending.push(Input::Warmed(generation)),
             Output::Prefetch(_) => {}
             Output::Abandon => {
-                (shell.contributed, shell.awaiting) = (None, None);
+                (shell.contributed, shell.awaiting, shell.following) = (None, None, None);
                 shell.pending.retain(|i| !matches!(i, Input::Computed(..) | Input::ShardWritten(_)));
             }
             Output::Enter(membership, step) => {
@@ -222,7 +258,24 @@ impl World {
                     shell.replica = None;
                 }
                 shell.awaiting = Some(need);
-                shell.parts = 0;
+                (shell.parts, shell.following) = (0, None);
+            }
+            Output::Follow(tag, step) => {
+                (shell.replica, shell.following) = (None, Some((tag, step)));
+                shell.followed.clear();
+            }
+            Output::CatchUp => {
+                assert!(shell.following.is_some(), "nothing brings it here");
+                shell.awaiting = Some(Need::Replica);
+                self.caught_up += 1;
+            }
+            Output::SendReplicaAside { to, tag, step, count, .. } => {
+                assert_eq!(shell.replica, Some(step), "only the replica of the boundary is sent");
+                to.into_iter().for_each(|p| self.post(me, p, Packet::Aside { tag, step, count }));
+            }
+            Output::SendMean { to, tag, step, count, .. } => {
+                assert_eq!(shell.replica, Some(step), "only the last gradient is sent");
+                to.into_iter().for_each(|p| self.post(me, p, Packet::Mean { tag, step, count }));
             }
             Output::SendReplica { to, count, .. } => {
                 let (tag, step) = (shell.membership.as_ref().unwrap().tag, shell.step);
@@ -279,6 +332,7 @@ impl World {
             Output::Active(generation, _) => assert!(generation.0 <= self.generation),
             Output::Disconnect(peer) => panic!("{me} takes {peer} for broken"),
             Output::Held(_, step) => assert_eq!(shell.replica, Some(step)),
+            Output::FallsBehind(peer, _) => drop(self.behind.insert(peer)),
             Output::Departed(..) | Output::Evaluation(..) => {}
             Output::Exit => self.remove(me),
             Output::ExitWithoutReplica => {
@@ -288,15 +342,34 @@ impl World {
         }
     }
 
+    /// A newcomer takes what has come of the replica that it follows, and of the gradients after it.
+    pub fn follow(&mut self, me: Peer) {
+        let Some(shell) = self.shells.get_mut(&me) else { return };
+        let Some((tag, since)) = shell.following else { return };
+        let next = shell.replica.map_or(since, Step::next);
+        let is_in = shell.session.membership().is_some_and(|m| m.tag == tag);
+        if is_in && shell.replica == Some(shell.step) {
+            (shell.awaiting, shell.following) = (None, None);
+            let step = shell.step;
+            return self.feed(me, Input::Supplied(step));
+        }
+        if shell.followed.get(&next) == Some(&0) {
+            shell.replica = Some(next);
+            let more = shell.followed.get(&next.next()) == Some(&0);
+            if is_in { self.follow(me) } else { self.feed(me, Input::Followed(next, !more)) }
+        }
+    }
+
     /// What the trainer does between events: supplies, reduction, update.
     pub fn progress(&mut self, me: Peer) {
+        self.follow(me);
         let Some(shell) = self.shells.get_mut(&me) else { return };
         let Some(membership) = shell.membership.clone() else { return };
         if shell.session.membership().map(|m| m.tag) != Some(membership.tag) {
             return;
         }
         let (tag, step) = (membership.tag, shell.step);
-        if let Some(need) = shell.awaiting {
+        if let Some(need) = shell.awaiting.filter(|_| shell.following.is_none()) {
             let mut whole = false;
             for packet in std::mem::take(&mut shell.supplies) {
                 match packet {
@@ -349,7 +422,12 @@ impl World {
             (!shell.pending.is_empty()).then(|| choices.push((0, peer, peer)));
             (!shell.orders.is_empty()).then(|| choices.push((1, peer, peer)));
         }
-        self.wires.iter().filter(|(_, wire)| !wire.is_empty()).for_each(|(&(from, to), _)| choices.push((2, from, to)));
+        let stands = |to: Peer, first: Option<&Packet>| {
+            self.slow == Some(to) && matches!(first, Some(Packet::Aside { .. } | Packet::Mean { .. }))
+        };
+        let moves = |wire: &VecDeque<Packet>, to: Peer| !wire.is_empty() && !stands(to, wire.front());
+        let wires = self.wires.iter().filter(|(ends, wire)| moves(wire, ends.1));
+        wires.for_each(|(&(from, to), _)| choices.push((2, from, to)));
         self.dials.iter().for_each(|&(from, to)| choices.push((3, from, to)));
         let Some(&(kind, from, to)) = choices.get(self.random.below(choices.len())) else { return false };
         match kind {
@@ -395,6 +473,16 @@ impl World {
             Packet::Say(envelope) => return self.feed(to, Input::Message(from, envelope)),
             Packet::Partial(tag, step) => drop(shell.partials.insert((tag, step, from))),
             Packet::Reduced(tag, step) => drop(shell.reduced.insert((tag, step, from))),
+            Packet::Aside { tag, step, count } => {
+                if shell.following == Some((tag, step)) {
+                    *shell.followed.entry(step).or_insert(count) -= 1;
+                }
+            }
+            Packet::Mean { tag, step, count } => {
+                if shell.following.is_some_and(|(of, since)| of == tag && step > since) {
+                    *shell.followed.entry(step).or_insert(count) -= 1;
+                }
+            }
             supply => shell.supplies.push(supply),
         }
         self.progress(to);
@@ -443,8 +531,9 @@ impl World {
         match (kind, current) {
             (0, Some(current)) if alive.len() > 1 => {
                 let victim = alive[self.random.below(alive.len())];
-                let holders = alive.iter().filter(|p| self.shells[p].replica.is_some()).count();
-                if self.shells[&victim].replica.is_none() || holders > 1 {
+                let holds = |p: &Peer| self.shells[p].session.holding().is_some();
+                let holders = alive.iter().filter(|p| holds(p)).count();
+                if !holds(&victim) || holders > 1 {
                     self.remove(victim);
                     self.run_some();
                     self.recover(&current);

@@ -102,7 +102,12 @@ fn job(index: usize, priority: i32, has: &[usize], given: &[Given]) -> Vec<Fact>
     let on_it: Vec<usize> = has.iter().copied().filter(|&number| given[number].on_it > 0).collect();
     for &number in &on_it {
         facts.push(Fact::ExecutorAssigned { executor: executor(number), slot: slot(number) });
-        facts.push(Fact::ExecutorReady { executor: executor(number), address: String::new(), class: None });
+        facts.push(Fact::ExecutorReady {
+            executor: executor(number),
+            address: String::new(),
+            class: None,
+            replica_bytes: None,
+        });
     }
     if let Some(&leader) = on_it.first() {
         let member = |&number: &usize| Member {

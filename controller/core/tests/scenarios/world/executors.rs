@@ -21,7 +21,12 @@ impl World {
         process.ready = true;
         self.report(
             &server,
-            Report::ExecutorReady { executor: id.clone(), address: format!("127.0.0.1:{}", 1_000 + id.number), class },
+            Report::ExecutorReady {
+                executor: id.clone(),
+                address: format!("127.0.0.1:{}", 1_000 + id.number),
+                class,
+                replica_bytes: None,
+            },
         );
         true
     }

@@ -1,0 +1,173 @@
+//! How a newcomer comes to hold the replica while the others go on stepping: it follows them. At a boundary every member sends it its part of the
+//! replica, and after each further step its part of the mean gradient; when it has caught up, the switch that lets it in moves nothing.
+//!
+//! Which newcomers follow from which boundary on is the leader's word, on its contribution to the step before, so that all members send parts of the
+//! same replica. A change of membership ends it, and it begins anew in the next one. Whoever is sent the gradients more slowly than steps make them is given up:
+//! as a member it would slow every step to its link.
+//!
+//! Snapshot and replay of gradients [Elan, EuroSys 2019, has the snapshot; the replay is ours]: any optimizer can do it, where a copy that moves on range by range needs updates of ranges.
+
+use crate::message::{Follower, Membership, Message, Peer, Tag};
+use crate::state::{Output, Phase, Running, Session};
+use events_schema::Step;
+use std::collections::BTreeMap;
+
+/// A newcomer's wish to be sent the replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Higher for a later one: each begins anew.
+    number: u32,
+    /// The step of the replica that it holds, once it does.
+    at: Option<Step>,
+    /// Its link carries less than steps make.
+    given_up: bool,
+}
+
+/// A newcomer that is sent the replica and what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Following {
+    follower: Follower,
+    /// The step of the replica that it is sent.
+    since: Step,
+}
+
+impl Following {
+    /// In which tag it is sent.
+    fn tag(&self) -> Tag {
+        Tag { generation: self.follower.generation, revision: 0 }
+    }
+}
+
+impl Session {
+    /// A newcomer that is linked to everybody asks to be sent the replica, once.
+    pub(crate) fn ask_to_follow(&mut self, out: &mut Vec<Output>) {
+        let (me, follows) = (self.config.me, self.config.behind_max.is_some());
+        let Some(candidate) = self.candidate.as_mut().filter(|c| follows && !c.asked) else { return };
+        candidate.asked = true;
+        for peer in candidate.membership.others(me) {
+            Self::send(peer, candidate.membership.tag, Message::FollowRequest, out);
+        }
+    }
+
+    pub(crate) fn on_follow_request(&mut self, from: Peer) {
+        self.requests += 1;
+        if let Some(candidate) = &mut self.candidate {
+            candidate.ready.remove(&from);
+            candidate.requests.insert(from, Request { number: self.requests, at: None, given_up: false });
+        }
+    }
+
+    /// A newcomer holds the replica of this step.
+    pub(crate) fn on_followed_by(&mut self, from: Peer, step: Step) {
+        if let Some(request) = self.candidate.as_mut().and_then(|candidate| candidate.requests.get_mut(&from)) {
+            request.at = Some(step);
+        }
+    }
+
+    /// The leader: who follows from the boundary after `step` on.
+    pub(crate) fn choose_followers(&mut self, step: Step, out: &mut Vec<Output>) -> Vec<Follower> {
+        let (Phase::Running(running), Some(candidate)) = (&self.phase, &mut self.candidate) else { return Vec::new() };
+        let Some(behind_max) = self.config.behind_max else { return Vec::new() };
+        let follows = candidate.membership.can_follow(&running.membership, self.config.workers);
+        if !follows || step.next().0 >= self.config.steps_total {
+            return Vec::new();
+        }
+        for (peer, request) in &mut candidate.requests {
+            let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
+            let behind = following.map_or(0, |f| f.behind(request, step.next()));
+            if behind > behind_max && !request.given_up {
+                request.given_up = true;
+                out.push(Output::FallsBehind(*peer, behind));
+            }
+        }
+        let generation = candidate.membership.tag.generation;
+        let wanted = candidate.requests.iter().filter(|(peer, request)| !request.given_up && self.links.contains(peer));
+        wanted.map(|(&peer, request)| Follower { peer, generation, number: request.number }).collect()
+    }
+
+    /// Whether nobody would wait long for these newcomers if they came in at the boundary after `step`.
+    pub(crate) fn have_caught_up(&self, running: &Running, newcomers: &[Peer], step: Step) -> bool {
+        let requests = self.candidate.as_ref().map(|candidate| &candidate.requests);
+        let near = self.config.behind_max.map_or(0, |behind_max| (behind_max / 2).max(NEAR_STEPS_MIN));
+        newcomers.iter().all(|peer| {
+            let Some(request) = requests.and_then(|requests| requests.get(peer)) else { return true };
+            let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
+            following
+                .is_some_and(|f| request.at.is_some_and(|at| at >= f.since) && f.behind(request, step.next()) <= near)
+        })
+    }
+
+    /// At the boundary before `next`: who follows is sent the gradient that led there, and who begins to, the replica.
+    pub(crate) fn serve_followers(&mut self, followers: &[Follower], next: Step, goes_on: bool, out: &mut Vec<Output>) {
+        let me = self.config.me;
+        let Phase::Running(running) = &mut self.phase else { return };
+        running.followers.retain(|_, following| followers.contains(&following.follower));
+        let (index, count) = (running.membership.index(me).unwrap_or(0), running.membership.seats.len());
+        for (tag, to) in by_tag(running.followers.values()) {
+            out.push(Output::SendMean { to, tag, step: next, index, count });
+        }
+        if !goes_on {
+            return;
+        }
+        let new: Vec<Following> = followers
+            .iter()
+            .filter(|follower| !running.followers.contains_key(&follower.peer))
+            .map(|&follower| Following { follower, since: next })
+            .collect();
+        for (tag, to) in by_tag(new.iter()) {
+            to.iter().for_each(|&peer| Self::send(peer, tag, Message::Replica { step: next }, out));
+            out.push(Output::SendReplicaAside { to, tag, step: next, index, count });
+        }
+        running.followers.extend(new.into_iter().map(|following| (following.follower.peer, following)));
+    }
+
+    /// To a newcomer: the replica of this step is on its way, from each member its part.
+    pub(crate) fn on_replica(&mut self, tag: Tag, step: Step, out: &mut Vec<Output>) {
+        let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.membership.tag == tag) else {
+            return;
+        };
+        if candidate.following.is_some_and(|since| since >= step) {
+            return;
+        }
+        (candidate.following, candidate.caught_up) = (Some(step), false);
+        self.holding = None;
+        out.push(Output::Follow(tag, step));
+    }
+
+    /// A newcomer holds the replica of `step`; whether nothing that it has been sent would bring it further.
+    pub(crate) fn on_followed(&mut self, step: Step, caught_up: bool, out: &mut Vec<Output>) {
+        let me = self.config.me;
+        let Some(candidate) = self.candidate.as_mut().filter(|_| matches!(self.phase, Phase::Waiting)) else { return };
+        candidate.caught_up |= caught_up;
+        for peer in candidate.membership.others(me) {
+            Self::send(peer, candidate.membership.tag, Message::Followed { step }, out);
+        }
+        self.try_ready(out);
+    }
+
+    /// Which newcomers of the membership that takes over hold the replica, or what makes it out of theirs.
+    pub(crate) fn followers_into(running: &Running, next: &Membership) -> Vec<Peer> {
+        let into = |following: &&Following| following.tag() == next.tag && next.has(following.follower.peer);
+        running.followers.values().filter(into).map(|following| following.follower.peer).collect()
+    }
+}
+
+/// So many steps behind is near whatever a gradient weighs: the one that is being reduced, and the one that is on its way.
+const NEAR_STEPS_MIN: u64 = 2;
+
+impl Following {
+    /// Steps that it is behind those who are at `step`.
+    fn behind(&self, request: &Request, step: Step) -> u64 {
+        let at = request.at.map_or(self.since, |at| at.max(self.since));
+        step.0.saturating_sub(at.0)
+    }
+}
+
+/// Who is sent the same.
+fn by_tag<'a>(following: impl Iterator<Item = &'a Following>) -> BTreeMap<Tag, Vec<Peer>> {
+    let mut by_tag: BTreeMap<Tag, Vec<Peer>> = BTreeMap::new();
+    for following in following {
+        by_tag.entry(following.tag()).or_default().push(following.follower.peer);
+    }
+    by_tag
+}
