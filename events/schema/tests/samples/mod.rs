@@ -282,12 +282,6 @@ fn reports() -> Vec<Report> {
         SlotRecovered { slot: slot(2) },
         ReplicasDiffer { by: executor(), step: Step(100), minority: vec![executor()] },
         NewcomerFallsBehind { by: executor(), generation: Generation(4), executor: executor(), behind_steps: 7 },
-        ExecutorReady {
-            executor: executor(),
-            address: "127.0.0.1:4007".to_owned(),
-            class: None,
-            replica_bytes: Some(106_000_000),
-        },
     ]
 }
 
