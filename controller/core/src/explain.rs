@@ -5,9 +5,9 @@
 
 use crate::decide::plan::{Problem, waits};
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
-use crate::state::{Job, JobPhase, State};
+use crate::state::{Job, JobPhase, Placement, State};
 use events_schema::fact::{PlanCause, PlanReason, WaitCause};
-use events_schema::{JobId, TimeMs};
+use events_schema::{JobId, SlotId, TimeMs};
 use std::cell::OnceCell;
 
 /// The reasons of one state's jobs. The first question about a waiting job costs a look at all jobs and slots, the next ones
@@ -36,12 +36,22 @@ impl<'a> Reasons<'a> {
             JobPhase::Queued => (PlanCause::Nothing, self.queued(id, job)),
             JobPhase::Starting(placement) | JobPhase::Running(placement, _) if !placement.slots.is_empty() => {
                 let cause = known.map_or(PlanCause::Guarantee, |reason| reason.cause.clone());
-                (cause, waits_placed(self.at, job, placement.slots.len()))
+                (cause, waits_placed(self.at, job, self.usable(job, placement)))
             }
             // On its way out: the plan that sent it there said why.
             JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => return known.cloned(),
         };
         Some(PlanReason { policy: policy_name(self.state).to_owned(), cause, waits })
+    }
+
+    /// The slots of a job's plan that it uses, or will as soon as it may: not those that it avoids for now, because of what happened there or because its
+    /// code computes other bits there, and that it has nobody on.
+    fn usable(&self, job: &Job, placement: &Placement) -> usize {
+        let stays = |slot: &SlotId| {
+            let there = self.state.slot(slot).and_then(|slot| slot.executor.as_ref());
+            there.and_then(|number| self.state.executor(number)).is_some_and(|executor| executor.leaving.is_none())
+        };
+        placement.slots.iter().filter(|slot| !job.avoids(slot, self.at) || stays(slot)).count()
     }
 
     fn queued(&self, id: &JobId, job: &Job) -> Option<WaitCause> {

@@ -4,7 +4,7 @@ use crate::stories::*;
 use crate::world::{World, slot};
 use controller_core::limits::CLASS_AVOID_MS;
 use events_schema::command::Command;
-use events_schema::fact::{AvoidCause, Fact, LeaveCause};
+use events_schema::fact::{AvoidCause, Fact, LeaveCause, WaitCause};
 use events_schema::{ExecutorId, JobId, SlotId};
 use serde_json::json;
 
@@ -54,6 +54,7 @@ fn a_job_trains_on_the_servers_that_compute_alike_and_avoids_the_others_for_long
     assert_eq!(avoided(&facts), [slot("other", 0), slot("other", 1)], "one was enough to know of both");
     assert!(has(&facts, |f| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. })));
     assert!(!has(&facts, |f| matches!(f, Fact::PeersMissing { .. } | Fact::JobRestarted { .. })), "{facts:#?}");
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 2 }), "what it avoids it does not have");
     // Nothing is tried there while it is avoided, and then it is once.
     let mark = world.log.len();
     world.pass(CLASS_AVOID_MS / 2);
@@ -83,7 +84,8 @@ fn a_job_keeps_the_class_it_began_in_whoever_is_ready_first_later() {
     world.command(Command::ResumeJob { job: id.clone() });
     world.run();
     assert_eq!(avoided(&since(&world, mark)).len(), 2);
-    assert_ne!(phase(&world, &id), "failed");
+    assert_eq!(phase(&world, &id), "starting");
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 4 }), "none of its plan's will do");
     world.demand("local", 0);
     world.run();
     assert_eq!(servers(&world, &id), ["local", "local"]);
