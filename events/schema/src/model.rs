@@ -76,6 +76,10 @@ impl ModelSpec {
     }
 }
 
+/// Widest transformer: one block of it has 12 width² parameters, which [`PARAMETERS_MAX`] bounds.
+pub const GPT_WIDTH_MAX: u64 = 6_454;
+const _: () = assert!(GPT_WIDTH_MAX == (PARAMETERS_MAX / 12).isqrt());
+
 /// Reads `model` of a job.
 pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
     #[derive(Clone, Copy)]
@@ -126,7 +130,7 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
         Kind::Gpt => {
             let layers = f.integer("layers", 1..=96).unwrap_or(2) as u32;
             let heads = f.integer("heads", 1..=128).unwrap_or(2) as u32;
-            let width = f.integer("width", 1..=16_384).unwrap_or(64) as u32;
+            let width = f.integer("width", 1..=GPT_WIDTH_MAX).unwrap_or(64) as u32;
             let context = f.integer("context", 1..=8_192).unwrap_or(64) as u32;
             if !width.is_multiple_of(heads) {
                 f.wrong("heads", format!("a number that divides `width` ({width})"));

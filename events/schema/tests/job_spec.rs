@@ -347,7 +347,7 @@ fn each_wrong_value_is_refused_by_name() {
         ("model", Some(json!({"kind": "gpt", "heads": 3, "width": 64})), "model.heads", "divides `width` (64)"),
         ("model", Some(json!({"kind": "gpt", "layers": 97})), "model.layers", "1 to 96"),
         ("model", Some(json!({"kind": "gpt", "context": 0})), "model.context", "1 to 8192"),
-        ("model", Some(json!({"kind": "gpt", "layers": 96, "width": 16_384})), "model.width", "500000000 parameters"),
+        ("model", Some(json!({"kind": "gpt", "layers": 96, "width": 6_454})), "model.width", "500000000 parameters"),
         ("model", Some(json!({"kind": "gpt", "contxt": 64})), "model.contxt", "did you mean `context`"),
         ("dataset", None, "dataset", "registered dataset"),
         ("dataset", Some(json!("Digits")), "dataset", "a-z, 0-9"),

@@ -54,9 +54,10 @@ pub enum Model {
         #[serde(default = "two")]
         #[schemars(range(min = 1, max = 128))]
         heads: u32,
-        /// Width of the residual stream.
+        /// Width of the residual stream. The blocks have 12 × layers × width² parameters, of which a model may have 500,000,000: with one layer it may be
+        /// 6,454 wide, with 96 layers 658.
         #[serde(default = "width")]
-        #[schemars(range(min = 1, max = 16_384))]
+        #[schemars(range(min = 1, max = 6_454))]
         width: u32,
         /// Tokens seen at once; less than the dataset's row length.
         #[serde(default = "width")]
