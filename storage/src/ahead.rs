@@ -55,6 +55,9 @@ struct State {
     batches: BTreeMap<Place, (Cell, u64)>,
     /// Asked for since they were announced: nobody makes them ahead any more.
     gone: BTreeSet<Place>,
+    /// Whether a batch was not begun for want of room. Otherwise what is taken lets nothing begin, and nobody is woken for it: that would cost each step
+    /// some microseconds.
+    full: bool,
 }
 
 impl Ahead {
@@ -74,7 +77,8 @@ impl Ahead {
     pub fn begin(&self) -> Option<(Rank, Step, Cell)> {
         let mut state = self.state();
         let ready_bytes: u64 = state.batches.values().map(|(_, bytes)| bytes).sum();
-        if ready_bytes >= READY_BYTES_MAX {
+        state.full = ready_bytes >= READY_BYTES_MAX;
+        if state.full {
             return None;
         }
         let missing = |place: &Place| !state.batches.contains_key(place) && !state.gone.contains(place);
@@ -102,8 +106,11 @@ impl Ahead {
             state.gone.insert(place);
         }
         let batch = state.batches.remove(&place);
+        let full = std::mem::take(&mut state.full);
         drop(state);
-        self.taken.notify_one();
+        if full {
+            self.taken.notify_one();
+        }
         batch.map(|(cell, _)| cell)
     }
 
@@ -125,6 +132,7 @@ fn bytes(samples: &Samples) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use futures::FutureExt;
 
     fn announced(ranks: &[u16], from: u64, to: u64) -> Ahead {
         let ahead = Ahead::default();
@@ -175,7 +183,10 @@ mod tests {
         let ahead = announced(&[0, 2, 3, 4], 0, 9);
         assert!(make(&ahead, READY_BYTES_MAX + 4).is_some());
         assert!(make(&ahead, 4).is_none());
+        assert!(ahead.state().full);
         ahead.take(Rank(0), Step(0)).unwrap();
+        assert!(ahead.taken.notified().now_or_never().is_some(), "whoever waits for room is woken");
+        assert!(ahead.take(Rank(0), Step(1)).is_none() && ahead.taken.notified().now_or_never().is_none());
         assert!(make(&ahead, READY_BYTES_MAX / 2).is_some() && make(&ahead, READY_BYTES_MAX / 2).is_some());
         assert!(make(&ahead, 4).is_none());
         // Of what is not wanted any more nothing is kept.

@@ -9,7 +9,7 @@
 //! Bytes on the wire are `wire.rs`, memory is `workers/memory`. Decides nothing about the reduction.
 
 use crate::buffers::SharedElements;
-use crate::network::Outbox;
+use crate::outbox::Outbox;
 use crate::wire::{Loan, PIECE_ELEMENTS};
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
@@ -128,7 +128,7 @@ impl Files {
         let range = bounds.and_then(|(start, elements)| Some(start..start.checked_add(elements)?));
         let range = range.filter(|range| file.get(range.clone()).is_some());
         let range = range.ok_or_else(|| format!("{loan:?} is not in its file"))?;
-        let receipt = Arc::new(Receipt { loan: loan.number, outbox: Weak::clone(outbox) });
+        let receipt = Arc::new(Receipt { loan: loan.number, elements: range.len(), outbox: Weak::clone(outbox) });
         let piece = |start: usize| {
             let range = start..(start + PIECE_ELEMENTS).min(range.end);
             Borrowed { file: Arc::clone(&file), range, _receipt: Arc::clone(&receipt) }
@@ -169,6 +169,7 @@ impl Deref for Borrowed {
 #[derive(Debug)]
 struct Receipt {
     loan: u64,
+    elements: usize,
     /// Gone with the link; then the lender waits for the end of this process.
     outbox: Weak<Outbox>,
 }
@@ -176,7 +177,7 @@ struct Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if let Some(outbox) = self.outbox.upgrade() {
-            outbox.give_back(self.loan);
+            outbox.give_back(self.loan, self.elements);
         }
     }
 }

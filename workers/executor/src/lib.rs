@@ -4,7 +4,7 @@
 //! and writes checkpoints to the object store. It decides nothing: `workers-member` does, this crate performs.
 //!
 //! Reading order: `trainer.rs` (the loop), `perform.rs` (what the machine's outputs do), [`sums`], [`buffers`] and `replica.rs` (the buffers that it
-//! names), [`stretch`], `network.rs` with `handshake.rs`, `keys.rs`, `lending.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
+//! names), [`stretch`], `network.rs` with `outbox.rs`, `handshake.rs`, `keys.rs`, `lending.rs` and [`wire`], `checkpoint.rs`, `tokens.rs`, `restore.rs`, `life.rs` (the word of life), `following.rs` (traces), [`program`] (what a job
 //! computes), `ahead.rs` (batches that are made before they are asked for), `workload.rs` (who computes it) and [`plain`] (the same job without any of this). A job that is a whole program has none of these: `gang/`.
 //!
 //! Next on a job's path: `workers/executor/src/trainer.rs`.
@@ -29,6 +29,7 @@ mod keys;
 mod lending;
 mod life;
 mod network;
+mod outbox;
 mod perform;
 mod replica;
 mod restore;

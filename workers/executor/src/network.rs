@@ -1,35 +1,33 @@
-//! Links to peers: a listener, dials, and per link one thread that reads and one that writes. Knows frames, not what they mean, and not
-//! which link is wanted: `workers-member` says so.
-//!
-//! The trainer never waits here: it puts slices into a link's queue, and the writer thread cuts them into pieces. What is queued shares
-//! the trainer's buffers; a queue that overflows means a peer that does not read, and its link is cut.
+//! Links to peers: a listener, dials, and per link one thread that reads and one that writes (`outbox.rs`). Knows frames, not what they mean, and not
+//! which link is wanted: `workers-member` says so. The trainer never waits here.
 
 use crate::buffers::{Pool, SharedElements};
 use crate::handshake::{self, HandshakeError, Identity, Timed};
 use crate::inbox::Event;
 use crate::lending::{Files, Lender};
+use crate::outbox::{Outbox, Outgoing, Queue, Sent, frame};
 use crate::stretch::Stretch;
 use crate::sums::OutgoingSlice;
 use crate::wire::{
-    ELEMENT_LEN, Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, PIECE_ELEMENTS, SIGN_LEN, bytes_of,
-    bytes_of_mut, decode_sign, encode_sign,
+    Frame, HEADER_LEN, Header, LOAN_LEN, LOAN_NUMBER_LEN, Loan, SIGN_LEN, bytes_of_mut, decode_sign, encode_sign,
 };
+use events_schema::Step;
 use events_schema::batch::{from_bytes, to_bytes};
-use events_schema::{Generation, Step};
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use workers_member::{Bulk, Kind, LinkId};
 use workers_memory::Door;
 use workers_session::{Envelope, Peer, Tag};
 
-/// Entries in a link's queue: pieces of a chunk of the largest model, twice.
-const OUTGOING_MAX: usize = 16_384;
+/// Read at once, where so much has come: a step's frames between executors of one host are some hundreds of bytes. Longer ones are read where they
+/// belong.
+const READ_BYTES: usize = 4_096;
 /// A whole handshake, up to its last word. It takes two round trips; a peer that is busy computing still answers, because threads of
 /// its own do.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,8 +41,6 @@ const DIAL_ATTEMPTS: u32 = 5;
 const CONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Strangers that may be in the middle of a handshake.
 const HANDSHAKES_MAX: usize = 512;
-/// A link with nothing else to say says that it lives this often.
-const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// A link on which nothing arrived for this long is lost: a node that fell silent. (A dead process is noticed at once, by the end of its
 /// connection.) Not measured while the trainer is too busy to read, so a slow gradient is no silence.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -56,52 +52,6 @@ const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Link {
     outbox: Arc<Outbox>,
-}
-
-/// What is to be written on a link.
-#[derive(Debug)]
-pub struct Outbox {
-    queue: SyncSender<Outgoing>,
-    stream: TcpStream,
-    /// Entries put into queues and not yet written, of all links.
-    unwritten: Arc<AtomicUsize>,
-}
-
-/// What a writer thread writes.
-enum Outgoing {
-    /// A whole frame.
-    Frame(Vec<u8>),
-    Bulk {
-        header: Header,
-        data: SharedElements,
-        range: Range<usize>,
-    },
-}
-
-impl Outbox {
-    fn put(&self, outgoing: Outgoing) {
-        self.unwritten.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.queue.try_send(outgoing) {
-            self.unwritten.fetch_sub(1, Ordering::Relaxed);
-            if matches!(error, TrySendError::Full(_)) {
-                tracing::error!("a peer does not read; its link is cut");
-                // Its reader sees the end and tells of it.
-                let _ = self.stream.shutdown(Shutdown::Both);
-            }
-        }
-    }
-
-    /// What a peer has lent is not read any more.
-    pub fn give_back(&self, loan: u64) {
-        self.put(Outgoing::Frame(frame(Frame::Returned, &loan.to_le_bytes())));
-    }
-}
-
-/// A frame that belongs to no step.
-fn frame(frame: Frame, payload: &[u8]) -> Vec<u8> {
-    let tag = Tag { generation: Generation(0), revision: 0 };
-    let header = Header { frame, tag, step: Step(0), offset: 0, payload_len: payload.len() as u32 };
-    [&header.encode(), payload].concat()
 }
 
 /// Whether executors of one host read each other's sums where they lie.
@@ -123,10 +73,7 @@ struct Shared {
     inbox: SyncSender<Event>,
     links_made: Arc<AtomicU64>,
     handshakes: Arc<AtomicUsize>,
-    bulk_bytes: Arc<AtomicU64>,
-    header_bytes: Arc<AtomicU64>,
-    /// Entries put into queues and not yet written.
-    unwritten: Arc<AtomicUsize>,
+    sent: Sent,
 }
 
 /// All links of an executor.
@@ -150,9 +97,7 @@ impl Network {
             inbox,
             links_made: Arc::default(),
             handshakes: Arc::default(),
-            bulk_bytes: Arc::default(),
-            header_bytes: Arc::default(),
-            unwritten: Arc::default(),
+            sent: Sent::default(),
         };
         let accepting = shared.clone();
         std::thread::Builder::new().name("ebb-accept".to_owned()).spawn(move || accept_all(&listener, &accepting))?;
@@ -168,7 +113,8 @@ impl Network {
     /// Bulk payload written or lent and header bytes written so far, on all links.
     #[must_use]
     pub fn bytes_sent(&self) -> (u64, u64) {
-        (self.shared.bulk_bytes.load(Ordering::Relaxed), self.shared.header_bytes.load(Ordering::Relaxed))
+        let Sent { bulk_bytes, header_bytes, .. } = &self.shared.sent;
+        (bulk_bytes.load(Ordering::Relaxed), header_bytes.load(Ordering::Relaxed))
     }
 
     /// Where pieces of vectors come from and go back to.
@@ -180,7 +126,7 @@ impl Network {
     /// Where bulk payload bytes written are counted.
     #[must_use]
     pub fn bulk_counter(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.shared.bulk_bytes)
+        Arc::clone(&self.shared.sent.bulk_bytes)
     }
 
     /// Dials a peer in the background; [`Event::Linked`] or [`Event::NotLinked`] follows.
@@ -213,7 +159,7 @@ impl Network {
     /// Ends a link and forgets it.
     pub fn cut(&mut self, id: LinkId) {
         if let Some(link) = self.links.remove(&id) {
-            let _ = link.outbox.stream.shutdown(Shutdown::Both);
+            link.outbox.end();
         }
         self.used.retain(|_, used| *used != id);
     }
@@ -273,7 +219,7 @@ impl Network {
     /// Waits until what was said is written, for a bounded time: the last thing an executor does.
     pub fn flush(&self) {
         let until = Instant::now() + FLUSH_TIMEOUT;
-        while self.shared.unwritten.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        while self.shared.sent.unwritten.load(Ordering::Acquire) > 0 && Instant::now() < until {
             std::thread::sleep(FLUSH_PAUSE);
         }
     }
@@ -314,7 +260,7 @@ struct Made {
     stream: TcpStream,
     id: LinkId,
     link: Link,
-    outgoing: Receiver<Outgoing>,
+    queue: Queue,
 }
 
 /// By which others recognise this process, if there can be such a thing.
@@ -372,7 +318,7 @@ fn open(address: &str) -> io::Result<TcpStream> {
 /// The order is a promise: a dialer that was accepted knows that the trainer here hears of the link before anything that its peers
 /// say because of it. So the link goes into the inbox before the `last_word`, and the queue is written after it.
 fn run_link(shared: &Shared, made: Made, last_word: impl FnOnce(&mut TcpStream) -> io::Result<()>) {
-    let Made { mut stream, id, link, outgoing } = made;
+    let Made { mut stream, id, link, queue } = made;
     let (peer, outbox, lender) = (id.peer, Arc::downgrade(&link.outbox), Arc::new(Lender::default()));
     if let Some(door) = &shared.door {
         link.outbox.put(Outgoing::Frame(frame(Frame::Sign, &encode_sign(&door.sign()))));
@@ -382,7 +328,7 @@ fn run_link(shared: &Shared, made: Made, last_word: impl FnOnce(&mut TcpStream) 
     }
     let begun = last_word(&mut stream)
         .and_then(|()| stream.set_read_timeout(Some(SILENCE_MAX)))
-        .and_then(|()| start_writer(shared, peer, &stream, outgoing, &lender));
+        .and_then(|()| queue.write_to(peer, &stream, &lender));
     let end = match begun {
         Ok(()) => Reader { shared, id, outbox, lender: &lender, files: Files::default() }.read_frames(&stream),
         Err(error) => Err(error.to_string()),
@@ -395,100 +341,9 @@ fn run_link(shared: &Shared, made: Made, last_word: impl FnOnce(&mut TcpStream) 
 }
 
 fn make_link(shared: &Shared, peer: Peer, stream: TcpStream) -> io::Result<Made> {
-    let (queue, outgoing) = sync_channel(OUTGOING_MAX);
     let number = shared.links_made.fetch_add(1, Ordering::Relaxed);
-    let outbox = Outbox { queue, stream: stream.try_clone()?, unwritten: Arc::clone(&shared.unwritten) };
-    Ok(Made { stream, id: LinkId { peer, number }, link: Link { outbox: Arc::new(outbox) }, outgoing })
-}
-
-fn start_writer(
-    shared: &Shared,
-    peer: Peer,
-    stream: &TcpStream,
-    outgoing: Receiver<Outgoing>,
-    lender: &Arc<Lender>,
-) -> io::Result<()> {
-    let (stream, shared, lender) = (stream.try_clone()?, shared.clone(), Arc::clone(lender));
-    let writer = move || {
-        let written = write_all(&shared, &stream, &outgoing, &lender);
-        let failed = written.is_err();
-        if let Err(error) = written {
-            tracing::debug!(%peer, %error, "writing to a peer ended");
-        }
-        // Wakes the reader, which tells the trainer.
-        let _ = stream.shutdown(Shutdown::Both);
-        let unwritten = outgoing.try_iter().count() + usize::from(failed);
-        shared.unwritten.fetch_sub(unwritten, Ordering::Release);
-    };
-    std::thread::Builder::new().name(format!("ebb-to-{peer}")).spawn(writer).map(drop)
-}
-
-fn write_all(
-    shared: &Shared,
-    mut stream: &TcpStream,
-    outgoing: &Receiver<Outgoing>,
-    lender: &Lender,
-) -> io::Result<()> {
-    loop {
-        match outgoing.recv_timeout(PING_INTERVAL) {
-            Ok(Outgoing::Frame(bytes)) => {
-                stream.write_all(&bytes)?;
-                shared.header_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            }
-            Ok(Outgoing::Bulk { header, data, range }) => match lender.lend(&data, &range) {
-                Some(loan) => write_loan(shared, stream, header, &loan)?,
-                None => write_pieces(shared, stream, header, &data, range)?,
-            },
-            Err(RecvTimeoutError::Timeout) => {
-                stream.write_all(&frame(Frame::Ping, &[]))?;
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-        shared.unwritten.fetch_sub(1, Ordering::Release);
-    }
-}
-
-fn write_loan(shared: &Shared, mut stream: &TcpStream, header: Header, loan: &Loan) -> io::Result<()> {
-    let Frame::Bulk(kind) = header.frame else { return Ok(()) };
-    let header = Header { frame: Frame::Lent(kind), payload_len: LOAN_LEN as u32, ..header };
-    stream.write_all(&[&header.encode()[..], &loan.encode()].concat())?;
-    shared.bulk_bytes.fetch_add(ELEMENT_LEN as u64 * loan.elements, Ordering::Relaxed);
-    shared.header_bytes.fetch_add((HEADER_LEN + LOAN_LEN) as u64, Ordering::Relaxed);
-    Ok(())
-}
-
-fn write_pieces(
-    shared: &Shared,
-    stream: &TcpStream,
-    header: Header,
-    data: &SharedElements,
-    range: Range<usize>,
-) -> io::Result<()> {
-    for start in range.clone().step_by(PIECE_ELEMENTS) {
-        let piece = bytes_of(&data[start..(start + PIECE_ELEMENTS).min(range.end)]);
-        let offset = header.offset + (start - range.start) as u64;
-        let header = Header { offset, payload_len: piece.len() as u32, ..header };
-        write_both(stream, &header.encode(), piece)?;
-        shared.bulk_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        shared.header_bytes.fetch_add(HEADER_LEN as u64, Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-/// Writes one after the other, from where they lie.
-fn write_both(mut stream: &TcpStream, first: &[u8], second: &[u8]) -> io::Result<()> {
-    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
-    let mut slices = &mut slices[..];
-    while !slices.is_empty() {
-        match stream.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    let (outbox, queue) = Outbox::new(&stream, shared.sent.clone())?;
+    Ok(Made { stream, id: LinkId { peer, number }, link: Link { outbox: Arc::new(outbox) }, queue })
 }
 
 /// The thread that reads a link.
@@ -502,22 +357,21 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads until the link ends or breaks the format; the text says which, for the log.
-    fn read_frames(&mut self, mut stream: &TcpStream) -> Result<(), String> {
-        let mut header = [0; HEADER_LEN];
+    fn read_frames(&mut self, stream: &TcpStream) -> Result<(), String> {
+        let mut stream = BufReader::with_capacity(READ_BYTES, stream);
         loop {
-            stream.read_exact(&mut header).map_err(|e| e.to_string())?;
-            let header = Header::decode(&header).map_err(|e| e.to_string())?;
+            let header = Header::decode(&exactly::<HEADER_LEN>(&mut stream)?).map_err(|e| e.to_string())?;
             let heard = match header.frame {
                 Frame::Ping => true,
-                Frame::Control => self.control(stream, header)?,
-                Frame::Bulk(kind) => self.bulk(stream, header, kind)?,
-                Frame::Lent(kind) => self.lent(header, kind, &Loan::decode(&exactly::<LOAN_LEN>(stream)?))?,
+                Frame::Control => self.control(&mut stream, header)?,
+                Frame::Bulk(kind) => self.bulk(&mut stream, header, kind)?,
+                Frame::Lent(kind) => self.lent(header, kind, &Loan::decode(&exactly::<LOAN_LEN>(&mut stream)?))?,
                 Frame::Returned => {
-                    let loan = u64::from_le_bytes(exactly::<LOAN_NUMBER_LEN>(stream)?);
+                    let loan = u64::from_le_bytes(exactly::<LOAN_NUMBER_LEN>(&mut stream)?);
                     self.lender.take_back(loan).then_some(true).ok_or("a loan came back that was not out")?
                 }
                 Frame::Sign => {
-                    self.recognise(&exactly::<SIGN_LEN>(stream)?);
+                    self.recognise(&exactly::<SIGN_LEN>(&mut stream)?);
                     true
                 }
                 Frame::Readable => {
@@ -536,14 +390,14 @@ impl Reader<'_> {
         self.shared.inbox.send(event).is_ok()
     }
 
-    fn control(&self, mut stream: &TcpStream, header: Header) -> Result<bool, String> {
+    fn control(&self, stream: &mut impl Read, header: Header) -> Result<bool, String> {
         let mut payload = vec![0; header.payload_len as usize];
         stream.read_exact(&mut payload).map_err(|e| e.to_string())?;
         let envelope = from_bytes(&payload).map_err(|e| e.to_string())?;
         Ok(self.say(Event::Message { link: self.id, envelope, bytes: payload.len() }))
     }
 
-    fn bulk(&self, mut stream: &TcpStream, header: Header, kind: Kind) -> Result<bool, String> {
+    fn bulk(&self, stream: &mut impl Read, header: Header, kind: Kind) -> Result<bool, String> {
         let bulk = header.bulk(kind);
         let mut stretch = Stretch::room(&self.shared.pieces, bulk.elements);
         if let Some(elements) = stretch.here_mut() {
@@ -574,7 +428,7 @@ impl Reader<'_> {
     }
 }
 
-fn exactly<const LEN: usize>(mut stream: &TcpStream) -> Result<[u8; LEN], String> {
+fn exactly<const LEN: usize>(stream: &mut impl Read) -> Result<[u8; LEN], String> {
     let mut bytes = [0; LEN];
     stream.read_exact(&mut bytes).map_err(|e| e.to_string())?;
     Ok(bytes)
@@ -588,6 +442,7 @@ mod tests {
     use crate::keys::{LinkKeys, tests::pair};
     use events_schema::orders::LinkKey;
     use events_schema::{Digest, JobId};
+    use std::sync::mpsc::Receiver;
 
     /// Reached only by a failure.
     const WAIT_MAX: Duration = Duration::from_secs(30);
