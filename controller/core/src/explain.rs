@@ -57,7 +57,7 @@ impl<'a> Reasons<'a> {
     fn queued(&self, id: &JobId, job: &Job) -> Option<WaitCause> {
         let policy = self.policy.as_ref()?;
         let (problem, shares) = self.queue.get_or_init(|| {
-            let problem = Problem::of(self.state, self.at);
+            let problem = Problem::of(self.state, self.at, policy.as_ref());
             let shares = policy.guarantees(&problem.view);
             (problem, shares)
         });

@@ -12,7 +12,7 @@ use controller_core::policy::{Packing, Plan, Share, Victims, View, WorkLeft};
 use events_schema::Digest;
 use events_schema::fact::Fact;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -174,6 +174,10 @@ impl Policy for Informed<'_> {
 
     fn packing(&self) -> Packing {
         self.policy.packing()
+    }
+
+    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
+        self.policy.quotas()
     }
 
     fn victims(&self) -> Victims {

@@ -9,12 +9,12 @@ use crate::explain::waits_placed;
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
 use crate::policy::{
-    ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, View, Wait, WorkLeft, service_order,
+    ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, TenantView, View, Wait, WorkLeft, service_order,
 };
 use crate::state::{Active, Job, JobPhase, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::job::Length;
-use events_schema::{Digest, JobId, SlotId, TimeMs};
+use events_schema::{Digest, JobId, SlotId, TenantId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
-    let problem = Problem::of(&state, draft.at);
+    let problem = Problem::of(&state, draft.at, policy);
     let plan = policy.plan(&problem.view);
     for moved in &plan.moves {
         enter_queue(draft, &problem, *moved);
@@ -94,7 +94,26 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    pub fn of(state: &'a State, at: TimeMs) -> Self {
+    pub fn of(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
+        let mut problem = Self::of_slots_and_jobs(state, at);
+        if let Some(quotas) = policy.quotas() {
+            problem.name_tenants(quotas);
+        }
+        problem
+    }
+
+    /// Says whose jobs are, and what those have guaranteed.
+    fn name_tenants(&mut self, quotas: &BTreeMap<String, u32>) {
+        let names: BTreeSet<&TenantId> = self.jobs.iter().map(|(_, job)| &job.tenant).collect();
+        let places: BTreeMap<&TenantId, usize> = names.into_iter().zip(0..).collect();
+        let quota = |name: &TenantId| Some(quotas.get(name.as_str()).copied().unwrap_or(0));
+        self.view.tenants = places.keys().map(|name| TenantView { quota: quota(name) }).collect();
+        for (view, (_, job)) in self.view.jobs.iter_mut().zip(&self.jobs) {
+            view.tenant = places[&job.tenant];
+        }
+    }
+
+    fn of_slots_and_jobs(state: &'a State, at: TimeMs) -> Self {
         // A job of a class that no server has any more is bound to it all the same.
         let of_jobs = state.live.iter().filter_map(|(_, job)| job.class);
         let (mut kinds, mut last) = (BTreeMap::<SlotKind, usize>::new(), None);
@@ -205,6 +224,7 @@ fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Opt
         left: work_left(job, at),
         curve: None,
         restart_ms: RESTART_MS,
+        tenant: 0,
     }
 }
 

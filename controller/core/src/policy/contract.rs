@@ -5,7 +5,7 @@ use super::elastic_tiresias::ElasticTiresias;
 use super::ibm_dp::{IbmDp, Unfit};
 use super::speeds::SpeedCurve;
 use super::tiresias::Tiresias;
-use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, View, WorkLeft, policy_by_name};
+use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, TenantView, View, WorkLeft, policy_by_name};
 use proptest::prelude::*;
 
 /// Later than everything in a view.
@@ -44,15 +44,15 @@ fn any_curve() -> impl Strategy<Value = SpeedCurve> {
 const CURVES: usize = 3;
 
 fn any_job() -> impl Strategy<Value = JobView> {
-    let sizes = (1u16..5, 0u16..12, 0u16..9);
+    let sizes = (1u16..5, 0u16..12, 0u16..9, 0usize..3);
     let known = (any_left(), proptest::option::of(0..CURVES), proptest::option::of(1u16..20), 0u32..200_000);
     (sizes, -1i32..2, proptest::option::of(0usize..2), any::<bool>(), any_service(), known).prop_map(
-        |((min, more, held), priority, class, settled, service, (left, curve, requested, restart_ms))| {
+        |((min, more, held, tenant), priority, class, settled, service, (left, curve, requested, restart_ms))| {
             let max = min + more;
             let held = if held < min { 0 } else { held.min(max) };
             let class = if held > 0 { Some(class.unwrap_or(0)) } else { class };
             let service = ServiceView { waited_ms: if held > 0 { 0 } else { service.waited_ms }, ..service };
-            let known = JobView { requested, left, curve, restart_ms, ..JobView::default() };
+            let known = JobView { requested, left, curve, restart_ms, tenant, ..JobView::default() };
             JobView { min, max, held, priority, class, numeric: class, settled, service, ..known }
         },
     )
@@ -62,7 +62,8 @@ fn any_view() -> impl Strategy<Value = View> {
     let jobs = proptest::collection::vec(any_job(), 0..12);
     let curves = proptest::collection::vec(any_curve(), CURVES);
     let slots = proptest::collection::vec((0u32..12, 0u32..12), 2);
-    (jobs, slots, curves, 0..LATER_MS).prop_map(|(mut jobs, more, curves, now_ms)| {
+    let quotas = proptest::collection::vec(proptest::option::of(0u32..20), 0..3);
+    (jobs, slots, curves, quotas, 0..LATER_MS).prop_map(|(mut jobs, more, curves, quotas, now_ms)| {
         jobs.iter_mut().zip(0..).for_each(|(job, arrival)| job.arrival = arrival);
         let held = |class| {
             jobs.iter().filter(|j| j.held > 0 && j.class == Some(class)).map(|j| u32::from(j.held)).sum::<u32>()
@@ -75,17 +76,19 @@ fn any_view() -> impl Strategy<Value = View> {
                 ClassView { capacity, declared: capacity + away, numeric, device: false }
             })
             .collect();
-        View { classes, jobs, curves, now_ms }
+        let tenants = quotas.into_iter().map(|quota| TenantView { quota }).collect();
+        View { classes, jobs, curves, tenants, now_ms }
     })
 }
 
-/// The policies by name, one that presses jobs at once, which few of these views do otherwise, and those that decide at once, with a queue and
+/// The policies by name, one that presses jobs at once, which few of these views do otherwise, `antman`, and those that decide at once, with a queue and
 /// without.
 fn policies() -> Vec<Box<dyn Policy>> {
     let named = POLICY_NAMES.iter().map(|name| policy_by_name(name).unwrap());
     let pressing: Box<dyn Policy> = Box::new(ElasticTiresias::new(Tiresias::default(), 1));
     let at_once = [Unfit::Wait, Unfit::AreDropped].map(|unfit| -> Box<dyn Policy> { Box::new(IbmDp::new(0, unfit)) });
-    named.chain([pressing]).chain(at_once).collect()
+    let of_quotas = policy_by_name("antman").unwrap();
+    named.chain([pressing, of_quotas]).chain(at_once).collect()
 }
 
 /// The view after a plan, as far as it could be done at once.

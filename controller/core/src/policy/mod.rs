@@ -5,12 +5,13 @@
 //! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
 //! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
 //!
-//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`] and [`lyra`]. [`srtf`], [`afs`], [`optimus_like`]
+//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`], [`lyra`] and [`antman`]. [`srtf`], [`afs`], [`optimus_like`]
 //! and [`pollux_like`] are there to be compared with. Speeds come from
 //! [`speeds`]. `docs/policies.md` says how to write one.
 
 pub mod afs;
 mod allotment;
+pub mod antman;
 #[cfg(test)]
 mod contract;
 pub mod ebb;
@@ -30,6 +31,7 @@ mod work;
 
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
@@ -47,6 +49,11 @@ pub trait Policy: Send + Sync {
     /// Where slots for a job are looked for first.
     fn packing(&self) -> Packing {
         Packing::FirstFit
+    }
+
+    /// Slots that tenants have guaranteed, by name, if it knows of quotas: one that is not named has none. The view says them by tenant.
+    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
+        None
     }
 
     /// Who loses slots that a fleet takes back, when those above their minimum have given what they can. A reclaim waits for no plan, so this is asked of the
@@ -81,7 +88,7 @@ pub enum Packing {
 }
 
 /// The names of policies under which every job runs in the end, the default first. [`policy_by_name`] also knows `ibm-dp-drop`, which rejects
-/// jobs and is for who asks for that by its name.
+/// jobs and is for who asks for that by its name, and `antman`, which is for the simulator until somebody says quotas live.
 pub const POLICY_NAMES: [&str; 10] =
     ["ebb", "fifo", "tiresias", "elastic-tiresias", "ibm-dp", "lyra", "srtf", "afs", "optimus-like", "pollux-like"];
 
@@ -94,6 +101,7 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
         "tiresias" => Some(Box::new(tiresias::Tiresias::default())),
         "elastic-tiresias" => Some(Box::new(elastic_tiresias::ElasticTiresias::default())),
         "lyra" => Some(Box::new(lyra::Lyra)),
+        "antman" => Some(Box::new(antman::Antman::default())),
         "ibm-dp" => Some(Box::new(ibm_dp::IbmDp::default())),
         "ibm-dp-drop" => Some(Box::new(ibm_dp::IbmDp::new(ibm_dp::DELTA_MS, ibm_dp::Unfit::AreDropped))),
         "srtf" => Some(Box::new(srtf::Srtf)),
@@ -113,6 +121,8 @@ pub struct View {
     pub jobs: Vec<JobView>,
     /// Measured speeds; jobs name theirs by its place.
     pub curves: Vec<SpeedCurve>,
+    /// Whose the jobs are; jobs name theirs by its place. Empty under a policy that knows of no quotas ([`Policy::quotas`]).
+    pub tenants: Vec<TenantView>,
     /// When this is, in ms of the controller's clock: for what is done at equal distances of time.
     pub now_ms: u64,
 }
@@ -128,6 +138,13 @@ pub struct ClassView {
     pub numeric: usize,
     /// Whether its slots are devices.
     pub device: bool,
+}
+
+/// Who submits jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantView {
+    /// Slots that it has guaranteed; none: as many as there are.
+    pub quota: Option<u32>,
 }
 
 /// A job, as a policy sees it.
@@ -161,6 +178,8 @@ pub struct JobView {
     pub curve: Option<usize>,
     /// What it loses by being stopped and started again, in ms without a step: saved, started, read again.
     pub restart_ms: u32,
+    /// Whose it is, by its place in the view.
+    pub tenant: usize,
 }
 
 /// How long a job still takes on the slots that it asked for. Who withholds or falsifies it is whoever makes the view: a policy knows no more

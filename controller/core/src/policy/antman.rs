@@ -1,0 +1,367 @@
+//! `antman`: tenants have quotas; jobs within them are guaranteed, and others use what is idle until it is wanted (Xiao et al., AntMan, OSDI 2020, §3.3).
+//!
+//! 1. *Guaranteed* jobs run on what they asked for and keep it. A tenant's jobs go in the order of arrival, as far as its quota goes; one for which
+//!    there is quota and not enough room has what there is *reserved*: no other guaranteed job gets it, opportunistic ones do.
+//! 2. *Opportunistic* jobs share what guaranteed ones do not use, reserved slots included: each its fewest, then up to what it asked for. They give
+//!    way to guaranteed jobs at once: what they have beyond their fewest first, then the latest all of it. Opportunistic is a job of a tenant
+//!    without any quota, one with a priority below 0 by its own wish, and one that has waited for quota for [`PATIENCE_MS`].
+//! 3. *Upgrade*: an opportunistic job that has all that it asked for becomes a guaranteed one as soon as its tenant has the quota; before anybody
+//!    is launched (§3.3, "prefers to upgrade the opportunistic job rather than launch a new one").
+//!
+//! Which of the two a job is stands in its queue, as a fact, so a policy remembers nothing.
+//!
+//! Left out, because a slot is a whole device with one job on it: several jobs on a GPU, and so the candidates by utilization (M = 80 % over 10 s), memory
+//! and computing in steps beside a guaranteed job, and the trial of memory among opportunistic ones. Where the paper slows opportunistic jobs down in
+//! place, here they have fewer slots, or none. Quotas count slots of all kinds together. The paper estimates how long a job would wait; here it has waited.
+
+use super::allotment::ordered;
+use super::{Gangs, Plan, Policy, QueueMove, Share, View, Wait};
+use std::collections::BTreeMap;
+
+/// How long a job waits for its tenant's quota until it becomes opportunistic: ten minutes, of the order of the production cluster's mean queueing
+/// after AntMan (550 s, table 4).
+pub const PATIENCE_MS: u64 = 600_000;
+/// The queue of opportunistic jobs; all others are guaranteed.
+const OPPORTUNISTIC: u8 = 1;
+/// Plans that are made of a plan's own outcome: an upgrade is one more.
+const SETTLING_MAX: usize = 8;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Antman {
+    quotas: Option<BTreeMap<String, u32>>,
+}
+
+impl Antman {
+    /// With quotas in slots, by tenant; one that is not named has none. Without any quotas, as by name, every job is guaranteed.
+    #[must_use]
+    pub fn new(quotas: BTreeMap<String, u32>) -> Self {
+        Self { quotas: Some(quotas) }
+    }
+}
+
+impl Policy for Antman {
+    fn name(&self) -> &'static str {
+        "antman"
+    }
+
+    fn plan(&self, view: &View) -> Plan {
+        let (mut decided, mut carried_out) = (decide(view), view.clone());
+        for _ in 0..SETTLING_MAX {
+            carry_out(&mut carried_out, &decided);
+            let next = decide(&carried_out);
+            let is_settled = next == decided;
+            decided = next;
+            if is_settled {
+                break;
+            }
+        }
+        let moved = |(job, queue): (usize, &u8)| {
+            (*queue != view.jobs[job].service.queue).then_some(QueueMove { job, queue: *queue, promoted: false })
+        };
+        let moves = decided.queues.iter().enumerate().filter_map(moved).collect();
+        Plan { shares: decided.shares, moves, wake_in_ms: decided.wake_in_ms, ..Plan::default() }
+    }
+
+    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
+        self.quotas.as_ref()
+    }
+}
+
+/// What a view comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Decided {
+    shares: Vec<Share>,
+    queues: Vec<u8>,
+    wake_in_ms: Option<u64>,
+}
+
+/// The view once everybody has what was decided.
+fn carry_out(view: &mut View, decided: &Decided) {
+    for (at, share) in decided.shares.iter().enumerate() {
+        let job = &mut view.jobs[at];
+        if share.slots > 0 || job.held > 0 {
+            job.service.waited_ms = 0;
+        }
+        (job.held, job.service.queue) = (share.slots, decided.queues[at]);
+        if share.slots > 0 {
+            (job.class, job.numeric) = (Some(share.class), Some(view.classes[share.class].numeric));
+        }
+    }
+}
+
+/// What is being given out.
+struct Draft<'a> {
+    view: &'a View,
+    gangs: Gangs<'a>,
+    shares: Vec<Share>,
+    queues: Vec<u8>,
+    /// Slots that each tenant may still have guaranteed; none: as many as there are.
+    quota: Vec<Option<u32>>,
+    /// The job of each tenant that the next ones are behind, and whether it is quota that it waits for.
+    head: Vec<Option<(usize, bool)>>,
+}
+
+fn decide(view: &View) -> Decided {
+    let order = ordered(view, |_| ());
+    let tenants = view.jobs.iter().map(|job| job.tenant + 1).max().unwrap_or(0).max(view.tenants.len());
+    let quota = |tenant: usize| view.tenants.get(tenant).and_then(|tenant| tenant.quota);
+    let mut draft = Draft {
+        view,
+        gangs: Gangs::new(view),
+        shares: vec![Share::default(); view.jobs.len()],
+        queues: view.jobs.iter().map(|job| u8::from(job.service.queue == OPPORTUNISTIC)).collect(),
+        quota: (0..tenants).map(quota).collect(),
+        head: vec![None; tenants],
+    };
+    draft.keep_guaranteed(&order);
+    draft.upgrade(&order);
+    draft.launch(&order);
+    let wake_in_ms = draft.share_the_rest(&order);
+    Decided { shares: draft.shares, queues: draft.queues, wake_in_ms }
+}
+
+impl Draft<'_> {
+    fn runs(&self, job: usize) -> Option<usize> {
+        self.view.jobs[job].class.filter(|_| self.view.jobs[job].held > 0)
+    }
+
+    fn is_opportunistic(&self, job: usize) -> bool {
+        self.queues[job] == OPPORTUNISTIC
+    }
+
+    /// Whether a job's tenant has the quota for all that it asked for.
+    fn has_quota(&self, job: usize) -> bool {
+        let known = &self.view.jobs[job];
+        self.quota[known.tenant].is_none_or(|left| left >= u32::from(known.asked()))
+    }
+
+    fn take_quota(&mut self, job: usize) {
+        let known = &self.view.jobs[job];
+        if let Some(left) = &mut self.quota[known.tenant] {
+            *left = left.saturating_sub(u32::from(known.asked()));
+        }
+    }
+
+    /// Guaranteed jobs keep what they have, and regain what a fleet took from them.
+    fn keep_guaranteed(&mut self, order: &[usize]) {
+        let mut kept = Vec::new();
+        for &job in order {
+            let Some(class) = self.runs(job).filter(|_| !self.is_opportunistic(job)) else { continue };
+            let known = &self.view.jobs[job];
+            let slots = self.gangs.pool[class].min(u32::from(known.held.min(known.max))) as u16;
+            if slots >= known.min {
+                self.gangs.keep(class, slots);
+                self.take_quota(job);
+                self.shares[job] = Share { class, slots, waits: None };
+                kept.push(job);
+            }
+        }
+        for job in kept {
+            self.grow(job);
+        }
+    }
+
+    /// Up to what a job asked for, as far as there is room.
+    fn grow(&mut self, job: usize) {
+        let Share { class, slots, .. } = self.shares[job];
+        let more = self.gangs.pool[class].min(u32::from(self.view.jobs[job].asked().saturating_sub(slots)));
+        self.gangs.pool[class] -= more;
+        self.shares[job].slots += more as u16;
+    }
+
+    /// Opportunistic jobs that are complete and for which there is quota.
+    fn upgrade(&mut self, order: &[usize]) {
+        for &job in order {
+            let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job)) else { continue };
+            let known = &self.view.jobs[job];
+            let is_complete = known.held >= known.asked() && known.priority >= 0;
+            if is_complete && self.has_quota(job) && self.gangs.keep(class, known.asked()) {
+                self.take_quota(job);
+                self.queues[job] = 0;
+                self.shares[job] = Share { class, slots: known.asked(), waits: None };
+            }
+        }
+    }
+
+    /// Jobs that wait, each tenant's in order: who finds quota and no room keeps what there is from the guaranteed jobs after it.
+    fn launch(&mut self, order: &[usize]) {
+        for &job in order {
+            let known = &self.view.jobs[job];
+            let is_waiting = known.held == 0 || self.queues[job] != OPPORTUNISTIC && self.shares[job].slots == 0;
+            if !is_waiting || known.priority < 0 {
+                continue;
+            }
+            if let Some((ahead, _)) = self.head[known.tenant] {
+                self.shares[job].waits = Some(Wait::Behind(ahead));
+                continue;
+            }
+            if !self.has_quota(job) {
+                let left = self.quota[known.tenant].unwrap_or(0);
+                self.head[known.tenant] = Some((job, true));
+                self.shares[job].waits = Some(Wait::Slots((u32::from(known.asked()) - left).max(1)));
+                continue;
+            }
+            let share = self.gangs.start(job, known.asked());
+            self.shares[job] = share;
+            if share.slots > 0 {
+                self.take_quota(job);
+                self.queues[job] = 0;
+            } else {
+                self.head[known.tenant] = Some((job, false));
+            }
+        }
+    }
+
+    /// What is left goes to opportunistic jobs: those that run, then those that wait, each its fewest; then up to what they asked for. Says
+    /// after how long somebody else becomes one.
+    fn share_the_rest(&mut self, order: &[usize]) -> Option<u64> {
+        let mut wake_in_ms: Option<u64> = None;
+        for &job in order {
+            let known = &self.view.jobs[job];
+            let Some(class) = self.runs(job).filter(|_| self.is_opportunistic(job)) else { continue };
+            if self.shares[job].slots == 0 && self.gangs.keep(class, known.min) {
+                self.shares[job] = Share { class, slots: known.min, waits: None };
+            } else {
+                self.shares[job].waits = Some(self.missing(job));
+            }
+        }
+        for &job in order {
+            let known = &self.view.jobs[job];
+            if self.shares[job].slots > 0 {
+                continue;
+            }
+            if known.held > 0 && self.is_opportunistic(job) {
+                continue;
+            }
+            let is_one = self.is_opportunistic(job) || known.priority < 0;
+            let waits_for_quota = self.head[known.tenant].is_some_and(|(_, for_quota)| for_quota);
+            let has_none = self.view.tenants.get(known.tenant).is_some_and(|tenant| tenant.quota == Some(0));
+            let left_ms = PATIENCE_MS.saturating_sub(known.service.waited_ms);
+            if !is_one && waits_for_quota && !has_none && left_ms > 0 {
+                wake_in_ms = Some(wake_in_ms.map_or(left_ms, |earlier| earlier.min(left_ms)));
+            }
+            if !(is_one || waits_for_quota && (has_none || left_ms == 0)) {
+                continue;
+            }
+            match self.view.roomiest(self.view.suiting(job), &self.gangs.pool, known.min) {
+                Some(class) if self.gangs.keep(class, known.min) => {
+                    self.shares[job] = Share { class, slots: known.min, waits: None };
+                    self.queues[job] = OPPORTUNISTIC;
+                }
+                _ => {
+                    let missing = self.missing(job);
+                    self.shares[job].waits.get_or_insert(missing);
+                }
+            }
+        }
+        for &job in order {
+            if self.is_opportunistic(job) && self.shares[job].slots > 0 {
+                self.grow(job);
+            }
+        }
+        for (job, share) in self.shares.iter_mut().enumerate() {
+            if share.slots == 0 {
+                share.waits.get_or_insert(Wait::Slots(u32::from(self.view.jobs[job].min).max(1)));
+            }
+        }
+        wake_in_ms
+    }
+
+    /// What a job that gets nothing lacks of its fewest.
+    fn missing(&self, job: usize) -> Wait {
+        let most = self.view.suiting(job).map(|class| self.gangs.pool[class]).max().unwrap_or(0);
+        Wait::Slots(u32::from(self.view.jobs[job].min).saturating_sub(most).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClassView, JobView, ServiceView, TenantView};
+    use super::*;
+
+    /// Of tenant 0, which has quota, or of tenant 1, which has none.
+    fn job(tenant: usize, asked: u16, held: u16) -> JobView {
+        let class = (held > 0).then_some(0);
+        JobView { min: 1, max: asked, held, class, numeric: class, settled: true, tenant, ..JobView::default() }
+    }
+
+    fn opportunistic(job: JobView) -> JobView {
+        JobView { service: ServiceView { queue: OPPORTUNISTIC, ..job.service }, ..job }
+    }
+
+    fn gang(job: JobView) -> JobView {
+        JobView { min: job.max, ..job }
+    }
+
+    fn view(capacity: u32, quota: u32, jobs: &[JobView]) -> View {
+        let classes = vec![ClassView { capacity, declared: capacity, ..ClassView::default() }];
+        let tenants = [Some(quota), Some(0)].map(|quota| TenantView { quota }).to_vec();
+        View { classes, tenants, jobs: jobs.to_vec(), ..View::default() }
+    }
+
+    /// Slots, and the queues that jobs come into.
+    fn planned(view: &View) -> (Vec<u16>, Vec<(usize, u8)>) {
+        let plan = Antman::default().plan(view);
+        let moves = plan.moves.iter().map(|moved| (moved.job, moved.queue)).collect();
+        (plan.shares.iter().map(|share| share.slots).collect(), moves)
+    }
+
+    #[test]
+    fn who_has_no_quota_uses_what_is_idle_and_gives_it_back_at_once() {
+        let idle = [job(1, 6, 0)];
+        assert_eq!(planned(&view(8, 8, &idle)), (vec![6], vec![(0, OPPORTUNISTIC)]));
+        // Table 1: B comes 26 minutes after A, has quota, and gets all that it asked for; A is not ended for it where it can do with less.
+        let both = [opportunistic(job(1, 6, 6)), gang(job(0, 4, 0))];
+        assert_eq!(planned(&view(8, 8, &both)), (vec![4, 4], vec![]));
+        let all = [opportunistic(job(1, 6, 6)), gang(job(0, 8, 0))];
+        assert_eq!(planned(&view(8, 8, &all)), (vec![0, 8], vec![]), "a slot has one job");
+    }
+
+    #[test]
+    fn guaranteed_jobs_stop_at_the_quota_and_are_never_taken_from() {
+        let jobs = [job(0, 4, 4), job(0, 4, 0), job(1, 2, 0)];
+        assert_eq!(planned(&view(8, 4, &jobs)), (vec![4, 0, 2], vec![(2, OPPORTUNISTIC)]));
+        assert_eq!(planned(&view(8, 8, &jobs)), (vec![4, 4, 0], vec![]));
+        let urgent = JobView { priority: 5, ..job(0, 8, 0) };
+        assert_eq!(planned(&view(8, 8, &[job(0, 4, 4), urgent])).0, [4, 0]);
+    }
+
+    #[test]
+    fn three_left_and_a_request_for_four_are_reserved_and_used_meanwhile() {
+        // "e.g., three GPUs left while there is a request for four": no guaranteed job gets them, opportunistic ones do.
+        let jobs = [job(0, 5, 5), gang(job(0, 4, 0)), job(0, 2, 0), job(1, 2, 0)];
+        assert_eq!(planned(&view(8, 100, &jobs)), (vec![5, 0, 0, 2], vec![(3, OPPORTUNISTIC)]));
+        let freed = [gang(job(0, 4, 0)), job(0, 2, 0), opportunistic(job(1, 2, 2))];
+        assert_eq!(planned(&view(8, 100, &freed)), (vec![4, 2, 2], vec![]));
+    }
+
+    #[test]
+    fn a_complete_job_is_upgraded_before_another_is_launched() {
+        let runs = opportunistic(job(0, 4, 4));
+        assert_eq!(planned(&view(8, 4, &[job(0, 4, 0), runs])), (vec![0, 4], vec![(1, 0)]));
+        // "The partial upgrade does not help": one that lacks a slot is none, and gives way.
+        let partly = opportunistic(job(0, 4, 3));
+        assert_eq!(planned(&view(4, 4, &[gang(job(0, 4, 0)), partly])), (vec![4, 0], vec![]));
+        let by_wish = JobView { priority: -1, ..runs };
+        assert_eq!(planned(&view(4, 4, &[by_wish])), (vec![4], vec![]), "it never occupies quota");
+    }
+
+    #[test]
+    fn who_waits_long_for_quota_becomes_opportunistic() {
+        let waits =
+            |waited_ms| JobView { service: ServiceView { waited_ms, ..ServiceView::default() }, ..job(0, 4, 0) };
+        let plan = Antman::default().plan(&view(8, 4, &[job(0, 4, 4), waits(PATIENCE_MS - 5)]));
+        assert_eq!((plan.shares[1].slots, plan.wake_in_ms), (0, Some(5)));
+        let long = [job(0, 4, 4), waits(PATIENCE_MS)];
+        assert_eq!(planned(&view(8, 4, &long)), (vec![4, 4], vec![(1, OPPORTUNISTIC)]));
+        assert_eq!(planned(&view(4, 8, &long)).0, [4, 0], "for room it waits as it is");
+    }
+
+    #[test]
+    fn without_quotas_every_job_is_guaranteed() {
+        let mut all = view(8, 0, &[job(0, 4, 0), job(1, 4, 0), job(1, 1, 0)]);
+        all.tenants.clear();
+        assert_eq!(planned(&all), (vec![4, 4, 0], vec![]));
+    }
+}
