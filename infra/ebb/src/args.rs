@@ -156,6 +156,12 @@ pub enum Command {
         #[command(subcommand)]
         command: crate::simulate::SimulateCommand,
     },
+    /// Make a recording for `ebb simulate run` of a log
+    Trace {
+        /// What to do.
+        #[command(subcommand)]
+        command: crate::trace::TraceCommand,
+    },
     /// One process of a measured sum; started by `ebb bench`
     #[command(hide = true)]
     BenchMember(BenchMemberArgs),

@@ -36,6 +36,7 @@ pub mod simulate_run;
 pub mod store;
 pub mod take_back;
 mod top;
+pub mod trace;
 mod try_here;
 pub mod up;
 pub mod verify;
@@ -130,6 +131,7 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
                 simulate::SimulateCommand::Papers(args) => simulate_papers::simulate_papers(args, cli.output),
             };
         }
+        Command::Trace { command } => return trace::trace(command, cli.output).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
             // Not straight to standard output: the generator panics when nobody reads to the end.
             let mut script = Vec::new();

@@ -6,6 +6,7 @@ use crate::output::{Output, advise, json as print_json, line};
 use crate::simulate_report::{of_seed, prepare, write_files};
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
+use controller_core::policy::antman::Antman;
 use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
 use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
@@ -131,6 +132,9 @@ pub struct RunArgs {
     /// elastic-tiresias: with more jobs pending than so many, those of later queues run on half of their slots.
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = PENDING_MAX)]
     pub pending_max: usize,
+    /// antman: slots that a tenant of the recording has guaranteed; tenants that are not named have none, and without any all jobs are guaranteed.
+    #[arg(long, hide_short_help = true, value_name = "TENANT=SLOTS", value_delimiter = ',', value_parser = quota)]
+    pub quota: Vec<(String, u32)>,
     /// ibm-dp, ibm-dp-drop: seconds between two decisions; 0: one at every arrival and end. Live it is 600.
     #[arg(long, hide_short_help = true, value_name = "S", default_value_t = 0)]
     pub delta_s: u64,
@@ -148,6 +152,11 @@ pub struct RunArgs {
     /// Beside it are the pictures and figures as SVG, CSV and JSON. It has to be new, empty, or an earlier report's.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub report: Option<PathBuf>,
+}
+
+fn quota(text: &str) -> Result<(String, u32), String> {
+    let parsed = text.rsplit_once('=').and_then(|(tenant, slots)| Some((tenant.to_owned(), slots.parse().ok()?)));
+    parsed.ok_or_else(|| format!("`{text}` is no quota; expected TENANT=SLOTS, as in research=32"))
 }
 
 /// What work is measured in.
@@ -211,6 +220,7 @@ impl Rules {
         match name {
             "tiresias" => Ok(Box::new(queues()?)),
             "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, args.pending_max))),
+            "antman" if !args.quota.is_empty() => Ok(Box::new(Antman::new(args.quota.iter().cloned().collect()))),
             "ibm-dp" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::Wait))),
             "ibm-dp-drop" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::AreDropped))),
             _ => policy_by_name(name).ok_or_else(unknown),
@@ -483,7 +493,7 @@ fn options_of(args: &RunArgs, rules: &Rules, setup: &Setup, trace: &[TraceJob], 
         "demand": args.demand, "policies": args.policies, "information": args.information, "seed": setup.seed, "seeds": args.seeds,
         "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
         "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
-        "delta_s": args.delta_s,
+        "delta_s": args.delta_s, "quota": args.quota,
         "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,
         "notes": notes,
     })
