@@ -473,12 +473,8 @@ fn what_the_watch_sees_is_decided_once() {
     let job = JobId::parse("job-a").unwrap();
     for number in 0..2 {
         let executor = ExecutorId { job: job.clone(), number };
-        let ready = Report::ExecutorReady {
-            executor,
-            address: format!("127.0.0.1:{number}"),
-            class: None,
-            replica_bytes: None,
-        };
+        let address = format!("127.0.0.1:{number}");
+        let ready = Report::ExecutorReady { executor, address, class: None, replica_bytes: None };
         world.report(0, link, 2 + u64::from(number), ready);
     }
     world.pass(1_000);

@@ -186,6 +186,11 @@ fn between(slow: &[(u16, f64)], fast: &[(u16, f64)], size: u32, low: u32, high: 
     slow.iter().filter_map(both).collect()
 }
 
+/// Whole milliseconds; what would never end takes as long as can be told.
+pub(crate) fn whole_ms(ms: Option<f64>) -> u64 {
+    ms.map_or(u64::MAX, |ms| ms.ceil().max(0.0) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -5,6 +5,7 @@
 
 use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
+use crate::curve::whole_ms;
 use crate::information::{self, Curves, Information, Informed};
 use crate::members::{Mode, Training};
 use crate::outcome::{Ended, JobOutcome, Measured, Outcome};
@@ -585,11 +586,6 @@ impl SimJob {
     pub fn began(&mut self, at: TimeMs) {
         self.outcome.began_ms.get_or_insert(at.since_ms(BEGIN));
     }
-}
-
-/// Whole milliseconds; what would never end takes as long as can be told.
-fn whole_ms(ms: Option<f64>) -> u64 {
-    ms.map_or(u64::MAX, |ms| ms.ceil().max(0.0) as u64)
 }
 
 /// The place of a job in its setup.

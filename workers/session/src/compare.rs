@@ -3,9 +3,10 @@
 //! Beside the training: a digest is of a boundary that its member is past by then. What it finds is said and ends this membership; nobody
 //! can tell which sums a wrong replica has spoiled, so nothing is mended here.
 
+use crate::event::Output;
 use crate::message::{CheckpointId, Message, Peer};
 use crate::save::COLLECTIONS_MAX;
-use crate::state::{Output, Phase, Session};
+use crate::state::{Phase, Session};
 use events_schema::{Digest, Step};
 use std::collections::BTreeMap;
 
@@ -80,8 +81,9 @@ pub(crate) fn minority(digests: impl Iterator<Item = (Peer, Digest)>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Config, Input};
     use crate::message::{Due, Membership, NodeSums, Seat, Tag};
-    use crate::state::{Config, Input, Running};
+    use crate::state::Running;
     use events_schema::tree::Node;
     use events_schema::{Generation, Rank};
 

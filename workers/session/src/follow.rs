@@ -7,8 +7,9 @@
 //!
 //! Snapshot and replay of gradients [Elan, EuroSys 2019, has the snapshot; the replay is ours]: any optimizer can do it, where a copy that moves on range by range needs updates of ranges.
 
+use crate::event::Output;
 use crate::message::{Follower, Membership, Message, Peer, Tag};
-use crate::state::{Output, Phase, Running, Session};
+use crate::state::{Phase, Running, Session};
 use events_schema::Step;
 use std::collections::BTreeMap;
 

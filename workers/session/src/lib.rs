@@ -4,7 +4,7 @@
 //! gives them to [`Session::handle`] and performs the [`Output`]s in order. Gradients and replicas never pass through here; only
 //! what is known about them does.
 //!
-//! Reading order: [`message`] (what members say), [`state`] (inputs, outputs and the machine), `start_round.rs` (how a
+//! Reading order: [`message`] (what members say), [`event`] (inputs and outputs), [`state`] (the machine), `start_round.rs` (how a
 //! generation begins: fresh, from a checkpoint, after a loss), `recover.rs` (whose replica counts), `switch.rs` (how a running
 //! generation changes at a boundary), `follow.rs` (how a newcomer comes to hold the replica before that), `save.rs` (what a checkpoint and an evaluation need from everybody), `compare.rs` (whose replica is not like
 //! the others').
@@ -17,6 +17,7 @@
 //!
 //! Next on a job's path: `storage/src/loader.rs`.
 
+pub mod event;
 pub mod message;
 pub mod state;
 
@@ -27,8 +28,9 @@ mod save;
 mod start_round;
 mod switch;
 
+pub use event::{Config, Input, Output};
 pub use message::{
     Announcement, CheckpointId, Contribution, Due, Envelope, Follower, Holding, Lagging, Membership, Message, Need,
     NodeSums, Peer, RankMetrics, Seat, ShardWritten, Tag,
 };
-pub use state::{Config, Input, Output, Session};
+pub use state::Session;

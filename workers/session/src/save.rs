@@ -4,8 +4,9 @@
 //! checkpoint's own name. One that loses a writer is simply never complete, and a newer one takes its place.
 
 use crate::compare::minority;
+use crate::event::Output;
 use crate::message::{CheckpointId, Message, Peer, RankMetrics, ShardWritten, Tag};
-use crate::state::{Output, Phase, Session, Stage};
+use crate::state::{Phase, Session, Stage};
 use events_schema::Step;
 use std::collections::BTreeMap;
 
@@ -173,8 +174,9 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Config;
     use crate::message::{Due, Membership, Seat};
-    use crate::state::{Config, Running};
+    use crate::state::Running;
     use events_schema::{Digest, Generation, Rank};
 
     const TAG: Tag = Tag { generation: Generation(2), revision: 0 };

@@ -3,9 +3,10 @@
 //! Used for a fresh job, for a checkpoint and after losses; they differ only in where a member's replica comes from.
 //! The other way to begin a generation, at a boundary of a running one, is `switch.rs`.
 
+use crate::event::Output;
 use crate::message::{Holding, Membership, Message, Need, Peer, Start, Tag};
 use crate::recover::choose_start;
-use crate::state::{Output, Phase, Running, Session};
+use crate::state::{Phase, Running, Session};
 use crate::switch::Candidate;
 use events_schema::fact::{Entry, Proposal};
 use events_schema::{Generation, Step};

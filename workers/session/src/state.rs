@@ -1,19 +1,15 @@
-//! The machine: what goes in, what comes out, and who handles what. One `Session` per executor, for leader and member alike.
+//! The machine: who handles what goes in (`event.rs`). One `Session` per executor, for leader and member alike.
 //!
 //! Nothing here decides the protocol's hard questions; `start_round.rs`, `recover.rs` and `switch.rs` do.
 
 use crate::compare::Comparisons;
+use crate::event::{Config, Input, Output};
 use crate::follow::Following;
-use crate::message::{
-    Announcement, CheckpointId, Contribution, Due, Envelope, Holding, Membership, Message, Need, NodeSums, Peer,
-    RankMetrics, ShardWritten, Tag,
-};
+use crate::message::{Announcement, Contribution, Due, Envelope, Holding, Membership, Message, NodeSums, Peer, Tag};
 use crate::save::Collections;
 use crate::start_round::Joining;
 use crate::switch::Candidate;
-use events_schema::fact::{Entry, Proposal};
-use events_schema::report::Metrics;
-use events_schema::{Digest, Generation, Rank, Step};
+use events_schema::{Generation, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most messages kept for a membership not yet known here. A peer can be one boundary ahead and says at most a handful of things
@@ -21,165 +17,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const HELD_MAX: usize = 4096;
 /// Most bytes of them. The largest message names a membership of 256 (about 8 KiB); a correct peer holds us up with one or two.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
-
-/// What never changes during a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// This executor.
-    pub me: Peer,
-    /// Logical workers W of the job.
-    pub workers: u16,
-    /// Steps of the whole job.
-    pub steps_total: u64,
-    /// Steps between two checkpoints; none where they go by time, which whoever leads says by [`Input::Due`].
-    pub checkpoint_every: Option<u64>,
-    /// Newcomers follow, so many steps behind at the most; none where the replica is so small that it is sent when they come in.
-    pub behind_max: Option<u64>,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// The controller proposes a membership.
-    Proposal(Proposal),
-    /// Whether the controller wants a checkpoint and then no more steps. Taken back, it makes the next round step again: who stands still
-    /// does so until there is one.
-    Park(bool),
-    /// This executor has to leave.
-    Leave,
-    /// An authenticated link to a peer is up.
-    Linked(Peer),
-    /// The link to a peer is gone.
-    Lost(Peer),
-    /// A peer said something.
-    Message(Peer, Envelope),
-    /// [`Output::Load`] is done for this generation; the replica is at this step.
-    Loaded(Generation, Step),
-    /// [`Output::Warm`] is done for this generation.
-    Warmed(Generation),
-    /// [`Output::Await`] is over: the replica is whole and at this step.
-    Supplied(Step),
-    /// A newcomer that follows holds the replica of this step; whether nothing that has arrived brings it further.
-    Followed(Step, bool),
-    /// This member's ranks are evaluated at this step's replica.
-    Evaluated(Step, Vec<RankMetrics>),
-    /// What is due at the next boundary that this member announces, if it leads. Holds until the next [`Input::Computed`].
-    Due(Due),
-    /// [`Output::Digest`] is done: the digest of the replica at that boundary.
-    Digested(CheckpointId, Digest),
-    /// This member's sums of the step are computed; their data may already be on its way.
-    Computed(Step, Vec<NodeSums>),
-    /// The step's gradient was whole and the update is applied: the replica is at the step after.
-    Completed(Step),
-    /// This member's shard is in the store.
-    ShardWritten(ShardWritten),
-    /// The manifest of this checkpoint is in the store.
-    Saved(CheckpointId),
-}
-
-/// What to do, in order.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Output {
-    /// Link up with a peer. (Of two, the one with the higher number does.)
-    Connect(Peer, String),
-    /// Say something to a peer; without a link it is lost.
-    Send(Peer, Envelope),
-    /// Make the replica, then [`Input::Loaded`].
-    Load(Generation, Entry),
-    /// A newcomer: have the data of these ranks ready around this step, then [`Input::Warmed`].
-    Warm(Generation, Vec<Rank>, Step),
-    /// A member: these ranks will probably be its own soon.
-    Prefetch(Vec<Rank>),
-    /// The step in flight is void. Sums already computed for it stay right.
-    Abandon,
-    /// This membership is in force from this step on.
-    Enter(Membership, Step),
-    /// What is missing to be at the entered step arrives from peers: do not compute before, then [`Input::Supplied`].
-    Await(Need),
-    /// Send part `index` of `count` of the replica (of the entered step) to each of these.
-    SendReplica {
-        /// Who gets it.
-        to: Vec<Peer>,
-        /// Which part.
-        index: usize,
-        /// How many parts.
-        count: usize,
-    },
-    /// Send the last gradient (that led to the entered step) to each of these.
-    SendGradient(Vec<Peer>),
-    /// A newcomer: the replica of this step arrives under this tag, then every later step's gradient. [`Input::Followed`] for each that is whole.
-    Follow(Tag, Step),
-    /// A newcomer that follows is in: what is under way brings it to the entered step, then [`Input::Supplied`].
-    CatchUp,
-    /// Send part `index` of `count` of the replica as it is now, at `step`, to each of these, beside the steps that change it.
-    SendReplicaAside {
-        /// Who gets it.
-        to: Vec<Peer>,
-        /// Under which tag.
-        tag: Tag,
-        /// The replica's step.
-        step: Step,
-        /// Which part.
-        index: usize,
-        /// How many parts.
-        count: usize,
-    },
-    /// Send part `index` of `count` of the gradient that led to `step` to each of these.
-    SendMean {
-        /// Who gets it.
-        to: Vec<Peer>,
-        /// Under which tag.
-        tag: Tag,
-        /// The step it led to.
-        step: Step,
-        /// Which part.
-        index: usize,
-        /// How many parts.
-        count: usize,
-    },
-    /// Compute this member's part of a step (and evaluate before it, where due), then [`Input::Computed`].
-    Compute(Step),
-    /// Every member's scalars of the step in flight. With the reduced gradient they complete it: [`Input::Completed`].
-    Contributed(Step, Vec<NodeSums>),
-    /// Write part `index` of `count` of the replica as it is now, then [`Input::ShardWritten`].
-    WriteShard {
-        /// Of which.
-        checkpoint: CheckpointId,
-        /// Which part.
-        index: u16,
-        /// How many parts.
-        count: u16,
-    },
-    /// The leader: all shards are there and agree; write the manifest, then [`Input::Saved`].
-    WriteManifest(CheckpointId, Vec<ShardWritten>),
-    /// Take the digest of the replica as it is now, beside the training, then [`Input::Digested`]. One that is left out is missed by nobody.
-    Digest(CheckpointId),
-    /// The leader: replicas differ, so at least one member computes wrongly. Nobody knows what its gradients have spoiled since all were equal.
-    Diverged {
-        /// At which boundary, of which membership.
-        at: CheckpointId,
-        /// Members that differ from more than half of all; none if there is no such majority.
-        minority: Vec<Peer>,
-    },
-    /// No more steps: parked, or the job's last one is done (evaluate it, where due).
-    StandStill(Step),
-    /// The leader: the generation is in force from this step on. Members that came without a replica are being sent it.
-    Active(Generation, Step),
-    /// This member came into the generation without a replica, and holds it now, of this step.
-    Held(Generation, Step),
-    /// The leader: a newcomer is so many steps behind, and falls further: it does not follow any more.
-    FallsBehind(Peer, u64),
-    /// The leader: a member left by consent; first step without it.
-    Departed(Peer, Generation, Step),
-    /// The leader: the whole evaluation of this step.
-    Evaluation(Step, Metrics),
-    /// Exit with status 0.
-    Exit,
-    /// No member has a replica left: exit, so that the job goes back to a checkpoint.
-    ExitWithoutReplica,
-    /// A peer breaks the protocol: cut the link.
-    Disconnect(Peer),
-}
 
 /// Where a session stands.
 #[derive(Debug)]

@@ -3,9 +3,10 @@
 //! The announcement rides on the leader's contribution to a step. Nobody completes that step without it, so nobody can miss it, and
 //! one step's notice is enough. No timers here: the controller gives up a proposal that does not become active.
 
+use crate::event::Output;
 use crate::follow::Request;
 use crate::message::{Announcement, Due, Holding, Membership, Message, Need, Peer, Tag};
-use crate::state::{Output, Phase, Running, Session, Stage};
+use crate::state::{Phase, Running, Session, Stage};
 use events_schema::{Generation, Step};
 use std::collections::{BTreeMap, BTreeSet};
 
