@@ -211,6 +211,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         | Command::Demo(_)
         | Command::Bench(_)
         | Command::Simulate { .. }
+        | Command::Trace { .. }
         | Command::Log { .. }
         | Command::Store { .. }
         | Command::BenchMember(_)

@@ -5,7 +5,9 @@
 use crate::compare::Comparisons;
 use crate::event::{Config, Input, Output};
 use crate::follow::Following;
-use crate::message::{Announcement, Contribution, Due, Envelope, Holding, Membership, Message, NodeSums, Peer, Tag};
+use crate::message::{
+    Announcement, CheckpointId, Contribution, Due, Envelope, Holding, Membership, Message, NodeSums, Peer, Tag,
+};
 use crate::save::Collections;
 use crate::start_round::Joining;
 use crate::switch::Candidate;
