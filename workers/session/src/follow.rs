@@ -22,6 +22,8 @@ pub(crate) struct Request {
     at: Option<Step>,
     /// Its link carries less than steps make.
     given_up: bool,
+    /// Steps at whose ends it could have come in, had it been nearer.
+    waited: u64,
 }
 
 /// A newcomer that is sent the replica and what follows.
@@ -54,7 +56,7 @@ impl Session {
         self.requests += 1;
         if let Some(candidate) = &mut self.candidate {
             candidate.ready.remove(&from);
-            candidate.requests.insert(from, Request { number: self.requests, at: None, given_up: false });
+            candidate.requests.insert(from, Request { number: self.requests, at: None, given_up: false, waited: 0 });
         }
     }
 
@@ -76,6 +78,7 @@ impl Session {
         for (peer, request) in &mut candidate.requests {
             let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
             let behind = following.map_or(0, |f| f.behind(request, step.next()));
+            request.waited += u64::from(following.is_some_and(|f| request.at.is_some_and(|at| at >= f.since)));
             if behind > behind_max && !request.given_up {
                 request.given_up = true;
                 out.push(Output::FallsBehind(*peer, behind));
@@ -89,12 +92,13 @@ impl Session {
     /// Whether nobody would wait long for these newcomers if they came in at the boundary after `step`.
     pub(crate) fn have_caught_up(&self, running: &Running, newcomers: &[Peer], step: Step) -> bool {
         let requests = self.candidate.as_ref().map(|candidate| &candidate.requests);
-        let near = self.config.behind_max.map_or(0, |behind_max| (behind_max / 2).max(NEAR_STEPS_MIN));
+        let far = self.config.behind_max.map_or(0, |behind_max| behind_max / 2);
         newcomers.iter().all(|peer| {
             let Some(request) = requests.and_then(|requests| requests.get(peer)) else { return true };
+            let near = if request.waited > NEAR_PATIENCE_STEPS { far.max(NEAR_STEPS) } else { NEAR_STEPS };
             let following = running.followers.get(peer).filter(|f| f.follower.number == request.number);
-            following
-                .is_some_and(|f| request.at.is_some_and(|at| at >= f.since) && f.behind(request, step.next()) <= near)
+            let holds = |f: &&Following| request.at.is_some_and(|at| at >= f.since);
+            following.filter(holds).is_some_and(|f| f.behind(request, step.next()) <= near)
         })
     }
 
@@ -153,8 +157,10 @@ impl Session {
     }
 }
 
-/// So many steps behind is near whatever a gradient weighs: the one that is being reduced, and the one that is on its way.
-const NEAR_STEPS_MIN: u64 = 2;
+/// Who holds the replica that the others compute with lacks one gradient at the boundary, and nobody waits for more than that.
+const NEAR_STEPS: u64 = 1;
+/// Steps that a newcomer is given to come as near as that: on a link that is hardly faster than steps are, others wait for a few gradients, once.
+const NEAR_PATIENCE_STEPS: u64 = 4;
 
 impl Following {
     /// Steps that it is behind those who are at `step`.
