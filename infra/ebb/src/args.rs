@@ -36,9 +36,8 @@ Short forms:
   ebb fleet …  ebb fleets, demand, offer, reclaim   ebb job verify  ebb verify
   ebb slot …   ebb slots, take-back           ebb event list  ebb events
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no service at the URL, 4 refused, 10 no such thing,
-130 interrupted. Of what was waited for: 5 failed, 6 cancelled, 7 suspended, 8 the time was over.
-9: a threshold of `ebb load` does not hold. `ebb verify`: 11 different, 12 nothing can be said.";
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 no service, 4 refused, 10 not found, 130 interrupted;
+of what was waited for: 5 failed, 6 cancelled, 7 suspended, 8 time over; 9 `load`; 11, 12 `verify`.";
 
 /// Elastic training on slots that inference does not need right now.
 #[derive(Debug, Clone, Parser)]

@@ -4,7 +4,7 @@
 
 use crate::demand_follow::{Exporter, explained, scraping, vllm};
 use crate::store::{self, OnS3};
-use crate::support::{EBB, System, finished, kafka, model_job, submit, text, until, until_needed};
+use crate::support::{EBB, System, WAIT_MAX, finished, kafka, model_job, submit, text, until, until_needed};
 use gateway_client::Client;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -103,7 +103,8 @@ async fn run(name: &str, mut program: Command, script: &str, known: &[Known<'_>]
     let mut running =
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     running.stdin.take().unwrap().write_all(script.as_bytes()).await.unwrap();
-    let output = running.wait_with_output().await.unwrap();
+    let ended = tokio::time::timeout(2 * WAIT_MAX, running.wait_with_output()).await;
+    let output = ended.unwrap_or_else(|_| panic!("{name} does not come to its end:\n{script}")).unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name} does not run; {}:\n{said}\n{errors}", output.status);
     for (number, known) in known.iter().enumerate() {
@@ -248,7 +249,11 @@ async fn the_document_of_events_runs_as_it_stands() {
     paste(&system, "events.md", CURL, &[], &known).await;
     let metrics = [Known {
         block: "grep ebb_jobs",
-        fill_in: &[("ebb up &\n", "")],
+        fill_in: &[
+            ("ebb up &\n", ""),
+            // It would run until somebody ends it.
+            ("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 ebb up --log-format json", ""),
+        ],
         says: &["ebb_jobs{phase=\"running\""],
         ..NOTHING
     }];
