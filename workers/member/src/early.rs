@@ -1,7 +1,8 @@
 //! Bulk data that arrived before this executor was where it belongs: a peer may be one step, or one membership, ahead.
 //!
 //! Bounded by what correct peers can send. Of the next step in the membership in force that is known exactly: every stretch that its plan has
-//! a place for, once. Of a membership to come it is a budget: the replica, and a gradient per node that members can bring. One membership at a
+//! a place for, once. Of a membership to come it is a budget: the replica, and a gradient per node that members can bring; and where newcomers follow, what is sent
+//! to them beside the steps. One membership at a
 //! time: nobody gets past one without all of its members, so whoever sends for a later one shows that an earlier came to nothing.
 
 use crate::event::{Bulk, Config, Kind};
@@ -39,7 +40,11 @@ impl<P> Early<P> {
     pub fn new(config: &Config) -> Self {
         // A share of at most half of the ranks is made of at most log2(W) nodes, and of each this member's chunk may come.
         let gradients = (config.workers.max(1).ilog2() as usize).max(GRADIENTS_MIN);
-        let elements_max = config.replica_len.saturating_add(config.gradient_len.saturating_mul(gradients));
+        // What was sent aside to a newcomer that follows no more, because a round has begun that its senders have not heard of.
+        let steps = config.behind_max.map_or(0, |steps| usize::try_from(steps).unwrap_or(usize::MAX).saturating_add(1));
+        let aside = if config.behind_max.is_some() { config.replica_len } else { 0 };
+        let gradients = config.gradient_len.saturating_mul(gradients.saturating_add(steps));
+        let elements_max = config.replica_len.saturating_add(aside).saturating_add(gradients);
         Self { kept: Vec::new(), places: BTreeSet::new(), ahead: None, elements: 0, elements_max }
     }
 
@@ -176,12 +181,12 @@ mod tests {
         assert_eq!(early.take(tag, Step(6)).len(), 1);
     }
 
-    /// With four logical workers: the replica and two gradients, not sixteen gradients and 64 MiB.
+    /// With four logical workers, and newcomers up to six steps behind: two replicas and nine gradients, not sixteen gradients and 64 MiB.
     #[test]
     fn what_is_kept_is_bounded_by_the_size_of_the_model() {
         let config = config(0, 4, 9);
         let mut early = Early::new(&config);
-        let room = config.replica_len + 2 * config.gradient_len;
+        let room = 2 * config.replica_len + (2 + 7) * config.gradient_len;
         let kept = (0..1_000).filter(|_| early.keep_ahead(Peer(3), bulk(2, 0, 1), ())).count();
         assert_eq!(kept, room);
         early.forget(Peer(3));
