@@ -1,11 +1,11 @@
 //! How a newcomer comes to hold the replica while the others go on stepping: it follows them. At a boundary every member sends it its part of the
-//! replica, and after each further step its part of the mean gradient; when it has caught up, the switch that lets it in moves nothing.
+//! replica, and after each further step its part of the mean gradient; when it has caught up, it comes in and lacks one gradient.
 //!
 //! Which newcomers follow from which boundary on is the leader's word, on its contribution to the step before, so that all members send parts of the
 //! same replica. A change of membership ends it, and it begins anew in the next one. Whoever is sent the gradients more slowly than steps make them is given up:
 //! as a member it would slow every step to its link.
 //!
-//! Snapshot and replay of gradients [Elan, EuroSys 2019, has the snapshot; the replay is ours]: any optimizer can do it, where a copy that moves on range by range needs updates of ranges.
+//! A snapshot and a replay of gradients: any optimizer can do that, where a copy that moves on range by range needs updates of ranges (decision 21).
 
 use crate::event::Output;
 use crate::message::{Follower, Membership, Message, Peer, Tag};

@@ -26,7 +26,7 @@ pub(crate) struct Candidate {
     pub asked: bool,
     /// A newcomer: the step of the replica that arrives, or arrived.
     pub following: Option<Step>,
-    /// A newcomer: it held all that it had been sent.
+    /// A newcomer: it held the replica, and all that had come to bring it further.
     pub caught_up: bool,
     /// A member: who asked for the replica.
     pub requests: BTreeMap<Peer, Request>,

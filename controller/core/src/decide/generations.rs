@@ -221,7 +221,7 @@ pub(super) fn give_up_newcomer(draft: &mut Draft<'_>, newcomer: &ExecutorId) {
     turn_away(draft, newcomer);
 }
 
-/// A newcomer was given up: the job does not grow for a while, longer each time, because each try costs the others a pause.
+/// A newcomer was given up: the job does not grow for a while, longer each time, because each try costs the others a pause or the sending of a replica.
 pub(super) fn pause_growth(draft: &mut Draft<'_>, newcomer: &ExecutorId, cause: GrowthFailure) {
     let Some(job) = draft.state.job(&newcomer.job) else { return };
     // Several that fail together are one failure.
