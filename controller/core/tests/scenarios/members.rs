@@ -70,9 +70,8 @@ fn who_was_told_to_leave_or_left_by_itself_is_not_lost() {
     assert_eq!(told(|world, _| world.take_back(&slot, true)), [], "also when it is killed at its deadline");
 }
 
-/// Its link carries less than steps make: it does not come in, nobody waits until the proposal's deadline, and the others go on as they were.
-#[test]
-fn a_newcomer_that_falls_behind_the_steps_is_given_up_at_once() {
+/// A job that trains on three slots, and is about to have a fourth member: it is proposed.
+fn with_a_newcomer() -> (World, JobId, ServerId) {
     let (mut world, id) = training();
     world.demand("local", 1);
     world.run();
@@ -81,6 +80,13 @@ fn a_newcomer_that_falls_behind_the_steps_is_given_up_at_once() {
     world.deliver_orders(&server);
     world.processes().iter().for_each(|process| _ = world.get_ready(process));
     world.deliver_all();
+    (world, id, server)
+}
+
+/// Its link carries less than steps make: it does not come in, nobody waits until the proposal's deadline, and the others go on as they were.
+#[test]
+fn a_newcomer_that_falls_behind_the_steps_is_given_up_at_once() {
+    let (mut world, id, server) = with_a_newcomer();
     let (newcomer, leader) = (ExecutorId { job: id.clone(), number: 4 }, ExecutorId { job: id.clone(), number: 0 });
     let generation = job(&world, &id).active().unwrap().proposal.generation;
     let incarnation = world.state.server(&server).unwrap().incarnation;
@@ -109,14 +115,7 @@ fn a_newcomer_that_falls_behind_the_steps_is_given_up_at_once() {
 /// The copy of a newcomer is given up for being slow: the job keeps why until newcomers come in.
 #[test]
 fn a_copy_that_was_given_up_stands_on_the_job_until_the_job_grows() {
-    let (mut world, id) = training();
-    world.demand("local", 1);
-    world.run();
-    world.demand("local", 0);
-    let server = ServerId::parse("local").unwrap();
-    world.deliver_orders(&server);
-    world.processes().iter().for_each(|process| _ = world.get_ready(process));
-    world.deliver_all();
+    let (mut world, id, server) = with_a_newcomer();
     world.deliver_orders(&server);
     assert!(world.activate(&id));
     world.deliver_all();
