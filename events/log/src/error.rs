@@ -186,6 +186,12 @@ pub enum OpenError {
         /// What the cluster says.
         problem: String,
     },
+    /// Somebody looks at a log that is not there.
+    #[error("there is no log: {what} is missing; check the address, and on Kafka its ?prefix=")]
+    Absent {
+        /// A file or topic of it.
+        what: String,
+    },
     /// Some topics of a log are gone while others hold records.
     #[error(
         "topic {missing} is missing, while {present} holds records: what was acknowledged there is lost. Restore it from a copy of the cluster, or begin anew with another ?prefix="

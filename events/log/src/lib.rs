@@ -99,10 +99,31 @@ pub struct PublicMessage {
     pub data: Vec<u8>,
 }
 
+/// What becomes of a log that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// It is made: a service begins.
+    Made,
+    /// It is an error: somebody looks at a log, and a wrong address has to leave nothing behind.
+    Refused,
+}
+
 /// Opens the log that a URL names: creates what is missing, checks what is there.
 pub async fn open(url: &LogUrl) -> Result<Arc<dyn EventLog>, OpenError> {
+    open_or(url, Missing::Made).await
+}
+
+/// Opens a log that is there, and creates nothing.
+pub async fn open_existing(url: &LogUrl) -> Result<Arc<dyn EventLog>, OpenError> {
+    open_or(url, Missing::Refused).await
+}
+
+async fn open_or(url: &LogUrl, missing: Missing) -> Result<Arc<dyn EventLog>, OpenError> {
     match url {
         LogUrl::Memory => Ok(Arc::new(MemoryLog::new())),
+        LogUrl::File(path) if missing == Missing::Refused && !path.exists() => {
+            Err(OpenError::Absent { what: path.display().to_string() })
+        }
         LogUrl::File(path) => {
             let path = path.clone();
             // Repair after a kill reads the whole file.
@@ -111,7 +132,7 @@ pub async fn open(url: &LogUrl) -> Result<Arc<dyn EventLog>, OpenError> {
             Ok(Arc::new(log))
         }
         #[cfg(feature = "kafka")]
-        LogUrl::Kafka(kafka) => Ok(Arc::new(KafkaLog::connect(kafka).await?)),
+        LogUrl::Kafka(kafka) => Ok(Arc::new(KafkaLog::connect_or(kafka, missing).await?)),
         #[cfg(not(feature = "kafka"))]
         LogUrl::Kafka(_) => Err(OpenError::NotBuilt),
     }

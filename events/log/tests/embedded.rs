@@ -398,6 +398,17 @@ async fn a_log_that_was_idle_is_not_read_whole_after_a_kill() {
     assert_eq!(log.append(Stream::Events, CELL, vec![1]).await.unwrap(), Offset(2));
 }
 
+#[tokio::test]
+async fn a_log_that_is_only_looked_at_is_never_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log.redb");
+    let error = events_log::open_existing(&events_log::LogUrl::file(path.clone())).await.err().unwrap();
+    assert!(matches!(&error, OpenError::Absent { what } if what.contains("log.redb")), "{error}");
+    assert!(!path.exists());
+    drop(EmbeddedLog::open(&path).unwrap());
+    events_log::open_existing(&events_log::LogUrl::file(path)).await.unwrap();
+}
+
 #[test]
 fn a_file_of_something_else_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();

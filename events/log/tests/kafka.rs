@@ -6,7 +6,8 @@
 #![cfg(feature = "kafka")]
 
 use events_log::{
-    AppendError, EventLog, KafkaLog, KafkaUrl, LogUrl, OpenError, ReadError, Stream, contract, open, read_range,
+    AppendError, EventLog, KafkaLog, KafkaUrl, LogUrl, Missing, OpenError, ReadError, Stream, contract, open,
+    read_range,
 };
 use events_schema::{Cell, Offset};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -207,6 +208,28 @@ async fn a_log_with_nothing_in_it_is_completed_and_subscribers_topic_is_made_ane
     drop(log);
     let log = KafkaLog::connect(&url).await.unwrap();
     assert_eq!(&log.read(Stream::Events, CELL, offset, 10).await.unwrap()[0].bytes[..], b"kept");
+}
+
+/// Whoever looks at a log under a wrong prefix is told so and leaves no topic behind; what there is of a log is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_is_only_looked_at_is_never_made() {
+    let broker = broker();
+    let url = url_on(&broker, "");
+    let error = KafkaLog::connect_or(&url, Missing::Refused).await.unwrap_err();
+    assert!(matches!(&error, OpenError::Absent { what } if what.contains(&url.prefix)), "{error}");
+    let metadata = admin(&broker).inner().fetch_metadata(None, Duration::from_secs(10)).unwrap();
+    assert!(metadata.topics().iter().all(|topic| !topic.name().starts_with(&url.prefix)), "no topic was made");
+    let log = KafkaLog::connect(&url).await.unwrap();
+    let offset = log.append(Stream::Events, CELL, b"kept".to_vec()).await.unwrap();
+    delete(&broker, &url.topic(Stream::Public)).await;
+    let looking = KafkaLog::connect_or(&url, Missing::Refused).await.unwrap();
+    assert_eq!(&looking.read(Stream::Events, CELL, offset, 10).await.unwrap()[0].bytes[..], b"kept");
+    delete(&broker, &url.topic(Stream::Demand)).await;
+    let error = KafkaLog::connect_or(&url, Missing::Refused).await.unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Incomplete { missing, .. } if *missing == url.topic(Stream::Demand)),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use crate::output::{Output, bytes, json as print_json, line, pairs};
 use clap::{Args, Subcommand, ValueHint};
 use controller_core::invariants;
 use controller_fold::{Contradiction, Fold, FoldError, Folded};
-use events_log::{EventLog, LogUrl, ReadError, Stream, passed_over};
+use events_log::{EventLog, LogUrl, OpenError, ReadError, Stream, passed_over};
 use events_rule::count::{Counter, SkipCause, UnreadableEvent, Verdict, Words, read_event};
 use events_schema::batch::{EventRecord, PassOver, looks_like_a_record, to_bytes};
 use events_schema::{Cell, Offset};
@@ -321,11 +321,12 @@ async fn open(args: &LogArgs) -> Result<Arc<dyn EventLog>, Failure> {
             LogUrl::file(file)
         }
     };
-    events_log::open(&url).await.map_err(|error| {
-        Failure::local(
+    events_log::open_existing(&url).await.map_err(|error| match error {
+        OpenError::Absent { .. } => Failure::plain(error.to_string()),
+        error => Failure::local(
             "the log cannot be opened; a service that uses it has to be stopped first, unless it is on Kafka",
             error,
-        )
+        ),
     })
 }
 

@@ -19,8 +19,8 @@ mod topics;
 use crate::tail::Look;
 use crate::url::KafkaUrl;
 use crate::{
-    AppendError, BoxFuture, Cause, EventLog, FleetTopics, OpenError, PublicTopic, RECORD_LEN_MAX, ReadError, Record,
-    Stream,
+    AppendError, BoxFuture, Cause, EventLog, FleetTopics, Missing, OpenError, PublicTopic, RECORD_LEN_MAX, ReadError,
+    Record, Stream,
 };
 use events_schema::{Cell, Offset};
 use follow::{Follower, Place, Readers};
@@ -90,11 +90,16 @@ impl KafkaLog {
     /// Connects, creates missing topics and checks the settings of those that are there. Takes user and password, if the URL
     /// asks for them, from `EBB_KAFKA_USERNAME` and `EBB_KAFKA_PASSWORD`.
     pub async fn connect(url: &KafkaUrl) -> Result<Self, OpenError> {
+        Self::connect_or(url, Missing::Made).await
+    }
+
+    /// The same, with what becomes of missing topics.
+    pub async fn connect_or(url: &KafkaUrl, missing: Missing) -> Result<Self, OpenError> {
         if url.plaintext_refused() {
             return Err(OpenError::Plaintext { brokers: url.bootstrap() });
         }
         let config = settings::client(url)?;
-        topics::set_up(url, &config).await?;
+        topics::set_up(url, &config, missing).await?;
         let client_error =
             |source: KafkaError| OpenError::Client { brokers: url.bootstrap(), source: Arc::new(source) };
         let producer = new_producer(&config).map_err(client_error)?;

@@ -7,7 +7,7 @@ use super::follow::Place;
 use super::mark::{self, Mark};
 use super::{ANSWER_WAIT, Context, MESSAGE_BYTES_MAX};
 use crate::url::KafkaUrl;
-use crate::{Cause, OpenError, Stream};
+use crate::{Cause, Missing, OpenError, Stream};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::config::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -28,8 +28,8 @@ struct Cluster<'a> {
     admin: Arc<AdminClient<Context>>,
 }
 
-/// Brings all five topics into the state that the log needs.
-pub(super) async fn set_up(url: &KafkaUrl, config: &ClientConfig) -> Result<(), OpenError> {
+/// Brings all five topics into the state that the log needs, or, of a log that has to be there, only looks at them.
+pub(super) async fn set_up(url: &KafkaUrl, config: &ClientConfig, missing_are: Missing) -> Result<(), OpenError> {
     let admin: AdminClient<Context> = config
         .create_with_context(Context)
         .map_err(|source| OpenError::Client { brokers: url.bootstrap(), source: Arc::new(source) })?;
@@ -37,14 +37,25 @@ pub(super) async fn set_up(url: &KafkaUrl, config: &ClientConfig) -> Result<(), 
     let metadata = cluster.metadata().await?;
     let (there, missing): (Vec<Stream>, Vec<Stream>) =
         Stream::ALL.into_iter().partition(|stream| partitions(&metadata, &url.topic(*stream)).is_some());
-    if !missing.is_empty() {
-        cluster.complete(&there, &missing, metadata.brokers().len()).await?;
-    }
+    let streams = match missing_are {
+        Missing::Made if missing.is_empty() => there,
+        Missing::Made => {
+            cluster.complete(&there, &missing, metadata.brokers().len()).await?;
+            Stream::ALL.to_vec()
+        }
+        Missing::Refused => {
+            if let Some(lost) = missing.into_iter().find(|stream| keeps_everything(*stream)) {
+                cluster.refuse_if_records(&there, lost).await?;
+                return Err(OpenError::Absent { what: format!("topic {}", url.topic(lost)) });
+            }
+            there
+        }
+    };
     let mut brokers = 0;
-    for stream in Stream::ALL {
-        brokers = cluster.check_partitions(stream).await?;
+    for stream in &streams {
+        brokers = cluster.check_partitions(*stream).await?;
     }
-    cluster.check_settings(brokers).await
+    cluster.check_settings(&streams, brokers).await
 }
 
 fn options() -> AdminOptions {
@@ -118,12 +129,7 @@ impl Cluster<'_> {
     /// that have some: then records were lost with it.
     async fn complete(&self, there: &[Stream], missing: &[Stream], brokers: usize) -> Result<(), OpenError> {
         if let Some(lost) = missing.iter().copied().find(|stream| keeps_everything(*stream)) {
-            for stream in there.iter().copied().filter(|stream| keeps_everything(*stream)) {
-                if self.has_records(stream).await? {
-                    let (missing, present) = (self.url.topic(lost), self.url.topic(stream));
-                    return Err(OpenError::Incomplete { missing, present });
-                }
-            }
+            self.refuse_if_records(there, lost).await?;
         }
         let mark = match there.iter().copied().find(|stream| keeps_everything(*stream)) {
             Some(stream) => {
@@ -133,6 +139,17 @@ impl Cluster<'_> {
             None => Mark::random().map_err(|source| OpenError::Thread { source: Arc::new(source) })?,
         };
         self.create(missing, brokers, mark).await
+    }
+
+    /// One topic that keeps records is gone: whatever stands in the others, that was lost with it.
+    async fn refuse_if_records(&self, there: &[Stream], lost: Stream) -> Result<(), OpenError> {
+        for stream in there.iter().copied().filter(|stream| keeps_everything(*stream)) {
+            if self.has_records(stream).await? {
+                let (missing, present) = (self.url.topic(lost), self.url.topic(stream));
+                return Err(OpenError::Incomplete { missing, present });
+            }
+        }
+        Ok(())
     }
 
     /// Whether anything was ever written to a topic.
@@ -230,10 +247,10 @@ impl Cluster<'_> {
         names.iter().zip(described).map(|(topic, described)| described.map_err(|code| failed(topic, code))).collect()
     }
 
-    async fn check_settings(&self, brokers: usize) -> Result<(), OpenError> {
+    async fn check_settings(&self, streams: &[Stream], brokers: usize) -> Result<(), OpenError> {
         let metadata = self.metadata().await?;
         let mut marks: Vec<(String, String)> = Vec::new();
-        for (stream, resource) in Stream::ALL.into_iter().zip(self.describe(&Stream::ALL).await?) {
+        for (stream, resource) in streams.iter().copied().zip(self.describe(streams).await?) {
             let topic = self.url.topic(stream);
             let replicas = partitions(&metadata, &topic).map_or(brokers, |found| found.replicas);
             check_topic(stream, &topic, &resource, replicas)?;
