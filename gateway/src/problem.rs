@@ -212,6 +212,14 @@ pub fn refused(refusal: &Refusal, target: Target<'_>) -> ApiError {
         Refusal::WrongPhase { phase, expected } => {
             ApiError::of_field(Kind::WrongPhase, "phase", phase, expected.as_str())
         }
+        // A slot has no other name: whoever wants it asks for it.
+        Refusal::Exists { kind, name, holder } if kind == "slot" => {
+            let expected = format!("a slot of no other fleet: this one belongs to {holder}");
+            let detail = format!(
+                "slot `{name}` belongs to {holder}; declare that fleet without it first, or choose other slots"
+            );
+            ApiError::of_field(Kind::NameTaken, kind, name, expected).saying(detail)
+        }
         Refusal::Exists { kind, name, holder } => {
             let expected = format!("a {kind} name that is free: this one is held by {holder}");
             let detail = format!("the {kind} name `{name}` is held by {holder}; choose another name");
@@ -226,9 +234,8 @@ pub fn refused(refusal: &Refusal, target: Target<'_>) -> ApiError {
         Refusal::Old { taken } => old_signal(*taken, *taken),
         Refusal::Limit { what, limit } => {
             let expected = format!("at most {limit}; wait or remove some first");
-            let detail = format!(
-                "the service holds at most {limit} {what}, and that many are there; wait, or remove some first"
-            );
+            let detail =
+                format!("there may be at most {limit} {what}, and that many are there; wait, or remove some first");
             ApiError::of_field(Kind::LimitReached, what, "over the limit", expected).saying(detail)
         }
         Refusal::Unfit { field, value, expected } => {

@@ -75,6 +75,8 @@ pub struct Fields<'a> {
     path: String,
     object: Option<&'a Map<String, Value>>,
     known: Vec<&'static str>,
+    /// Unknown ones of which it was said already where they belong.
+    elsewhere: Vec<&'static str>,
     problems: Vec<Problem>,
 }
 
@@ -82,8 +84,13 @@ impl<'a> Fields<'a> {
     /// Starts reading `value`, which should be an object, at `path` (empty for the body).
     #[must_use]
     pub fn new(path: &str, value: &'a Value) -> Self {
-        let mut fields =
-            Self { path: path.to_owned(), object: value.as_object(), known: Vec::new(), problems: Vec::new() };
+        let mut fields = Self {
+            path: path.to_owned(),
+            object: value.as_object(),
+            known: Vec::new(),
+            elsewhere: Vec::new(),
+            problems: Vec::new(),
+        };
         if fields.object.is_none() {
             fields.problems.push(Problem {
                 field: path.to_owned(),
@@ -105,6 +112,15 @@ impl<'a> Fields<'a> {
         }
         let value = self.object.and_then(|o| o.get(name)).map_or_else(|| "missing".to_owned(), shown);
         self.problems.push(Problem { field: self.path_of(name), value, expected: expected.into() });
+    }
+
+    /// Refuses fields that belong somewhere else, and says where.
+    pub fn elsewhere(&mut self, names: &[&'static str], place: &str) {
+        let Some(object) = self.object else { return };
+        for &name in names.iter().filter(|name| object.contains_key(**name)) {
+            self.wrong(name, format!("{NO_SUCH_FIELD}; {place}"));
+            self.elsewhere.push(name);
+        }
     }
 
     /// Takes over what was wrong with a part.
@@ -241,7 +257,7 @@ impl<'a> Fields<'a> {
             if self.problems.len() >= PROBLEMS_MAX {
                 break;
             }
-            if !self.known.contains(&name.as_str()) {
+            if !self.known.contains(&name.as_str()) && !self.elsewhere.contains(&name.as_str()) {
                 let expected = match nearest(name, self.known.iter().copied()) {
                     Some(known) => format!("{NO_SUCH_FIELD}; did you mean `{known}`?"),
                     None => format!("{NO_SUCH_FIELD}; the fields here are {}", self.known.join(", ")),

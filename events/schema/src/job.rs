@@ -11,7 +11,7 @@ use crate::duration::{StorePatience, UnitTimeout};
 use crate::fields::{Fields, Problems, whole, whole_signed};
 use crate::gang::{CommandSpec, Elastic, MAX_RESTARTS};
 pub use crate::model::ModelSpec;
-use crate::model::parse_model;
+use crate::model::{parse_model, refuse_fields_of_models};
 use crate::retrains::{Retrains, parse_retrains};
 use crate::torch::TorchDevice;
 use crate::{DatasetName, Digest};
@@ -401,6 +401,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             f.wrong("checkpoint", "`keep` alone: `save_every_ms` says how often the folder of a command is saved");
         }
     }
+    refuse_fields_of_models(&mut f);
     let parts = (name, model, dataset, batch_size, length);
     let fields = match parts {
         (Some(name), Some(model), Some(dataset), Some(batch_size), Some(length)) => Some(JobFields {

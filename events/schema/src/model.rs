@@ -80,6 +80,34 @@ impl ModelSpec {
 pub const GPT_WIDTH_MAX: u64 = 6_454;
 const _: () = assert!(GPT_WIDTH_MAX == (PARAMETERS_MAX / 12).isqrt());
 
+/// What job files say at their top of models in PyTorch and of programs. `ebb submit` makes `model` of it; nothing else does.
+const FIELDS_OF_MODELS: [&str; 16] = [
+    "engine",
+    "code",
+    "entry",
+    "command",
+    "python",
+    "threads",
+    "device",
+    "environment",
+    "parameters",
+    "requirements",
+    "secrets",
+    "memory_limit_mib",
+    "elastic",
+    "grace_ms",
+    "save_every_ms",
+    "from",
+];
+const PLACE_OF_MODELS: &str = "at the top it is one of job files with `engine`, which `ebb submit` reads; over HTTP it stands in `model`, for example model: {kind: torch, code: DIGEST, entry: \"train:Job\"}";
+
+/// Refuses them at the top of a job, where nobody but `ebb submit` takes them. Beside a model they were in a job file, and did not belong to its engine.
+pub(crate) fn refuse_fields_of_models(job: &mut Fields<'_>) {
+    if !job.raw("model").is_some_and(|model| model["kind"] == "torch" || model["kind"] == "command") {
+        job.elsewhere(&FIELDS_OF_MODELS, PLACE_OF_MODELS);
+    }
+}
+
 /// Reads `model` of a job.
 pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Problems> {
     #[derive(Clone, Copy)]

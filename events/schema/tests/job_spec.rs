@@ -437,6 +437,8 @@ fn each_wrong_value_is_refused_by_name() {
         ("unit_timeout", Some(json!(60_000)), "unit_timeout", "did you mean `unit_timeout_ms`"),
         ("batchsize", Some(json!(8)), "batchsize", "did you mean `batch_size`"),
         ("epoch", Some(json!(1)), "epoch", "did you mean `epochs`"),
+        ("engine", Some(json!("torch")), "engine", "which `ebb submit` reads; over HTTP it stands in `model`"),
+        ("code", Some(json!("./")), "code", "which `ebb submit` reads"),
         ("zzz", Some(json!(1)), "zzz", "no such field; the fields here are name, model"),
     ];
     for (path, value, field, expected) in cases {

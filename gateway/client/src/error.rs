@@ -145,19 +145,15 @@ pub(crate) fn is_of_proxy(status: u16) -> bool {
 }
 
 fn problem_text(problem: &Problem) -> String {
+    // What is said of a single field, the detail says as a sentence, which needs no heading.
+    if problem.problems.len() < 2 && !problem.detail.is_empty() {
+        return problem.detail.clone();
+    }
     let mut text = if problem.title.is_empty() {
         format!("refused with status {}", problem.status)
     } else {
         problem.title.clone()
     };
-    // What is said of a single field, the detail says as a sentence.
-    if problem.problems.len() < 2 {
-        if !problem.detail.is_empty() {
-            text.push_str(": ");
-            text.push_str(&problem.detail);
-        }
-        return text;
-    }
     for field in &problem.problems {
         text.push_str(&format!("\n  {field}"));
     }
@@ -178,6 +174,15 @@ mod tests {
             text,
             "the job is not valid\n  `workers.max` is 0; expected a whole number from 1 to 256\n  the body is 3; expected an object"
         );
+    }
+
+    #[test]
+    fn a_refusal_of_one_thing_is_its_sentence_alone() {
+        let body = r#"{"type":"https://ebb.dev/problems/unknown-reference","title":"The body names something that does not exist","status":422,
+            "detail":"there is no dataset `x`","problems":[{"field":"dataset","value":"x","expected":"a dataset that exists"}]}"#;
+        let text = |body: &str| ClientError::Refused(Box::new(serde_json::from_str(body).unwrap())).to_string();
+        assert_eq!(text(body), "there is no dataset `x`");
+        assert_eq!(text(r#"{"title": "not ready", "status": 503}"#), "not ready");
     }
 
     #[test]

@@ -231,7 +231,7 @@ fn fleets_and_datasets() -> Vec<Bad> {
             Method::PUT,
             "/v1/fleets/thief",
             Some(json!({"servers": [{"server": "local", "slots": 1}]}).to_string()),
-            (409, "name-taken", "slot", "held by fleet chat"),
+            (409, "name-taken", "slot", "belongs to fleet chat"),
         ),
         body(datasets, &json!({"name": "d"}), "uris", "Parquet or Arrow"),
         body(datasets, &json!({"name": "d", "uris": [""]}), "uris[0]", "a text of 1 to"),

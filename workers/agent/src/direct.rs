@@ -230,7 +230,7 @@ enum Problem {
     #[error("`{value}` is not a slot of this agent: expected {expected}")]
     NoSlot { value: String, expected: String },
     #[error(
-        "`{slot}` is not this token's: it belongs to {holder}; ask for slots of that fleet only, or have the agent's operator make another token with `ebb fleet token`"
+        "`{slot}` is not this token's, which is of {holder}; ask for those only, or have the agent's operator make another token with `ebb fleet token`"
     )]
     NotYours { slot: String, holder: Holder },
     #[error("{REQUESTS_MAX} take-backs are waiting already: try again")]

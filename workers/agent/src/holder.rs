@@ -99,7 +99,11 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Holder::Operator => f.write_str("the operator"),
-            Holder::Fleet { fleet, slots } => write!(f, "fleet `{fleet}`, which has {}", joined(slots)),
+            Holder::Fleet { fleet, slots } => write!(
+                f,
+                "fleet `{fleet}`, for slots {}",
+                slots.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
+            ),
         }
     }
 }

@@ -81,6 +81,11 @@ pub(crate) fn explained(end: &End, exceeded: Option<Exceeded>, kernel_killed: bo
             "the Python process {exceeded}, and was killed; raise the limit, or make batch_size or the model smaller"
         ),
         _ if kernel_killed => "the kernel killed the Python process because memory ran out (out of memory); make batch_size or the model smaller, or run fewer slots on a machine".to_owned(),
+        // By these a shell says that it could not run what it was to run, as one that stands before Python.
+        End::Exited(code @ (126 | 127)) => format!(
+            "the Python process ended with exit status {code}, as a script does that cannot run what it leads to. A Python behind a shim (pyenv's, for \
+             one) has to be named itself: by --python of the agent, or by the job's `python`"
+        ),
         End::Exited(code) => format!(
             "the Python process ended itself with exit status {code}; something in the job's code or its libraries called exit"
         ),
@@ -105,6 +110,7 @@ mod tests {
         let exceeded = |used_mib| Some(Exceeded { used_mib, limit_mib: 512 });
         for (status, over, kernel, said) in [
             (exited(3), None, false, "ended itself with exit status 3"),
+            (exited(126), None, false, "has to be named itself: by --python"),
             (signalled(11), None, false, "segmentation fault"),
             (signalled(9), None, true, "memory ran out"),
             (signalled(9), exceeded(Some(900)), true, "took 900 MiB of memory, more than its memory_limit_mib of 512"),

@@ -103,8 +103,8 @@ pub(super) fn offer(draft: &mut Draft<'_>, id: &FleetId, slots: &[SlotId]) -> Do
     let lendable = fleet.lendable_by_name();
     if fleet.lent + new.len() > lendable {
         let what = match fleet.recalled {
-            Some(_) => "slots beyond what the fleet holds while it is recalled",
-            None => "slots beyond the fleet's own need",
+            Some(_) => "slots on loan while the fleet is recalled (`release` ends that)",
+            None => "slots on loan beside those that the fleet says it needs (a lower demand signal changes that)",
         };
         return Err(Refusal::Limit { what: what.to_owned(), limit: lendable as u64 });
     }
