@@ -7,7 +7,7 @@ use crate::decide::plan::{Problem, waits};
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
 use crate::state::{Job, JobPhase, Placement, State};
 use events_schema::fact::{PlanCause, PlanReason, WaitCause};
-use events_schema::{JobId, SlotId, TimeMs};
+use events_schema::{Digest, JobId, SlotId, TimeMs};
 use std::cell::OnceCell;
 
 /// The reasons of one state's jobs. The first question about a waiting job costs a look at all jobs and slots, the next ones
@@ -36,7 +36,7 @@ impl<'a> Reasons<'a> {
             JobPhase::Queued => (PlanCause::Nothing, self.queued(id, job)),
             JobPhase::Starting(placement) | JobPhase::Running(placement, _) if !placement.slots.is_empty() => {
                 let cause = known.map_or(PlanCause::Guarantee, |reason| reason.cause.clone());
-                (cause, waits_placed(self.at, job, self.usable(job, placement)))
+                (cause, waits_placed(self.state, self.at, job, self.usable(job, placement)))
             }
             // On its way out: the plan that sent it there said why.
             JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => return known.cloned(),
@@ -73,11 +73,22 @@ fn policy_name(state: &State) -> &str {
 }
 
 /// Why a job with so many slots has no more.
-pub(crate) fn waits_placed(at: TimeMs, job: &Job, slots: usize) -> Option<WaitCause> {
+pub(crate) fn waits_placed(state: &State, at: TimeMs, job: &Job, slots: usize) -> Option<WaitCause> {
     let until = job.faults.backoff_until();
     if at < until {
         return Some(WaitCause::Backoff { until });
     }
     let missing = u32::from(job.spec.executors().max).saturating_sub(slots as u32);
-    (missing > 0).then_some(WaitCause::Slots { missing })
+    let waits = || class_apart(state, job, slots).map_or(WaitCause::Slots { missing }, WaitCause::Class);
+    (missing > 0).then(waits)
+}
+
+/// The numeric class that a job is bound to, if whatever is lent beyond the slots that it has is of another one: then it waits for no other job.
+pub(crate) fn class_apart(state: &State, job: &Job, slots: usize) -> Option<Digest> {
+    let class = job.class?;
+    let (mut of_class, mut of_others) = (0, 0);
+    for (kind, totals) in state.noted_slots().totals().filter(|(kind, _)| kind.device || !job.spec.needs_device()) {
+        *(if kind.class == class { &mut of_class } else { &mut of_others }) += totals.usable as usize;
+    }
+    (of_class <= slots && of_others > 0).then_some(class)
 }

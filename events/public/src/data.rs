@@ -548,5 +548,8 @@ data! {
         /// When the pause ends.
         #[serde(skip_serializing_if = "Option::is_none")]
         until: Option<String>,
+        /// The numeric class of the slots that it needs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        class: Option<String>,
     }
 }

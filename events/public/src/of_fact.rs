@@ -471,13 +471,14 @@ impl From<&fact::PlanCause> for PlanCause {
 }
 
 fn waits(reason: &PlanReason) -> Option<Waits> {
-    let nothing = Waits { what: WaitKind::Offers, missing: None, job: None, until: None };
+    let nothing = Waits { what: WaitKind::Offers, missing: None, job: None, until: None, class: None };
     Some(match reason.waits.as_ref()? {
         fact::WaitCause::Slots { missing } => Waits { what: WaitKind::Slots, missing: Some(*missing), ..nothing },
         fact::WaitCause::Job(job) => Waits { what: WaitKind::Job, job: Some(job.to_string()), ..nothing },
         fact::WaitCause::Resume => Waits { what: WaitKind::Resume, ..nothing },
         fact::WaitCause::Offers => nothing,
         fact::WaitCause::Device => Waits { what: WaitKind::Device, ..nothing },
+        fact::WaitCause::Class(class) => Waits { what: WaitKind::Class, class: Some(class.to_string()), ..nothing },
         fact::WaitCause::Backoff { until } => {
             Waits { what: WaitKind::Backoff, until: Some(rfc3339(*until)), ..nothing }
         }

@@ -44,6 +44,8 @@ words! {
         Backoff,
         /// A slot with a device, which no fleet has.
         Device,
+        /// A slot of the numeric class in which it began: all others that are lent are of another one.
+        Class,
     }
     /// What the members of a job that makes no progress wait for.
     StallCause {

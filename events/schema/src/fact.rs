@@ -908,6 +908,9 @@ pub enum WaitCause {
     /// A slot with a device: no fleet has one at all.
     #[n(5)]
     Device,
+    /// A slot of this numeric class, in which it began: all others that are lent are of another one.
+    #[n(6)]
+    Class(#[n(0)] Digest),
 }
 
 /// Why an executor has to leave.

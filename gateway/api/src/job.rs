@@ -224,6 +224,8 @@ pub enum WaitCause {
     Offers,
     /// A slot with a device: no fleet has one at all.
     Device,
+    /// A slot of this numeric class, in which it began: all others that are lent are of another one.
+    Class(#[schemars(with = "Hash")] String),
     /// A pause after repeated failures of its executors.
     Backoff {
         /// Until then.

@@ -1,7 +1,7 @@
 //! A public event as a sentence, for people. Pure; what is not known here is told by its fields, so a newer service is understood as far as
 //! its words are.
 
-use crate::wire::words;
+use crate::wire::{short, words};
 use serde_json::Value;
 use std::time::UNIX_EPOCH;
 
@@ -201,6 +201,10 @@ fn planned(data: &Value) -> String {
         Some("job") => format!("; waits behind {}", plain(&waits["job"])),
         Some("resume") => "; waits for its user".to_owned(),
         Some("device") => "; waits for a slot with a device, and no fleet has one".to_owned(),
+        Some("class") => {
+            let class = short(waits["class"].as_str().unwrap_or_default());
+            format!("; waits for a slot of its numeric class ({class}): all others that are lent are of another one")
+        }
         Some("offers") => "; waits for any slot to be lent".to_owned(),
         Some("backoff") => format!("; tried again after {}", plain(&waits["until"])),
         Some(other) => format!("; waits for {other}"),

@@ -124,12 +124,18 @@ pub fn words(value: &impl Serialize) -> String {
     words_of(&serde_json::to_value(value).unwrap_or(Value::Null))
 }
 
+/// Of a digest what `ebb slots` shows of one.
+pub fn short(text: &str) -> &str {
+    const SHOWN: usize = 12;
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) { &text[..SHOWN] } else { text }
+}
+
 fn words_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         // A sentence stays as it is: it may name a field.
         Value::String(text) if text.contains(' ') => text.clone(),
-        Value::String(text) => text.replace('_', " "),
+        Value::String(text) => short(text).replace('_', " "),
         Value::Object(map) => map
             .iter()
             .map(|(key, inner)| {
@@ -152,6 +158,7 @@ mod tests {
     fn reasons_read_as_words() {
         assert_eq!(words(&json!("gave_way")), "gave way");
         assert_eq!(words(&json!({"slots": {"missing": 2}})), "slots missing 2");
+        assert_eq!(words(&json!({"class": "ab".repeat(32)})), "class abababababab");
         assert_eq!(words(&json!(null)), "");
         assert_eq!(words(&json!("more than memory_limit_mib")), "more than memory_limit_mib");
     }

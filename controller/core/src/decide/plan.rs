@@ -5,7 +5,7 @@
 
 use super::Draft;
 use super::idle::Idle;
-use crate::explain::waits_placed;
+use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
 use crate::policy::{
@@ -85,6 +85,7 @@ fn enter_queue(draft: &mut Draft<'_>, problem: &Problem<'_>, moved: QueueMove) {
 
 /// The scheduling problem, and what its numbers stand for.
 pub(crate) struct Problem<'a> {
+    state: &'a State,
     pub view: View,
     /// The view's jobs, as they were when it was taken, in the order of their arrival.
     pub jobs: Vec<(&'a JobId, &'a Job)>,
@@ -179,7 +180,7 @@ impl<'a> Problem<'a> {
                 class.capacity = class.capacity.saturating_sub(u32::from(held));
             }
         }
-        Self { view, jobs, kinds: kinds.into_keys().collect(), lent }
+        Self { state, view, jobs, kinds: kinds.into_keys().collect(), lent }
     }
 }
 
@@ -314,12 +315,14 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
 /// Why a job with so many slots has no more.
 pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Share, slots: usize) -> Option<WaitCause> {
     if slots > 0 {
-        return waits_placed(at, problem.jobs[index].1, slots);
+        return waits_placed(problem.state, at, problem.jobs[index].1, slots);
     }
     let (lent, device) = (&problem.lent, problem.view.jobs[index].device);
+    let apart = || class_apart(problem.state, problem.jobs[index].1, 0);
     match share.waits {
         _ if device && !lent.device_declared => Some(WaitCause::Device),
         _ if !lent.anything || device && !lent.a_device => Some(WaitCause::Offers),
+        Some(_) if apart().is_some() => apart().map(WaitCause::Class),
         Some(Wait::Behind(ahead)) => Some(WaitCause::Job(problem.jobs[ahead].0.clone())),
         Some(Wait::Slots(missing)) => Some(WaitCause::Slots { missing }),
         // Its share is there but not free yet.

@@ -5,7 +5,7 @@ use crate::world::{World, slot};
 use controller_core::limits::CLASS_AVOID_MS;
 use events_schema::command::Command;
 use events_schema::fact::{AvoidCause, Fact, LeaveCause, WaitCause};
-use events_schema::{ExecutorId, JobId, SlotId};
+use events_schema::{Digest, ExecutorId, JobId, SlotId};
 use serde_json::json;
 
 /// Two servers of two slots, whose processors are not the same.
@@ -86,6 +86,32 @@ fn a_job_keeps_the_class_it_began_in_whoever_is_ready_first_later() {
     assert_eq!(avoided(&since(&world, mark)).len(), 2);
     assert_eq!(phase(&world, &id), "starting");
     assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 4 }), "none of its plan's will do");
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(servers(&world, &id), ["local", "local"]);
+    calm(&world);
+}
+
+#[test]
+fn a_job_says_that_it_waits_for_its_numeric_class_where_only_others_are_lent() {
+    let (mut world, class) = (local(2), Digest::of(b"class"));
+    world.start_agent_of("other", 2, b"another class");
+    world.deliver_all();
+    world.put_fleet("other", "other", 2, 2_000);
+    world.demand("other", 2);
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 2 }), "nothing else is lent");
+    world.demand("other", 0);
+    world.run();
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Class(class)), "what is lent beside its slots does not fit");
+    world.train(&id);
+    world.command(Command::SuspendJob { job: id.clone() });
+    world.run();
+    world.demand("local", 2);
+    world.command(Command::ResumeJob { job: id.clone() });
+    world.run();
+    assert_eq!((phase(&world, &id), reason(&world, &id).waits), ("queued", Some(WaitCause::Class(class))));
     world.demand("local", 0);
     world.run();
     assert_eq!(servers(&world, &id), ["local", "local"]);

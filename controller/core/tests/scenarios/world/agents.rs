@@ -11,12 +11,17 @@ use std::collections::BTreeMap;
 impl World {
     /// Starts an agent; one that runs under this name is gone with all its processes.
     pub fn start_agent(&mut self, server: &str, slots: u16) {
+        self.start_agent_of(server, slots, b"class");
+    }
+
+    /// The same, on a server of this numeric class.
+    pub fn start_agent_of(&mut self, server: &str, slots: u16, class: &[u8]) {
         let agent = self.agents.entry(name(server, ServerId::parse)).or_default();
         let incarnation = agent.incarnation + 1;
         *agent = Agent { up: true, incarnation, slots, ..Agent::default() };
         let report = Report::AgentJoined {
             slots,
-            class: Digest::of(b"class"),
+            class: Digest::of(class),
             address: "http://127.0.0.1:1".to_owned(),
             devices: Vec::new(),
             quarantined: BTreeMap::new(),
