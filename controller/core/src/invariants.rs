@@ -162,36 +162,35 @@ impl Found {
 /// What differs between two states, and what that is tied to: a server to its slots, a job to its slots and executors, a slot to its
 /// job, executor and fleet.
 #[derive(Default)]
-struct Touched {
-    jobs: BTreeSet<JobId>,
-    slots: BTreeSet<SlotId>,
-    executors: BTreeSet<ExecutorId>,
-    fleets: BTreeSet<FleetId>,
+struct Touched<'a> {
+    jobs: BTreeSet<&'a JobId>,
+    slots: BTreeSet<&'a SlotId>,
+    executors: BTreeSet<&'a ExecutorId>,
+    fleets: BTreeSet<&'a FleetId>,
 }
 
-impl Touched {
-    fn between(before: &State, after: &State) -> Self {
+impl<'a> Touched<'a> {
+    fn between(before: &'a State, after: &'a State) -> Self {
         let jobs = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
         let mut touched = Self {
-            jobs: jobs.cloned().collect(),
-            slots: after.slots.changed(&before.slots).into_iter().cloned().collect(),
-            executors: after.executors.changed(&before.executors).into_iter().cloned().collect(),
-            fleets: after.fleets.changed(&before.fleets).into_iter().cloned().collect(),
+            jobs: jobs.collect(),
+            slots: after.slots.changed(&before.slots).into_iter().collect(),
+            executors: after.executors.changed(&before.executors).into_iter().collect(),
+            fleets: after.fleets.changed(&before.fleets).into_iter().collect(),
         };
         let of_servers =
             after.servers.changed(&before.servers).into_iter().filter(|server| is_other(before, after, server));
-        let of_servers = of_servers.flat_map(|server| after.slots_of(server));
-        touched.slots.extend(of_servers.map(|(id, _)| id.clone()));
-        touched.jobs.extend(touched.executors.iter().map(|executor| executor.job.clone()));
+        touched.slots.extend(of_servers.flat_map(|server| after.slots_of(server)).map(|(id, _)| id));
+        touched.jobs.extend(touched.executors.iter().map(|executor| &executor.job));
         for state in [before, after] {
             for id in &touched.jobs {
-                touched.slots.extend(state.job(id).into_iter().flat_map(|job| job.slots().iter().cloned()));
-                touched.executors.extend(state.executors_of(id).map(|(executor, _)| executor.clone()));
+                touched.slots.extend(state.job(id).into_iter().flat_map(Job::slots));
+                touched.executors.extend(state.executors_of(id).map(|(executor, _)| executor));
             }
             for slot in touched.slots.iter().filter_map(|id| state.slot(id)) {
-                touched.jobs.extend(slot.job.clone());
-                touched.executors.extend(slot.executor.clone());
-                touched.fleets.extend(slot.fleet.clone());
+                touched.jobs.extend(&slot.job);
+                touched.executors.extend(&slot.executor);
+                touched.fleets.extend(&slot.fleet);
             }
         }
         touched

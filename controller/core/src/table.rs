@@ -113,6 +113,9 @@ impl<K: Ord, V> Table<K, V> {
         let mut apart = Vec::new();
         // Chunks ascend by their first key, and a shared one begins with the same key in both.
         for chunk in self.chunks.iter() {
+            if others.next_if(|other| Arc::ptr_eq(other, chunk)).is_some() {
+                continue;
+            }
             let begins = chunk.first().map(|(key, _)| key);
             while others.next_if(|other| other.first().map(|(key, _)| key) < begins).is_some() {}
             if !others.peek().is_some_and(|other| Arc::ptr_eq(other, chunk)) {

@@ -52,12 +52,14 @@ impl Name {
     }
 
     /// Whether nothing follows its first characters. No name has a character 0.
+    #[inline]
     fn is_short(&self) -> bool {
         self.text.len() <= size_of::<u64>()
     }
 }
 
 impl Ord for Name {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let rest = || match self.is_short() && other.is_short() || Arc::ptr_eq(&self.text, &other.text) {
             true => Ordering::Equal,
@@ -68,12 +70,14 @@ impl Ord for Name {
 }
 
 impl PartialOrd for Name {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl PartialEq for Name {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }

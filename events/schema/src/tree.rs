@@ -191,7 +191,8 @@ fn matched(shares: Vec<Vec<Rank>>, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
     let pairs = shares.iter().enumerate().flat_map(|(of, share)| {
         before.iter().enumerate().map(move |(member, hosted)| (in_common(share, hosted), member, of))
     });
-    let mut pairs: Vec<(usize, usize, usize)> = pairs.collect();
+    // Those with nothing in common, nearly all of a large job's, need no order but that of members and shares.
+    let mut pairs: Vec<(usize, usize, usize)> = pairs.filter(|(common, ..)| *common > 0).collect();
     pairs.sort_by_key(|&(common, member, of)| (std::cmp::Reverse(common), member, of));
     let mut shares: Vec<Option<Vec<Rank>>> = shares.into_iter().map(Some).collect();
     let mut placed: Vec<Option<Vec<Rank>>> = vec![None; before.len()];
@@ -200,7 +201,8 @@ fn matched(shares: Vec<Vec<Rank>>, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
             placed[member] = shares[of].take();
         }
     }
-    placed.into_iter().map(Option::unwrap_or_default).collect()
+    let mut left = shares.into_iter().flatten();
+    placed.into_iter().map(|share| share.or_else(|| left.next()).unwrap_or_default()).collect()
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub mod tally;
 pub mod trace;
 
 mod agents;
+mod job;
 mod members;
 mod queue;
 mod random;

@@ -7,8 +7,9 @@ use crate::agents::{Process, Server};
 use crate::cluster::Group as Servers;
 use crate::curve::whole_ms;
 use crate::information::{self, Curves, Information, Informed};
-use crate::members::{Mode, Training};
-use crate::outcome::{Ended, JobOutcome, Measured, Outcome};
+use crate::job::SimJob;
+use crate::members::Mode;
+use crate::outcome::{Ended, Measured, Outcome};
 use crate::queue::{Event, Queue};
 use crate::random::Random;
 use crate::rounds::{self, InTurn};
@@ -59,6 +60,8 @@ pub(crate) struct World<'a> {
     policy: &'a dyn Policy,
     stopwatch: &'a mut (dyn FnMut() -> u64 + 'a),
     pub state: State,
+    /// What stands there while it is decided about.
+    blank: State,
     /// As it was when it was last checked.
     checked: State,
     pub at: TimeMs,
@@ -90,28 +93,6 @@ pub(crate) struct World<'a> {
     measured: Measured,
 }
 
-/// A job, as it really is.
-pub(crate) struct SimJob {
-    pub id: JobId,
-    /// Steps in all.
-    pub total: f64,
-    /// Members that have a replica, from their first generation on.
-    pub training: Option<Training>,
-    /// Steps done until `since`.
-    pub steps: f64,
-    pub since: TimeMs,
-    /// What was put into the queue under another stamp has become pointless.
-    pub stamp: u64,
-    /// Steps in the last checkpoint that the controller knows.
-    pub saved: f64,
-    /// Slot·ms of steps since it was restarted, after so many steps: a line between two is a stretch of one membership.
-    pub spent: Vec<(f64, u64)>,
-    queued_since: Option<TimeMs>,
-    /// Job·ms and lent slot·ms of the run when it came.
-    came_amid: (u64, u64),
-    outcome: JobOutcome,
-}
-
 impl<'a> World<'a> {
     fn new(setup: &'a Setup, policy: &'a dyn Policy, stopwatch: &'a mut (dyn FnMut() -> u64 + 'a)) -> Self {
         Self {
@@ -119,6 +100,7 @@ impl<'a> World<'a> {
             policy,
             stopwatch,
             state: State::new(Cell(0)),
+            blank: State::new(Cell(0)),
             checked: State::new(Cell(0)),
             at: BEGIN,
             queue: Queue::default(),
@@ -178,15 +160,11 @@ impl<'a> World<'a> {
         }
         let training = setup.cluster.groups.len();
         for fleet in 0..self.fleets.len() {
-            if fleet < training {
-                self.say_need(fleet, 0);
+            let demand = fleet.checked_sub(training).and_then(|serving| setup.demand.get(serving));
+            if demand.is_some_and(|demand| !demand.signals.is_empty()) {
+                self.queue.put(BEGIN, Event::Demand { fleet, signal: 0 });
             } else {
-                let begins = setup.demand.get(fleet - training).is_some_and(|demand| !demand.signals.is_empty());
-                if begins {
-                    self.queue.put(BEGIN, Event::Demand { fleet, signal: 0 });
-                } else {
-                    self.say_need(fleet, 0);
-                }
+                self.say_need(fleet, 0);
             }
         }
         for (number, job) in setup.jobs.iter().enumerate() {
@@ -295,9 +273,12 @@ impl<'a> World<'a> {
     pub fn feed(&mut self, input: &Input) {
         self.tally.events += 1;
         let begun = (self.stopwatch)();
-        let (facts, state) = decide_input_folded(&self.state, self.at, input, self.policy.name());
+        // Handed over, and not lent: what nobody else holds of it is changed where it is.
+        let state = std::mem::replace(&mut self.state, self.blank.clone());
+        let facts;
+        (facts, self.state) = decide_input_folded(state, self.at, input, self.policy.name());
         let decided = (self.stopwatch)();
-        self.take(&facts, state);
+        self.take(&facts);
         let live = self.state.live_len();
         if self.view_changed && live > 0 && self.setup.round_ms.is_none() {
             if live <= EAGER_JOBS_MAX || matches!(input, Input::Tick) {
@@ -349,7 +330,8 @@ impl<'a> World<'a> {
         self.measured.plans_ns.push(ended.saturating_sub(begun));
         // In a round somebody may have to be asked for again, who waited for others to give way.
         let gives_way = facts.iter().any(rounds::gives_way);
-        self.take(&facts, state);
+        self.state = state;
+        self.take(&facts);
         self.view_changed = gives_way && self.setup.round_ms.is_some();
         self.wake = until.map(|until| self.tick_from(until));
         if let Some(at) = self.wake {
@@ -384,12 +366,11 @@ impl<'a> World<'a> {
         plan_until(&self.state, self.at, policy)
     }
 
-    /// Goes on with the state that facts were folded into, and has the models do what follows.
-    fn take(&mut self, facts: &[Fact], state: State) {
+    /// Has the models do what follows from facts that were folded into the state.
+    fn take(&mut self, facts: &[Fact]) {
         if facts.is_empty() {
             return;
         }
-        self.state = state;
         self.view_changed |= facts.iter().any(information::is_seen_by_policies);
         let mut touched = BTreeSet::new();
         for fact in facts {
@@ -556,44 +537,12 @@ impl<'a> World<'a> {
     }
 }
 
-impl SimJob {
-    fn new(job: &crate::setup::Job, number: usize) -> Self {
-        Self {
-            // Names of eight characters are compared without a look at their text, and jobs are looked up all the time.
-            id: name(JobId::parse, &format!("j{number:07}")),
-            total: job.total(),
-            training: None,
-            steps: 0.0,
-            since: BEGIN,
-            stamp: 0,
-            saved: 0.0,
-            spent: vec![(0.0, 0)],
-            queued_since: None,
-            came_amid: (0, 0),
-            outcome: JobOutcome { submitted_ms: job.submitted_ms, ..JobOutcome::default() },
-        }
-    }
-
-    /// How much of it is done at a time that is not before it was last looked at.
-    fn done_at(&self, at: TimeMs) -> f64 {
-        match self.training.as_ref() {
-            Some(training) => training.done_after(self.steps, at.since_ms(self.since)).min(self.total),
-            None => self.steps,
-        }
-    }
-
-    /// Notes that its members came together for the first time.
-    pub fn began(&mut self, at: TimeMs) {
-        self.outcome.began_ms.get_or_insert(at.since_ms(BEGIN));
-    }
-}
-
 /// The place of a job in its setup.
 pub(crate) fn number(job: &JobId) -> usize {
     // Ids are made here, from such numbers.
     job.as_str().trim_start_matches('j').parse().unwrap_or_default()
 }
 
-fn name<T, E: std::fmt::Display>(parse: impl Fn(&str) -> Result<T, E>, text: &str) -> T {
+pub(crate) fn name<T, E: std::fmt::Display>(parse: impl Fn(&str) -> Result<T, E>, text: &str) -> T {
     parse(text).unwrap_or_else(|e| unreachable!("a name of ours: {e}"))
 }

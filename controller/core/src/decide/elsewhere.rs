@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Exchanges slots that their jobs avoid, as far as there are others.
 pub(super) fn exchange(draft: &mut Draft<'_>) {
-    let avoids = |id: &&JobId| draft.state.job(id).is_some_and(|job| left(&draft.state, id, job, draft.at).is_some());
-    let due: Vec<JobId> = draft.state.placed.keys().filter(avoids).cloned().collect();
+    let avoids = |(id, job): &(&JobId, &Job)| left(&draft.state, id, job, draft.at).is_some();
+    let due: Vec<JobId> = draft.state.placed_jobs().filter(avoids).map(|(id, _)| id.clone()).collect();
     if due.is_empty() {
         return;
     }
@@ -114,7 +114,8 @@ fn for_anothers(draft: &mut Draft<'_>, id: &JobId) -> bool {
 /// Has a job that trains on more than its fewest slots let one go for a job that cannot begin otherwise, if none is on its way to be free already. It is
 /// exchanged when it is free, before anybody grows, and the policy gives the other job the one that is avoided.
 pub(super) fn ask(draft: &mut Draft<'_>) {
-    let due: Vec<JobId> = draft.state.placed.keys().filter(|id| needs(draft, id).is_some()).cloned().collect();
+    let in_need = |(id, job): &(&JobId, &Job)| !job.avoided.is_empty() && needs(draft, id).is_some();
+    let due: Vec<JobId> = draft.state.placed_jobs().filter(in_need).map(|(id, _)| id.clone()).collect();
     let mut awaited: BTreeSet<SlotId> = BTreeSet::new();
     for id in due.iter().take(EXCHANGED_AT_ONCE_MAX) {
         let Some((slot, kind)) = needs(draft, id) else { continue };

@@ -17,9 +17,6 @@ use events_schema::fact::{
 };
 use events_schema::{ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 
-/// Looking a job up costs about as much as passing so many by.
-const LOOKUP_COST: usize = 8;
-
 /// Has every job looked at for which time alone may have made something due.
 pub(super) fn wake(draft: &mut Draft<'_>) {
     let calm = |job: &Job| match &job.phase {
@@ -31,14 +28,8 @@ pub(super) fn wake(draft: &mut Draft<'_>) {
         }
         _ => false,
     };
-    let state = &draft.state;
-    let restless: Vec<JobId> = if state.placed.len() * LOOKUP_COST < state.live.len() {
-        let placed = state.placed.keys();
-        placed.filter(|id| state.job(id).is_some_and(|job| !calm(job))).cloned().collect()
-    } else {
-        let placed = state.live.iter().filter(|(_, job)| job.placement().is_some());
-        placed.filter(|(_, job)| !calm(job)).map(|(id, _)| id.clone()).collect()
-    };
+    let restless: Vec<JobId> =
+        draft.state.placed_jobs().filter(|(_, job)| !calm(job)).map(|(id, _)| id.clone()).collect();
     restless.iter().for_each(|id| draft.touch(id));
 }
 
@@ -380,6 +371,11 @@ fn assign(draft: &mut Draft<'_>, id: &JobId) -> bool {
         || (grows && draft.at < job.growth.until)
         || draft.state.is_parking(id) && draft.state.executors_of(id).any(|(_, e)| e.replica)
     {
+        return false;
+    }
+    // Who stays is on a slot of the plan (`let_go`), nobody on the same one: nearly always they are all taken, and need not be looked up.
+    let stay = draft.state.executors_of(id).filter(|(_, executor)| executor.leaving.is_none()).count();
+    if stay == placement.slots.len() {
         return false;
     }
     let free = |slot: &&SlotId| {

@@ -17,14 +17,14 @@ pub(super) struct Idle {
 #[derive(Default)]
 struct IdleClass {
     count: usize,
-    servers: BTreeMap<Part, IdleServer>,
+    /// By server and whether they may be wanted back. Those that become empty stay, with nothing in them.
+    parts: Vec<Part>,
 }
 
-/// Slots of a server, and whether their fleets need slots of their own, and so may want these back. Slots of one server can belong to several fleets.
-type Part = (ServerId, bool);
-
-#[derive(Default)]
-struct IdleServer {
+/// Slots of a server whose fleets need slots of their own, and so may want these back, or of those that do not. Slots of one server can belong to several fleets.
+struct Part {
+    server: ServerId,
+    wanted_back: bool,
     slots: Places,
     /// How many those are.
     count: usize,
@@ -42,7 +42,7 @@ impl Among {
     fn has(self, part: &Part) -> bool {
         match self {
             Among::All => true,
-            Among::WantedBack(wanted) => part.1 == wanted,
+            Among::WantedBack(wanted) => part.wanted_back == wanted,
         }
     }
 }
@@ -57,9 +57,9 @@ impl Idle {
         for (id, of) in state.noted_slots().servers() {
             for (kind, slots) in of.idle_by_kind() {
                 let (wanted, others) = slots.split(&of.of_fleets(|fleet| needing.contains(fleet)));
-                for (wanted_back, slots) in [(false, others), (true, wanted)] {
-                    classes.entry(kind).or_default().put((id.clone(), wanted_back), slots);
-                }
+                let class = classes.entry(kind).or_default();
+                class.put(id, false, others);
+                class.put(id, true, wanted);
             }
         }
         Self { packing, classes }
@@ -88,11 +88,12 @@ impl Idle {
 }
 
 impl IdleClass {
-    fn put(&mut self, part: Part, slots: Places) {
+    /// Adds slots of a server that comes after all that were added before, or is the last of them.
+    fn put(&mut self, server: &ServerId, wanted_back: bool, slots: Places) {
         let count = slots.len();
         if count > 0 {
             self.count += count;
-            self.servers.insert(part, IdleServer { slots, count });
+            self.parts.push(Part { server: server.clone(), wanted_back, slots, count });
         }
     }
 
@@ -106,50 +107,45 @@ impl IdleClass {
         taken: &mut Vec<SlotId>,
     ) {
         for server in near {
-            for part in [false, true].map(|wanted_back| ((*server).clone(), wanted_back)) {
-                if among.has(&part) {
-                    self.take_from(&part, until, taken);
+            let begins = self.parts.partition_point(|part| part.server < **server);
+            let of_server = self.parts.iter().skip(begins).take_while(|part| part.server == **server).count();
+            for place in begins..begins + of_server {
+                if among.has(&self.parts[place]) {
+                    self.take_from(place, until, taken);
                 }
             }
         }
         while taken.len() < until {
-            let Some(part) = self.next_server(among, until - taken.len(), packing).cloned() else { break };
-            self.take_from(&part, until, taken);
+            let Some(place) = self.next_part(among, until - taken.len(), packing) else { break };
+            self.take_from(place, until, taken);
         }
     }
 
     /// Where so many slots are looked for.
-    fn next_server(&self, among: Among, missing: usize, packing: Packing) -> Option<&Part> {
-        let mut servers = self.servers.iter().filter(|(part, _)| among.has(part));
-        let emptiest = || {
-            // The last of equals in reverse is the first.
-            let servers = self.servers.iter().rev().filter(|(part, _)| among.has(part));
-            servers.max_by_key(|(_, server)| server.count)
+    fn next_part(&self, among: Among, missing: usize, packing: Packing) -> Option<usize> {
+        let open = || {
+            let open = move |(_, part): &(usize, &Part)| part.count > 0 && among.has(part);
+            self.parts.iter().enumerate().filter(open).map(|(place, part)| (place, part.count))
         };
+        let place_of = |(place, _): (usize, usize)| place;
+        // The last of equals in reverse is the first.
+        let emptiest = || open().rev().max_by_key(|(_, count)| *count);
+        let fitting = || open().filter(|(_, count)| *count >= missing);
         let chosen = match packing {
-            Packing::FirstFit => {
-                let fits = servers.find(|(_, server)| server.count >= missing);
-                fits.or_else(|| self.servers.iter().find(|(part, _)| among.has(part)))
-            }
+            Packing::FirstFit => fitting().next().or_else(|| open().next()),
             Packing::WorstFit => emptiest(),
-            Packing::BestFitApart => {
-                let fitting = servers.filter(|(_, server)| server.count >= missing);
-                fitting.min_by_key(|(_, server)| server.count).or_else(emptiest)
-            }
+            Packing::BestFitApart => fitting().min_by_key(|(_, count)| *count).or_else(emptiest),
         };
-        chosen.map(|(part, _)| part)
+        chosen.map(place_of)
     }
 
-    fn take_from(&mut self, part: &Part, until: usize, taken: &mut Vec<SlotId>) {
-        let Some(known) = self.servers.get_mut(part) else { return };
+    fn take_from(&mut self, place: usize, until: usize, taken: &mut Vec<SlotId>) {
+        let known = &mut self.parts[place];
         while taken.len() < until {
             let Some(index) = known.slots.pop_first() else { break };
-            taken.push(SlotId { server: part.0.clone(), index });
+            taken.push(SlotId { server: known.server.clone(), index });
             known.count -= 1;
             self.count -= 1;
-        }
-        if known.slots.is_empty() {
-            self.servers.remove(part);
         }
     }
 }
@@ -168,7 +164,7 @@ mod tests {
     fn idle(packing: Packing, servers: &[(&str, u16, bool)]) -> Idle {
         let mut class = IdleClass::default();
         for &(name, slots, wanted_back) in servers {
-            class.put((ServerId::parse(name).unwrap(), wanted_back), (0..slots).collect());
+            class.put(&ServerId::parse(name).unwrap(), wanted_back, (0..slots).collect());
         }
         Idle { packing, classes: [(KIND, class)].into() }
     }

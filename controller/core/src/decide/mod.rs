@@ -58,7 +58,7 @@ pub enum Input {
 /// For callers that trust the policy; others ask for the two parts by themselves, with a guard around each.
 #[must_use]
 pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> Vec<Fact> {
-    let (mut facts, state) = decide_input_folded(state, at, input, policy.name());
+    let (mut facts, state) = decide_input_folded(state.clone(), at, input, policy.name());
     if plan_due(&state, at, input, !facts.is_empty()) {
         facts.extend(plan(&state, at, policy));
     }
@@ -68,12 +68,13 @@ pub fn decide(state: &State, at: TimeMs, input: &Input, policy: &dyn Policy) -> 
 /// The facts that follow from an input itself. Of the policy it needs the name alone, which reasons carry.
 #[must_use]
 pub fn decide_input(state: &State, at: TimeMs, input: &Input, policy: &str) -> Vec<Fact> {
-    decide_input_folded(state, at, input, policy).0
+    decide_input_folded(state.clone(), at, input, policy).0
 }
 
-/// The same, and the state with these facts folded in: for callers that go on with it, who would fold them once more.
+/// The same, and the state with these facts folded in: for callers that go on with it, who would fold them once more. What nobody else holds of the
+/// state that is handed in is changed where it is.
 #[must_use]
-pub fn decide_input_folded(state: &State, at: TimeMs, input: &Input, policy: &str) -> (Vec<Fact>, State) {
+pub fn decide_input_folded(state: State, at: TimeMs, input: &Input, policy: &str) -> (Vec<Fact>, State) {
     let mut draft = Draft::new(state, at, policy);
     match input {
         Input::Command(record) => command(&mut draft, record),
@@ -106,7 +107,7 @@ pub fn plan(state: &State, at: TimeMs, policy: &dyn Policy) -> Vec<Fact> {
 /// The same, the state with these facts folded in, and until when the plan holds if nothing happens: for callers that do not ask every tick.
 #[must_use]
 pub fn plan_until(state: &State, at: TimeMs, policy: &dyn Policy) -> Planned {
-    let mut draft = Draft::new(state, at, policy.name());
+    let mut draft = Draft::new(state.clone(), at, policy.name());
     elsewhere::exchange(&mut draft);
     let until = plan::replan(&mut draft, policy);
     elsewhere::exchange(&mut draft);
@@ -191,9 +192,9 @@ pub(crate) struct Draft<'a> {
 const FOLLOW_UP_ROUNDS_MAX: u32 = 10_000;
 
 impl<'a> Draft<'a> {
-    fn new(state: &State, at: TimeMs, policy: &'a str) -> Self {
+    fn new(state: State, at: TimeMs, policy: &'a str) -> Self {
         let at = at.max(state.at);
-        Self { state: state.clone(), at, policy, facts: Vec::new(), touched: BTreeSet::new() }
+        Self { state, at, policy, facts: Vec::new(), touched: BTreeSet::new() }
     }
 
     /// Decides a fact: it takes effect, and whom it concerns is looked at again.

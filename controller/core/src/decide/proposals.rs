@@ -30,6 +30,10 @@ pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
 /// The first generation of a job, or the first after a restart: as soon as everybody of the plan is ready. Slots whose
 /// executors failed are not waited for if the others are enough.
 fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Option<(Entry, BTreeSet<ExecutorId>)> {
+    // Who is being built is on a slot of the plan, which is therefore waited for: no need to look the others up.
+    if draft.state.executors_of(id).any(|(_, executor)| executor.is_starting()) {
+        return None;
+    }
     let pausing = draft.at < job.faults.backoff_until();
     let is_settled = |slot: &SlotId| {
         let number = draft.state.slot(slot).and_then(|slot| slot.executor.as_ref());

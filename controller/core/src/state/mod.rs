@@ -72,6 +72,9 @@ pub struct State {
     pub(crate) planning: Box<Planning>,
 }
 
+/// Looking a job up costs about as much as passing so many by.
+const LOOKUP_COST: usize = 8;
+
 /// How planning goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Planning {
@@ -202,6 +205,15 @@ impl State {
         let mut jobs: Vec<(&JobId, &Job)> = self.live.iter().collect();
         jobs.sort_unstable_by_key(|(_, job)| job.arrival);
         jobs.into_iter()
+    }
+
+    /// Unfinished jobs with a placement, by id.
+    pub(crate) fn placed_jobs(&self) -> impl Iterator<Item = (&JobId, &Job)> {
+        // Where few of all jobs are placed they are looked up, else the others are passed by.
+        let few = self.placed.len() * LOOKUP_COST < self.live.len();
+        let looked_up = few.then(|| self.placed.keys().filter_map(|id| Some((id, self.live.get(id)?))));
+        let passed = (!few).then(|| self.live.iter().filter(|(_, job)| job.placement().is_some()));
+        looked_up.into_iter().flatten().chain(passed.into_iter().flatten())
     }
 
     /// How many jobs are unfinished.

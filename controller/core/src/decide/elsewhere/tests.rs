@@ -134,14 +134,14 @@ fn job(index: usize, priority: i32, has: &[usize], given: &[Given]) -> Vec<Fact>
 
 /// What comes of exchanges, and what was decided for it.
 fn exchanged(state: &State) -> (State, Vec<Fact>) {
-    let mut draft = Draft::new(state, AT, "ebb");
+    let mut draft = Draft::new(state.clone(), AT, "ebb");
     exchange(&mut draft);
     (draft.state, draft.facts)
 }
 
 /// What comes of asking, and what was decided for it.
 fn asked(state: &State) -> (State, Vec<Fact>) {
-    let mut draft = Draft::new(state, AT, "ebb");
+    let mut draft = Draft::new(state.clone(), AT, "ebb");
     ask(&mut draft);
     (draft.state, draft.facts)
 }
