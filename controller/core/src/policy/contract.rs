@@ -146,4 +146,20 @@ proptest! {
             prop_assert_eq!(sizes(&policy.plan(&again)), sizes(&plan), "{} is not stable", policy.name());
         }
     }
+
+    /// Where all slots are alike. (Of several kinds the roomiest is chosen, and one more slot may make that another one.)
+    #[test]
+    fn one_more_slot_leaves_none_of_the_others_idle(view in any_view()) {
+        let mut view = view;
+        view.classes.truncate(1);
+        view.jobs.retain(|job| job.numeric.is_none_or(|class| class == 0));
+        let mut more = view.clone();
+        more.classes[0].capacity += 1;
+        more.classes[0].declared += 1;
+        for policy in policies() {
+            let used = |view: &View| policy.plan(view).shares.iter().map(|share| u32::from(share.slots)).sum::<u32>();
+            let (before, after) = (used(&view), used(&more));
+            prop_assert!(after >= before, "{} uses {before} of {} slots and {after} of one more", policy.name(), view.classes[0].capacity);
+        }
+    }
 }
