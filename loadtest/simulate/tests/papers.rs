@@ -5,7 +5,9 @@
 mod pollux;
 
 use loadtest_simulate::Tables;
-use loadtest_simulate::papers::{Data, Report, Scenario, amoeba, amoeba_transient, ibm, lyra, markdown, pollux_peer};
+use loadtest_simulate::papers::{
+    Data, Report, Scenario, amoeba, amoeba_transient, easyscale, ibm, lyra, markdown, pollux_peer,
+};
 
 fn ran(scenario: &Scenario, data: Option<&Data>, scale: f64) -> Report {
     let report = scenario.run(data, scale, &mut || 0).unwrap();
@@ -89,4 +91,11 @@ fn lent_slots_and_elastic_jobs_shorten_completions() {
     let shorter = |report| ours(report, "lyra", "completion, shorter");
     assert!(shorter(&basic) > 1.0 && shorter(&ideal) > shorter(&basic), "{:#?} {:#?}", basic.rows, ideal.rows);
     assert!(basic.rows.iter().filter(|row| row.baseline).all(|row| row.run == "baseline"));
+}
+
+#[test]
+fn jobs_that_begin_on_what_is_free_are_done_sooner_than_gangs() {
+    let report = ran(&easyscale::SCENARIO, None, 0.3);
+    assert!(ours(&report, "easyscale", "mean completion, shorter") > 1.2);
+    assert!(ours(&report, "easyscale", "makespan, shorter") > 0.9);
 }

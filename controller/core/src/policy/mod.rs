@@ -5,7 +5,7 @@
 //! Contract, checked by the property tests: shares never exceed a class's capacity; a share is 0 or within min..=max; a job
 //! that holds slots stays in its class; planning again from the plan's own outcome changes nothing.
 //!
-//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`], [`lyra`] and [`antman`]. [`srtf`], [`afs`], [`optimus_like`]
+//! Policies: [`fifo`] (the simplest; read it first), [`ebb`] (the default), [`tiresias`], [`elastic_tiresias`], [`ibm_dp`], [`lyra`], [`easyscale`] and [`antman`]. [`srtf`], [`afs`], [`optimus_like`]
 //! and [`pollux_like`] are there to be compared with. Speeds come from
 //! [`speeds`]. `docs/policies.md` says how to write one.
 
@@ -14,6 +14,7 @@ mod allotment;
 pub mod antman;
 #[cfg(test)]
 mod contract;
+pub mod easyscale;
 pub mod ebb;
 pub mod elastic_tiresias;
 pub mod fifo;
@@ -89,8 +90,19 @@ pub enum Packing {
 
 /// The names of policies under which every job runs in the end, the default first. [`policy_by_name`] also knows `ibm-dp-drop`, which rejects
 /// jobs and is for who asks for that by its name, and `antman`, which is for the simulator until somebody says quotas live.
-pub const POLICY_NAMES: [&str; 10] =
-    ["ebb", "fifo", "tiresias", "elastic-tiresias", "ibm-dp", "lyra", "srtf", "afs", "optimus-like", "pollux-like"];
+pub const POLICY_NAMES: [&str; 11] = [
+    "ebb",
+    "fifo",
+    "tiresias",
+    "elastic-tiresias",
+    "ibm-dp",
+    "lyra",
+    "easyscale",
+    "srtf",
+    "afs",
+    "optimus-like",
+    "pollux-like",
+];
 
 /// The policy of a name.
 #[must_use]
@@ -101,6 +113,7 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
         "tiresias" => Some(Box::new(tiresias::Tiresias::default())),
         "elastic-tiresias" => Some(Box::new(elastic_tiresias::ElasticTiresias::default())),
         "lyra" => Some(Box::new(lyra::Lyra)),
+        "easyscale" => Some(Box::new(easyscale::EasyScale)),
         "antman" => Some(Box::new(antman::Antman::default())),
         "ibm-dp" => Some(Box::new(ibm_dp::IbmDp::default())),
         "ibm-dp-drop" => Some(Box::new(ibm_dp::IbmDp::new(ibm_dp::DELTA_MS, ibm_dp::Unfit::AreDropped))),

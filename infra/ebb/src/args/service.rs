@@ -252,6 +252,9 @@ pub enum PolicyName {
     ElasticTiresias,
     /// Shortest job first, then slots to whose running time they shorten most; needs to know how long jobs take.
     Lyra,
+    /// Everybody's fewest by arrival, then slots to whom they speed up most per slot, with little waste.
+    #[value(name = "easyscale")]
+    EasyScale,
     /// As many jobs as fit, on the sizes with the largest sum of speeds; decided every ten minutes.
     IbmDp,
     /// The same, but who finds no room is rejected instead of waiting.
@@ -276,6 +279,7 @@ impl PolicyName {
             Self::Tiresias => "tiresias",
             Self::ElasticTiresias => "elastic-tiresias",
             Self::Lyra => "lyra",
+            Self::EasyScale => "easyscale",
             Self::IbmDp => "ibm-dp",
             Self::IbmDpDrop => "ibm-dp-drop",
             Self::Srtf => "srtf",

@@ -9,6 +9,7 @@
 pub mod amoeba;
 pub mod amoeba_transient;
 mod document;
+pub mod easyscale;
 pub mod ibm;
 pub mod lyra;
 pub mod pollux_peer;
@@ -186,7 +187,7 @@ pub enum PapersError {
 }
 
 /// All scenarios, in the order in which they are run.
-pub const SCENARIOS: [Scenario; 8] = [
+pub const SCENARIOS: [Scenario; 9] = [
     ibm::TABLE_3,
     ibm::TABLE_4,
     amoeba::SCENARIO,
@@ -194,6 +195,7 @@ pub const SCENARIOS: [Scenario; 8] = [
     lyra::BASIC_SCENARIO,
     lyra::ADVANCED_SCENARIO,
     lyra::IDEAL_SCENARIO,
+    easyscale::SCENARIO,
     pollux_peer::SCENARIO,
 ];
 

@@ -1,0 +1,134 @@
+//! Figure 14 of EasyScale: its scheduler on one type of GPU for each job, beside gangs in order of arrival (YARN-CS), on 64 GPUs of three types.
+//!
+//! Neither its jobs nor its models' speeds are public, so this is by construction: what the paper says of the set-up, with times and arrivals such that
+//! the baseline takes about as long as the authors' published artifact says of it. The row of mixed types (*EasyScale heter*) is left
+//! out: a job of Ebb is on slots of one kind at a time.
+
+use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
+use crate::costs::{Costs, REPLICA_MB};
+use crate::curve::Tables;
+use crate::outcome::Outcome;
+use crate::random::Random;
+use crate::setup::{Setup, Shape, jobs};
+use crate::trace::{TraceJob, Work};
+use controller_core::Policy;
+use controller_core::policy::easyscale::EasyScale;
+use controller_core::policy::fifo::Fifo;
+
+/// 32 V100, 16 P100 and 16 T4, as fast as ResNet50 is on them; a P100 between the two.
+const CLUSTER: &str = "4x8:v100@2.45,8x2:p100@1.5,4x4:t4";
+/// Jobs, within how long they come, and how long they take on as many T4 as they ask for: log-normal, and none longer than so much.
+const JOBS: f64 = 160.0;
+const WITHIN_MS: f64 = 2_700_000.0;
+const LENGTH_S: f64 = 850.0;
+const LENGTH_SIGMA: f64 = 1.2;
+const LENGTH_S_MAX: f64 = 7_200.0;
+/// GPUs that jobs ask for, and in how many of a hundred.
+const SIZES: [(u16, usize); 4] = [(1, 45), (4, 20), (8, 25), (16, 10)];
+
+/// What the authors' artifact (SC23) says of the baseline: mean completion and makespan, in s.
+const BASELINE_S: [f64; 2] = [8_904.97, 16_560.0];
+/// What is printed: how many times shorter both are.
+const SHORTER: [f64; 2] = [8.3, 2.5];
+
+/// See the module.
+pub const SCENARIO: Scenario = Scenario {
+    name: "easyscale-fig14",
+    about: "easyscale beside fifo on 32 V100, 16 P100 and 16 T4, each job on GPUs of one type",
+    paper: "Li et al., EasyScale: Elastic Training with Consistent Accuracy and Improved Utilization on GPUs, SC 2023, §5.2, figure 14",
+    kind: Kind::ByConstruction,
+    sources: &[
+        "§5: 4 servers of 8 V100, 8 of 2 P100, 4 of 4 T4; §3.4.2: ResNet50 is 2.45 times as fast on a V100 as on a T4",
+        "§5.2: the baseline has gangs of one type in order of arrival; EasyScale has minP 0 (here: one GPU) and the same order",
+        "mean completion 8,905 s and makespan 16,560 s of the baseline: the authors' artifact, cited",
+        "what it costs to start, to grow and to save: measured on Ebb, docs/measurements.md",
+    ],
+    free: &[
+        Free { name: "P100", value: "1.5 times as fast as a T4", how: "between the two that are printed" },
+        Free {
+            name: "speed by GPUs",
+            value: "W logical workers, evenly spread, the fullest GPU decides",
+            how: "the paper's own model (equations 1a to 1e); its models' speeds are not public",
+        },
+        Free {
+            name: "GPUs of a job",
+            value: "1, 4, 8, 16 in 45, 20, 25, 10 of 100 jobs",
+            how: "declared beforehand; sizes of Microsoft's clusters, with more in between",
+        },
+        Free {
+            name: "running time, arrivals",
+            value: "160 jobs within 90 minutes; log-normal around 1,500 s on T4, deviation of the logarithm 1.6, none longer than 4 hours",
+            how: "fitted on the baseline's completion and makespan",
+        },
+    ],
+    notes: &[],
+    needs: None,
+    seed: 1,
+    seeds: 10,
+    run,
+};
+
+fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for seed in inputs.seeds.clone() {
+        let setup = setup(inputs.scale, seed)?;
+        let mut ran = |policy: &dyn Policy| figures(&found.ran(policy.name(), &setup, policy));
+        before.push(ran(&Fifo));
+        after.push(ran(&EasyScale));
+    }
+    for (at, figure) in ["mean completion", "makespan"].into_iter().enumerate() {
+        let ours: Vec<f64> = before.iter().map(|of| of[at]).collect();
+        found.add("fifo", (figure, "s"), BASELINE_S[at], &ours, true);
+    }
+    for (at, figure) in ["mean completion, shorter", "makespan, shorter"].into_iter().enumerate() {
+        let times: Vec<f64> = before.iter().zip(&after).map(|(before, after)| before[at] / after[at]).collect();
+        found.add("easyscale", (figure, "times"), SHORTER[at], &times, false);
+    }
+    Ok(())
+}
+
+fn figures(outcome: &Outcome) -> [f64; 2] {
+    let figures = outcome.figures(&vec![None; outcome.jobs.len()]);
+    ["mean_completion_s", "makespan_s"].map(|key| figures[key].as_f64().unwrap_or(f64::NAN))
+}
+
+fn setup(scale: f64, seed: u64) -> Result<Setup, PapersError> {
+    let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
+    let costs = Costs::measured(REPLICA_MB);
+    let jobs = jobs(&recording(scale, seed), &Tables::default(), &shape, &costs, seed)?.0;
+    Ok(Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed))
+}
+
+fn recording(scale: f64, seed: u64) -> Vec<TraceJob> {
+    let mut random = Random::new(seed);
+    let count = (JOBS * scale).ceil() as usize;
+    let mut moments: Vec<u64> = (0..count).map(|_| (random.share() * WITHIN_MS * scale) as u64).collect();
+    moments.sort_unstable();
+    moments.into_iter().enumerate().map(|(number, at_ms)| job(&mut random, number, at_ms)).collect()
+}
+
+fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
+    let (mut place, mut workers) = (random.below(SIZES.iter().map(|(_, share)| share).sum()), 1);
+    for (size, share) in SIZES {
+        workers = size;
+        match place.checked_sub(share) {
+            Some(left) => place = left,
+            None => break,
+        }
+    }
+    let seconds = LENGTH_S * libm::exp(LENGTH_SIGMA * random.normal());
+    TraceJob {
+        name: format!("{number}"),
+        submitted_ms,
+        workers,
+        min: None,
+        max: None,
+        work: Work::Seconds(seconds.min(LENGTH_S_MAX)),
+        model: None,
+        batch_size: None,
+        tenant: None,
+        priority: 0,
+        deadline_ms: None,
+        only: None,
+    }
+}
