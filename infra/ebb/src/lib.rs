@@ -30,9 +30,11 @@ pub mod output;
 pub mod roles;
 mod sentences;
 pub mod simulate;
+pub mod simulate_ask;
 pub mod simulate_papers;
 mod simulate_report;
 pub mod simulate_run;
+pub mod simulate_setup;
 pub mod store;
 pub mod take_back;
 mod top;
@@ -128,6 +130,7 @@ fn dispatch(cli: &Cli, configuration: &Configuration) -> Result<ExitCode, Failur
             return match command {
                 simulate::SimulateCommand::Chaos(args) => simulate::chaos(args, cli.output),
                 simulate::SimulateCommand::Run(args) => simulate_run::simulate_run(args, cli.output),
+                simulate::SimulateCommand::Ask(args) => simulate_ask::simulate_ask(args, cli.output),
                 simulate::SimulateCommand::Papers(args) => simulate_papers::simulate_papers(args, cli.output),
             };
         }

@@ -3,7 +3,8 @@
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
-use crate::simulate_run::{tables, text, write};
+use crate::simulate_run::write;
+use crate::simulate_setup::{tables, text};
 use clap::{Args, ValueHint};
 use loadtest_simulate::papers::{Data, PapersError, Report, SCENARIOS, Scenario, markdown, named, table};
 use serde_json::json;

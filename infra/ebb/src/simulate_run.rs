@@ -1,50 +1,26 @@
-//! `ebb simulate run`: recorded jobs under one policy after the other. What is simulated is in `loadtest/simulate`; here are only the files,
-//! the clock, and what is printed; the folder of a report is `simulate_report.rs`.
+//! `ebb simulate run`: recorded jobs under one policy after the other. What is simulated is in `loadtest/simulate`, what is read for it in
+//! `simulate_setup.rs`; here are only the clock and what is printed; the folder of a report is `simulate_report.rs`.
 
 use crate::failure::{Failure, exit_code};
 use crate::output::{Output, advise, json as print_json, line};
 use crate::simulate_report::{of_seed, prepare, write_files};
-use clap::{Args, ValueEnum, ValueHint};
+use crate::simulate_setup::{Rules, SetupArgs, options_of, setup};
+use clap::{Args, ValueHint};
+use controller_core::Policy;
 use controller_core::policy::POLICY_NAMES;
-use controller_core::policy::antman::Antman;
-use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
-use controller_core::policy::ibm_dp::{IbmDp, Unfit};
-use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
-use controller_core::{Policy, policy_by_name};
-use flate2::read::GzDecoder;
-use loadtest_simulate::cluster::ClusterError;
-use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::outcome::{options, table};
 use loadtest_simulate::paired::{difference, means};
-use loadtest_simulate::pollux::PolluxModel;
 use loadtest_simulate::report::{PAGE, over_seeds};
-use loadtest_simulate::setup::{Notes, Shape, jobs};
-use loadtest_simulate::{
-    Cluster, Costs, Demand, Failures, Format, Generator, Information, Report, Setup, Tables, TraceJob, Work, run,
-    run_with_sizes, trace,
-};
-use serde::Serialize;
+use loadtest_simulate::{Report, Setup, run, run_with_sizes};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-
-/// What Pollux's own simulator assumes: its cluster, how long a start takes, how far rounds are apart, and after how much service Tiresias
-/// has a job in the second of two queues.
-const PEER_CLUSTER: &str = "16x4:t4";
-const PEER_START_MS: u64 = 30_000;
-const PEER_ROUND_S: u64 = 60;
-const PEER_QUANTUM_SLOT_S: u64 = 57_600;
 
 /// Most seeds of a run: with more the intervals are hardly narrower.
 const SEEDS_MAX: u64 = 1_000;
 /// What policies are compared by.
 const COMPARED: &str = "mean_completion_s";
-
-/// Longest recording: ten times the largest public one.
-const FILE_LEN_MAX: u64 = 256 << 20;
 
 /// Examples of `ebb simulate run`.
 pub const HELP: &str = "\
@@ -61,92 +37,15 @@ docs/simulator.md says what each figure means, how recordings are read, and what
 /// Arguments of `ebb simulate run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// The recorded jobs; compressed if it ends in .gz.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "generate")]
-    pub jobs: Option<PathBuf>,
-    /// Instead of recorded jobs some by chance: `poisson:JOBSxHOURS`, so many an hour for so long; or bursty, or diurnal.
-    #[arg(long, value_name = "KIND:JOBSxHOURS", conflicts_with_all = ["jobs", "jobs_format"])]
-    pub generate: Option<Generator>,
-    /// How they are written: csv, msft, philly or pollux.
-    #[arg(long, value_name = "FORMAT", default_value = "csv")]
-    pub jobs_format: Format,
-    /// What is lent all the time: `SERVERSxSLOTS:TYPE[@SPEED]`, several with commas. Pollux's jobs: 16x4:t4 without it.
-    #[arg(long, value_name = "CLUSTER")]
-    pub cluster: Option<Cluster>,
-    /// Fleets that serve and lend what they do not need, written in the same way.
-    #[arg(long, value_name = "CLUSTER", requires = "demand")]
-    pub inference: Option<Cluster>,
-    /// What they need: a curve, whose maximum needs all their slots; it begins again at its end.
-    #[arg(long, value_name = "FILE:COLUMN", requires = "inference")]
-    pub demand: Option<String>,
+    /// What is simulated.
+    #[command(flatten)]
+    pub setup: SetupArgs,
     /// Policies, each on the same jobs; without this all of them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = POLICY_NAMES, hide_default_value = true)]
     pub policies: Vec<String>,
-    /// What policies know of the work left: `unknown`, `known`, `estimated:SIGMA` (log-normal error) or `estimated:SIGMA,SHARE`.
-    ///
-    /// SHARE is the share of jobs without an estimate.
-    #[arg(long, value_name = "CLASS", default_value = "unknown")]
-    pub information: Information,
-    /// Seed of everything that is by chance.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    pub seed: u64,
     /// So many runs, with this seed and those after it: figures are their means, and policies are compared seed by seed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub seeds: u64,
-    /// Measured speeds, a MODEL.csv or a folder of Pollux's each; without them workers are spread evenly, at no cost.
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub tables: Option<PathBuf>,
-    /// Only so many of the jobs, by their submission.
-    #[arg(long, hide_short_help = true, value_name = "N")]
-    pub first: Option<usize>,
-    /// Jobs come so many times faster than they did.
-    #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
-    pub speed_up: f64,
-    /// Fewest slots of a job, as a share of those it asked for; 0, the default: one. Pollux's jobs: 1.
-    #[arg(long, hide_short_help = true, value_name = "X")]
-    pub min_share: Option<f64>,
-    /// Most slots of a job, as a multiple of those it asked for.
-    #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 1.0)]
-    pub max_share: f64,
-    /// How long a step takes on the slots a job asked for.
-    #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 500)]
-    pub step_ms: u64,
-    /// How large a replica is, for copies and checkpoints; 200 without it. Pollux's jobs: without it only starts take time.
-    #[arg(long, hide_short_help = true, value_name = "MB")]
-    pub replica_mb: Option<u64>,
-    /// How long a process takes to start; 6419 without it. Pollux's jobs: 30000.
-    #[arg(long, hide_short_help = true, value_name = "MS")]
-    pub start_ms: Option<u64>,
-    /// Plans are made so many seconds apart; 0, the default: whenever something changes. Pollux's jobs: 60.
-    #[arg(long, hide_short_help = true, value_name = "S")]
-    pub round_s: Option<u64>,
-    /// What the work of jobs without durations is: so many steps, the default, or progress by the epoch. Pollux's jobs: goodput.
-    #[arg(long, hide_short_help = true, value_name = "MEASURE")]
-    pub work: Option<Measure>,
-    /// tiresias, elastic-tiresias: after so much service a job comes into the next queue; 10000,200000 without it. Pollux's jobs: 57600.
-    #[arg(long, hide_short_help = true, value_name = "SLOT_S", value_delimiter = ',')]
-    pub quanta_slot_s: Option<Vec<u64>>,
-    /// The same: promoted is who waits so many times as long as it ran; 0: nobody; 8 without it. Pollux's jobs: 0.
-    #[arg(long, hide_short_help = true, value_name = "X")]
-    pub starvation_ratio: Option<u32>,
-    /// elastic-tiresias: with more jobs pending than so many, those of later queues run on half of their slots.
-    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = PENDING_MAX)]
-    pub pending_max: usize,
-    /// antman: slots that a tenant of the recording has guaranteed; tenants that are not named have none, and without any all jobs are guaranteed.
-    #[arg(long, hide_short_help = true, value_name = "TENANT=SLOTS", value_delimiter = ',', value_parser = quota)]
-    pub quota: Vec<(String, u32)>,
-    /// ibm-dp, ibm-dp-drop: seconds between two decisions; 0: one at every arrival and end. Live it is 600.
-    #[arg(long, hide_short_help = true, value_name = "S", default_value_t = 0)]
-    pub delta_s: u64,
-    /// How long a fleet waits for a slot until its executor is killed.
-    #[arg(long, hide_short_help = true, value_name = "MS", default_value_t = 5_000)]
-    pub reclaim_deadline_ms: u64,
-    /// A server breaks after so many hours in the mean; never without it.
-    #[arg(long, hide_short_help = true, value_name = "HOURS")]
-    pub server_fails_hours: Option<f64>,
-    /// How long its repair takes.
-    #[arg(long, hide_short_help = true, value_name = "MINUTES", default_value_t = 30)]
-    pub repair_minutes: u64,
     /// Folder for a page with pictures that opens offline.
     ///
     /// Beside it are the pictures and figures as SVG, CSV and JSON. It has to be new, empty, or an earlier report's.
@@ -154,94 +53,16 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
 }
 
-fn quota(text: &str) -> Result<(String, u32), String> {
-    let parsed = text.rsplit_once('=').and_then(|(tenant, slots)| Some((tenant.to_owned(), slots.parse().ok()?)));
-    parsed.ok_or_else(|| format!("`{text}` is no quota; expected TENANT=SLOTS, as in research=32"))
-}
-
-/// What work is measured in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Measure {
-    /// As many steps as the training took.
-    Steps,
-    /// Progress, of which a step makes more in some epochs than in others.
-    Goodput,
-}
-
-/// What is so if no argument says otherwise, by the jobs' format.
-struct Rules {
-    cluster: Cluster,
-    min_share: f64,
-    costs: Costs,
-    round_ms: Option<u64>,
-    work: Measure,
-    quanta_slot_s: Vec<u64>,
-    starvation_ratio: u32,
-}
-
-impl Rules {
-    /// The rules of Pollux's own simulator for its own jobs, else what Ebb does.
-    fn of(args: &RunArgs) -> Result<Self, Failure> {
-        let peer = args.jobs_format == Format::Pollux;
-        let named = |default: &str| default.parse().map_err(|error: ClusterError| Failure::Usage(error.to_string()));
-        let cluster = match &args.cluster {
-            Some(cluster) => cluster.clone(),
-            None if peer => named(PEER_CLUSTER)?,
-            None => return Err(Failure::Usage("--cluster is missing; expected for example 2x4:t4".to_owned())),
-        };
-        let costs = match args.replica_mb {
-            None if peer => Costs { start_ms: PEER_START_MS, ..Costs::none() },
-            replica_mb => Costs::measured(replica_mb.unwrap_or(REPLICA_MB)),
-        };
-        let round_s = args.round_s.unwrap_or(if peer { PEER_ROUND_S } else { 0 });
-        let quanta = || if peer { vec![PEER_QUANTUM_SLOT_S] } else { QUANTA_SLOT_MS.map(|ms| ms / 1_000).to_vec() };
-        Ok(Self {
-            cluster,
-            min_share: args.min_share.unwrap_or(if peer { 1.0 } else { 0.0 }),
-            costs: Costs { start_ms: args.start_ms.unwrap_or(costs.start_ms), ..costs },
-            round_ms: (round_s > 0).then(|| round_s.saturating_mul(1_000)),
-            work: args.work.unwrap_or(if peer { Measure::Goodput } else { Measure::Steps }),
-            quanta_slot_s: args.quanta_slot_s.clone().unwrap_or_else(quanta),
-            starvation_ratio: args.starvation_ratio.unwrap_or(if peer { 0 } else { STARVATION_RATIO }),
-        })
-    }
-
-    fn policy(&self, name: &str, args: &RunArgs) -> Result<Box<dyn Policy>, Failure> {
-        let queues = || {
-            let quanta = self.quanta_slot_s.iter().map(|quantum| quantum.saturating_mul(1_000)).collect();
-            let patience = (self.starvation_ratio > 0).then_some(self.starvation_ratio);
-            Tiresias::new(quanta, patience)
-                .map_err(|error| Failure::Usage(format!("--quanta-slot-s cannot be used: {error}")))
-        };
-        let unknown =
-            || Failure::Usage(format!("--policies: `{name}` is no policy; there are {}", POLICY_NAMES.join(", ")));
-        let delta_ms = args.delta_s.saturating_mul(1_000);
-        match name {
-            "tiresias" => Ok(Box::new(queues()?)),
-            "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, args.pending_max))),
-            "antman" if !args.quota.is_empty() => Ok(Box::new(Antman::new(args.quota.iter().cloned().collect()))),
-            "ibm-dp" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::Wait))),
-            "ibm-dp-drop" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::AreDropped))),
-            _ => policy_by_name(name).ok_or_else(unknown),
-        }
-    }
-
-    fn shape(&self, args: &RunArgs) -> Shape {
-        let (min_share, goodput) = (self.min_share, self.work == Measure::Goodput);
-        Shape { min_share, max_share: args.max_share, step_ms: args.step_ms, speed_up: args.speed_up, goodput }
-    }
-}
-
 /// `ebb simulate run`.
 pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure> {
-    let rules = Rules::of(args)?;
-    let policies = args.policies.iter().map(|name| rules.policy(name, args));
+    let rules = Rules::of(&args.setup)?;
+    let policies = args.policies.iter().map(|name| rules.policy(name, &args.setup));
     let policies = policies.collect::<Result<Vec<_>, _>>()?;
     let (mut options, mut runs, mut violations) = (Value::Null, Vec::new(), Vec::new());
-    for seed in (0..args.seeds).map(|more| args.seed.wrapping_add(more)) {
-        let (setup, notes, trace) = setup(args, &rules, seed)?;
-        let said = options_of(args, &rules, &setup, &trace, &notes);
+    for seed in (0..args.seeds).map(|more| args.setup.seed.wrapping_add(more)) {
+        let (setup, notes, trace) = setup(&args.setup, &rules, seed)?;
+        let mut said = options_of(&args.setup, &rules, &setup, &trace, &notes);
+        (said["policies"], said["seeds"]) = (json!(args.policies), json!(args.seeds));
         if runs.is_empty() {
             // Before anything takes time: what a folder holds that is not a report is known now.
             args.report.as_deref().map(prepare).transpose()?;
@@ -268,7 +89,8 @@ pub fn simulate_run(args: &RunArgs, output: Output) -> Result<ExitCode, Failure>
         document["seeds"] = Value::from(runs);
         if let Some(folder) = &args.report {
             let told: Vec<String> = compared.iter().map(told).collect();
-            let folders: Vec<String> = (0..args.seeds).map(|more| of_seed(args.seed.wrapping_add(more))).collect();
+            let folders: Vec<String> =
+                (0..args.seeds).map(|more| of_seed(args.setup.seed.wrapping_add(more))).collect();
             write_files(folder, &over_seeds(&document, &told, &folders))?;
         }
     }
@@ -344,157 +166,6 @@ fn told(of: &Value) -> String {
     )
 }
 
-fn setup(args: &RunArgs, rules: &Rules, seed: u64) -> Result<(Setup, Notes, Vec<TraceJob>), Failure> {
-    let positive = |name: &str, value: f64| {
-        let fits = value.is_finite() && value > 0.0;
-        let wrong = || Failure::Usage(format!("--{name}: {value} makes no sense; expected a number above 0"));
-        if fits { Ok(()) } else { Err(wrong()) }
-    };
-    positive("speed-up", args.speed_up)?;
-    positive("max-share", args.max_share)?;
-    positive("step-ms", args.step_ms as f64)?;
-    positive("server-fails-hours", args.server_fails_hours.unwrap_or(1.0))?;
-    if !(0.0..=1.0).contains(&rules.min_share) {
-        return Err(Failure::Usage(format!("--min-share: {} makes no sense; expected 0 to 1", rules.min_share)));
-    }
-    let unusable = |file: &Path, why: &dyn std::fmt::Display| {
-        Failure::Usage(format!("{} cannot be used as recorded: {why}", file.display()))
-    };
-    let source = args.jobs.as_deref().unwrap_or(Path::new("--generate"));
-    let mut trace = match &args.generate {
-        Some(generator) => generator.jobs(seed),
-        None => trace::parse(&text(source)?, args.jobs_format).map_err(|error| unusable(source, &error))?,
-    };
-    trace.truncate(args.first.unwrap_or(usize::MAX));
-    let tables = args.tables.as_deref().map(tables).transpose()?.unwrap_or_default();
-    let costs = rules.costs;
-    let made = jobs(&trace, &tables, &rules.shape(args), &costs, seed);
-    let (jobs, notes) = made.map_err(|error| unusable(source, &error))?;
-    let inference = args.inference.clone().unwrap_or_default();
-    let demand = args.demand.as_deref().map(|named| demand(named, &inference)).transpose()?.unwrap_or_default();
-    let failures = args
-        .server_fails_hours
-        .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
-    let (cluster, reclaim_deadline_ms) = (rules.cluster.clone(), args.reclaim_deadline_ms);
-    let round_ms = rules.round_ms;
-    let information = args.information;
-    let setup =
-        Setup { jobs, cluster, inference, demand, reclaim_deadline_ms, costs, failures, round_ms, information, seed };
-    Ok((setup, notes, trace))
-}
-
-fn open(file: &Path) -> Result<File, Failure> {
-    File::open(file).map_err(|error| Failure::local(format!("{} cannot be opened", file.display()), error))
-}
-
-/// What stands in a file, unpacked if it is compressed.
-pub(crate) fn text(file: &Path) -> Result<String, Failure> {
-    let packed = file.extension().is_some_and(|extension| extension == "gz");
-    let opened = open(file)?;
-    let source: Box<dyn Read> = if packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) };
-    let mut text = String::new();
-    let read = source.take(FILE_LEN_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| Failure::local(format!("{} cannot be read", file.display()), error))?;
-    if text.len() as u64 > FILE_LEN_MAX {
-        let why = format!("{} has more than {FILE_LEN_MAX} bytes; cut it", file.display());
-        return Err(Failure::Usage(why));
-    }
-    Ok(text)
-}
-
-/// `MODEL.csv` with iterations per second, or `MODEL/` with what Pollux measured.
-pub(crate) fn tables(folder: &Path) -> Result<Tables, Failure> {
-    let mut tables = Tables::default();
-    for (name, path) in listed(folder)? {
-        let unusable = |error| Failure::Usage(format!("{} cannot be used as a table: {error}", path.display()));
-        if path.is_dir() {
-            tables.add_pollux(&name, pollux(&path)?);
-        } else if let Some(model) = name.strip_suffix(".csv") {
-            tables.add(model, &text(&path)?).map_err(unusable)?;
-        }
-    }
-    if tables.models().next().is_none() {
-        return Err(Failure::Usage(format!("--tables: neither MODEL.csv nor MODEL/ is in {}", folder.display())));
-    }
-    Ok(tables)
-}
-
-fn pollux(folder: &Path) -> Result<PolluxModel, Failure> {
-    let unusable =
-        |file: &Path, error| Failure::Usage(format!("{} cannot be used as a table: {error}", file.display()));
-    let (placements, scalability) = (folder.join("placements.csv"), folder.join("scalability.csv"));
-    let read = PolluxModel::read(&text(&placements)?, &text(&scalability)?);
-    let mut model = read.map_err(|error| unusable(folder, error))?;
-    for (name, file) in listed(folder)? {
-        let size = name.strip_prefix("validation-").and_then(|name| name.strip_suffix(".csv"));
-        if let Some(size) = size.and_then(|size| size.parse().ok()) {
-            model.add_validation(size, &text(&file)?).map_err(|error| unusable(&file, error))?;
-        }
-    }
-    Ok(model)
-}
-
-/// What is in a folder, by name.
-fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let unreadable = |error| Failure::local(format!("{} cannot be listed", folder.display()), error);
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        found.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// The demand of each fleet: the same curve, for the slots of each.
-fn demand(named: &str, inference: &Cluster) -> Result<Vec<Demand>, Failure> {
-    let wrong = || Failure::Usage(format!("--demand: `{named}` names no column; expected FILE:COLUMN"));
-    let (file, column) = named.rsplit_once(':').ok_or_else(wrong)?;
-    let file = Path::new(file);
-    let unusable = |error| Failure::Usage(format!("{} cannot be used as demand: {error:#}", file.display()));
-    let curve = loadtest::trace::curve(text(file)?.as_bytes(), column).map_err(unusable)?;
-    let last_s = curve.last().map_or(0.0, |point| point.at_s);
-    // The last point holds as long as the one before it did.
-    let before_s = curve.len().checked_sub(2).and_then(|at| curve.get(at)).map_or(last_s, |point| point.at_s);
-    let ms = |seconds: f64| (seconds * 1_000.0).round() as u64;
-    let of = |slots: u64| {
-        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let signals = loadtest::trace::signals(&curve, slots);
-        let signals = signals.iter().map(|signal| (ms(signal.at_s), signal.needed)).collect();
-        Demand { signals, period_ms: ms(2.0 * last_s - before_s) }
-    };
-    Ok(inference.groups.iter().map(|group| of(group.slots_total())).collect())
-}
-
 pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| Failure::local(format!("{} cannot be written", file.display()), error))
-}
-
-/// Slot·time that jobs asked for ÷ the cluster's from the first submission to the last; none where durations are not said.
-fn offered_load(trace: &[TraceJob], slots: u64, speed_up: f64) -> Option<f64> {
-    let slot_s = |job: &TraceJob| match job.work {
-        Work::Seconds(seconds) => Some(seconds * f64::from(job.workers)),
-        Work::OfModel => None,
-    };
-    let asked = trace.iter().map(slot_s).sum::<Option<f64>>()?;
-    let (first, last) = (trace.first()?.submitted_ms, trace.last()?.submitted_ms);
-    let there = (last - first) as f64 / 1e3 / speed_up * slots as f64;
-    (there > 0.0).then(|| asked / there)
-}
-
-/// All that the figures follow from.
-fn options_of(args: &RunArgs, rules: &Rules, setup: &Setup, trace: &[TraceJob], notes: &Notes) -> Value {
-    let slots = (setup.cluster.slots_total(), setup.inference.slots_total());
-    json!({
-        "jobs": {"file": args.jobs, "format": args.jobs_format, "generate": args.generate, "count": trace.len(),
-            "offered_load": offered_load(trace, slots.0, args.speed_up)},
-        "cluster": setup.cluster.groups, "cluster_slots": slots.0,
-        "inference": setup.inference.groups, "inference_slots": slots.1,
-        "demand": args.demand, "policies": args.policies, "information": args.information, "seed": setup.seed, "seeds": args.seeds,
-        "tables": args.tables, "shape": rules.shape(args), "work": rules.work, "costs": setup.costs, "round_ms": setup.round_ms,
-        "quanta_slot_s": rules.quanta_slot_s, "starvation_ratio": rules.starvation_ratio, "pending_max": args.pending_max,
-        "delta_s": args.delta_s, "quota": args.quota,
-        "reclaim_deadline_ms": setup.reclaim_deadline_ms, "server_failures": setup.failures,
-        "notes": notes,
-    })
 }

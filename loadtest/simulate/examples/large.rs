@@ -13,7 +13,7 @@ use std::time::Instant;
 fn demand(slots: u64) -> Demand {
     let share = |minute: u32| 0.675 - 0.275 * libm::cos(TAU * (f64::from(minute) / 1_440.0 - 3.0 / 24.0));
     let signal = |minute: u32| (u64::from(minute) * 60_000, (share(minute) * slots as f64) as u32);
-    Demand { signals: (0..1_440).step_by(10).map(signal).collect(), period_ms: 86_400_000 }
+    Demand::new((0..1_440).step_by(10).map(signal).collect(), 86_400_000)
 }
 
 fn main() {

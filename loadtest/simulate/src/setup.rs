@@ -62,6 +62,26 @@ pub struct Demand {
     pub signals: Vec<(u64, u32)>,
     /// Begins again after so long.
     pub period_ms: u64,
+    /// Slots that it keeps beyond what it needs, as far as it has them. It asks for them as for those that it needs; what it is short of is
+    /// counted from its need alone.
+    pub headroom: u32,
+    /// Slots that it lends at most; none: all that it does not need.
+    pub lent_max: Option<u32>,
+}
+
+impl Demand {
+    /// All that is not needed is lent.
+    #[must_use]
+    pub fn new(signals: Vec<(u64, u32)>, period_ms: u64) -> Self {
+        Self { signals, period_ms, headroom: 0, lent_max: None }
+    }
+
+    /// What a fleet of so many slots asks for that needs some of them.
+    #[must_use]
+    pub fn asks_for(&self, needed: u32, slots: u32) -> u32 {
+        let kept = self.lent_max.map_or(0, |most| slots.saturating_sub(most));
+        needed.saturating_add(self.headroom).min(slots).max(kept).max(needed)
+    }
 }
 
 /// Servers break, each by itself, at exponentially distributed times.
@@ -328,6 +348,12 @@ mod tests {
 
     fn prepared(text: &str, tables: &Tables, shape: Shape) -> (Vec<Job>, Notes) {
         jobs(&parse(text, Format::Csv).unwrap(), tables, &shape, &Costs::none(), 0).unwrap()
+    }
+
+    #[test]
+    fn a_fleet_asks_for_what_it_keeps_and_has() {
+        let demand = Demand { headroom: 3, lent_max: Some(4), ..Demand::new(vec![(0, 0)], 1) };
+        assert_eq!([0, 1, 2, 6, 8, 9].map(|needed| demand.asks_for(needed, 8)), [4, 4, 5, 8, 8, 9]);
     }
 
     #[test]

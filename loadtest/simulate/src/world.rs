@@ -164,7 +164,7 @@ impl<'a> World<'a> {
             if demand.is_some_and(|demand| !demand.signals.is_empty()) {
                 self.queue.put(BEGIN, Event::Demand { fleet, signal: 0 });
             } else {
-                self.say_need(fleet, 0);
+                self.say_need(fleet, 0, 0);
             }
         }
         for (number, job) in setup.jobs.iter().enumerate() {
@@ -237,7 +237,8 @@ impl<'a> World<'a> {
         let setup = self.setup;
         let Some(demand) = setup.demand.get(fleet - setup.cluster.groups.len()) else { return };
         let Some((at_ms, needed)) = demand.signals.get(signal) else { return };
-        self.say_need(fleet, *needed);
+        let slots = u32::try_from(self.tally.fleets[fleet].slots).unwrap_or(u32::MAX);
+        self.say_need(fleet, *needed, demand.asks_for(*needed, slots));
         // The next one, or the first one again.
         let (next, wait_ms) = match demand.signals.get(signal + 1) {
             Some((next_ms, _)) => (signal + 1, next_ms - at_ms),
@@ -248,14 +249,15 @@ impl<'a> World<'a> {
         }
     }
 
-    fn say_need(&mut self, fleet: usize, needed: u32) {
+    /// A fleet needs so many slots, and asks for so many.
+    fn say_need(&mut self, fleet: usize, needed: u32, asked: u32) {
         self.sequence += 1;
         self.tally.fleets[fleet].needed = u64::from(needed);
         let signal = DemandSignal {
             fleet: self.fleets[fleet].clone(),
             sequence: self.sequence,
             at: self.at,
-            demand: Demand::Needed(needed),
+            demand: Demand::Needed(asked),
             trace: None,
         };
         self.feed(&Input::Demand(signal));

@@ -52,7 +52,7 @@ fn many(count: u64) -> String {
 fn tide(mut setup: Setup) -> Setup {
     setup.inference = "2x4:t4".parse().unwrap();
     let signals = vec![(0, 2), (300_000, 8), (450_000, 5), (900_000, 1)];
-    setup.demand = vec![Demand { signals, period_ms: 1_200_000 }];
+    setup.demand = vec![Demand::new(signals, 1_200_000)];
     setup
 }
 
@@ -159,7 +159,7 @@ fn a_job_that_has_to_go_is_saved_and_loses_no_step() {
     let text = "submitted_s,duration_s,workers,min_workers\n0,600,4,4\n";
     let mut setup = setup(text, "1x1:t4", Costs::measured(200));
     setup.inference = "1x4:t4".parse().unwrap();
-    setup.demand = vec![Demand { signals: vec![(0, 0), (200_000, 4), (400_000, 0)], period_ms: 86_400_000 }];
+    setup.demand = vec![Demand::new(vec![(0, 0), (200_000, 4), (400_000, 0)], 86_400_000)];
     let outcome = ran(&setup, "fifo");
     assert_eq!((outcome.jobs[0].preemptions, outcome.tally.undone_ms), (1, 0));
     // It begins after 6.434 s, so its step in flight at 200 s ends at 200.434 s: 194 s are done. At 400 s it starts again, reads for 0.438 s, and
@@ -175,7 +175,7 @@ fn who_is_killed_at_its_deadline_goes_back_to_its_last_checkpoint() {
     (costs.save_ms, costs.checkpoint_every_ms) = (10_000, 60_000);
     let mut setup = setup(text, "1x1:t4", costs);
     setup.inference = "1x4:t4".parse().unwrap();
-    setup.demand = vec![Demand { signals: vec![(0, 0), (200_000, 4), (400_000, 0)], period_ms: 86_400_000 }];
+    setup.demand = vec![Demand::new(vec![(0, 0), (200_000, 4), (400_000, 0)], 86_400_000)];
     let outcome = ran(&setup, "fifo");
     // 193.5 s were trained when the fleet asked, of which 180 s are in a checkpoint.
     let undone_s = outcome.tally.undone_ms as f64 / 4_000.0;

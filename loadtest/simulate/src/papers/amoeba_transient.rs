@@ -161,7 +161,7 @@ fn speed(
     if idle > 0 {
         setup.inference = cluster(&format!("1x{idle}:v100"));
         let signals = vec![(0, u32::from(idle)), (AWAY_MS, 0)];
-        setup.demand = vec![Demand { signals, period_ms: AWAY_MS + idle_ms }];
+        setup.demand = vec![Demand::new(signals, AWAY_MS + idle_ms)];
     }
     let outcome = found.ran(name, &setup, &ElasticTiresias::default());
     let took_ms = outcome.jobs[0].began_ms.zip(outcome.jobs[0].ended).map(|(began, (_, ended))| ended - began);

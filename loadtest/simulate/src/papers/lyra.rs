@@ -275,7 +275,7 @@ fn demand(slots: u64) -> Demand {
     let share = |minute: u32| NEEDED - NEEDED_SWING * libm::cos(TAU * (f64::from(minute) / 1_440.0 - 3.0 / 24.0));
     let signal = |minute: u32| (u64::from(minute) * 60_000, (share(minute) * slots as f64).ceil() as u32);
     let signals = (0..1_440).step_by(TOLD_EVERY_MIN as usize).map(signal).collect();
-    Demand { signals, period_ms: DAY_MS as u64 }
+    Demand::new(signals, DAY_MS as u64)
 }
 
 /// Jobs by chance. What they are, when they come and how long they take is the same in all scenarios of a seed.

@@ -130,11 +130,11 @@ fn choices(types: &[Devices], nums: &[u32]) -> Vec<Vec<u16>> {
 /// A job would like more devices of one type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
-    /// Whose.
+    /// The job that wants them, by its place.
     pub job: usize,
-    /// Of which type.
+    /// The place of their type.
     pub of: usize,
-    /// How many more.
+    /// How many, beyond those that it has.
     pub more: u32,
     /// By what share of its speed it becomes faster, per device.
     pub speedup: f64,
