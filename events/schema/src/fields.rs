@@ -253,6 +253,8 @@ impl<'a> Fields<'a> {
 
     /// Ends the reading: refuses unknown fields with the nearest known name, then yields the value or all problems.
     pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Problems> {
+        // The first of several that resemble nothing brings the list of what there is, which the others need not repeat.
+        let mut listed = false;
         for name in self.object.into_iter().flat_map(Map::keys) {
             if self.problems.len() >= PROBLEMS_MAX {
                 break;
@@ -260,7 +262,11 @@ impl<'a> Fields<'a> {
             if !self.known.contains(&name.as_str()) && !self.elsewhere.contains(&name.as_str()) {
                 let expected = match nearest(name, self.known.iter().copied()) {
                     Some(known) => format!("{NO_SUCH_FIELD}; did you mean `{known}`?"),
-                    None => format!("{NO_SUCH_FIELD}; the fields here are {}", self.known.join(", ")),
+                    None if listed => NO_SUCH_FIELD.to_owned(),
+                    None => {
+                        listed = true;
+                        format!("{NO_SUCH_FIELD}; the fields here are {}", self.known.join(", "))
+                    }
                 };
                 self.problems.push(Problem {
                     field: self.path_of(name),

@@ -450,6 +450,15 @@ fn each_wrong_value_is_refused_by_name() {
 }
 
 #[test]
+fn what_fields_there_are_is_said_once() {
+    let mut document = with("zzz", Some(json!(1)));
+    document["yyy"] = json!(2);
+    let expected: Vec<String> = problems(&document).into_iter().map(|problem| problem.expected).collect();
+    assert_eq!((expected.len(), expected[1].as_str()), (2, "no such field"), "{expected:?}");
+    assert!(expected[0].starts_with("no such field; the fields here are name, model"), "{expected:?}");
+}
+
+#[test]
 fn the_value_is_shown_as_given_and_cut_when_long() {
     assert_eq!(problems(&with("batch_size", Some(json!("8"))))[0].value, "\"8\"");
     assert_eq!(problems(&with("batch_size", None))[0].value, "missing");
