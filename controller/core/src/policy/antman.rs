@@ -48,7 +48,7 @@ impl Policy for Antman {
     fn plan(&self, view: &View) -> Plan {
         let (mut decided, mut carried_out) = (decide(view), view.clone());
         for _ in 0..SETTLING_MAX {
-            carry_out(&mut carried_out, &decided);
+            carry_out(&mut carried_out, view, &decided);
             let next = decide(&carried_out);
             let is_settled = next == decided;
             decided = next;
@@ -76,17 +76,18 @@ struct Decided {
     wake_in_ms: Option<u64>,
 }
 
-/// The view once everybody has what was decided.
-fn carry_out(view: &mut View, decided: &Decided) {
+/// The view once everybody has what was decided; who has nothing then is bound to a class only if it was before.
+fn carry_out(view: &mut View, before: &View, decided: &Decided) {
     for (at, share) in decided.shares.iter().enumerate() {
         let job = &mut view.jobs[at];
         if share.slots > 0 || job.held > 0 {
             job.service.waited_ms = 0;
         }
         (job.held, job.service.queue) = (share.slots, decided.queues[at]);
-        if share.slots > 0 {
-            (job.class, job.numeric) = (Some(share.class), Some(view.classes[share.class].numeric));
-        }
+        (job.class, job.numeric) = match share.slots {
+            0 => (before.jobs[at].class, before.jobs[at].numeric),
+            _ => (Some(share.class), Some(view.classes[share.class].numeric)),
+        };
     }
 }
 
@@ -316,6 +317,21 @@ mod tests {
         assert_eq!(planned(&view(8, 8, &both)), (vec![4, 4], vec![]));
         let all = [opportunistic(job(1, 6, 6)), gang(job(0, 8, 0))];
         assert_eq!(planned(&view(8, 8, &all)), (vec![0, 8], vec![]), "a slot has one job");
+    }
+
+    #[test]
+    fn who_is_only_thought_to_run_somewhere_may_still_run_elsewhere() {
+        let classes = [4, 7].map(|slots| ClassView {
+            capacity: slots,
+            declared: slots,
+            numeric: slots as usize,
+            ..ClassView::default()
+        });
+        let urgent = JobView { min: 4, priority: 1, ..job(0, 11, 0) };
+        let jobs = vec![JobView { min: 3, ..job(0, 7, 0) }, opportunistic(urgent)];
+        let view = View { classes: classes.to_vec(), jobs, ..View::default() };
+        // Looked at alone the second has the larger class, until the first is found to have it guaranteed.
+        assert_eq!(planned(&view).0, [7, 4]);
     }
 
     #[test]
