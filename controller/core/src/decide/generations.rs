@@ -117,8 +117,9 @@ fn has_to_leave(
     // out hears of nothing.
     let on_its_way =
         |active: &Active| matches!(active.proposal.entry, Entry::Switch { .. }) && active.before.contains(number);
+    // Also a member that still waits for the replica leaves by consent: the others would have to come together anew without it.
     let trains =
-        executor.replica && job.active().is_some_and(|active| active.members.contains(number) || on_its_way(active));
+        job.active().is_some_and(|active| active.members.contains(number) || executor.replica && on_its_way(active));
     let goes = !planned || executor.leaving.is_some();
     if !trains && (goes || suspending) {
         return Some((draft.at, LeaveCause::Useless));
