@@ -555,7 +555,8 @@ mod tests {
     fn a_controller_that_takes_over_knows_by_the_steps_how_long_a_unit_may_take() {
         let mut story = Story::new();
         let (job, generation, step) = (story.job.clone(), Generation(1), Step(1));
-        let stepped = Fact::GenerationStepped { job, generation, step, first_step_us: 10_000_000, usual_step_us: None };
+        let (first_step_us, usual_step_us, members) = (10_000_000, None, Some(2));
+        let stepped = Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us, members };
         story.state.apply(story.state.at, &stepped);
         let (after_ms, _) = story.until_stall(3_000, &|_| [reducing(1), computing(1, 50)]).unwrap();
         assert!((80_000..=81_000).contains(&after_ms), "eight such steps: {after_ms}");

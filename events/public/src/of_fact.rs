@@ -227,7 +227,7 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
             step: step.0,
             pause_us: *pause_us,
         }),
-        Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us } => {
+        Fact::GenerationStepped { job, generation, step, first_step_us, usual_step_us, .. } => {
             PublicEvent::GenerationStepped(GenerationStepped {
                 job: job.to_string(),
                 generation: generation.0,

@@ -491,6 +491,9 @@ pub enum Fact {
         /// A step before the change, in microseconds.
         #[n(4)]
         usual_step_us: Option<u64>,
+        /// How many members did that usual step, or the first one where there is no usual one; none in records of before it was said.
+        #[n(5)]
+        members: Option<u16>,
     },
     /// A job makes no progress.
     #[n(38)]

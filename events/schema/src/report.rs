@@ -262,6 +262,9 @@ pub enum Report {
         /// A step of the generation before, in microseconds: the median of the last few. None before there are any.
         #[n(4)]
         usual_step_us: Option<u64>,
+        /// How many members did that usual step; an earlier build does not say.
+        #[n(5)]
+        usual_members: Option<u16>,
     },
     /// A job makes no progress. Seen by the controller's watch, from what all its executors say of themselves.
     #[n(15)]

@@ -24,6 +24,8 @@ pub(crate) struct Training {
     pace: Pace,
     /// Steps in a millisecond in the generation before.
     usual: f64,
+    /// How many members that one had.
+    usual_members: u16,
     /// How many members each fleet has.
     by_fleet: Vec<u64>,
     /// Members that are being sent the replica.
@@ -117,7 +119,8 @@ impl World<'_> {
             (true, true) => costs.switch_ms,
             (true, false) => 0,
         };
-        let usual = before.map_or(0.0, |before| before.pace.rate(self.jobs[job].steps));
+        let usual = before.as_ref().map_or(0.0, |before| before.pace.rate(self.jobs[job].steps));
+        let usual_members = before.map_or(0, |before| before.members.len() as u16);
         let awaited = false;
         let training = Training {
             generation,
@@ -126,6 +129,7 @@ impl World<'_> {
             mode: Mode::Still,
             pace,
             usual,
+            usual_members,
             by_fleet,
             newcomers,
             awaited,
@@ -268,7 +272,9 @@ impl World<'_> {
         let leader = training.leader.clone();
         let steps = training.pace.after(known.steps, self.at.since_ms(known.since));
         let (id, step) = (known.id.clone(), whole(steps.min(known.total)));
-        let report = Report::GenerationStepped { job: id, generation, step, first_step_us, usual_step_us };
+        let usual_members = usual_step_us.map(|_| training.usual_members);
+        let report =
+            Report::GenerationStepped { job: id, generation, step, first_step_us, usual_step_us, usual_members };
         self.report_of_leader(&leader, report);
     }
 

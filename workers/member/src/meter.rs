@@ -32,8 +32,17 @@ enum Still {
 pub(crate) struct FirstStep {
     /// From the boundary, the loss or the beginning to the end of the step, in microseconds.
     pub first_step_us: u64,
-    /// The median of the last few steps before, in microseconds.
-    pub usual_step_us: Option<u64>,
+    /// The median of the last few steps before.
+    pub usual: Option<UsualStep>,
+}
+
+/// A step as it usually is, and of whom: steps of other sizes take other times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UsualStep {
+    /// In microseconds.
+    pub step_us: u64,
+    /// How many members did it.
+    pub members: u16,
 }
 
 /// What was done since a time, for averages.
@@ -58,8 +67,10 @@ pub(crate) struct Meter {
     still: Still,
     /// No step was completed since a membership was entered.
     first: bool,
-    /// The last few steps that no change disturbed, in microseconds.
-    usual: VecDeque<u64>,
+    /// How many train together.
+    members: u16,
+    /// The last few steps that no change disturbed.
+    usual: VecDeque<UsualStep>,
     since: Duration,
     lost_at: Option<Duration>,
     step_ended: Duration,
@@ -80,6 +91,7 @@ impl Default for Meter {
         Self {
             still: Still::Beginning,
             first: false,
+            members: 1,
             usual: VecDeque::new(),
             since: zero,
             lost_at: None,
@@ -101,8 +113,9 @@ impl Meter {
         self.lost_at.get_or_insert(now);
     }
 
-    /// A membership is entered.
-    pub fn on_enter(&mut self, at_boundary: bool, now: Duration) {
+    /// A membership of so many members is entered.
+    pub fn on_enter(&mut self, at_boundary: bool, members: usize, now: Duration) {
+        self.members = u16::try_from(members).unwrap_or(u16::MAX);
         (self.still, self.since) = match self.lost_at.take() {
             Some(lost_at) => (Still::Loss, lost_at),
             None if at_boundary => (Still::Boundary, self.step_ended),
@@ -124,15 +137,13 @@ impl Meter {
     /// A step is complete. If it is the first of a membership: how long it took, from the boundary or the loss on.
     pub fn on_step(&mut self, samples: u64, loss: f64, now: Duration) -> Option<FirstStep> {
         self.step_us = micros(now.saturating_sub(self.step_ended));
-        let first = std::mem::take(&mut self.first).then(|| FirstStep {
-            first_step_us: micros(now.saturating_sub(self.since)),
-            usual_step_us: self.usual_step_us(),
-        });
+        let first = std::mem::take(&mut self.first)
+            .then(|| FirstStep { first_step_us: micros(now.saturating_sub(self.since)), usual: self.usual() });
         if first.is_none() {
             if self.usual.len() == USUAL_STEPS {
                 self.usual.pop_front();
             }
-            self.usual.push_back(self.step_us);
+            self.usual.push_back(UsualStep { step_us: self.step_us, members: self.members });
         }
         self.step_ended = now;
         self.loss = loss;
@@ -155,11 +166,16 @@ impl Meter {
         self.window.data_wait += waited;
     }
 
-    /// The median of the last few undisturbed steps, in microseconds.
-    pub fn usual_step_us(&self) -> Option<u64> {
-        let mut steps: Vec<u64> = self.usual.iter().copied().collect();
+    /// The median of the last few undisturbed steps.
+    fn usual(&self) -> Option<UsualStep> {
+        let mut steps: Vec<UsualStep> = self.usual.iter().copied().collect();
         steps.sort_unstable();
         steps.get(steps.len() / 2).copied()
+    }
+
+    /// How long the median of the last few undisturbed steps took, in microseconds.
+    pub fn usual_step_us(&self) -> Option<u64> {
+        self.usual().map(|usual| usual.step_us)
     }
 
     /// The last step completed here, in microseconds.
@@ -212,16 +228,16 @@ mod tests {
     #[test]
     fn a_pause_runs_from_what_caused_it() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, at(5));
+        meter.on_enter(false, 2, at(5));
         assert_eq!(meter.pause_us(at(9)), 0, "nobody stood still for a beginning");
         meter.on_step(8, 1.0, at(20));
-        meter.on_enter(true, at(30));
+        meter.on_enter(true, 2, at(30));
         assert_eq!(meter.pause_us(at(31)), 11_000);
         meter.on_loss(at(40));
         meter.on_loss(at(41));
-        meter.on_enter(true, at(60));
+        meter.on_enter(true, 2, at(60));
         assert_eq!(meter.pause_us(at(61)), 21_000, "the first loss counts");
-        meter.on_enter(true, at(70));
+        meter.on_enter(true, 2, at(70));
         assert_eq!(meter.pause_us(at(71)), 51_000, "the boundary before");
     }
 
@@ -240,7 +256,7 @@ mod tests {
     #[test]
     fn before_the_first_window_is_over_the_rate_is_that_of_all_steps_so_far() {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
-        meter.on_enter(false, at(5_000));
+        meter.on_enter(false, 2, at(5_000));
         let mut rate = |ms| {
             meter.on_step(10, 1.0, at(ms));
             meter.samples_per_second.round()
@@ -254,9 +270,9 @@ mod tests {
         let (mut meter, at) = (Meter::default(), Duration::from_millis);
         let mut step = |ms| meter.on_step(8, 1.0, at(ms));
         assert_eq!([step(10), step(20), step(31)], [None; 3]);
-        meter.on_enter(true, at(32));
-        let first = FirstStep { first_step_us: 69_000, usual_step_us: Some(10_000) };
-        assert_eq!(meter.on_step(8, 1.0, at(100)), Some(first));
+        meter.on_enter(true, 2, at(32));
+        let first = FirstStep { first_step_us: 69_000, usual: Some(UsualStep { step_us: 10_000, members: 1 }) };
+        assert_eq!(meter.on_step(8, 1.0, at(100)), Some(first), "of who was alone before");
         assert_eq!(meter.on_step(8, 1.0, at(110)), None);
     }
 }

@@ -382,9 +382,17 @@ impl<P> Member<P> {
     /// The leader: members of this generation train.
     fn report_first_step(&mut self, first: Option<FirstStep>, step: Step) {
         let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
-        if let Some(FirstStep { first_step_us, usual_step_us }) = first.filter(|_| leads) {
+        if let Some(FirstStep { first_step_us, usual }) = first.filter(|_| leads) {
             let (job, generation) = (self.config.job.clone(), self.generation());
-            self.report(Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us });
+            let (usual_step_us, usual_members) = (usual.map(|usual| usual.step_us), usual.map(|usual| usual.members));
+            self.report(Report::GenerationStepped {
+                job,
+                generation,
+                step,
+                first_step_us,
+                usual_step_us,
+                usual_members,
+            });
         }
     }
 }

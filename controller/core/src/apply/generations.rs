@@ -218,9 +218,9 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
     }
 }
 
-pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64) {
+pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Option<u16>) {
     if let Some(job) = state.live.get_mut(id) {
-        job.step_us = Some(step_us);
+        (job.step_us, job.step_members) = (Some(step_us), members);
         // Whoever has done a step has what it needed of the store.
         job.note_answered();
     }

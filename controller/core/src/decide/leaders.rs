@@ -65,15 +65,18 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                 replica_held(draft, executor, *generation, *step);
             }
         }
-        Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us } => {
+        Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us, usual_members } => {
             if in_force(draft, &record.server, job, *generation) {
                 let (first_step_us, usual_step_us) = (*first_step_us, *usual_step_us);
+                let in_force = || draft.state.job(job).and_then(Job::active).map(|active| active.members.len() as u16);
+                let members = if usual_step_us.is_some() { *usual_members } else { in_force() };
                 draft.emit(Fact::GenerationStepped {
                     job: job.clone(),
                     generation: *generation,
                     step: *step,
                     first_step_us,
                     usual_step_us,
+                    members,
                 });
                 scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
             }

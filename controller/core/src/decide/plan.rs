@@ -237,15 +237,17 @@ fn work_left(job: &Job, at: TimeMs) -> WorkLeft {
     let (Length::Steps(steps), Some(step_us)) = (job.spec.length, job.step_us) else { return WorkLeft::Unknown };
     // Of one that trains a stretch once more only that counts.
     let (first, end) = job.spec.retrains.as_ref().map_or((0, steps), |again| (again.from_step.0, again.end(steps)));
-    let since = |active: &Active| (active.step.0, at.since_ms(active.at).saturating_mul(1_000) / step_us.max(1));
+    let (workers, most) = (job.spec.workers.max, job.spec.executors().max);
+    // The step is of as many members as did it, whatever is in force or planned now: a guess that a plan changes would make another plan. Earlier builds
+    // did not tell of how many: then of those in force, or of all, which makes it too long rather than too short.
+    let in_force = |active: &Active| (active.members.len() as u16).max(1);
+    let did_it = job.step_members.or_else(|| job.active().map(in_force)).unwrap_or(most).max(1);
+    let step_ms = |slots: u16| step_us.max(1) as f64 / 1e3 * gain::ratio(workers, slots, did_it);
+    let since = |active: &Active| (active.step.0, (at.since_ms(active.at) as f64 / step_ms(in_force(active))) as u64);
     let (from, more) = job.active().map_or((job.highest.0, 0), since);
     let done = from.saturating_add(more).max(job.highest.0).clamp(first, end.max(first)) - first;
-    // As if on all its slots: the measure of everything that is left. The step was on as many as are in force, whatever is planned now: a guess that
-    // a plan changes would make another plan. Of who has none it is not known on how many; taken for all, it is too long rather than too short.
-    let (workers, most) = (job.spec.workers.max, job.spec.executors().max);
-    let slots = job.active().map_or(most, |active| active.members.len() as u16);
-    let (now, whole) = (gain::speed(workers, slots.max(1)), gain::speed(workers, most));
-    let ms = |steps: u64| (steps as f64 * step_us as f64 / 1e3 * now / whole) as u64;
+    // As if on all its slots: the measure of everything that is left.
+    let ms = |steps: u64| (steps as f64 * step_ms(most)) as u64;
     WorkLeft::Estimated { total_ms: ms(end.saturating_sub(first)), done_ms: ms(done), sigma_milli: STEP_SIGMA_MILLI }
 }
 

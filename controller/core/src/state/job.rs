@@ -117,6 +117,9 @@ pub struct Job {
     /// The last time that it went back to a checkpoint.
     #[n(47)]
     pub restart: Option<Restart>,
+    /// How many members did the step that [`Self::step_us`] is of; none where an earlier build told of it.
+    #[n(48)]
+    pub step_members: Option<u16>,
 }
 
 /// How much of slots a job has had, and the queue that a policy keeps it in for that.

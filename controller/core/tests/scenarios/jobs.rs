@@ -3,6 +3,7 @@
 use crate::stories::*;
 use crate::world::{World, slot};
 use controller_core::limits::{GROWTH_PAUSE_MS_MIN, READY_DEADLINE_MS};
+use controller_core::policy::WorkLeft;
 use controller_core::state::{JobPhase, SlotState};
 use controller_core::{orders, retired_objects};
 use events_schema::command::Command;
@@ -360,6 +361,53 @@ fn a_newcomer_that_dies_or_stalls_disturbs_nobody() {
     }
     assert_eq!(members(&world, &id).len(), 4, "others came in their place");
     calm(&world);
+}
+
+#[test]
+fn a_member_that_still_waits_for_the_replica_leaves_by_consent() {
+    let mut world = local(4);
+    world.demand("local", 2);
+    let id = world.submit(spec());
+    world.run();
+    world.demand("local", 0);
+    let server = ServerId::parse("local").unwrap();
+    world.deliver_orders(&server);
+    world.processes().iter().for_each(|process| _ = world.get_ready(process));
+    world.deliver_all();
+    world.deliver_orders(&server);
+    assert!(world.activate(&id));
+    world.deliver_all();
+    let waits: Vec<u32> = world.state.executors_of(&id).filter(|(_, e)| !e.replica).map(|(id, _)| id.number).collect();
+    assert_eq!((members(&world, &id), waits), (vec![0, 1, 2, 3], vec![2, 3]));
+    let mark = world.log.len();
+    world.demand("local", 2);
+    let facts = since(&world, mark);
+    let at = world.at;
+    let goes = |cause| {
+        facts.iter().filter(
+            move |f| matches!(f, Fact::ExecutorLeaving { cause: why, deadline, .. } if *why == cause && *deadline > at),
+        )
+    };
+    assert_eq!((goes(LeaveCause::Reclaim).count(), goes(LeaveCause::Useless).count()), (2, 0), "{facts:?}");
+    world.run();
+    let recovers = proposed(&since(&world, mark)).into_iter().any(|entry| *entry == Entry::Recover);
+    assert_eq!((recovers, members(&world, &id)), (false, vec![0, 2]), "nobody has to come together anew");
+    calm(&world);
+}
+
+#[test]
+fn the_work_that_is_left_is_guessed_by_who_did_the_step() {
+    let (mut world, id) = training();
+    stepped(&mut world, &id, 1_000_000);
+    let [WorkLeft::Estimated { total_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
+    assert_eq!(total_ms, 1_000_000, "a thousand steps of four members");
+    world.demand("local", 3);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
+    // One that is alone now tells of steps that four did.
+    stepped_after(&mut world, &id, 1_000_000, 4);
+    let [WorkLeft::Estimated { total_ms: alone_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
+    assert_eq!(alone_ms, total_ms);
 }
 
 #[test]

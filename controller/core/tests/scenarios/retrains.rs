@@ -2,15 +2,14 @@
 
 use crate::stories::*;
 use crate::world::World;
+use controller_core::Orphans;
 use controller_core::limits::ORPHAN_AGE_MS;
-use controller_core::policy::{Plan, View, WorkLeft};
-use controller_core::{Orphans, Policy, plan_until, policy_by_name};
+use controller_core::policy::WorkLeft;
 use events_schema::command::Command;
 use events_schema::fact::{Entry, Refusal};
 use events_schema::job::JobSpec;
 use events_schema::{Digest, JobId, TimeMs};
 use serde_json::{Value, json};
-use std::sync::Mutex;
 
 /// A job with checkpoints of steps 150 and 200 that was cancelled then, so that all slots are free.
 fn trained() -> (World, JobId) {
@@ -163,23 +162,11 @@ fn the_refusal_of_another_spec_names_all_that_may_differ() {
 
 #[test]
 fn its_work_is_the_stretch_alone() {
-    struct Asked(Mutex<Vec<WorkLeft>>);
-    impl Policy for Asked {
-        fn name(&self) -> &'static str {
-            "ebb"
-        }
-        fn plan(&self, view: &View) -> Plan {
-            *self.0.lock().unwrap() = view.jobs.iter().map(|job| job.left).collect();
-            policy_by_name("ebb").unwrap().plan(view)
-        }
-    }
     let (mut world, id) = trained();
     let retraining = world.submit(again(&id, json!({"from_step": 150, "to_step": 250, "slots": 2})));
     world.run();
     stepped(&mut world, &retraining, 2_000_000);
-    let asked = Asked(Mutex::new(Vec::new()));
-    let _ = plan_until(&world.state, world.at, &asked);
-    let [WorkLeft::Estimated { total_ms, done_ms, .. }] = asked.0.lock().unwrap()[..] else { panic!("one is known") };
+    let [WorkLeft::Estimated { total_ms, done_ms, .. }] = left(&world)[..] else { panic!("one is known") };
     assert_eq!((total_ms, done_ms), (200_000, 0), "100 steps on its two slots");
 }
 

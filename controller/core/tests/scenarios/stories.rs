@@ -1,13 +1,15 @@
 //! How the stories begin, and what they look at.
 
 use crate::world::World;
+use controller_core::policy::{Plan, Policy, View, WorkLeft};
 use controller_core::state::{Active, Job};
-use controller_core::{Reasons, policy_by_name};
+use controller_core::{Reasons, plan_until, policy_by_name};
 use events_schema::fact::{Entry, Fact, PlanReason, Refusal};
 use events_schema::job::JobSpec;
 use events_schema::report::Report;
 use events_schema::{JobId, ServerId};
 use serde_json::{Value, json};
+use std::sync::Mutex;
 
 pub fn spec_with(change: impl FnOnce(&mut Value)) -> JobSpec {
     let mut document = json!({
@@ -65,14 +67,38 @@ pub fn since(world: &World, mark: usize) -> Vec<Fact> {
     world.log[mark..].iter().flat_map(|(_, facts)| facts.clone()).collect()
 }
 
-/// The generation in force tells of its first step.
+/// What policies are told of the work that jobs have left, in the order of their arrival.
+pub fn left(world: &World) -> Vec<WorkLeft> {
+    struct Asked(Mutex<Vec<WorkLeft>>);
+    impl Policy for Asked {
+        fn name(&self) -> &'static str {
+            "ebb"
+        }
+        fn plan(&self, view: &View) -> Plan {
+            *self.0.lock().unwrap() = view.jobs.iter().map(|job| job.left).collect();
+            policy_by_name("ebb").unwrap().plan(view)
+        }
+    }
+    let asked = Asked(Mutex::new(Vec::new()));
+    let _ = plan_until(&world.state, world.at, &asked);
+    asked.0.into_inner().unwrap()
+}
+
+/// The generation in force tells of its first step, beside usual ones of as many members.
 pub fn stepped(world: &mut World, id: &JobId, step_us: u64) {
+    let members = job(world, id).active().unwrap().members.len();
+    stepped_after(world, id, step_us, members as u16);
+}
+
+/// The generation in force tells of its first step, beside usual ones of so many members.
+pub fn stepped_after(world: &mut World, id: &JobId, step_us: u64, usual_members: u16) {
     let server = ServerId::parse("local").unwrap();
     let incarnation = world.state.server(&server).unwrap().incarnation;
     let Active { proposal, step, .. } = job(world, id).active().unwrap().clone();
     let (job, generation) = (id.clone(), proposal.generation);
+    let (usual_step_us, usual_members) = (Some(step_us), Some(usual_members));
     let report =
-        Report::GenerationStepped { job, generation, step, first_step_us: step_us, usual_step_us: Some(step_us) };
+        Report::GenerationStepped { job, generation, step, first_step_us: step_us, usual_step_us, usual_members };
     world.foreign_report(server, incarnation, report);
 }
 

@@ -117,6 +117,7 @@ pub fn facts() -> Vec<Fact> {
             step: Step(102),
             first_step_us: 21_000,
             usual_step_us: Some(17_600),
+            members: None,
         },
         JobStalled {
             job: job(),
@@ -207,6 +208,18 @@ pub fn facts_of_asked() -> Vec<Fact> {
         fleet: Some(fleet()),
         job: Some(job()),
         asked_at: Some(TimeMs(1_770_000_010_000)),
+    }]
+}
+
+/// That say of how many members a step is.
+pub fn facts_of_sizes() -> Vec<Fact> {
+    vec![Fact::GenerationStepped {
+        job: job(),
+        generation: Generation(4),
+        step: Step(102),
+        first_step_us: 21_000,
+        usual_step_us: Some(17_600),
+        members: Some(2),
     }]
 }
 

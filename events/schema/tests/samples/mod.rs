@@ -200,6 +200,18 @@ fn commands() -> Vec<Command> {
     ]
 }
 
+/// That say of how many members a step is.
+fn reports_of_sizes() -> Vec<Report> {
+    vec![Report::GenerationStepped {
+        job: job(),
+        generation: Generation(4),
+        step: Step(102),
+        first_step_us: 21_000,
+        usual_step_us: Some(17_600),
+        usual_members: Some(2),
+    }]
+}
+
 fn reports() -> Vec<Report> {
     use Report::*;
     vec![
@@ -250,6 +262,7 @@ fn reports() -> Vec<Report> {
             step: Step(102),
             first_step_us: 21_000,
             usual_step_us: None,
+            usual_members: None,
         },
         JobStalled {
             job: job(),
@@ -426,6 +439,8 @@ pub fn all() -> Vec<Sample> {
         "Fact(fuller)", fact_kind: fuller_facts();
         "Fact(judged)", fact_kind: judged_facts();
         "Fact(asked)", fact_kind: facts_of_asked();
+        "Fact(sized)", fact_kind: facts_of_sizes();
+        "Report(sized)", report_kind: reports_of_sizes();
         "Fact(served)", fact_kind: facts_of_service();
         "Fact(restarted)", fact_kind: [Fact::JobRestarted { job: job(), from: Step(100), cause: restart_causes().into_iter().next() }];
         "Report(asked)", report_kind: [Report::SlotTakenBack { slot: slot(1), asked_ms: Some(380), within_ms: Some(2_000) }];

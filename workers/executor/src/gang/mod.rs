@@ -505,7 +505,15 @@ impl<W: Write> Gang<W> {
         self.report(Report::GenerationActive { job: job.clone(), generation, step, pause_us: took_us })?;
         if proposal.leader == self.executor {
             let first_step_us = took_us;
-            self.report(Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us: None })?;
+            let (usual_step_us, usual_members) = (None, None);
+            self.report(Report::GenerationStepped {
+                job,
+                generation,
+                step,
+                first_step_us,
+                usual_step_us,
+                usual_members,
+            })?;
         }
         Ok(())
     }
