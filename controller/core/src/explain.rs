@@ -4,6 +4,7 @@
 //! thousand facts. What a plan gives a job is a fact, with its cause; this adds the rest from the state, by the policy's own order.
 
 use crate::decide::plan::{Problem, waits};
+use crate::decide::throughput;
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
 use crate::state::{Job, JobPhase, Placement, State};
 use events_schema::fact::{PlanCause, PlanReason, WaitCause};
@@ -79,6 +80,9 @@ pub(crate) fn waits_placed(state: &State, at: TimeMs, job: &Job, slots: usize) -
         return Some(WaitCause::Backoff { until });
     }
     let missing = u32::from(job.spec.executors().max).saturating_sub(slots as u32);
+    if missing > 0 && state.measures_speeds() && !throughput::is_faster_on_more(job, slots as u16) {
+        return Some(WaitCause::Speed);
+    }
     let waits = || class_apart(state, job, slots).map_or(WaitCause::Slots { missing }, WaitCause::Class);
     (missing > 0).then(waits)
 }

@@ -287,6 +287,15 @@ data! {
         #[serde(skip_serializing_if = "Option::is_none")]
         usual_step_us: Option<u64>,
     }
+    /// A size was measured.
+    ThroughputMeasured {
+        /// The job's id.
+        job: String,
+        /// Members that train together.
+        members: u16,
+        /// A step of so many usually takes so long, in microseconds.
+        step_us: u64,
+    }
     /// A membership is given up.
     GenerationAbandoned {
         /// The job's id.

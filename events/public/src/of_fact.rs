@@ -236,6 +236,11 @@ fn of_generation(fact: &Fact) -> Option<PublicEvent> {
                 usual_step_us: *usual_step_us,
             })
         }
+        Fact::ThroughputMeasured { job, members, step_us } => PublicEvent::ThroughputMeasured(ThroughputMeasured {
+            job: job.to_string(),
+            members: *members,
+            step_us: *step_us,
+        }),
         Fact::GenerationAbandoned { job, generation, cause, .. } => {
             PublicEvent::GenerationAbandoned(GenerationAbandoned {
                 job: job.to_string(),
@@ -394,7 +399,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         Fact::PlanFailed { policy, reason } => {
             PublicEvent::PlanFailed(PlanFailed { policy: policy.clone(), reason: redacted(reason) })
         }
-        Fact::PolicyChosen { policy } => PublicEvent::PolicyChosen(PolicyChosen { policy: policy.clone() }),
+        Fact::PolicyChosen { policy, .. } => PublicEvent::PolicyChosen(PolicyChosen { policy: policy.clone() }),
         Fact::ObjectsSwept { objects, bytes } => {
             PublicEvent::StoreSwept(StoreSwept { objects: *objects, bytes: *bytes })
         }
@@ -433,6 +438,7 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
         | Fact::GenerationProposed { .. }
         | Fact::GenerationActive { .. }
         | Fact::GenerationStepped { .. }
+        | Fact::ThroughputMeasured { .. }
         | Fact::GenerationAbandoned { .. }
         | Fact::MemberDeparted { .. }
         | Fact::PeersMissing { .. }
@@ -479,6 +485,7 @@ fn waits(reason: &PlanReason) -> Option<Waits> {
         fact::WaitCause::Offers => nothing,
         fact::WaitCause::Device => Waits { what: WaitKind::Device, ..nothing },
         fact::WaitCause::Class(class) => Waits { what: WaitKind::Class, class: Some(class.to_string()), ..nothing },
+        fact::WaitCause::Speed => Waits { what: WaitKind::Speed, ..nothing },
         fact::WaitCause::Backoff { until } => {
             Waits { what: WaitKind::Backoff, until: Some(rfc3339(*until)), ..nothing }
         }

@@ -103,6 +103,8 @@ public_events! {
     GenerationActive = "dev.ebb.generation.active.v1" about event => &event.job;
     /// The first step of a membership is complete.
     GenerationStepped = "dev.ebb.generation.stepped.v1" about event => &event.job;
+    /// How long a step usually takes on so many members was measured.
+    ThroughputMeasured = "dev.ebb.generation.throughput_measured.v1" about event => &event.job;
     /// A proposed membership is given up.
     GenerationAbandoned = "dev.ebb.generation.abandoned.v1" about event => &event.job;
     /// A member left at a step by itself; the others go on.

@@ -46,6 +46,8 @@ words! {
         Device,
         /// A slot of the numeric class in which it began: all others that are lent are of another one.
         Class,
+        /// Nothing: on more slots it was measured to be no faster.
+        Speed,
     }
     /// What the members of a job that makes no progress wait for.
     StallCause {

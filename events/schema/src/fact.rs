@@ -564,6 +564,9 @@ pub enum Fact {
         /// Its name.
         #[n(0)]
         policy: String,
+        /// That it plans by assumed speeds and none are measured; otherwise it is told what is measured.
+        #[n(1)]
+        assumed_speeds: Option<bool>,
     },
     /// It has been gone for long, and no fleet declares a slot of it any more. It may join again.
     #[n(43)]
@@ -741,6 +744,18 @@ pub enum Fact {
         #[n(3)]
         reason: String,
     },
+    /// How long a step usually takes a job on so many members, if that was not known or is another time now: for whoever shares slots out.
+    #[n(84)]
+    ThroughputMeasured {
+        #[n(0)]
+        job: JobId,
+        /// So many.
+        #[n(1)]
+        members: u16,
+        /// In microseconds.
+        #[n(2)]
+        step_us: u64,
+    },
 }
 
 /// Why a command had no effect.
@@ -914,6 +929,9 @@ pub enum WaitCause {
     /// A slot of this numeric class, in which it began: all others that are lent are of another one.
     #[n(6)]
     Class(#[n(0)] Digest),
+    /// Nothing: on more slots it was measured to be no faster.
+    #[n(7)]
+    Speed,
 }
 
 /// Why an executor has to leave.

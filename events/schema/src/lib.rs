@@ -20,6 +20,7 @@ pub mod dataset;
 pub mod device;
 mod document;
 pub mod duration;
+mod exit;
 pub mod fact;
 pub mod fields;
 pub mod frame;

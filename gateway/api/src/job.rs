@@ -226,6 +226,8 @@ pub enum WaitCause {
     Device,
     /// A slot of this numeric class, in which it began: all others that are lent are of another one.
     Class(#[schemars(with = "Hash")] String),
+    /// Nothing: on more slots it was measured to be no faster.
+    Speed,
     /// A pause after repeated failures of its executors.
     Backoff {
         /// Until then.

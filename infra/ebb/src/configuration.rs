@@ -68,6 +68,7 @@ const KEYS: &[Key] = &[
     key("gateway.demand_topics", &[("up", "demand_topics"), ("gateway", "demand_topics")]),
     key("controller.listen", &[("up", "listen_agents"), ("controller", "listen_agents")]),
     key("controller.policy", &[("up", "policy"), ("controller", "policy")]),
+    key("controller.speeds", &[("up", "speeds"), ("controller", "speeds")]),
     key("controller.name", &[("controller", "name")]),
     key("controller.listen_metrics", &[("controller", "listen_metrics")]),
     key("metrics.to_anyone", &[("controller", "metrics_to_anyone"), ("agent", "metrics_to_anyone")]),

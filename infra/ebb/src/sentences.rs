@@ -121,6 +121,9 @@ pub fn sentence(event: &Value) -> String {
         "generation.active" => {
             format!("membership {} is in force from step {} on", word("generation"), word("step"))
         }
+        "generation.throughput_measured" => {
+            format!("a step takes {} µs on {} slots", word("step_us"), word("members"))
+        }
         "generation.stepped" => format!("step {} of membership {} is its first", word("step"), word("generation")),
         "generation.departed" => format!("{} left at step {}; the others go on", word("executor"), word("step")),
         "generation.member_keeps_up" => format!("{} keeps up again", word("executor")),
@@ -205,6 +208,7 @@ fn planned(data: &Value) -> String {
             let class = short(waits["class"].as_str().unwrap_or_default());
             format!("; waits for a slot of its numeric class ({class}): all others that are lent are of another one")
         }
+        Some("speed") => "; on more slots it was measured to be no faster".to_owned(),
         Some("offers") => "; waits for any slot to be lent".to_owned(),
         Some("backoff") => format!("; tried again after {}", plain(&waits["until"])),
         Some(other) => format!("; waits for {other}"),

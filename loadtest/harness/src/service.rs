@@ -93,6 +93,10 @@ impl Service {
             .map_err(|e| HarnessError::local("the service's error file cannot be made", e))?;
         let mut command = Command::new(&options.program);
         command.args(["up", "--output", "json", "--listen", "127.0.0.1:0", "--slots"]).arg(options.slots.to_string());
+        // Its slots share the processors of one machine, where more of them may be slower: what follows from demand is to be seen all the same.
+        if !options.arguments.iter().any(|argument| argument == "--speeds") {
+            command.args(["--speeds", "assumed"]);
+        }
         command.arg("--data").arg(&options.data).args(&options.arguments);
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         // It must not outlive us, whatever ends us.

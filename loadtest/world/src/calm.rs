@@ -92,7 +92,7 @@ fn goes_on(fact: &Fact) -> bool {
         // Once a job, and it is what everybody waits for.
         | Fact::JobFinished { .. }
         // Measurements: as often as the job's spec says, and once a generation.
-        | Fact::Evaluated { .. } | Fact::GenerationStepped { .. }
+        | Fact::Evaluated { .. } | Fact::GenerationStepped { .. } | Fact::ThroughputMeasured { .. }
         // As service is attained: once a queue, and each promotion takes a longer wait.
         | Fact::QueueEntered { .. }
         // How far the reports are taken that the above came from; alone it is not: see `is_restless`.

@@ -2,11 +2,11 @@
 
 use crate::log::{Append, Asker, Word};
 use crate::net::{ConnId, Kind, Packet};
-use crate::schedule::Place;
+use crate::schedule::{Place, Setup};
 use crate::world::{Body, CONTROL, Event, Input, Pid, Process, World};
 use controller_cell::{CellConfig, CellMachine, In, LinkId, Out, Ticket};
 use controller_core::policy::ibm_dp::{IbmDp, Unfit};
-use controller_core::policy::{Plan, Policy, View};
+use controller_core::policy::{Plan, Policy, View, WithAssumedSpeeds};
 use controller_core::policy_by_name;
 use events_rule::Stream;
 use events_schema::orders::AgentMessage;
@@ -46,23 +46,28 @@ impl Policy for Panicky {
         assert!(!self.panics.load(Ordering::Relaxed), "a policy panics, as the schedule says");
         self.policy.plan(view)
     }
+
+    fn is_told_measured_speeds(&self) -> bool {
+        self.policy.is_told_measured_speeds()
+    }
 }
 
 /// Seconds in which a job is promised to go on are fewer than pass between two decisions of `ibm-dp`, so here a second does.
 const DELTA_MS: u64 = 1_000;
 
-/// The policy of a name.
-pub fn policy_of(name: &str) -> Option<Box<dyn Policy>> {
-    match name {
-        "ibm-dp" => Some(Box::new(IbmDp::new(DELTA_MS, Unfit::Wait))),
-        _ => policy_by_name(name),
-    }
+/// The policy of a schedule.
+pub fn policy_of(setup: &Setup) -> Option<Box<dyn Policy>> {
+    let policy = match setup.policy.as_str() {
+        "ibm-dp" => Box::new(IbmDp::new(DELTA_MS, Unfit::Wait)),
+        name => policy_by_name(name)?,
+    };
+    Some(if setup.measured_speeds { policy } else { Box::new(WithAssumedSpeeds(policy)) })
 }
 
 impl World {
     /// A controller's process begins; agents and callers find this one from now on.
     pub fn begin_controller(&mut self) {
-        let Some(policy) = policy_of(&self.schedule.setup.policy) else { return };
+        let Some(policy) = policy_of(&self.schedule.setup) else { return };
         let policy: Arc<dyn Policy> = Arc::new(Panicky { policy, panics: Arc::clone(&self.policy_panics) });
         let incarnation = self.random.draw();
         let config = CellConfig {

@@ -22,7 +22,7 @@ impl World {
     }
 
     fn tick(&self, state: &State, at: TimeMs) -> Vec<Fact> {
-        let policy = policy_of(&self.schedule.setup.policy);
+        let policy = policy_of(&self.schedule.setup);
         policy.map_or_else(Vec::new, |policy| decide(state, at, &Input::Tick, policy.as_ref()))
     }
 

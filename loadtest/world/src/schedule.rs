@@ -55,6 +55,9 @@ pub struct Setup {
     /// Name of the policy.
     #[serde(default = "usual_policy")]
     pub policy: String,
+    /// Whether it is told how fast jobs are measured to be.
+    #[serde(default)]
+    pub measured_speeds: bool,
     /// For how long jobs wait for the store; if nothing is said, for as long as those that say nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_patience_ms: Option<u64>,

@@ -286,7 +286,7 @@ fn suit(random: &mut Random, setup: &mut Setup, of: u16, phase: Phase) {
 const POLICIES: [&str; 10] =
     ["ebb", "fifo", "tiresias", "elastic-tiresias", "ibm-dp", "lyra", "srtf", "afs", "optimus-like", "pollux-like"];
 
-/// Which policy plans, and how many slots a job needs: of chance of its own, so that all else is what it is without.
+/// Which policy plans, how many slots a job needs, and whether speeds are measured: of chance of its own, so that all else is what it is without.
 fn vary(seed: u64, setup: &mut Setup) {
     let mut random = Random::new(seed ^ 0x9011_c1e5);
     if random.one_in(2) {
@@ -303,6 +303,7 @@ fn vary(seed: u64, setup: &mut Setup) {
     if setup.jobs.iter().map(|job| job.min).sum::<u16>() > room {
         setup.jobs.iter_mut().for_each(|job| job.min = 1);
     }
+    setup.measured_speeds = random.one_in(2);
 }
 
 /// An act when a job is in some phase, and what brings it there.
@@ -424,6 +425,7 @@ fn setup(random: &mut Random) -> Setup {
         reclaim_deadline_ms: random.between(500, 20_000),
         clocks,
         policy: "ebb".to_owned(),
+        measured_speeds: false,
         store_patience_ms: random.one_in(2).then_some(PATIENCE_MS_MIN),
         max_restarts: if random.one_in(4) { RESTARTS_FEW } else { 1_000 },
     }

@@ -157,7 +157,8 @@ fn concerns(report: &Report, executor: &ExecutorId) -> bool {
         | Report::JobBroken { job, .. }
         | Report::Evaluated { job, .. }
         | Report::PeerLost { job, .. }
-        | Report::GenerationStepped { job, .. } => own_job(job),
+        | Report::GenerationStepped { job, .. }
+        | Report::ThroughputMeasured { job, .. } => own_job(job),
         Report::PeersMissing { job, by, .. } => own_job(job) && by == executor,
         Report::ReplicasDiffer { by, .. } | Report::NewcomerFallsBehind { by, .. } => by == executor,
         Report::ReplicaHeld { executor: holder, .. } => holder == executor,

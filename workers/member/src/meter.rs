@@ -15,6 +15,11 @@ const RATE_WINDOW: Duration = Duration::from_secs(1);
 /// Steps of which the usual one is the median: enough that a stray one does not count, few enough to follow a change of size.
 const USUAL_STEPS: usize = 9;
 
+/// A membership that lasts so long, and so many steps, is measured: caches are warm, and the median means something.
+const MEASURED_AFTER: Duration = Duration::from_secs(2);
+/// The least steps that a median is taken of.
+const MEASURED_STEPS: usize = 3;
+
 /// Why members may have stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Still {
@@ -69,6 +74,8 @@ pub(crate) struct Meter {
     first: bool,
     /// How many train together.
     members: u16,
+    /// Undisturbed steps of this membership, until it was measured: after that none are counted.
+    unmeasured: Option<usize>,
     /// The last few steps that no change disturbed.
     usual: VecDeque<UsualStep>,
     since: Duration,
@@ -92,6 +99,7 @@ impl Default for Meter {
             still: Still::Beginning,
             first: false,
             members: 1,
+            unmeasured: None,
             usual: VecDeque::new(),
             since: zero,
             lost_at: None,
@@ -116,6 +124,7 @@ impl Meter {
     /// A membership of so many members is entered.
     pub fn on_enter(&mut self, at_boundary: bool, members: usize, now: Duration) {
         self.members = u16::try_from(members).unwrap_or(u16::MAX);
+        self.unmeasured = Some(0);
         (self.still, self.since) = match self.lost_at.take() {
             Some(lost_at) => (Still::Loss, lost_at),
             None if at_boundary => (Still::Boundary, self.step_ended),
@@ -144,6 +153,7 @@ impl Meter {
                 self.usual.pop_front();
             }
             self.usual.push_back(UsualStep { step_us: self.step_us, members: self.members });
+            self.unmeasured = self.unmeasured.map(|steps| steps + 1);
         }
         self.step_ended = now;
         self.loss = loss;
@@ -171,6 +181,16 @@ impl Meter {
         let mut steps: Vec<UsualStep> = self.usual.iter().copied().collect();
         steps.sort_unstable();
         steps.get(steps.len() / 2).copied()
+    }
+
+    /// The usual step of this membership, once when it has lasted for a while.
+    pub fn measured(&mut self, now: Duration) -> Option<UsualStep> {
+        let lasts = now.saturating_sub(self.since) >= MEASURED_AFTER;
+        self.unmeasured.filter(|steps| lasts && *steps >= MEASURED_STEPS)?;
+        self.unmeasured = None;
+        let mut steps: Vec<u64> = self.usual.iter().filter(|s| s.members == self.members).map(|s| s.step_us).collect();
+        steps.sort_unstable();
+        steps.get(steps.len() / 2).map(|&step_us| UsualStep { step_us, members: self.members })
     }
 
     /// How long the median of the last few undisturbed steps took, in microseconds.
@@ -274,5 +294,27 @@ mod tests {
         let first = FirstStep { first_step_us: 69_000, usual: Some(UsualStep { step_us: 10_000, members: 1 }) };
         assert_eq!(meter.on_step(8, 1.0, at(100)), Some(first), "of who was alone before");
         assert_eq!(meter.on_step(8, 1.0, at(110)), None);
+    }
+
+    #[test]
+    fn a_membership_that_lasts_is_measured_once() {
+        let (mut meter, at) = (Meter::default(), Duration::from_millis);
+        meter.on_enter(false, 1, at(0));
+        for ms in (100..=1_900).step_by(100) {
+            meter.on_step(8, 1.0, at(ms));
+            assert_eq!(meter.measured(at(ms)), None, "at {ms} ms");
+        }
+        meter.on_step(8, 1.0, at(2_000));
+        assert_eq!(meter.measured(at(2_000)), Some(UsualStep { step_us: 100_000, members: 1 }));
+        meter.on_step(8, 1.0, at(2_100));
+        assert_eq!(meter.measured(at(2_100)), None);
+        meter.on_enter(true, 2, at(2_100));
+        let mut step = |ms| {
+            meter.on_step(8, 1.0, at(ms));
+            meter.measured(at(ms))
+        };
+        assert_eq!([step(4_000), step(5_000), step(6_010)], [None; 3], "the first one has the change in it");
+        let of_two = UsualStep { step_us: 1_000_000, members: 2 };
+        assert_eq!(step(7_000), Some(of_two), "not of the steps that one did");
     }
 }

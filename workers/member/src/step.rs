@@ -6,7 +6,7 @@
 use crate::coverage::Coverage;
 use crate::event::{Bulk, Cause, Done, GradientFrom, Kind, Need, Out, Part, Unit};
 use crate::member::Member;
-use crate::meter::FirstStep;
+use crate::meter::{FirstStep, UsualStep};
 use crate::reduce::Reduction;
 use crate::work::{Followed, Work};
 use events_schema::orders::Telemetry;
@@ -368,6 +368,7 @@ impl<P> Member<P> {
                 self.pace.on_step(&self.meter);
             }
             self.report_first_step(first, step.next());
+            self.report_throughput();
         }
         self.inputs.push_front(Input::Completed(step));
         let done = step.next();
@@ -377,6 +378,15 @@ impl<P> Member<P> {
             let told = telemetry.map(|telemetry| Telemetry { checkpoint_every_ms, ..telemetry });
             self.out.extend(told.map(Out::Telemetry));
         }
+    }
+
+    /// The leader: how long a step usually takes.
+    fn report_throughput(&mut self) {
+        let leads = self.membership.as_ref().is_some_and(|m| m.leader == self.config.me);
+        let Some(usual) = self.meter.measured(self.now).filter(|_| leads) else { return };
+        let (job, generation) = (self.config.job.clone(), self.generation());
+        let UsualStep { step_us, members } = usual;
+        self.report(Report::ThroughputMeasured { job, generation, members, step_us });
     }
 
     /// The leader: members of this generation train.

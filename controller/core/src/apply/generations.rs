@@ -226,6 +226,14 @@ pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Opti
     }
 }
 
+pub(super) fn throughput_measured(state: &mut State, id: &JobId, members: u16, step_us: u64) {
+    let Some(job) = state.live.get_mut(id) else { return };
+    (job.step_us, job.step_members) = (Some(step_us), Some(members));
+    if let Some(placement) = job.placement_mut() {
+        placement.step_us_by_size.insert(members, step_us);
+    }
+}
+
 pub(super) fn stalled(
     state: &mut State,
     at: TimeMs,

@@ -151,7 +151,12 @@ impl State {
                 self.servers.remove(server);
                 self.slots.note_server(server, None);
             }
-            Fact::PolicyChosen { policy } => self.planning.policy = Some(policy.clone()),
+            Fact::PolicyChosen { policy, assumed_speeds } => {
+                (self.planning.policy, self.planning.assumed_speeds) = (Some(policy.clone()), *assumed_speeds);
+            }
+            Fact::ThroughputMeasured { job, members, step_us } => {
+                generations::throughput_measured(self, job, *members, *step_us);
+            }
             Fact::PlanFailed { .. } => {
                 self.counters.plans_failed += 1;
                 self.planning.failed_at = Some(at);

@@ -70,6 +70,7 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         | Report::GenerationStepped { .. }
         | Report::ReplicasDiffer { .. }
         | Report::NewcomerFallsBehind { .. }
+        | Report::ThroughputMeasured { .. }
         | Report::PeerLost { .. } => leaders::report(draft, record),
         Report::JobStalled { job, step, cause, blamed } if record.number == 0 => {
             stalls::stalled(draft, job, *step, *cause, blamed);

@@ -4,7 +4,7 @@
 //! Only the generation in force counts (for "active": one that was proposed): an evicted leader that still runs somewhere
 //! changes nothing. Who misses whom is in `links.rs`.
 
-use super::{Draft, agents::slot_taken_back, checkpoints, divergence, generations, links};
+use super::{Draft, agents::slot_taken_back, checkpoints, divergence, generations, links, throughput};
 use crate::state::Job;
 use events_schema::fact::Fact;
 use events_schema::report::{Outcome, Report, ReportRecord};
@@ -79,6 +79,11 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
                     members,
                 });
                 scaled(draft, job, usual_step_us.map(|usual| first_step_us.saturating_sub(usual)));
+            }
+        }
+        Report::ThroughputMeasured { job, generation, members, step_us } => {
+            if in_force(draft, &record.server, job, *generation) {
+                throughput::measured(draft, job, *members, *step_us);
             }
         }
         Report::ReplicasDiffer { by, step, minority } => {

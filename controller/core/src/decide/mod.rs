@@ -28,6 +28,7 @@ mod reclaim;
 mod retrains;
 mod servers;
 mod stalls;
+pub(crate) mod throughput;
 mod victims;
 
 use crate::limits::{EAGER_JOBS_MAX, PLAN_PAUSE_MS};
@@ -288,6 +289,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }
+        | Fact::ThroughputMeasured { .. }
         | Fact::ServerForgotten { .. } => None,
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Draft;
 use super::idle::Idle;
+use super::throughput;
 use crate::explain::{class_apart, waits_placed};
 use crate::limits::SIZE_SETTLE_MS;
 use crate::policy::gain;
@@ -30,8 +31,11 @@ pub(super) fn replan(draft: &mut Draft<'_>, policy: &dyn Policy) -> Option<TimeM
     if draft.state.live.is_empty() {
         return None;
     }
-    if draft.state.planning.policy.as_deref() != Some(draft.policy) {
-        draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned() });
+    let assumed_speeds = (!policy.is_told_measured_speeds()).then_some(true);
+    if draft.state.planning.policy.as_deref() != Some(draft.policy)
+        || draft.state.planning.assumed_speeds != assumed_speeds
+    {
+        draft.emit(Fact::PolicyChosen { policy: draft.policy.to_owned(), assumed_speeds });
     }
     // The problem is stated once; what is decided meanwhile does not change it.
     let state = draft.state.clone();
@@ -172,7 +176,12 @@ impl<'a> Problem<'a> {
             });
             let held = job.slots().len() as u16;
             if is_planned(state, id, job) {
-                view.jobs.push(job_view(job, at, held, class, numeric));
+                let measured = state.measures_speeds().then(|| throughput::curve(job)).flatten();
+                let curve = measured.map(|curve| {
+                    view.curves.push(curve);
+                    view.curves.len() - 1
+                });
+                view.jobs.push(JobView { curve, ..job_view(job, at, held, class, numeric) });
                 jobs.push((id, job));
             } else if let Some(class) = class {
                 // Slots of a job that is leaving them are its own until it has.

@@ -12,6 +12,7 @@
 pub mod afs;
 mod allotment;
 pub mod antman;
+mod assumed;
 #[cfg(test)]
 mod contract;
 pub mod easyscale;
@@ -30,6 +31,7 @@ pub mod srtf;
 pub mod tiresias;
 mod work;
 
+pub use assumed::WithAssumedSpeeds;
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -55,6 +57,11 @@ pub trait Policy: Send + Sync {
     /// Slots that tenants have guaranteed, by name, if it knows of quotas: one that is not named has none. The view says them by tenant.
     fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
         None
+    }
+
+    /// Whether it is told how fast jobs were measured to be, where that is known; otherwise all speeds are assumed, and none are measured.
+    fn is_told_measured_speeds(&self) -> bool {
+        true
     }
 
     /// Who loses slots that a fleet takes back, when those above their minimum have given what they can. A reclaim waits for no plan, so this is asked of the

@@ -230,6 +230,10 @@ pub struct Placement {
     /// When the first of them was reported.
     #[n(5)]
     pub unlinked_at: TimeMs,
+    /// How long a step was measured to take, in microseconds, by how many members did it.
+    #[n(6)]
+    #[cbor(skip_if = "BTreeMap::is_empty")]
+    pub step_us_by_size: BTreeMap<u16, u64>,
 }
 
 /// The generation in force.
@@ -346,6 +350,7 @@ impl Placement {
             attempts: 0,
             unlinked: BTreeSet::new(),
             unlinked_at: TimeMs(0),
+            step_us_by_size: BTreeMap::new(),
         }
     }
 

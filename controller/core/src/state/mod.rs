@@ -84,6 +84,9 @@ pub struct Planning {
     /// The policy that planned last; `None` before the first plan.
     #[n(1)]
     pub policy: Option<String>,
+    /// That no speeds are measured, as that policy was chosen with.
+    #[n(2)]
+    pub assumed_speeds: Option<bool>,
 }
 
 /// A checkpoint that no longer counts.

@@ -3,7 +3,6 @@
 use crate::stories::*;
 use crate::world::{World, slot};
 use controller_core::limits::{GROWTH_PAUSE_MS_MIN, READY_DEADLINE_MS};
-use controller_core::policy::WorkLeft;
 use controller_core::state::{JobPhase, SlotState};
 use controller_core::{orders, retired_objects};
 use events_schema::command::Command;
@@ -393,21 +392,6 @@ fn a_member_that_still_waits_for_the_replica_leaves_by_consent() {
     let recovers = proposed(&since(&world, mark)).into_iter().any(|entry| *entry == Entry::Recover);
     assert_eq!((recovers, members(&world, &id)), (false, vec![0, 2]), "nobody has to come together anew");
     calm(&world);
-}
-
-#[test]
-fn the_work_that_is_left_is_guessed_by_who_did_the_step() {
-    let (mut world, id) = training();
-    stepped(&mut world, &id, 1_000_000);
-    let [WorkLeft::Estimated { total_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
-    assert_eq!(total_ms, 1_000_000, "a thousand steps of four members");
-    world.demand("local", 3);
-    world.run();
-    assert_eq!(members(&world, &id).len(), 1);
-    // One that is alone now tells of steps that four did.
-    stepped_after(&mut world, &id, 1_000_000, 4);
-    let [WorkLeft::Estimated { total_ms: alone_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
-    assert_eq!(alone_ms, total_ms);
 }
 
 #[test]

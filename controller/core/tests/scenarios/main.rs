@@ -20,6 +20,7 @@ mod service;
 mod stalls;
 mod stories;
 mod stuck;
+mod throughput;
 mod uploads;
 mod versions;
 mod world;

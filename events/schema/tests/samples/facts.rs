@@ -130,7 +130,7 @@ pub fn facts() -> Vec<Fact> {
         SlotAvoided { job: job(), slot: slot(1), until: TimeMs(1_770_000_060_000), cause: AvoidCause::Hung },
         GrowthPaused { job: job(), until: TimeMs(1_770_000_060_000), executor: executor(), cause: GrowthFailure::Lost },
         PlanFailed { policy: "ebb".to_owned(), reason: "index out of bounds".to_owned() },
-        PolicyChosen { policy: "fifo".to_owned() },
+        PolicyChosen { policy: "fifo".to_owned(), assumed_speeds: None },
         ServerForgotten { server: server() },
         JobScaled { job: job(), from: 4, to: 1, cause: PlanCause::Reclaimed, took_ms: 31, pause_us: Some(2_000) },
         ExecutorStuck { executor: executor(), slot: slot(1) },
@@ -145,6 +145,7 @@ pub fn facts() -> Vec<Fact> {
         ObjectsSwept { objects: 3, bytes: 4_096 },
         CheckpointUnreadable { job: job(), generation: Generation(4), step: Step(100), reason: "use ebb 9".to_owned() },
         MemberLost { executor: executor(), slot: slot(1), noticed: LossNotice::Lease },
+        ThroughputMeasured { job: job(), members: 2, step_us: 17_600 },
         MemberStraggles { executor: executor(), slot: slot(1), unit_us: 90_000, peers_unit_us: 30_000 },
         MemberKeepsUp { executor: executor() },
         ReplicasDiffered {
@@ -213,14 +214,17 @@ pub fn facts_of_asked() -> Vec<Fact> {
 
 /// That say of how many members a step is.
 pub fn facts_of_sizes() -> Vec<Fact> {
-    vec![Fact::GenerationStepped {
-        job: job(),
-        generation: Generation(4),
-        step: Step(102),
-        first_step_us: 21_000,
-        usual_step_us: Some(17_600),
-        members: Some(2),
-    }]
+    vec![
+        Fact::GenerationStepped {
+            job: job(),
+            generation: Generation(4),
+            step: Step(102),
+            first_step_us: 21_000,
+            usual_step_us: Some(17_600),
+            members: Some(2),
+        },
+        Fact::PolicyChosen { policy: "fifo".to_owned(), assumed_speeds: Some(true) },
+    ]
 }
 
 pub(super) fn failure(wave: Option<Wave>) -> Verdict {

@@ -218,6 +218,9 @@ pub struct CellArgs {
     /// How slots are shared among jobs.
     #[arg(long, value_enum, default_value = "ebb")]
     pub policy: PolicyName,
+    /// How fast jobs are taken to be on more slots or fewer.
+    #[arg(long, value_enum, default_value = "measured")]
+    pub speeds: SpeedsName,
 }
 
 /// For whom a role that has no API answers `GET /metrics`.
@@ -237,6 +240,15 @@ pub struct RunArgs {
     /// Stop when standard input, a pipe, ends: with the program that started this one, however that ends.
     #[arg(long)]
     pub until_input_ends: bool,
+}
+
+/// Where a policy knows the speeds of jobs from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SpeedsName {
+    /// As their steps were measured, size by size: no job is given two slots where it is faster on one.
+    Measured,
+    /// As follows from their numbers of workers, for slots that share processors and would be measured to be slow.
+    Assumed,
 }
 
 /// Names of the scheduling policies.

@@ -1,13 +1,14 @@
 //! The role that decides. `ebb controller` runs it alone: one at a time has a cell, and one that takes it over makes the one before stand
 //! down.
 
-use crate::args::{CellArgs, ControllerArgs};
+use crate::args::{CellArgs, ControllerArgs, SpeedsName};
 use crate::failure::Failure;
 use crate::home::Home;
 use crate::output::{Output, mention};
 use crate::roles::ending::{goodbye, run_until_stopped};
 use crate::roles::signals::Signals;
 use crate::roles::{CELL, descriptors, metrics, open};
+use controller_core::policy::WithAssumedSpeeds;
 use controller_server::{AGENT_LEASE, CellSecret, Controller, ControllerConfig, ControllerEnd, TICK};
 use events_log::EventLog;
 use object_store::ObjectStore;
@@ -50,6 +51,10 @@ pub fn agent_token(home: &Home) -> Result<AgentToken, Failure> {
 pub async fn start(args: &CellArgs, home: &Home, parts: ControllerParts) -> Result<Controller, Failure> {
     let policy = controller_core::policy_by_name(args.policy.as_str())
         .ok_or_else(|| Failure::Usage(format!("there is no policy `{}`", args.policy.as_str())))?;
+    let policy = match args.speeds {
+        SpeedsName::Measured => policy,
+        SpeedsName::Assumed => Box::new(WithAssumedSpeeds(policy)),
+    };
     let ControllerParts { log, store, name, connections_max } = parts;
     let config = ControllerConfig {
         log,

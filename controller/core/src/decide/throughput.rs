@@ -1,0 +1,100 @@
+//! How fast a job is by slots, as far as that was measured: whether a measurement is news, and the curve that policies are told.
+//!
+//! A job is measured at the sizes that it has had. At others it is assumed to be as much faster or slower as [`gain`] says than at the nearest
+//! smaller size that was measured, but beyond a size that was slower than a smaller one nothing is assumed to be faster: what slows it down there, an
+//! exchange or a processor that members share, does not get less with more of them. Measurements count as long as the job keeps slots: after a pause it
+//! may have others, so all sizes are tried again.
+
+use super::Draft;
+use crate::limits::NEWS_OF_SPEED_PERCENT;
+use crate::policy::gain;
+use crate::policy::speeds::SpeedCurve;
+use crate::state::{Job, State};
+use events_schema::JobId;
+use events_schema::fact::Fact;
+use std::collections::BTreeMap;
+
+/// Speed of a step of one microsecond, so that one of ten minutes still has four digits.
+const SPEED_OF_ONE_US: u64 = 1_000_000_000_000;
+
+/// A generation was measured: a fact if its size was not, or if it was another time by more than steps scatter. So a plan that follows from it stands,
+/// and is not made anew by noise.
+pub(super) fn measured(draft: &mut Draft<'_>, id: &JobId, members: u16, step_us: u64) {
+    let Some(job) = draft.state.job(id).filter(|_| draft.state.measures_speeds()) else { return };
+    let Some(placement) = job.placement() else { return };
+    let known = placement.step_us_by_size.get(&members);
+    let differs = |known: &u64| step_us.abs_diff(*known) * 100 > known * NEWS_OF_SPEED_PERCENT;
+    if (1..=job.spec.executors().max).contains(&members) && step_us > 0 && known.is_none_or(differs) {
+        draft.emit(Fact::ThroughputMeasured { job: id.clone(), members, step_us });
+    }
+}
+
+/// What is known of a job's speeds; `None` before any was measured.
+pub(crate) fn curve(job: &Job) -> Option<SpeedCurve> {
+    let measured = &job.placement()?.step_us_by_size;
+    of_measured(job.spec.workers.max, job.spec.executors().max, measured)
+}
+
+/// Whether a job is faster on any more slots than so many, as far as is known.
+pub(crate) fn is_faster_on_more(job: &Job, slots: u16) -> bool {
+    let faster =
+        |curve: SpeedCurve| (slots + 1..=job.spec.executors().max).any(|more| curve.micro(more) > curve.micro(slots));
+    curve(job).is_none_or(faster)
+}
+
+fn of_measured(workers: u16, most: u16, step_us_by_size: &BTreeMap<u16, u64>) -> Option<SpeedCurve> {
+    let speed = |step_us: u64| (SPEED_OF_ONE_US / step_us.max(1)).max(1);
+    let (&smallest, &step_us) = step_us_by_size.first_key_value()?;
+    // The measured size that the next ones are assumed from, the fastest one so far, and what no larger one is assumed to exceed.
+    let (mut from, mut fastest, mut most_assumed) = ((smallest, speed(step_us)), 0, u64::MAX);
+    let mut points = Vec::with_capacity(usize::from(most));
+    for slots in 1..=most {
+        let known = step_us_by_size.get(&slots).map(|&step_us| speed(step_us));
+        let assumed = || ((from.1 as f64 * gain::ratio(workers, from.0, slots)) as u64).clamp(1, most_assumed);
+        points.push((slots, known.unwrap_or_else(assumed)));
+        if let Some(known) = known {
+            from = (slots, known);
+            most_assumed = if known > fastest { u64::MAX } else { known };
+            fastest = fastest.max(known);
+        }
+    }
+    SpeedCurve::new(points).ok()
+}
+
+impl State {
+    /// Whether the policy in force is told measured speeds.
+    pub(crate) fn measures_speeds(&self) -> bool {
+        self.planning.assumed_speeds != Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The curve of four workers, in steps a second.
+    fn of(measured: &[(u16, u64)]) -> Vec<u64> {
+        let curve = of_measured(4, 4, &measured.iter().copied().collect()).unwrap();
+        (1..=4).map(|slots| curve.micro(slots) * 1_000_000 / SPEED_OF_ONE_US).collect()
+    }
+
+    #[test]
+    fn sizes_that_were_not_measured_scale_as_assumed_from_the_nearest_smaller_one() {
+        assert_eq!(of_measured(4, 4, &BTreeMap::new()), None);
+        let assumed = |from: u16, steps: f64| {
+            (1..=4).map(|slots| (steps * gain::ratio(4, from, slots)) as u64).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[(1, 10_000)]), assumed(1, 100.0));
+        assert_eq!(of(&[(2, 10_000)]), assumed(2, 100.0));
+        assert_eq!(of(&[(1, 10_000), (2, 6_250)])[1..], assumed(2, 160.0)[1..]);
+    }
+
+    #[test]
+    fn beyond_a_size_that_is_slower_nothing_is_assumed_to_be_faster() {
+        assert_eq!(of(&[(1, 10_000), (2, 12_500)]), [100, 80, 79, 80]);
+        assert_eq!(of(&[(1, 10_000), (2, 10_000)]), [100, 100, 99, 100], "nor as fast for nothing");
+        // What was measured is so, whatever is assumed.
+        assert_eq!(of(&[(1, 10_000), (2, 12_500), (4, 5_000)]), [100, 80, 79, 200]);
+    }
+}

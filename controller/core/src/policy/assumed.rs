@@ -1,0 +1,38 @@
+//! Any policy, but with speeds that are assumed of W for every job: for services whose slots share processors, where what is measured says nothing of
+//! the slots that a job would have, and for who wants plans that depend on demand alone.
+
+use super::{Packing, Plan, Policy, Share, Victims, View};
+use std::collections::BTreeMap;
+
+/// See the module.
+pub struct WithAssumedSpeeds(pub Box<dyn Policy>);
+
+impl Policy for WithAssumedSpeeds {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn plan(&self, view: &View) -> Plan {
+        self.0.plan(view)
+    }
+
+    fn guarantees(&self, view: &View) -> Vec<Share> {
+        self.0.guarantees(view)
+    }
+
+    fn packing(&self) -> Packing {
+        self.0.packing()
+    }
+
+    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
+        self.0.quotas()
+    }
+
+    fn is_told_measured_speeds(&self) -> bool {
+        false
+    }
+
+    fn victims(&self) -> Victims {
+        self.0.victims()
+    }
+}

@@ -1,0 +1,87 @@
+//! Speeds that were measured: what is news of them, and what plans make of it. How long a step takes says what is left of a job, too.
+
+use crate::stories::*;
+use crate::world::World;
+use controller_core::policy::{WithAssumedSpeeds, WorkLeft};
+use controller_core::policy_by_name;
+use controller_core::state::Active;
+use events_schema::fact::{Fact, WaitCause};
+use events_schema::report::Report;
+use events_schema::{JobId, ServerId};
+
+/// The generation in force, of so many members, was measured; whether that was news.
+fn measured(world: &mut World, id: &JobId, members: u16, step_us: u64) -> bool {
+    let server = ServerId::parse("local").unwrap();
+    let incarnation = world.state.server(&server).unwrap().incarnation;
+    let Active { proposal, members: now, .. } = job(world, id).active().unwrap().clone();
+    assert_eq!(now.len(), usize::from(members));
+    let (job, generation) = (id.clone(), proposal.generation);
+    let facts =
+        world.foreign_report(server, incarnation, Report::ThroughputMeasured { job, generation, members, step_us });
+    has(&facts, |fact| matches!(fact, Fact::ThroughputMeasured { .. }))
+}
+
+/// A job on one slot, with another one to come.
+fn on_one(mut world: World) -> (World, JobId) {
+    world.demand("local", 1);
+    let id = world.submit(spec());
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
+    (world, id)
+}
+
+#[test]
+fn no_job_is_given_two_slots_where_it_is_faster_on_one() {
+    let (mut world, id) = on_one(local(2));
+    assert!(measured(&mut world, &id, 1, 10_000));
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2, "it is tried");
+    assert!(measured(&mut world, &id, 2, 11_000));
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Speed));
+    assert!(!measured(&mut world, &id, 1, 12_400), "steps scatter");
+    world.pass(60_000);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
+    // Who has been without slots may have others than those that were measured.
+    world.demand("local", 2);
+    world.run();
+    world.demand("local", 0);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2);
+    assert!(measured(&mut world, &id, 2, 6_000));
+    world.run();
+    assert_eq!((members(&world, &id).len(), reason(&world, &id).waits), (2, Some(WaitCause::Slots { missing: 2 })));
+}
+
+#[test]
+fn a_policy_of_assumed_speeds_has_none_measured() {
+    let policy = WithAssumedSpeeds(policy_by_name("ebb").unwrap());
+    let (mut world, id) = on_one(World::local(Box::new(policy), 2));
+    assert!(!measured(&mut world, &id, 1, 10_000));
+    world.demand("local", 0);
+    world.run();
+    assert!(!measured(&mut world, &id, 2, 11_000));
+    world.run();
+    assert_eq!((members(&world, &id).len(), reason(&world, &id).waits), (2, Some(WaitCause::Slots { missing: 2 })));
+    let chosen = since(&world, 0).into_iter().filter(|fact| matches!(fact, Fact::PolicyChosen { .. }));
+    let expected = Fact::PolicyChosen { policy: "ebb".to_owned(), assumed_speeds: Some(true) };
+    assert_eq!(chosen.collect::<Vec<_>>(), [expected], "once");
+}
+
+#[test]
+fn the_work_that_is_left_is_guessed_by_who_did_the_step() {
+    let (mut world, id) = training();
+    stepped(&mut world, &id, 1_000_000);
+    let [WorkLeft::Estimated { total_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
+    assert_eq!(total_ms, 1_000_000, "a thousand steps of four members");
+    world.demand("local", 3);
+    world.run();
+    assert_eq!(members(&world, &id).len(), 1);
+    // One that is alone now tells of steps that four did.
+    stepped_after(&mut world, &id, 1_000_000, 4);
+    let [WorkLeft::Estimated { total_ms: alone_ms, .. }] = left(&world)[..] else { panic!("its step is known") };
+    assert_eq!(alone_ms, total_ms);
+}
