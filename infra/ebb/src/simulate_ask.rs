@@ -19,7 +19,7 @@ Examples:
     --inference 1x8:t4 --demand docs/examples/load/servegen-day.csv:rate_req_s
 
 Takes the files and options of `ebb simulate run`; `ebb trace import` makes them of your own log. Each row is a run of its own, which
-`ebb simulate run` makes again with --lent-max, --headroom or --cluster. docs/simulator.md shows every question with its answer.";
+`ebb simulate run` makes again with --lent-max, --headroom or --cluster. docs/simulator.md says what each question means.";
 
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
