@@ -88,7 +88,10 @@ impl Session {
         if !running.membership.has(from) {
             return;
         }
-        if !shard.is_sound(running.step.next()) || !self.collections.can_be_of(from, &shard) {
+        // One of an earlier membership may come late, and that one may have been ahead of where this one begins: all of it was given up.
+        let of_this = shard.checkpoint.tag == running.membership.tag;
+        let newest = if of_this { running.step.next() } else { Step(u64::MAX) };
+        if !shard.is_sound(newest) || !self.collections.can_be_of(from, &shard) {
             return out.push(Output::Disconnect(from));
         }
         let (id, count) = (shard.checkpoint, usize::from(shard.count));
@@ -219,6 +222,18 @@ mod tests {
         assert!(
             matches!(heard(&mut session, 2, part(2, 3))[..], [Output::WriteManifest(ID, ref shards)] if shards.len() == 3)
         );
+    }
+
+    /// The job begins anew at step 9 after a membership that was ahead: what was written then comes late, and is nobody's fault.
+    #[test]
+    fn a_part_of_a_membership_that_was_given_up_may_be_of_a_later_step() {
+        let mut session = leader();
+        let of = |generation, step| {
+            let tag = Tag { generation: Generation(generation), revision: 0 };
+            ShardWritten { checkpoint: CheckpointId { step: Step(step), tag }, ..part(1, 3) }
+        };
+        assert_eq!(heard(&mut session, 1, of(1, 60)), []);
+        assert_eq!(heard(&mut session, 1, of(2, 60)), [Output::Disconnect(Peer(1))], "in this one nobody is there yet");
     }
 
     #[test]
