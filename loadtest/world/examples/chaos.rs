@@ -8,10 +8,20 @@ use events_schema::report::ReportRecord;
 use loadtest_world::time::At;
 use loadtest_world::world::World;
 use loadtest_world::{Mutant, Mutants, Outcome, Schedule, run, shrink, weather};
+use std::process::ExitCode;
 
-fn main() {
+fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_known = |text: &str| {
+        ["shrink", "quiet", "facts"].contains(&text) || text.ends_with(".json") || text.parse::<u64>().is_ok()
+    };
+    if let Some(unknown) = arguments.iter().find(|text| !is_known(text) && Mutant::named(text).is_none()) {
+        eprintln!(
+            "`{unknown}` is no seed, file or mutant; expected the name of a mutant such as lost_reports_are_missed"
+        );
+        return ExitCode::from(2);
+    }
     let mutants = Mutants(arguments.iter().filter_map(|name| Mutant::named(name)).collect());
     let numbers: Vec<u64> = arguments.iter().filter_map(|text| text.parse().ok()).collect();
     let says = |word: &str| arguments.iter().any(|argument| argument == word);
@@ -43,6 +53,7 @@ fn main() {
             }
         }),
     }
+    ExitCode::SUCCESS
 }
 
 fn print(name: &str, outcome: &Outcome) {
