@@ -224,7 +224,7 @@ fn lending(none: &Ran, ran: &[Ran], all: &Ran) -> String {
     let enough = ran.iter().find(|ran| ran.sooner(none) >= NEARLY_ALL * most).unwrap_or(best);
     let percent = |of: &Ran| of.sooner(none) * 100.0;
     let mut said = format!(
-        "{} lent slots are worth the trouble: jobs are done {:.0} % sooner than with none ({:.0} s in the mean instead of {:.0} s), which is {:.0} % of the most that lending brings here",
+        "Lending at most {} is worth the trouble: jobs are done {:.0} % sooner than with none ({:.0} s in the mean instead of {:.0} s), which is {:.0} % of the most that lending brings here",
         enough.case.name,
         percent(enough),
         enough.mean_s(),
@@ -234,7 +234,7 @@ fn lending(none: &Ran, ran: &[Ran], all: &Ran) -> String {
     if enough.case.at < all.case.at {
         let _ = write!(
             said,
-            "; all {} make it {:.0} %, with {} preemptions instead of {}",
+            "; all {} make it {:.0} %, with preemptions {} instead of {}",
             all.case.name,
             percent(all),
             all.figures["preemptions"],
@@ -252,13 +252,13 @@ fn headroom(least: &Ran, ran: &[Ran]) -> String {
     };
     match ran.iter().find(|ran| short(ran) == 0.0) {
         Some(enough) if enough.case.at == least.case.at => format!(
-            "With {} slots kept back fleets never lacked a slot that they needed, not for a moment: no more is wanted.",
+            "With a headroom of {} fleets never lacked a slot that they needed, not for a moment: no more is wanted.",
             enough.case.name
         ),
         Some(enough) => {
             let cost = 1.0 - enough.number("harvested_slot_s") / least.number("harvested_slot_s");
             format!(
-                "With {} slots kept back fleets never lack a slot that they need, not for a moment. That costs {:.0} % of what jobs have of them, and jobs are done after {:.0} s in the mean instead of {:.0} s. With {} they lack {:.1} slot·s in all; {}.",
+                "With a headroom of {} fleets never lack a slot that they need, not for a moment. That costs {:.0} % of what jobs have of them, and jobs are done after {:.0} s in the mean instead of {:.0} s. With {} they lack {:.1} slot·s in all; {}.",
                 enough.case.name,
                 cost * 100.0,
                 enough.mean_s(),
@@ -271,7 +271,7 @@ fn headroom(least: &Ran, ran: &[Ran]) -> String {
         None => {
             let fewest = ran.iter().min_by(|a, b| short(a).total_cmp(&short(b))).unwrap_or(least);
             format!(
-                "None of these is enough: with {} slots kept back fleets still lack {:.1} slot·s of those that they need; {}. More can be tried with --at.",
+                "None of these is enough: with a headroom of {} fleets still lack {:.1} slot·s of those that they need; {}. More can be tried with --at.",
                 fewest.case.name,
                 short(fewest),
                 back(fewest)
@@ -350,7 +350,10 @@ mod tests {
     #[test]
     fn lending_is_worth_as_many_slots_as_bring_nearly_all_of_it() {
         let found = answer(Question::Lending, vec![lent("0", 100.0), lent("4", 63.0), lent("8", 60.0)]);
-        assert!(found.answer.starts_with("4 lent slots are worth the trouble: jobs are done 37 % sooner"), "{found:?}");
+        assert!(
+            found.answer.starts_with("Lending at most 4 is worth the trouble: jobs are done 37 % sooner"),
+            "{found:?}"
+        );
         assert!(found.answer.contains("all 8 make it 40 %"), "{found:?}");
         assert_eq!(found.rows[1]["lent_slots_max"], 4);
         assert_eq!(found.rows[1]["sooner_percent"], 37.0);
@@ -366,9 +369,9 @@ mod tests {
             ran(name, json!({"mean_completion_s": 1.0, "unmet_demand_slot_s": short, "harvested_slot_s": had}))
         };
         let found = answer(Question::Headroom, vec![of("0", 1.5, 100.0), of("1", 0.0, 80.0), of("2", 0.0, 70.0)]);
-        assert!(found.answer.starts_with("With 1 slots kept back") && found.answer.contains("costs 20 %"), "{found:?}");
+        assert!(found.answer.starts_with("With a headroom of 1") && found.answer.contains("costs 20 %"), "{found:?}");
         let found = answer(Question::Headroom, vec![of("0", 1.5, 100.0), of("1", 0.5, 80.0)]);
-        assert!(found.answer.starts_with("None of these is enough: with 1 slots"), "{found:?}");
+        assert!(found.answer.starts_with("None of these is enough: with a headroom of 1"), "{found:?}");
         let found = answer(Question::Headroom, vec![of("0", 0.0, 100.0), of("1", 0.0, 80.0)]);
         assert!(found.answer.contains("no more is wanted"), "{found:?}");
     }
