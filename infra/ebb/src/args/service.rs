@@ -219,7 +219,7 @@ pub struct CellArgs {
     #[arg(long, value_enum, default_value = "ebb")]
     pub policy: PolicyName,
     /// How fast jobs are taken to be on more slots or fewer.
-    #[arg(long, value_enum, default_value = "measured")]
+    #[arg(long, value_enum, default_value = "measured", hide_short_help = true)]
     pub speeds: SpeedsName,
 }
 
