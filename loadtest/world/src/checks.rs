@@ -118,6 +118,8 @@ struct Watched {
     healed: Step,
     newest: Step,
     rose_at: At,
+    /// The longest that it was given since then. A step that is done again tells how long steps take, and takes nothing off the time that it was waited for.
+    patience_ms: u64,
 }
 
 /// What is remembered to check by.
@@ -238,7 +240,7 @@ impl Checks {
             });
             if runs {
                 let newest = self.newest.get(id).map_or(Step(0), |(step, _)| *step);
-                let watched = Watched { healed: newest, newest, rose_at: at };
+                let watched = Watched { healed: newest, newest, rose_at: at, patience_ms: 0 };
                 self.watched.insert(id.clone(), watched);
             }
         }
@@ -292,7 +294,7 @@ impl World {
         if step > *newest {
             (*newest, *at) = (step, now);
             if let Some(watched) = self.checks.watched.get_mut(job) {
-                (watched.newest, watched.rose_at) = (step, now);
+                (watched.newest, watched.rose_at, watched.patience_ms) = (step, now, 0);
             }
         }
     }
@@ -518,10 +520,13 @@ impl World {
         let waiting: BTreeSet<JobId> = self.checks.watched.keys().filter(|id| waits(id)).cloned().collect();
         let watched = self.checks.watched.iter_mut().filter(|(id, _)| waiting.contains(id));
         watched.for_each(|(_, watched)| watched.rose_at = now);
-        let stuck =
-            self.checks.watched.iter().find(|(id, watched)| now > watched.rose_at.plus_ms(self.patience_ms(id)));
+        let patience: Vec<u64> = self.checks.watched.keys().map(|id| self.patience_ms(id)).collect();
+        for (watched, patience_ms) in self.checks.watched.values_mut().zip(patience) {
+            watched.patience_ms = watched.patience_ms.max(patience_ms);
+        }
+        let stuck = self.checks.watched.iter().find(|(_, watched)| now > watched.rose_at.plus_ms(watched.patience_ms));
         if let Some((id, watched)) = stuck {
-            let detail = format!("no step after {} for {} ms", watched.newest, self.patience_ms(id));
+            let detail = format!("no step after {} for {} ms", watched.newest, watched.patience_ms);
             let id = id.clone();
             let state = self.describe(&id);
             self.found("L1: a job goes on", format!("{id}: {detail}; {state}"));

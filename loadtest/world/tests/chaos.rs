@@ -16,7 +16,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 41] = [
+const FOUND: [(&str, &str); 46] = [
     (
         "the-word-of-a-generation-that-was-given-up-comes-late",
         include_str!("found/the-word-of-a-generation-that-was-given-up-comes-late.json"),
@@ -109,6 +109,23 @@ const FOUND: [(&str, &str); 41] = [
     ),
     ("what-a-topic-has-lost-is-missed-later", include_str!("found/what-a-topic-has-lost-is-missed-later.json")),
     ("a-link-ends-before-it-is-heard-of", include_str!("found/a-link-ends-before-it-is-heard-of.json")),
+    (
+        "a-first-unit-hangs-again-after-a-step-was-done",
+        include_str!("found/a-first-unit-hangs-again-after-a-step-was-done.json"),
+    ),
+    (
+        "a-part-of-a-checkpoint-that-was-given-up-comes-late",
+        include_str!("found/a-part-of-a-checkpoint-that-was-given-up-comes-late.json"),
+    ),
+    (
+        "two-jobs-on-two-servers-pass-a-slot-back-and-forth",
+        include_str!("found/two-jobs-on-two-servers-pass-a-slot-back-and-forth.json"),
+    ),
+    (
+        "two-jobs-pass-a-slot-back-and-forth-under-afs",
+        include_str!("found/two-jobs-pass-a-slot-back-and-forth-under-afs.json"),
+    ),
+    ("two-jobs-pass-a-slot-back-and-forth", include_str!("found/two-jobs-pass-a-slot-back-and-forth.json")),
 ];
 
 /// A machine's panic is caught and is a finding; its own words would only stand between the lines.
