@@ -16,7 +16,7 @@ const HALF_HEARD: &str = include_str!("found/a-leaver-is-half-heard.json");
 const LOST_REPORT: &str = include_str!("found/a-report-is-lost-before-those-that-are-taken.json");
 
 /// Every schedule that was ever found to break a property, made as small as it goes.
-const FOUND: [(&str, &str); 46] = [
+const FOUND: [(&str, &str); 47] = [
     (
         "the-word-of-a-generation-that-was-given-up-comes-late",
         include_str!("found/the-word-of-a-generation-that-was-given-up-comes-late.json"),
@@ -124,6 +124,10 @@ const FOUND: [(&str, &str); 46] = [
     (
         "two-jobs-pass-a-slot-back-and-forth-under-afs",
         include_str!("found/two-jobs-pass-a-slot-back-and-forth-under-afs.json"),
+    ),
+    (
+        "two-jobs-of-one-length-pass-a-slot-at-each-step",
+        include_str!("found/two-jobs-of-one-length-pass-a-slot-at-each-step.json"),
     ),
     ("two-jobs-pass-a-slot-back-and-forth", include_str!("found/two-jobs-pass-a-slot-back-and-forth.json")),
 ];

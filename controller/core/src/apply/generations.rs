@@ -220,7 +220,8 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
 
 pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Option<u16>) {
     if let Some(job) = state.live.get_mut(id) {
-        (job.step_us, job.step_members) = (Some(step_us), members);
+        job.step_us = Some(step_us);
+        members.into_iter().for_each(|members| job.note_pace(members, step_us));
         // Whoever has done a step has what it needed of the store.
         job.note_answered();
     }
@@ -228,7 +229,8 @@ pub(super) fn stepped(state: &mut State, id: &JobId, step_us: u64, members: Opti
 
 pub(super) fn throughput_measured(state: &mut State, id: &JobId, members: u16, step_us: u64) {
     let Some(job) = state.live.get_mut(id) else { return };
-    (job.step_us, job.step_members) = (Some(step_us), Some(members));
+    job.step_us = Some(step_us);
+    job.note_pace(members, step_us);
     if let Some(placement) = job.placement_mut() {
         placement.step_us_by_size.insert(members, step_us);
     }

@@ -44,7 +44,7 @@ pub(super) fn accepted(
         round: Generation(0),
         highest: Step(0),
         step_us: None,
-        step_members: None,
+        pace: None,
         avoided: BTreeMap::new(),
         growth: Pause::default(),
         stall: None,

@@ -12,7 +12,7 @@ use crate::policy::gain;
 use crate::policy::{
     ClassView, JobView, Packing, Policy, QueueMove, ServiceView, Share, TenantView, View, Wait, WorkLeft, service_order,
 };
-use crate::state::{Active, Job, JobPhase, Slot, SlotKind, SlotState, State};
+use crate::state::{Active, Job, JobPhase, Pace, Slot, SlotKind, SlotState, State};
 use events_schema::fact::{Fact, PlanCause, PlanReason, WaitCause};
 use events_schema::job::Length;
 use events_schema::{Digest, JobId, SlotId, TenantId, TimeMs};
@@ -247,17 +247,20 @@ fn work_left(job: &Job, at: TimeMs) -> WorkLeft {
     // Of one that trains a stretch once more only that counts.
     let (first, end) = job.spec.retrains.as_ref().map_or((0, steps), |again| (again.from_step.0, again.end(steps)));
     let (workers, most) = (job.spec.workers.max, job.spec.executors().max);
-    // The step is of as many members as did it, whatever is in force or planned now: a guess that a plan changes would make another plan. Earlier builds
-    // did not tell of how many: then of those in force, or of all, which makes it too long rather than too short.
     let in_force = |active: &Active| (active.members.len() as u16).max(1);
-    let did_it = job.step_members.or_else(|| job.active().map(in_force)).unwrap_or(most).max(1);
-    let step_ms = |slots: u16| step_us.max(1) as f64 / 1e3 * gain::ratio(workers, slots, did_it);
-    let since = |active: &Active| (active.step.0, (at.since_ms(active.at) as f64 / step_ms(in_force(active))) as u64);
-    let (from, more) = job.active().map_or((job.highest.0, 0), since);
-    let done = from.saturating_add(more).max(job.highest.0).clamp(first, end.max(first)) - first;
-    // As if on all its slots: the measure of everything that is left.
-    let ms = |steps: u64| (steps as f64 * step_ms(most)) as u64;
-    WorkLeft::Estimated { total_ms: ms(end.saturating_sub(first)), done_ms: ms(done), sigma_milli: STEP_SIGMA_MILLI }
+    // Always of the fewest members that told of one, whatever is in force or planned now: a guess that a plan changes would make another plan. Earlier builds
+    // did not tell of how many: then of those in force, or of all, which makes it too long rather than too short.
+    let unsaid = || Pace { members: job.active().map_or(most, in_force), step_us };
+    let Pace { members, step_us } = job.pace.unwrap_or_else(unsaid);
+    // In ms of all its slots: the measure of everything that is left.
+    let step_ms = |slots: u16| step_us.max(1) as f64 / 1e3 * gain::ratio(workers, slots, members.max(1));
+    let of_steps = |steps: u64| steps.saturating_sub(first) as f64 * step_ms(most);
+    // Not in whole steps: two jobs that are nearly as long would pass each other with each one's next step.
+    let since = |active: &Active| {
+        of_steps(active.step.0) + at.since_ms(active.at) as f64 * step_ms(most) / step_ms(in_force(active))
+    };
+    let done_ms = job.active().map_or(0.0, since).max(of_steps(job.highest.0)).min(of_steps(end));
+    WorkLeft::Estimated { total_ms: of_steps(end) as u64, done_ms: done_ms as u64, sigma_milli: STEP_SIGMA_MILLI }
 }
 
 fn service_view(job: &Job, at: TimeMs, held: u16) -> ServiceView {

@@ -147,9 +147,11 @@ proptest! {
         }
     }
 
-    /// Where all slots are alike. (Of several kinds the roomiest is chosen, and one more slot may make that another one.)
+    /// Where all slots are alike. (Of several kinds the roomiest is chosen, and one more slot may make that another one.) By the default policy: who lets nobody
+    /// overtake a job that could ever run keeps slots idle for one that fits since there is one more, and who gives by pairs or fairness may stop before a
+    /// step that then has no room.
     #[test]
-    fn one_more_slot_leaves_none_of_the_others_idle(view in any_view()) {
+    fn one_more_slot_leaves_none_of_the_others_idle_by_the_default(view in any_view()) {
         let mut view = view;
         view.classes.truncate(1);
         view.jobs.retain(|job| job.numeric.is_none_or(|class| class == 0));
@@ -158,7 +160,7 @@ proptest! {
         let mut more = view.clone();
         more.classes[0].capacity += 1;
         more.classes[0].declared += 1;
-        for policy in policies() {
+        for policy in policies().into_iter().filter(|policy| policy.name() == POLICY_NAMES[0]) {
             let used = |view: &View| policy.plan(view).shares.iter().map(|share| u32::from(share.slots)).sum::<u32>();
             let (before, after) = (used(&view), used(&more));
             prop_assert!(after >= before, "{} uses {before} of {} slots and {after} of one more", policy.name(), view.classes[0].capacity);

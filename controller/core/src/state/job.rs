@@ -117,9 +117,20 @@ pub struct Job {
     /// The last time that it went back to a checkpoint.
     #[n(47)]
     pub restart: Option<Restart>,
-    /// How many members did the step that [`Self::step_us`] is of; none where an earlier build told of it.
+    /// How long a step took the fewest members that a step was told of; none where only an earlier build told.
     #[n(48)]
-    pub step_members: Option<u16>,
+    pub pace: Option<Pace>,
+}
+
+/// How long a step takes so many members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Pace {
+    /// So many.
+    #[n(0)]
+    pub members: u16,
+    /// In microseconds.
+    #[n(1)]
+    pub step_us: u64,
 }
 
 /// How much of slots a job has had, and the queue that a policy keeps it in for that.
@@ -448,6 +459,13 @@ impl Job {
                 Some(placement)
             }
             _ => None,
+        }
+    }
+
+    /// A step of so many members was told of. That of the fewest is kept, so that what follows from it does not change with each size.
+    pub(crate) fn note_pace(&mut self, members: u16, step_us: u64) {
+        if self.pace.is_none_or(|pace| members <= pace.members) {
+            self.pace = Some(Pace { members, step_us });
         }
     }
 

@@ -14,7 +14,7 @@ pub mod troubles;
 
 pub use faults::Faults;
 pub use fleet::{Fleet, Server, Slot, SlotKind, SlotState};
-pub use job::{Active, Executor, Job, JobPhase, Leaving, Placement, Scaling, Service};
+pub use job::{Active, Executor, Job, JobPhase, Leaving, Pace, Placement, Scaling, Service};
 pub use memory::CommandMemory;
 
 use crate::table::Table;
