@@ -1,6 +1,7 @@
 //! Fresh seeds for a minute, the schedule of every failure ever found, and defects that have to be found.
 #![allow(clippy::unwrap_used)]
 
+use controller_core::policy::POLICY_NAMES;
 use loadtest_world::phase::Phase;
 use loadtest_world::{Found, Mutant, Mutants, Schedule, Tally, run, weather};
 use std::collections::BTreeSet;
@@ -379,8 +380,12 @@ fn two_thousand_known_seeds_hold_and_every_fault_meets_every_phase() {
     assert_eq!(phases, Phase::ALL.iter().map(|phase| phase.name()).collect(), "phases of the second job");
 }
 
-/// A minute of seeds that nobody has run. What one of them finds replays from a file, and fails the test: it is mended, here or in the check that asks more than
-/// is true, and kept among `FOUND`.
+/// Findings of one minute after which no more are looked for.
+const FOUND_MAX: usize = 3;
+
+/// A minute of seeds that nobody has run. What one of them finds replays from a file and fails, unless it is of liveness and planned by another policy than the
+/// default: that stands in `fresh-seeds.txt`, which `infra/run test` prints, because policies that are there to be compared with may take turns between equal jobs
+/// for ever, as their papers have it (docs/simulation.md). Else it is mended, here or in the check that asks more than is true, and kept among `FOUND`.
 #[test]
 fn a_minute_of_fresh_seeds_finds_nothing_wrong() {
     quiet();
@@ -388,15 +393,24 @@ fn a_minute_of_fresh_seeds_finds_nothing_wrong() {
     let first = now.as_secs() << 20;
     println!("first seed: {first}");
     let (begun, mut tally, mut seed) = (Instant::now(), Tally::default(), first);
-    while begun.elapsed() < FRESH && tally.findings.is_empty() {
+    // Each is made smaller, which takes as long as some hundred schedules.
+    while begun.elapsed() < FRESH && tally.findings.len() < FOUND_MAX && !tally.findings.iter().any(fails) {
         tally.add(seed);
         seed += 1;
     }
     println!("{}", tally.table());
     println!("{}", tally.summary(begun.elapsed().as_secs_f64()));
-    if let Some(found) = tally.findings.first() {
-        panic!("a fresh seed found something: {}", replay(found));
-    }
+    let found: String = tally.findings.iter().map(|found| format!("FOUND: {}\n", replay(found))).collect();
+    print!("{found}");
+    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/fresh-seeds.txt"), found).unwrap();
+    assert!(!tally.findings.iter().any(fails), "a fresh seed found something; see above");
+}
+
+/// Whether something wrong was done, rather than something done late or too often; of the default policy nothing of either is taken.
+fn fails(found: &Found) -> bool {
+    let liveness = ["L1:", "L2: a ", "L3:", "L4:", "L5:"];
+    found.schedule.setup.policy == POLICY_NAMES[0]
+        || !liveness.iter().any(|name| found.finding.property.starts_with(name))
 }
 
 /// What was found, and where it is kept, as small as it goes: into `tests/found` with it, once it is mended.
