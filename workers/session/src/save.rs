@@ -88,9 +88,12 @@ impl Session {
         if !running.membership.has(from) {
             return;
         }
-        // One of an earlier membership may come late, and that one may have been ahead of where this one begins: all of it was given up.
-        let of_this = shard.checkpoint.tag == running.membership.tag;
-        let newest = if of_this { running.step.next() } else { Step(u64::MAX) };
+        // An earlier membership may have been ahead of where this one begins. All of that was given up: its parts come late, and are not kept either, as
+        // the newest are, or they would take the room of those to come.
+        let newest = running.step.next();
+        if shard.checkpoint.tag != running.membership.tag && shard.checkpoint.step > newest {
+            return;
+        }
         if !shard.is_sound(newest) || !self.collections.can_be_of(from, &shard) {
             return out.push(Output::Disconnect(from));
         }
@@ -233,6 +236,7 @@ mod tests {
             ShardWritten { checkpoint: CheckpointId { step: Step(step), tag }, ..part(1, 3) }
         };
         assert_eq!(heard(&mut session, 1, of(1, 60)), []);
+        assert!(session.collections.shards.is_empty(), "it takes nobody's room");
         assert_eq!(heard(&mut session, 1, of(2, 60)), [Output::Disconnect(Peer(1))], "in this one nobody is there yet");
     }
 
