@@ -491,7 +491,8 @@ pub enum Fact {
         /// A step before the change, in microseconds.
         #[n(4)]
         usual_step_us: Option<u64>,
-        /// How many members did that usual step, or the first one where there is no usual one; none in records of before it was said.
+        /// How many members did that usual step, or the first one where there is no usual one and nothing is known of others; else none, as in records of
+        /// before it was said.
         #[n(5)]
         members: Option<u16>,
     },

@@ -68,8 +68,12 @@ pub(super) fn report(draft: &mut Draft<'_>, record: &ReportRecord) {
         Report::GenerationStepped { job, generation, step, first_step_us, usual_step_us, usual_members } => {
             if in_force(draft, &record.server, job, *generation) {
                 let (first_step_us, usual_step_us) = (*first_step_us, *usual_step_us);
-                let in_force = || draft.state.job(job).and_then(Job::active).map(|active| active.members.len() as u16);
-                let members = if usual_step_us.is_some() { *usual_members } else { in_force() };
+                // A first step has the change in it: it says something of a job's pace only as long as nothing else does.
+                let of_first = || {
+                    let unknown = draft.state.job(job).filter(|job| job.pace.is_none());
+                    unknown.and_then(Job::active).map(|active| active.members.len() as u16)
+                };
+                let members = if usual_step_us.is_some() { *usual_members } else { of_first() };
                 draft.emit(Fact::GenerationStepped {
                     job: job.clone(),
                     generation: *generation,
