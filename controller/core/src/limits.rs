@@ -90,8 +90,8 @@ pub const STEADY_MS: u64 = 180_000;
 pub const EAGER_JOBS_MAX: usize = 512;
 /// Pause after a policy that panicked instead of planning: at most so many facts and so much text say so, and nothing else waits.
 pub const PLAN_PAUSE_MS: u64 = 5_000;
-/// A speed that was measured is known anew only if it differs by more: steps scatter by a few percent, twice as much where slots share a processor, and a
-/// plan that follows from it is not to be made anew by that.
+/// A speed that was measured is known anew only if it differs by more: steps scatter, and a plan that follows from a speed is not to be made anew by that. A
+/// quarter is less than half of what a second slot is assumed to add.
 pub const NEWS_OF_SPEED_PERCENT: u64 = 25;
 /// A job's size rests for so long after a change, as far as a policy looks at that: each change is a pause, and `lyra` would make one with every step.
 pub const SIZE_SETTLE_MS: u64 = 10_000;

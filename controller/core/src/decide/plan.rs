@@ -238,10 +238,10 @@ fn job_view(job: &Job, at: TimeMs, held: u16, class: Option<usize>, numeric: Opt
     }
 }
 
-/// What its spec and its last reported step say of the work that a job has left: nothing before it has stepped, and nothing of one that counts
+/// What its spec and the steps that were told of say of the work that a job has left: nothing before it has stepped, and nothing of one that counts
 /// epochs, whose steps depend on the data.
 ///
-/// A step is taken to last as long as the last one that was told of, wherever that was, so this is a guess ([`STEP_SIGMA_MILLI`]).
+/// Other sizes are taken to be as much faster as is assumed of W, whatever they were measured to be, so this is a guess ([`STEP_SIGMA_MILLI`]).
 fn work_left(job: &Job, at: TimeMs) -> WorkLeft {
     let (Length::Steps(steps), Some(step_us)) = (job.spec.length, job.step_us) else { return WorkLeft::Unknown };
     // Of one that trains a stretch once more only that counts.

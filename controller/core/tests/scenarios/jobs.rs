@@ -362,8 +362,8 @@ fn a_newcomer_that_dies_or_stalls_disturbs_nobody() {
     calm(&world);
 }
 
-#[test]
-fn a_member_that_still_waits_for_the_replica_leaves_by_consent() {
+/// A job that trains on two slots, and is told of the switch by which it has two more members.
+fn about_to_grow() -> (World, JobId) {
     let mut world = local(4);
     world.demand("local", 2);
     let id = world.submit(spec());
@@ -374,6 +374,12 @@ fn a_member_that_still_waits_for_the_replica_leaves_by_consent() {
     world.processes().iter().for_each(|process| _ = world.get_ready(process));
     world.deliver_all();
     world.deliver_orders(&server);
+    (world, id)
+}
+
+#[test]
+fn a_member_that_still_waits_for_the_replica_leaves_by_consent() {
+    let (mut world, id) = about_to_grow();
     assert!(world.activate(&id));
     world.deliver_all();
     let waits: Vec<u32> = world.state.executors_of(&id).filter(|(_, e)| !e.replica).map(|(id, _)| id.number).collect();
@@ -381,13 +387,9 @@ fn a_member_that_still_waits_for_the_replica_leaves_by_consent() {
     let mark = world.log.len();
     world.demand("local", 2);
     let facts = since(&world, mark);
-    let at = world.at;
-    let goes = |cause| {
-        facts.iter().filter(
-            move |f| matches!(f, Fact::ExecutorLeaving { cause: why, deadline, .. } if *why == cause && *deadline > at),
-        )
-    };
-    assert_eq!((goes(LeaveCause::Reclaim).count(), goes(LeaveCause::Useless).count()), (2, 0), "{facts:?}");
+    let later = |f: &Fact| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Reclaim, deadline, .. } if *deadline > world.at);
+    let at_once = |f: &Fact| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. });
+    assert_eq!((facts.iter().filter(|f| later(f)).count(), has(&facts, at_once)), (2, false), "{facts:?}");
     world.run();
     let recovers = proposed(&since(&world, mark)).into_iter().any(|entry| *entry == Entry::Recover);
     assert_eq!((recovers, members(&world, &id)), (false, vec![0, 2]), "nobody has to come together anew");
@@ -410,18 +412,7 @@ fn a_model_that_takes_long_to_build_has_as_long_as_its_first_unit_may_take() {
 
 #[test]
 fn a_switch_that_misses_its_deadline_is_given_up_but_may_still_report_itself() {
-    let mut world = local(4);
-    world.demand("local", 2);
-    let id = world.submit(spec());
-    world.run();
-    world.demand("local", 0);
-    let server = ServerId::parse("local").unwrap();
-    world.deliver_orders(&server);
-    for process in world.processes() {
-        world.get_ready(&process);
-    }
-    world.deliver_all();
-    world.deliver_orders(&server);
+    let (mut world, id) = about_to_grow();
     let generation = job(&world, &id).generation;
     assert!(world.activate(&id), "the members were in time, their word is not");
     world.pass(16_000);
