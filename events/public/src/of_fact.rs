@@ -472,6 +472,7 @@ impl From<&fact::PlanCause> for PlanCause {
             fact::PlanCause::GaveWay => PlanCause::GaveWay,
             fact::PlanCause::Lost => PlanCause::Lost,
             fact::PlanCause::Nothing => PlanCause::Nothing,
+            fact::PlanCause::Speed => PlanCause::Speed,
         }
     }
 }

@@ -29,6 +29,8 @@ words! {
         Lost,
         /// It waits, is suspended or has ended.
         Nothing,
+        /// Fewer, because on fewer it is as fast, or faster, as far as its speeds were measured.
+        Speed,
     }
     /// What a job waits for.
     WaitKind {

@@ -895,6 +895,9 @@ pub enum PlanCause {
     /// Nothing: it waits, is suspended or has ended.
     #[n(5)]
     Nothing,
+    /// Fewer, because on fewer it is as fast, or faster, as far as its speeds were measured.
+    #[n(6)]
+    Speed,
 }
 
 /// What a job waits for.

@@ -194,6 +194,7 @@ fn planned(data: &Value) -> String {
         "gave_way" => "another job goes first",
         "lost" => "a process or a server was lost",
         "nothing" => "it waits, is suspended or has ended",
+        "speed" => "it was measured to be as fast, or faster, on fewer slots",
         other => other,
     };
     let waits = &data["waits"];

@@ -303,8 +303,15 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
     slots.sort_by_key(|slot| (Reverse(worth(&draft.state, job, slot)), slot.clone()));
     slots.truncate(usize::from(share.slots));
     let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason = PlanReason { policy: draft.policy.to_owned(), cause: PlanCause::GaveWay, waits };
+    let reason = PlanReason { policy: draft.policy.to_owned(), cause: cause_of_fewer(&problem.view, index, share), waits };
     adopt_slots(draft, id, slots.into_iter().collect(), reason);
+}
+
+/// Why a plan leaves a job fewer slots: it loses nothing by that where it was measured to be as fast on fewer, whoever has the others then.
+fn cause_of_fewer(view: &View, index: usize, share: Share) -> PlanCause {
+    let (job, speeds) = (&view.jobs[index], view.speeds(index));
+    let as_fast = || speeds.speed(share.slots) >= speeds.speed(job.held);
+    if job.curve.is_some() && share.slots > 0 && as_fast() { PlanCause::Speed } else { PlanCause::GaveWay }
 }
 
 /// Gives a job more slots, as far as they are free by now.

@@ -5,7 +5,7 @@ use crate::world::World;
 use controller_core::policy::{WithAssumedSpeeds, WorkLeft};
 use controller_core::policy_by_name;
 use controller_core::state::Active;
-use events_schema::fact::{Fact, WaitCause};
+use events_schema::fact::{Fact, PlanCause, WaitCause};
 use events_schema::report::Report;
 use events_schema::{JobId, ServerId};
 
@@ -40,7 +40,7 @@ fn no_job_is_given_two_slots_where_it_is_faster_on_one() {
     assert!(measured(&mut world, &id, 2, 11_000));
     world.run();
     assert_eq!(members(&world, &id).len(), 1);
-    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Speed));
+    assert_eq!((reason(&world, &id).cause, reason(&world, &id).waits), (PlanCause::Speed, Some(WaitCause::Speed)));
     assert!(!measured(&mut world, &id, 1, 12_400), "steps scatter");
     world.pass(60_000);
     world.run();
@@ -54,6 +54,21 @@ fn no_job_is_given_two_slots_where_it_is_faster_on_one() {
     assert!(measured(&mut world, &id, 2, 6_000));
     world.run();
     assert_eq!((members(&world, &id).len(), reason(&world, &id).waits), (2, Some(WaitCause::Slots { missing: 2 })));
+}
+
+#[test]
+fn who_gives_way_to_another_job_says_so_whatever_was_measured() {
+    let (mut world, id) = on_one(local(2));
+    assert!(measured(&mut world, &id, 1, 10_000));
+    world.demand("local", 0);
+    world.run();
+    assert!(measured(&mut world, &id, 2, 6_000));
+    world.run();
+    assert_eq!(members(&world, &id).len(), 2);
+    let other = world.submit(spec());
+    world.run();
+    assert_eq!([members(&world, &id).len(), members(&world, &other).len()], [1, 1]);
+    assert_eq!(reason(&world, &id).cause, PlanCause::GaveWay);
 }
 
 #[test]

@@ -227,6 +227,21 @@ pub fn facts_of_sizes() -> Vec<Fact> {
     ]
 }
 
+/// That say that a job has fewer slots because it was measured to be no slower on them.
+pub fn facts_of_speed() -> Vec<Fact> {
+    let (job, cause) = (job(), PlanCause::Speed);
+    vec![
+        Fact::PlanAdopted {
+            job: job.clone(),
+            slots: vec![slot(0)],
+            reason: reason(cause.clone(), Some(WaitCause::Speed)),
+            from: Some(2),
+            attained_slot_ms: Some(120_000),
+        },
+        Fact::JobScaled { job, from: 2, to: 1, cause, took_ms: 31, pause_us: None },
+    ]
+}
+
 pub(super) fn failure(wave: Option<Wave>) -> Verdict {
     Verdict::Failure(Failure { fault: Fault::Infrastructure, what: "it hung".to_owned(), wave })
 }

@@ -441,6 +441,7 @@ pub fn all() -> Vec<Sample> {
         "Fact(judged)", fact_kind: judged_facts();
         "Fact(asked)", fact_kind: facts_of_asked();
         "Fact(sized)", fact_kind: facts_of_sizes();
+        "Fact(measured)", fact_kind: facts_of_speed();
         "Report(sized)", report_kind: reports_of_sizes();
         "Fact(served)", fact_kind: facts_of_service();
         "Fact(restarted)", fact_kind: [Fact::JobRestarted { job: job(), from: Step(100), cause: restart_causes().into_iter().next() }];
@@ -458,7 +459,7 @@ pub fn all() -> Vec<Sample> {
             Refusal::Exists { kind: text(), name: text(), holder: text() }, Refusal::InUse { by: text() }, Refusal::Old { taken: 9 },
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }, Refusal::Changed
         ];
-        "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing];
+        "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing, PlanCause::Speed];
         "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
