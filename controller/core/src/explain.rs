@@ -4,7 +4,7 @@
 //! thousand facts. What a plan gives a job is a fact, with its cause; this adds the rest from the state, by the policy's own order.
 
 use crate::decide::plan::{Problem, waits};
-use crate::decide::throughput;
+use crate::decide::{classes, throughput};
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
 use crate::state::{Job, JobPhase, Placement, State};
 use events_schema::fact::{PlanCause, PlanReason, WaitCause};
@@ -37,7 +37,7 @@ impl<'a> Reasons<'a> {
             JobPhase::Queued => (PlanCause::Nothing, self.queued(id, job)),
             JobPhase::Starting(placement) | JobPhase::Running(placement, _) if !placement.slots.is_empty() => {
                 let cause = known.map_or(PlanCause::Guarantee, |reason| reason.cause.clone());
-                (cause, waits_placed(self.state, self.at, job, self.usable(job, placement)))
+                (cause, waits_placed(self.state, self.at, (id, job), self.usable(job, placement)))
             }
             // On its way out: the plan that sent it there said why.
             JobPhase::Starting(_) | JobPhase::Running(..) | JobPhase::Suspending(..) => return known.cloned(),
@@ -74,7 +74,8 @@ fn policy_name(state: &State) -> &str {
 }
 
 /// Why a job with so many slots has no more.
-pub(crate) fn waits_placed(state: &State, at: TimeMs, job: &Job, slots: usize) -> Option<WaitCause> {
+pub(crate) fn waits_placed(state: &State, at: TimeMs, of: (&JobId, &Job), slots: usize) -> Option<WaitCause> {
+    let job = of.1;
     let until = job.faults.backoff_until();
     if at < until {
         return Some(WaitCause::Backoff { until });
@@ -83,16 +84,21 @@ pub(crate) fn waits_placed(state: &State, at: TimeMs, job: &Job, slots: usize) -
     if missing > 0 && state.measures_speeds() && !throughput::is_faster_on_more(job, slots as u16) {
         return Some(WaitCause::Speed);
     }
-    let waits = || class_apart(state, job, slots).map_or(WaitCause::Slots { missing }, WaitCause::Class);
+    let waits = || class_apart(state, at, of, slots).map_or(WaitCause::Slots { missing }, WaitCause::Class);
     (missing > 0).then(waits)
 }
 
-/// The numeric class that a job is bound to, if whatever is lent beyond the slots that it has is of another one: then it waits for no other job.
-pub(crate) fn class_apart(state: &State, job: &Job, slots: usize) -> Option<Digest> {
-    let class = job.class?;
-    let (mut of_class, mut of_others) = (0, 0);
-    for (kind, totals) in state.noted_slots().totals().filter(|(kind, _)| kind.device || !job.spec.needs_device()) {
-        *(if kind.class == class { &mut of_class } else { &mut of_others }) += totals.usable as usize;
+/// The numeric class that a job is bound to, if whatever is lent beyond the slots that it has is of another one: then it waits for no other job. Of a
+/// job's own code it is what executors said, where those that are of another one were turned away; else that of the servers.
+pub(crate) fn class_apart(state: &State, at: TimeMs, (id, job): (&JobId, &Job), slots: usize) -> Option<Digest> {
+    let (noted, mut of_class, mut of_others) = (state.noted_slots(), 0, 0);
+    for (kind, totals) in noted.totals().filter(|(kind, _)| kind.device || !job.spec.needs_device()) {
+        let fits = job.class.is_none_or(|class| kind.class == class);
+        *(if fits { &mut of_class } else { &mut of_others }) += totals.usable as usize;
     }
-    (of_class <= slots && of_others > 0).then_some(class)
+    let of_same_servers = |slot: &SlotId| job.class.is_none() || state.kind(slot).map(|kind| kind.class) == job.class;
+    let is_lent = |slot: &&SlotId| noted.is_usable(slot) && of_same_servers(slot);
+    let unlike = job.unlike.iter().filter(|slot| job.is_unlike(slot, at)).filter(is_lent).count();
+    let class = if unlike > 0 { classes::bound(state, id) } else { job.class };
+    (of_class <= slots + unlike && of_others + unlike > 0).then_some(class).flatten()
 }

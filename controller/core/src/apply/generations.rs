@@ -7,7 +7,7 @@ use crate::state::faults::CodeEnd;
 use crate::state::job::Pause;
 use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
-use events_schema::fact::{AbandonCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict};
+use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict};
 use events_schema::report::ExitCause;
 use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,6 +215,7 @@ pub(super) fn replica_held(state: &mut State, id: &ExecutorId) {
         job.growth = Pause::default();
         job.given_up = None;
         job.avoided.remove(&slot);
+        job.unlike.remove(&slot);
     }
 }
 
@@ -264,9 +265,13 @@ pub(super) fn stalled(
     job.stall = Some(stall);
 }
 
-pub(super) fn slot_avoided(state: &mut State, id: &JobId, slot: &SlotId, until: TimeMs) {
+pub(super) fn slot_avoided(state: &mut State, id: &JobId, slot: &SlotId, until: TimeMs, cause: AvoidCause) {
     if let Some(job) = state.live.get_mut(id) {
         job.avoided.entry(slot.clone()).or_default().fail(until);
+        match cause {
+            AvoidCause::Class => _ = job.unlike.insert(slot.clone()),
+            AvoidCause::Unreachable | AvoidCause::Hung => _ = job.unlike.remove(slot),
+        }
     }
 }
 

@@ -56,6 +56,7 @@ pub(super) fn accepted(
         service: Service::default(),
         class_of_code: retrained.and_then(|job| job.class_of_code),
         restart: None,
+        unlike: BTreeSet::new(),
     };
     state.live.insert(id.clone(), job);
 }

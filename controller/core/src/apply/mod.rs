@@ -133,7 +133,7 @@ impl State {
             Fact::JobStalled { job, step, cause, blamed, remedy, anew } => {
                 generations::stalled(self, at, job, *step, (*cause, blamed, *remedy), *anew);
             }
-            Fact::SlotAvoided { job, slot, until, .. } => generations::slot_avoided(self, job, slot, *until),
+            Fact::SlotAvoided { job, slot, until, cause } => generations::slot_avoided(self, job, slot, *until, *cause),
             Fact::GrowthPaused { job, until, executor, cause } => {
                 let given_up = GivenUp { at, executor: executor.clone(), cause: *cause };
                 generations::growth_paused(self, job, *until, given_up);

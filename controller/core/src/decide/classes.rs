@@ -9,7 +9,7 @@ use events_schema::fact::{AvoidCause, Fact};
 use events_schema::{Digest, ExecutorId, JobId, SlotId};
 
 /// The class that a job is bound to: the one it began in; until it has begun, that of the first of its executors that are ready.
-fn bound(state: &State, job: &JobId) -> Option<Digest> {
+pub(crate) fn bound(state: &State, job: &JobId) -> Option<Digest> {
     let ready = || state.executors_of(job).filter(|(_, executor)| executor.is_ready());
     state.job(job)?.class_of_code.or_else(|| ready().find_map(|(_, executor)| executor.class))
 }

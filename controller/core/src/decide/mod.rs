@@ -10,7 +10,7 @@
 
 mod agents;
 mod checkpoints;
-mod classes;
+pub(crate) mod classes;
 mod datasets;
 mod divergence;
 mod elsewhere;

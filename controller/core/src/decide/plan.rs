@@ -336,10 +336,10 @@ fn grow(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Share
 /// Why a job with so many slots has no more.
 pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Share, slots: usize) -> Option<WaitCause> {
     if slots > 0 {
-        return waits_placed(problem.state, at, problem.jobs[index].1, slots);
+        return waits_placed(problem.state, at, problem.jobs[index], slots);
     }
     let (lent, device) = (&problem.lent, problem.view.jobs[index].device);
-    let apart = || class_apart(problem.state, problem.jobs[index].1, 0);
+    let apart = || class_apart(problem.state, at, problem.jobs[index], 0);
     match share.waits {
         _ if device && !lent.device_declared => Some(WaitCause::Device),
         _ if !lent.anything || device && !lent.a_device => Some(WaitCause::Offers),

@@ -120,6 +120,10 @@ pub struct Job {
     /// How long a step took the fewest members that a step was told of; none where only an earlier build told.
     #[n(48)]
     pub pace: Option<Pace>,
+    /// Of the slots that it avoids, those where its own code computes other bits ([`AvoidCause::Class`]).
+    #[n(49)]
+    #[cbor(default, skip_if = "BTreeSet::is_empty")]
+    pub unlike: BTreeSet<SlotId>,
 }
 
 /// How long a step takes so many members.
@@ -513,6 +517,12 @@ impl Job {
     #[must_use]
     pub fn avoids(&self, slot: &SlotId, at: TimeMs) -> bool {
         self.avoided.get(slot).is_some_and(|pause| at < pause.until)
+    }
+
+    /// Whether it does not use this slot now because its own code computes other bits there.
+    #[must_use]
+    pub fn is_unlike(&self, slot: &SlotId, at: TimeMs) -> bool {
+        self.unlike.contains(slot) && self.avoids(slot, at)
     }
 
     /// Whether it was said of this step that it waits for the store, and the store has not answered since.

@@ -220,6 +220,12 @@ impl Slots {
         self.totals.iter()
     }
 
+    /// Whether we may use a slot, and its server is there.
+    pub fn is_usable(&self, id: &SlotId) -> bool {
+        let there = self.of_server.get(&id.server).filter(|of| of.usable.contains(id.index));
+        there.and_then(|of| of.host).is_some_and(|host| host.has(id.index))
+    }
+
     /// Whether [`Slots::totals`] and [`Slots::servers`] know the servers: not of what was just read from bytes.
     pub fn knows_servers(&self) -> bool {
         !self.without_servers

@@ -54,7 +54,15 @@ fn a_job_trains_on_the_servers_that_compute_alike_and_avoids_the_others_for_long
     assert_eq!(avoided(&facts), [slot("other", 0), slot("other", 1)], "one was enough to know of both");
     assert!(has(&facts, |f| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. })));
     assert!(!has(&facts, |f| matches!(f, Fact::PeersMissing { .. } | Fact::JobRestarted { .. })), "{facts:#?}");
-    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 2 }), "what it avoids it does not have");
+    let class = Digest::of(b"one");
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Class(class)), "what is lent beside its slots computes other bits");
+    // Where something is lent of which that is not known it waits for slots again; and of what is not lent nothing is said.
+    world.demand("other", 2);
+    world.run();
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 2 }), "nothing else is lent");
+    world.demand("other", 0);
+    world.run();
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Class(class)));
     // Nothing is tried there while it is avoided, and then it is once.
     let mark = world.log.len();
     world.pass(CLASS_AVOID_MS / 2);
@@ -85,7 +93,8 @@ fn a_job_keeps_the_class_it_began_in_whoever_is_ready_first_later() {
     world.run();
     assert_eq!(avoided(&since(&world, mark)).len(), 2);
     assert_eq!(phase(&world, &id), "starting");
-    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Slots { missing: 4 }), "none of its plan's will do");
+    let class = Digest::of(b"one");
+    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Class(class)), "none of its plan's will do");
     world.demand("local", 0);
     world.run();
     assert_eq!(servers(&world, &id), ["local", "local"]);
