@@ -84,6 +84,10 @@ class Channel:
         return received
 
 
+#: Where the compiler of `torch.compile` keeps what it made.
+COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
 def warm() -> None:
     """Imports what every program needs, for a process that forks workers: torch, and the compiler's front end that the first optimizer
     step would import (900 modules, more seconds than torch itself). Computes nothing, so that no thread is started."""
@@ -93,10 +97,15 @@ def warm() -> None:
     except ImportError:
         pass
     import torch  # noqa: F401
+
+    asked = os.environ.get(COMPILER_CACHE)
     import torch._dynamo  # noqa: F401
     import torch.utils.data  # noqa: F401
 
     import ebb.twin  # noqa: F401
+
+    if asked is None:  # the import says there what this process's temporary folder is, and a forked one has a folder of its own
+        os.environ.pop(COMPILER_CACHE, None)
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ LOOK = """
 import json, os, sys
 import ebb
 from torch import nn
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 class Job(ebb.Job):
     def model(self):
@@ -37,7 +38,7 @@ class Job(ebb.Job):
         os.wait()
         json.dump({
             "forked": int(os.read(apart, 9)),
-            "group": os.getpgrp(), "environment": dict(os.environ), "hash": hash("text"),
+            "group": os.getpgrp(), "compiled": cache_dir(), "environment": dict(os.environ), "hash": hash("text"),
             "sockets": sum(target.startswith("socket:") for target in described.values()),
             "handles": sum("pidfd" in target for target in described.values()), "standard": [described[n] for n in range(3)],
         }, open(os.environ["LOOK_INTO"], "w"))
@@ -64,9 +65,9 @@ class Server:
         os.close(read)
         self.said = self.agent.receive()
 
-    def fork(self, group: int, **variables: str) -> Forked:
-        """A child of it."""
-        return Forked(self, group, variables)
+    def fork(self, group: int, folder: str | None = None, **variables: str) -> Forked:
+        """A child of it, in a folder of its own if there is one."""
+        return Forked(self, group, folder, variables)
 
     def end(self) -> int:
         """The agent's end."""
@@ -77,7 +78,7 @@ class Server:
 class Forked(Worker):
     """A forked child, as its executor sees it."""
 
-    def __init__(self, server: Server, group: int, variables: dict[str, str]) -> None:
+    def __init__(self, server: Server, group: int, folder: str | None, variables: dict[str, str]) -> None:
         self.socket, theirs = socket.socketpair()
         connection, handed = socket.socketpair()
         connection.settimeout(WAIT_S)
@@ -85,7 +86,7 @@ class Forked(Worker):
         read, self.life = os.pipe()
         self.output = tempfile.TemporaryFile()
         given = [theirs.fileno(), self.output.fileno(), read, handed.fileno()]
-        server.agent.send(b"F", json.dumps({"group": group, "environment": variables}).encode(), given)
+        server.agent.send(b"F", json.dumps({"group": group, "environment": variables, "folder": folder}).encode(), given)
         for end in (theirs, handed):
             end.close()
         os.close(read)
@@ -132,7 +133,7 @@ class ForkServer(unittest.TestCase):
                     worker = Worker(fresh=True)
                     expected_group = os.getpgrp()
                 else:
-                    worker = self.server.fork(self.group, LOOK_INTO=into)
+                    worker = self.server.fork(self.group, folder, LOOK_INTO=into, TMPDIR=folder)
                     expected_group = self.group
                 worker.build(entry="look:Job", code=folder, sample={"kind": "classified", "shape": [64], "classes": 10}, batch_bytes=4096, rows=64)
                 with open(into) as file:
@@ -141,6 +142,7 @@ class ForkServer(unittest.TestCase):
             fresh, forked = found
             self.assertEqual(fresh["hash"], forked["hash"])
             self.assertEqual(into, forked["environment"]["LOOK_INTO"])
+            self.assertEqual(folder, os.path.dirname(forked["compiled"]), "it may write nowhere else")
             self.assertEqual((0, 0), (fresh["forked"], forked["forked"]), "what the code forks keeps the conversation open")
             self.assertEqual((1, 0, "/dev/null"), (forked["sockets"], forked["handles"], forked["standard"][0]), "nothing of its server or its siblings")
             worker.output.seek(0)
