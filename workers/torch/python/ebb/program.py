@@ -253,6 +253,12 @@ class Program:
         seeds.set_all(seeds.key(self.seed, "gradient", rank, step), self.cuda)
         with user_code("loss()"):
             returned = self.job.loss(self.model, batch)
+        if any(self.counts):
+            raise Refused(
+                "loss() computes gradients itself (it calls backward()), as a loop of one's own does, which cannot be kept; return the loss "
+                "alone, Ebb runs backward and steps the optimizers; of several losses, as of a GAN, return the sum, and keep from each network "
+                "what is not its own (`.detach()`, or its parameters detached by torch.func.functional_call)"
+            )
         loss, weight = _checked_pair(returned)
         with user_code("backward"):
             loss.backward()

@@ -20,6 +20,8 @@ AT_BUILD = [
     ("refused:HiddenGenerator", "refused", "`refused._hidden` changed by computing a gradient"),
     ("refused:Counter", "refused", "`3.calls` changed by computing a gradient"),
     ("refused:CounterInJob", "refused", "`CounterInJob.seen` changed by computing a gradient"),
+    ("refused:OwnLoop", "refused", "loss() computes gradients itself (it calls backward())"),
+    ("refused:Adversaries", "refused", "loss() computes gradients itself (it calls backward())"),
     ("refused:WritesParameters", "refused", "`0.weight` changed while a gradient was computed"),
     ("refused:SyncBatchNorm", "refused", "the module `1` (SyncBatchNorm) talks to other processes"),
     ("refused:Parallel", "refused", "the model (DataParallel) distributes the training itself"),

@@ -52,6 +52,40 @@ class CounterInJob(Job):
         return super().loss(model, batch)
 
 
+class OwnLoop(Job):
+    """A loop as people write it, put into loss()."""
+
+    def optimizer(self, model):
+        self.own = torch.optim.SGD(model.parameters(), lr=0.1)
+        return self.own
+
+    def loss(self, model, batch):
+        loss, weight = super().loss(model, batch)
+        self.own.zero_grad()
+        loss.backward()
+        self.own.step()
+        return loss.detach(), weight
+
+
+class Adversaries(Job):
+    """Two networks and two optimizers, the first of which is stepped in the midst of loss()."""
+
+    def model(self):
+        return nn.ModuleDict({"made": nn.Linear(4, 192), "told": nn.Linear(192, 1)})
+
+    def optimizer(self, model):
+        self.first = torch.optim.Adam(model["told"].parameters())
+        return [self.first, torch.optim.Adam(model["made"].parameters())]
+
+    def loss(self, model, batch):
+        images, _ = batch
+        made = model["made"](torch.randn(len(images), 4))
+        self.first.zero_grad()
+        (F.softplus(-model["told"](images.flatten(1))) + F.softplus(model["told"](made.detach()))).sum().backward()
+        self.first.step()
+        return F.softplus(-model["told"](made)).sum(), len(images)
+
+
 class WritesParameters(Job):
     def loss(self, model, batch):
         with torch.no_grad():
