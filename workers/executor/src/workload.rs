@@ -164,17 +164,21 @@ fn no_memory() -> TorchError {
     TorchError::Memory("the system gives none that this executor and its Python process can share".to_owned())
 }
 
-/// The mean of a sum: every element divided by the summed weight; exact zeros when nothing had weight. Then shrunk to the norm `clip`, if
-/// it is longer. Block by block, so that a vector larger than the caches is read once.
-fn make_mean(sum: &mut [f32], weight: f64, clip: Option<f64>) {
-    let weight = weight as f32;
-    let weighty = weight > 0.0;
-    if !weighty {
+/// The mean of a sum: every element divided by the summed weight, where there is one to divide by; exact zeros when nothing had weight. Then shrunk
+/// to the norm `clip`, if it is longer. Block by block, so that a vector larger than the caches is read once.
+fn make_mean(sum: &mut [f32], weight: Option<f64>, clip: Option<f64>) {
+    let weight = weight.map(|weight| weight as f32);
+    if weight.is_some_and(|weight| weight.is_nan() || weight <= 0.0) {
         return sum.fill(0.0);
+    }
+    if weight.is_none() && clip.is_none() {
+        return;
     }
     let mut squares = Vec::with_capacity(if clip.is_some() { sum.len().div_ceil(blocks::BLOCK_LEN) } else { 0 });
     for block in sum.chunks_mut(blocks::BLOCK_LEN) {
-        block.iter_mut().for_each(|g| *g /= weight);
+        if let Some(weight) = weight {
+            block.iter_mut().for_each(|g| *g /= weight);
+        }
         if clip.is_some() {
             squares.push(blocks::block_squares(block));
         }
@@ -199,9 +203,9 @@ impl Workload {
     /// Makes a sum over all ranks the mean that an update is given and that others are given who have to apply it: divided by the weight and, where
     /// the update does not do so itself, clipped. What only travels along in it stays.
     pub fn make_mean(&self, sum: &mut [f32], weight: f64) {
-        let clip = match self {
-            Self::Native { .. } => None,
-            Self::Torch(torch) => torch.spec.gradient_clip_norm,
+        let (weight, clip) = match self {
+            Self::Native { .. } => (Some(weight), None),
+            Self::Torch(torch) => ((!torch.job.gives_means()).then_some(weight), torch.spec.gradient_clip_norm),
         };
         make_mean(&mut sum[..self.lengths().mean], weight, clip);
     }
@@ -401,13 +405,16 @@ mod tests {
         let norm = blocks::norm(&divided);
         for clip in [None, Some(norm * 2.0), Some(norm / 2.0)] {
             let mut mean = sum.clone();
-            make_mean(&mut mean, 3.0, clip);
+            make_mean(&mut mean, Some(3.0), clip);
             let factor = clip.filter(|clip| *clip < norm).map(|clip| (clip / norm) as f32);
             let expected: Vec<f32> = divided.iter().map(|g| factor.map_or(*g, |factor| g * factor)).collect();
             assert_eq!(mean, expected, "{clip:?}");
+            let mut clipped = divided.clone();
+            make_mean(&mut clipped, None, clip);
+            assert_eq!(clipped, expected, "{clip:?}, divided before");
         }
         let mut nothing = sum;
-        make_mean(&mut nothing, 0.0, Some(1.0));
+        make_mean(&mut nothing, Some(0.0), Some(1.0));
         assert!(nothing.iter().all(|g| *g == 0.0));
     }
 }

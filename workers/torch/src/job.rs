@@ -17,7 +17,7 @@ use crate::spawn::never_starts;
 use events_schema::control::TorchHost;
 use events_schema::dataset::{SampleShape, Samples};
 use events_schema::job::JobSpec;
-use events_schema::torch::TorchSpec;
+use events_schema::torch::{TorchDevice, TorchSpec};
 use events_schema::{Digest, Rank, Step};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -279,6 +279,13 @@ impl TorchJob {
         self.own_rows
     }
 
+    /// Whether its gradients are means already: of a job's only logical worker there is nothing to add to one, so it is divided as it is copied out of
+    /// autograd, which saves a pass. Not on a device, whose quotients are not the processor's.
+    #[must_use]
+    pub fn gives_means(&self) -> bool {
+        self.start.spec.workers.max == 1 && self.start.model.device == TorchDevice::Cpu
+    }
+
     /// Parts into which one rank's share of the code's own held-out rows is cut; none if it is given samples, or not evaluated.
     #[must_use]
     pub fn held_out_parts(&self) -> Option<u64> {
@@ -347,6 +354,7 @@ impl TorchJob {
     /// The summed gradient of one rank's batch of a step, with what travels in its sum. Overwrites
     /// all of `gradient`, which is as long as [`Lengths::gradient`]. Who is to be told of stretches as backward finishes them is told of none where they
     /// are few, or lie on a device first, and of none twice. While it is computed, a `collate()` of the code is called for what is `following`.
+    /// Where it [gives means](Self::gives_means), the gradient is divided by its weight.
     pub fn gradient(
         &mut self,
         rank: Rank,
@@ -356,13 +364,14 @@ impl TorchJob {
         gradient: &mut Segment,
         on_part: Option<OnPart<'_>>,
     ) -> Result<TorchSums, TorchError> {
+        let mean = self.gives_means();
         let place = self.place(gradient)?;
         let turn = |rank: Rank, step: Step, batch: Batch| {
             let [step, start] = [step.0, batch.start].map(u64::to_le_bytes);
             [&rank.0.to_le_bytes()[..], &step, &start, &batch.rows.to_le_bytes()].concat()
         };
         let mut payload = [&turn(rank, step, batch)[..], &place.to_le_bytes()].concat();
-        payload.push(u8::from(on_part.is_some()));
+        payload.extend([on_part.is_some(), mean].map(u8::from));
         payload.extend(batch.number.to_le_bytes());
         if let Some(Following { rank, step, batch }) = following {
             payload.extend(turn(rank, step, batch));

@@ -27,7 +27,7 @@ def run(program: Program, thorough: bool) -> None:
     _prepare(program, batch)
     replica = _slot_digests(program) if thorough else {}
     first = _gradient(program, 0, batch, rows)
-    program.expected_counts = list(program.counts)
+    program.gradients.seen()
     named = _gradient_digests(program) if thorough else {}
     held = program.remembered() if thorough else {}
     second = _gradient(program, 1, batch, rows)
@@ -78,7 +78,7 @@ def _observed(program: Program, replica: dict[str, bytes], batches: dict[str, st
 
 
 def _gradient_digests(program: Program) -> dict[str, str]:
-    return {name: hashlib.blake2b(raw_bytes(view)).hexdigest() for (name, _), view in zip(program.trainable, program.gradient_views)}
+    return {name: hashlib.blake2b(raw_bytes(view)).hexdigest() for (name, _), view in zip(program.trainable, program.place.views)}
 
 
 def _prepare(program: Program, batch: Any) -> None:

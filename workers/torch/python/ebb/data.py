@@ -18,6 +18,8 @@ from ebb.segment import Segment
 
 # Processes that read for one executor: a server runs one executor a slot, and each has as many.
 WORKERS_MAX = 64
+# Places in the segment times counts of rows: few of each, and what is forgotten is only made again.
+VIEWS_MAX = 64
 
 
 def moved(batch: Any, device: torch.device) -> Any:
@@ -46,6 +48,7 @@ class SharedBatches:
         own = type(job).collate is not Job.collate and not type(job).__module__.startswith("ebb.")
         self.collate = job.collate if own else job.__dict__.get("_collate")
         self.ahead: Collator | None = None
+        self.viewed: dict[tuple[int, int], tuple[torch.Tensor, ...]] = {}
 
     def call_ahead(self, threads: int, hidden: list[torch.Tensor]) -> None:
         """From now on collate() is called ahead where that can be done: by one thread, since another number of them may decide bits and a forked
@@ -85,12 +88,20 @@ class SharedBatches:
             return self.collate(batch)
 
     def tensors(self, rows: int, start: int = 0) -> tuple[Any, int]:
-        """The segment's tensors."""
+        """The segment's tensors, which are the caller's to keep and to mark."""
+        found = self.viewed.get((rows, start))
+        if found is None:
+            if len(self.viewed) >= VIEWS_MAX:
+                self.viewed.clear()
+            found = self.viewed[rows, start] = self._views(rows, start)
+        views = [view.detach() for view in found]
+        return (views[0] if len(views) == 1 else tuple(views)), rows
+
+    def _views(self, rows: int, start: int) -> tuple[torch.Tensor, ...]:
         if self.sample["kind"] == "tokens":
-            return self._view(start, torch.int64, (rows, self.sample["length"])), rows
+            return (self._view(start, torch.int64, (rows, self.sample["length"])),)
         shape = tuple(self.sample["shape"])
-        labels = self._view(start, torch.int64, (rows,))
-        return (self._view(start + rows * 8, torch.float32, (rows, *shape)), labels), rows
+        return self._view(start + rows * 8, torch.float32, (rows, *shape)), self._view(start, torch.int64, (rows,))
 
     def _view(self, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         count = 1

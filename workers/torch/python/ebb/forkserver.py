@@ -27,8 +27,7 @@ from typing import Any
 from ebb.worker import Channel, die_with, serve, warm
 
 CONTROL = 0
-#: Descriptors of a request: socket, output, life, the rules for the child's files if it has any, connection.
-DESCRIPTORS = 5
+#: Of prctl(2).
 PR_SET_NO_NEW_PRIVS = 38
 #: The same number on every machine.
 LANDLOCK_RESTRICT_SELF = 446
@@ -41,7 +40,7 @@ class Unfit(Exception):
 def main() -> None:
     """Serves the agent; returns never, in a child neither."""
     agent = Channel(socket.socket(fileno=CONTROL))
-    _, _, (life,) = agent.receive_with(1)
+    _, _, (life,) = agent.receive_with()
     die_with(life)
     try:
         before = stamps()
@@ -102,7 +101,7 @@ def forks(agent: Channel, before: dict[str, int]) -> Request:
                 reap(ready, pid, connection)
                 agent.send(b"x", b"")
                 continue
-            _, payload, descriptors = agent.receive_with(DESCRIPTORS)
+            _, payload, descriptors = agent.receive_with()
             try:
                 check(before)
             except Unfit as why:  # its environment is another one now: the next server imports that

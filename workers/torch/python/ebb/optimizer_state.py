@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ REFUSED_CLASSES = {
     "LBFGS": "looks at all parameters together and evaluates the loss several times a step",
     "SparseAdam": "wants sparse gradients, and Ebb adds up dense ones",
 }
+IMMUTABLE = frozenset({bool, int, float, str, type(None)})
 # Attributes that schedulers and torch itself keep on an optimizer.
 ATTRIBUTES_OF_TORCH = frozenset({
     "param_groups",
@@ -48,6 +50,8 @@ class OptimizerState:
         self.before = [{k: _copied(v) for k, v in optimizer.state.get(p, {}).items()} for _, p in self.parameters]
         self.keys, self.samples = self._probe(thorough)
         self.born = [set(before) == set(keys) for before, keys in zip(self.before, self.keys)]
+        #: What `plain` was made of, where that is immutable objects alone.
+        self.told: list[Any] | None = None
 
     def _refuse_at_sight(self, known: dict[int, int]) -> None:
         for one in each(self.optimizer):
@@ -177,8 +181,21 @@ class OptimizerState:
                 found[key] = view
             self.born[index] = True
 
+    def is_as_told(self) -> bool:
+        """Whether `plain` would give what it gave last: it is made of the same objects, and none of them can change."""
+        return self.told is not None and (now := self._immutable()) is not None and _same(now, self.told)
+
+    def _immutable(self) -> list[Any] | None:
+        found: list[Any] = [len(self.optimizer.param_groups), sum(self.born)]
+        for group in self.optimizer.param_groups:
+            found.extend(value for key, value in group.items() if key not in ("params", "param_names"))
+        for _, p in self.parameters:
+            found.extend(value for value in self.optimizer.state.get(p, {}).values() if not isinstance(value, torch.Tensor))
+        return found if all(_cannot_change(value) for value in found) else None
+
     def plain(self) -> dict[str, Any]:
         """What of it is no tensor, in JSON's types."""
+        self.told = self._immutable()
         groups = [
             {k: python_state.encode(v, f"the optimizer's `{k}`") for k, v in group.items() if k not in ("params", "param_names")}
             for group in self.optimizer.param_groups
@@ -203,6 +220,16 @@ class OptimizerState:
                 self.optimizer.state[p] = {**scalars, **self.views[index]}
             elif self.before[index]:
                 self.optimizer.state[p] = {k: _copied(v) for k, v in self.before[index].items()}
+
+
+def _cannot_change(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(type(item) in IMMUTABLE for item in value)
+    return type(value) in IMMUTABLE
+
+
+def _same(values: list[Any], others: list[Any]) -> bool:
+    return len(values) == len(others) and all(map(operator.is_, values, others))
 
 
 def _copied(value: Any) -> Any:

@@ -13,10 +13,11 @@ from typing import Any, Callable
 
 import torch
 
-from ebb import attributes, compiled, guard, numerics, parts, python_state, schedulers, seeds
+from ebb import attributes, compiled, guard, numerics, python_state, schedulers, seeds
 from ebb.build import Parts, Settings, build
 from ebb.collator import Rows
 from ebb.data import OwnBatches, SharedBatches, Stopwatch, moved
+from ebb.gradients import Gradients
 from ebb.job import Job
 from ebb.layout import Layout, Slot, gradient_slots
 from ebb.optimizer_state import OptimizerState
@@ -45,6 +46,8 @@ class Program:
         self.optimizer_state = OptimizerState(self.optimizer, self.trainable, thorough=settings.check)
         self.gradients_kept = _keeps_gradients(self.optimizer)
         self.scheduler = schedulers.make(self.job, self.optimizer, self.parts.built_in_rates)
+        # Otherwise an update runs PyTorch's own code alone, which draws nothing by chance and changes nothing but parameters and its state.
+        self.own_update = not self.gradients_kept or self.scheduler is not None or type(self.job).on_step is not Job.on_step
         self._place()
         self._bind()
         self._watch()
@@ -108,8 +111,10 @@ class Program:
                 tensor.data = view
                 self.state_views.append(view)
             self.optimizer_state.bind(self.replica, host)
+        self.python_written: bytes | None = None
         self._write_python()
         self.gradient_flat = torch.zeros(self.gradient_elements, device=self.device) if self.apart else None
+        self.gradients = Gradients(self.trainable, self.gradient_slots, self.gradient_elements)
         self.places: dict[int, Place] = {}
         self.add_place(0, None)
         self.snapshot()
@@ -129,9 +134,9 @@ class Program:
 
     def _use(self, number: int) -> None:
         """From now on gradients are there."""
-        place = self.places[number]
-        self.gradient_segment, self.host_gradient, self.extra = place.segment, place.host, place.extra
-        self.gradient_views = place.views
+        self.place = place = self.places[number]
+        self.gradient_segment, self.host_gradient = place.segment, place.host
+        self.gradients.views = place.views
         if not self.apart:
             self.gradient_flat = place.host
 
@@ -156,13 +161,8 @@ class Program:
         self.replica_buffers.copy_(self.working_buffers)
 
     def _watch(self) -> None:
-        """Hooks that take each gradient as backward finishes it, and what to compare afterwards."""
-        self.counts = [0] * len(self.trainable)
-        self.announced = parts.Parts(self.gradient_slots, self.gradient_elements)
-        self.expected_counts: list[int] | None = None
+        """What to compare after each gradient."""
         self.modes = [(module, module.training) for module in self.model.modules()]
-        for index, (_, parameter) in enumerate(self.trainable):
-            parameter.register_post_accumulate_grad_hook(self._taker(index))
         names = {id(p): name for name, p in self.trainable + self.frozen}
         self.homes = [
             (module._parameters, key, p, names[id(p)])
@@ -172,29 +172,6 @@ class Program:
         ]
         self.trains = {name: p.requires_grad for name, p in self.trainable + self.frozen}
         self.addresses = [(p, view.data_ptr(), name) for (name, p), view in zip(self.trainable + self.frozen, self.views)]
-
-    def _taker(self, index: int) -> Any:
-        counts, parts = self.counts, self.announced
-
-        def take(parameter: torch.Tensor) -> None:
-            gradient = parameter.grad
-            if gradient is None:
-                return
-            parameter.grad = None
-            if gradient.layout is not torch.strided:
-                gradient = gradient.to_dense()
-            view = self.gradient_views[index]
-            # Detached: under create_graph a gradient has a graph of its own.
-            if counts[index] == 0:
-                view.copy_(gradient.detach())
-            else:
-                view.add_(gradient.detach())
-            counts[index] += 1
-            # Where a parameter's gradient is finished several times, the self-check has counted how often; any other count fails the step.
-            if parts.say is not None and self.expected_counts is not None and counts[index] == self.expected_counts[index]:
-                parts.final(index)
-
-        return take
 
     # ------------------------------------------------------------------------------------------------ gradient
 
@@ -213,10 +190,12 @@ class Program:
         start: int = 0,
         number: int = 0,
         following: Rows | None = None,
+        mean: bool = False,
     ) -> tuple[float, float, int]:
         """The gradient of this rank's rows of this step, from this byte of the batch segment on, into the memory of this number: (weight, loss,
         microseconds waited for data). Who is to `say` which stretches are final is given them as backward finishes them, unless that happens on a device first.
-        The rows have a number where they stay until the gradient is there; those that are asked for next may lie there too."""
+        The rows have a number where they stay until the gradient is there; those that are asked for next may lie there too. Of a job's only logical
+        worker the gradient may be asked for as the `mean`, divided by its weight."""
         self._use(place)
         watch = Stopwatch()
         if isinstance(self.data, SharedBatches):
@@ -226,52 +205,49 @@ class Program:
         else:
             batch, rows = self.data.batch(rank, step)
             waited_us = watch.elapsed_us()
-        self.announced.begin(None if self.apart else say)
+        self.gradients.parts.begin(None if self.apart else say)
         try:
-            weight, loss = self.compute(rank, step, batch, rows)
+            weight, loss = self.compute(rank, step, batch, rows, mean=mean)
         finally:
-            self.announced.end()
+            self.gradients.parts.end()
         return weight, loss, waited_us
 
-    def compute(self, rank: int, step: int, batch: Any, rows: int, allow_nonfinite: bool = False) -> tuple[float, float]:
+    def compute(self, rank: int, step: int, batch: Any, rows: int, allow_nonfinite: bool = False, mean: bool = False) -> tuple[float, float]:
         """The gradient of a batch: weight and loss."""
         self._load_buffers()
         if rows == 0:
-            self.gradient_flat.zero_()
-            self.counts[:] = [0] * len(self.counts)
+            self.gradients.nothing()
             self._hand_out(rank)
             return 0.0, 0.0
         for module, training in self.modes:
             if module.training is not training:
                 module.training = training
-        for index, (_, parameter) in enumerate(self.trainable):
-            parameter.grad = None
-            self.counts[index] = 0
+        self.gradients.begin()
         if self.cuda:
             batch = moved(batch, self.device)
         self.job.__dict__["step"] = step
         seeds.set_all(seeds.key(self.seed, "gradient", rank, step), self.cuda)
         with user_code("loss()"):
             returned = self.job.loss(self.model, batch)
-        if any(self.counts):
+        if self.gradients.are_there():
             raise Refused(
                 "loss() computes gradients itself (it calls backward()), as a loop of one's own does, which cannot be kept; return the loss "
                 "alone, Ebb runs backward and steps the optimizers; of several losses, as of a GAN, return the sum, and keep from each network "
                 "what is not its own (`.detach()`, or its parameters detached by torch.func.functional_call)"
             )
         loss, weight = _checked_pair(returned)
+        if mean:
+            self.gradients.divide_by(_number(weight))
         with user_code("backward"):
             loss.backward()
-        loss_value, weight_value = float(loss.detach()), float(weight.detach() if isinstance(weight, torch.Tensor) else weight)
+        loss_value, weight_value = float(loss.detach()), _number(weight)
         if not allow_nonfinite and not math.isfinite(loss_value):
             raise NonFinite(f"the loss of step {step}, rank {rank} is {loss_value}")
         if not (math.isfinite(weight_value) and weight_value >= 0):
             raise Refused(f"loss() returned the weight {weight_value}; it must be a finite number from 0")
         self._check_parameters()
-        self._check_counts()
-        for index, count in enumerate(self.counts):
-            if count == 0:
-                self.gradient_views[index].zero_()
+        self.gradients.check()
+        self.gradients.end()
         self._hand_out(rank)
         return weight_value, loss_value
 
@@ -279,17 +255,15 @@ class Program:
         """Completes the gradient segment: the device's gradient, touched bits, rank 0's buffers."""
         if self.apart:
             self.host_gradient.copy_(self.gradient_flat)
-        touched = [1.0 if count else 0.0 for count in self.counts]
+        touched = [1.0 if count else 0.0 for count in self.gradients.counts]
         struct.pack_into(f"<{len(touched)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES, *touched)
-        buffers = self.extra[self.touched_elements :]
-        if buffers.numel() == 0:
+        if not self.buffers:
             return
         if rank == 0:
             self._collect_buffers()
-            halves = self.working_buffers.cpu().view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
-            buffers.copy_(halves)
+            self.place.buffers.copy_(_halves(self.working_buffers.cpu()))
         else:
-            buffers.zero_()
+            self.place.buffers.zero_()
 
     def _load_buffers(self) -> None:
         if self.buffers:
@@ -325,16 +299,6 @@ class Program:
             if parameter.data_ptr() != address:
                 raise Refused(f"the parameter `{name}` was moved to other memory or another type during training; {_KEEP}")
 
-    def _check_counts(self) -> None:
-        if self.expected_counts is None:
-            return
-        for count, expected, (name, _) in zip(self.counts, self.expected_counts, self.trainable):
-            if count > 1 and count != expected:
-                raise Refused(
-                    f"the gradient of `{name}` was finished {count} times in one backward and {expected} times in the self-check; "
-                    "use the non-reentrant kind of activation checkpointing (use_reentrant=False)"
-                )
-
     # ------------------------------------------------------------------------------------------------ update
 
     def apply(self, step: int, factor: float, place: int = 0) -> None:
@@ -345,13 +309,19 @@ class Program:
         if self.apart:
             self.gradient_flat.copy_(self.host_gradient)
         touched = struct.unpack_from(f"<{len(self.trainable)}f", self.gradient_segment.map, self.gradient_elements * WORD_BYTES)
-        for (_, parameter), bit, view in zip(self.trainable, touched, self.gradient_views):
-            parameter.grad = None if bit <= 0 else view.to(parameter.dtype, copy=not self.gradients_kept)
+        for (_, parameter), bit, view in zip(self.trainable, touched, self.place.views):
+            if bit <= 0:
+                parameter.grad = None
+            elif self.gradients_kept and parameter.dtype is torch.float32:
+                parameter.grad = view
+            else:
+                parameter.grad = view.to(parameter.dtype, copy=not self.gradients_kept)
         self._decode_buffers()
         if self.parts.built_in_rates is not None:
             for group, rate in zip(self.optimizer.param_groups, self.parts.built_in_rates):
                 group["lr"] = rate * factor
-        seeds.set_all(seeds.key(self.seed, "update", step), self.cuda)
+        if self.own_update:
+            seeds.set_all(seeds.key(self.seed, "update", step), self.cuda)
         unchanged = self.gradient_flat._version
         with user_code(f"the step of the optimizer {name_of(self.optimizer)}"):
             self.optimizer.step()
@@ -363,12 +333,13 @@ class Program:
         if self.scheduler is not None and self.job.scheduler_due(step):
             schedulers.step(self.scheduler, look=not self.scheduler_tried)
             self.scheduler_tried = True
-        self._on_step(step)
+        self.job.__dict__["step"] = step
+        if self.own_update:
+            self._on_step(step)
         self._check_parameters()
         self._write_python()
 
     def _on_step(self, step: int) -> None:
-        self.job.__dict__["step"] = step
         before = None if self.on_step_tried else self.remembered()
         with torch.no_grad(), user_code("on_step()"):
             self.job.on_step(self.model, step)
@@ -394,10 +365,8 @@ class Program:
         return attributes.snapshot(roots, [*self.model.parameters(), *self.model.buffers(), *(tensor for _, tensor in self.parts.state)])
 
     def _decode_buffers(self) -> None:
-        buffers = self.extra[self.touched_elements :]
-        if buffers.numel():
-            halves = buffers.to(torch.int32).to(torch.int16)
-            self.replica_buffers.copy_(halves.view(torch.uint8))
+        if self.buffers:
+            self.replica_buffers.copy_(self.place.buffers.to(torch.uint16).view(torch.uint8))
             self._load_buffers()
 
     def _plain(self) -> dict[str, Any]:
@@ -412,7 +381,12 @@ class Program:
         return memoryview(self.replica_segment.map)[start : start + self.python_bytes]
 
     def _write_python(self) -> None:
-        python_state.write(python_state.to_bytes(self._plain()), self._python_memory())
+        if self.scheduler is None and self.optimizer_state.is_as_told() and self.python_written is not None:
+            return
+        state = python_state.to_bytes(self._plain())
+        if state != self.python_written:
+            python_state.write(state, self._python_memory())
+            self.python_written = state
 
     # ------------------------------------------------------------------------------------------------ replica
 
@@ -422,6 +396,7 @@ class Program:
             end = (self.compute_words if compute_only else self.replica_words) * WORD_BYTES
             self.replica[:end].copy_(self.host_replica[:end])
         self._load_buffers()
+        self.python_written = None
         self.whole = not compute_only
         if compute_only:
             return
@@ -535,7 +510,8 @@ class Place:
     def __init__(self, program: Program, segment: Segment) -> None:
         flat, gradients = segment.bytes.view(torch.float32), program.gradient_elements
         self.segment, self.host = segment, flat[:gradients]
-        self.extra = flat[gradients : gradients + program.extra_elements]
+        # Those of rank 0, each half of a word as a number.
+        self.buffers = flat[gradients + program.touched_elements : gradients + program.extra_elements]
         raw = (program.gradient_flat if program.apart else self.host).view(torch.uint8)
         self.views = [slot.view(raw) for slot in program.gradient_slots]
 
@@ -550,6 +526,15 @@ def _hooks(optimizer: torch.optim.Optimizer) -> Any:
 
 
 _KEEP = "Ebb keeps parameters where they are: no .to(), .double(), load_state_dict(assign=True) or new Parameter after model()"
+
+
+def _number(weight: Any) -> float:
+    return float(weight.detach() if isinstance(weight, torch.Tensor) else weight)
+
+
+def _halves(buffers: torch.Tensor) -> torch.Tensor:
+    """Bytes as numbers that a float32 holds exactly, so that buffers travel in the sum of gradients."""
+    return buffers.view(torch.uint16)
 
 
 def _on_host(slots: list[tuple[str, Slot]], views: dict[str, torch.Tensor]) -> list[tuple[Slot, torch.Tensor]]:

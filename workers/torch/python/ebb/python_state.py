@@ -14,6 +14,7 @@ from ebb.refuse import Refused
 CAPACITY_MINIMUM_BYTES = 4096
 CAPACITY_FACTOR = 4
 LENGTH_BYTES = 4
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def encode(value: Any, path: str) -> Any:
@@ -77,7 +78,7 @@ def decode(value: Any, present: Any = None) -> Any:
 
 def to_bytes(value: Any) -> bytes:
     """Canonical JSON: sorted keys, floats by `repr`."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return _JSON.encode(value).encode()
 
 
 def capacity(first: bytes) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import traceback
-from typing import Any, Iterator
+from typing import Any
 
 TRACEBACK_LINES = 20
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -65,15 +64,20 @@ def is_device_failed(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and DEVICE_FAILED.search(str(error)) is not None
 
 
-@contextlib.contextmanager
-def user_code(where: str) -> Iterator[None]:
+class user_code:
     """Around every call of user code: says what failed there and whose it is. `where` completes "… failed in"."""
-    try:
-        yield
-    except (Refused, NonFinite, OutOfMemory, DeviceFailed, UserError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # also SystemExit: a script that calls sys.exit() must not end the worker
-        raise _translated(error, where) from error
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None or isinstance(error, (Refused, NonFinite, OutOfMemory, DeviceFailed, UserError, KeyboardInterrupt)):
+            return
+        # Also SystemExit: a script that calls sys.exit() must not end the worker.
+        raise _translated(error, self.where) from error
 
 
 def _translated(error: BaseException, where: str) -> Exception:

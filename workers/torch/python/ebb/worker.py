@@ -21,13 +21,16 @@ import sys
 import time
 from typing import Any, Callable
 
-from ebb import numerics
+from ebb import heap, numerics
 from ebb.refuse import Refused, describe
 
 FRAME_LIMIT_BYTES = 64 << 20
-# A request for a gradient: rank, step, the batch's first byte and its rows, the memory's number, whether stretches are told. Then, where there is one,
-# the batch's number; then, where it lies there already, rank, step, first byte, rows and number of the batch that is asked for next.
-GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ?"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
+# What one read asks for at least, and the descriptors that come with it at most: those of a request to fork.
+READ_BYTES, DESCRIPTORS_MAX = 4096, 5
+# A request for a gradient: rank, step, the batch's first byte and its rows, the memory's number, whether stretches are told, whether it is divided by
+# its weight. Then, where there is one, the batch's number; then, where it lies there already, rank, step, first byte, rows and number of the batch
+# that is asked for next.
+GRADIENT, NUMBER, FOLLOWING = struct.Struct("<HQQIQ??"), struct.Struct("<Q"), struct.Struct("<HQQIQ")
 PR_SET_PDEATHSIG = 1
 
 
@@ -36,30 +39,22 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.heard = b""
+        self.descriptors: list[int] = []
 
     def receive(self) -> tuple[bytes, bytes]:
         """The next request: kind and payload. Ends the process where there is nobody any more."""
-        return self._body(self._exactly(4))
-
-    def receive_with(self, count: int) -> tuple[bytes, bytes, list[int]]:
-        """The same, and up to so many descriptors that came with it."""
-        try:
-            head, descriptors, _, _ = socket.recv_fds(self.connection, 4, count)
-        except ConnectionError:  # gone, with something unread
-            os._exit(0)
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-        if not head:
-            os._exit(0)
-        kind, payload = self._body(head + self._exactly(4 - len(head)))
-        return kind, payload, list(descriptors)
-
-    def _body(self, head: bytes) -> tuple[bytes, bytes]:
-        (length,) = struct.unpack("<I", head)
+        (length,) = struct.unpack("<I", self._exactly(4))
         if not 1 <= length <= FRAME_LIMIT_BYTES:
             os._exit(3)
         body = self._exactly(length)
         return body[:1], body[1:]
+
+    def receive_with(self) -> tuple[bytes, bytes, list[int]]:
+        """The same, and the descriptors that came until it was there."""
+        kind, payload = self.receive()
+        descriptors, self.descriptors = self.descriptors, []
+        return kind, payload, descriptors
 
     def send(self, kind: bytes, payload: bytes, descriptors: list[int] | None = None) -> None:
         """A reply; descriptors travel with its first byte."""
@@ -72,16 +67,21 @@ class Channel:
             self.connection.sendall(memoryview(frame)[sent:])
 
     def _exactly(self, count: int) -> bytes:
-        received = b""
-        while len(received) < count:
+        while len(self.heard) < count:
+            # All that is there at once: a step's two small requests cost a call, not four. What is after a frame with descriptors is never
+            # read with it (unix(7): they are a barrier in the stream), so a server that polls has nothing left over.
             try:
-                more = self.connection.recv(count - len(received), socket.MSG_WAITALL)
-            except ConnectionError:
-                more = b""
+                more, descriptors, _, _ = socket.recv_fds(self.connection, max(READ_BYTES, count - len(self.heard)), DESCRIPTORS_MAX)
+            except ConnectionError:  # gone, with something unread
+                os._exit(0)
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            self.descriptors.extend(descriptors)
             if not more:
                 os._exit(0)
-            received += more
-        return received
+            self.heard += more
+        taken, self.heard = self.heard[:count], self.heard[count:]
+        return taken
 
 
 #: Where the compiler of `torch.compile` keeps what it made.
@@ -140,10 +140,11 @@ def serve(connection: socket.socket) -> None:
     os.register_at_fork(after_in_child=connection.close)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
+    heap.keep_freed()
     channel = Channel(connection)
     server = Server(lambda stretches: channel.send(b"r", stretches))
     while True:
-        kind, payload, server.received = channel.receive_with(1)
+        kind, payload, server.received = channel.receive_with()
         if kind == b"X":
             sys.stdout.flush()
             os._exit(0)
@@ -203,12 +204,12 @@ class Server:
     def _gradient(self, payload: bytes) -> bytes:
         from ebb.collator import Rows
 
-        rank, step, start, rows, place, wanted = GRADIENT.unpack_from(payload)
+        rank, step, start, rows, place, wanted, mean = GRADIENT.unpack_from(payload)
         (number,) = NUMBER.unpack_from(payload, GRADIENT.size) if len(payload) > GRADIENT.size else (0,)
         following = payload[GRADIENT.size + NUMBER.size :]
-        weight, loss, waited_us = self.program.gradient(
-            rank, step, rows, place, self.say_part if wanted else None, start, number, Rows(*FOLLOWING.unpack(following)) if following else None
-        )
+        after = Rows(*FOLLOWING.unpack(following)) if following else None
+        say = self.say_part if wanted else None
+        weight, loss, waited_us = self.program.gradient(rank, step, rows, place, say, start, number, after, mean)
         return struct.pack("<ddQ", weight, loss, waited_us)
 
     def _build(self, message: dict[str, Any]) -> tuple[bytes, list[int]]:

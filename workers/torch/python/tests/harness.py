@@ -129,9 +129,9 @@ class Worker:
         """Says which ranks come next."""
         self.ask(b"N", struct.pack(f"<Q{len(ranks)}H", step, *ranks))
 
-    def compute(self, rank: int, step: int, rows: int = 0, start: int = 0) -> tuple[torch.Tensor, float, float]:
-        """A rank's gradient with what travels along, its weight and its loss."""
-        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQQIQ?", rank, step, start, rows, 1, False))[0])
+    def compute(self, rank: int, step: int, rows: int = 0, start: int = 0, mean: bool = False) -> tuple[torch.Tensor, float, float]:
+        """A rank's gradient with what travels along, its weight and its loss; or that gradient divided by its weight."""
+        weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", struct.pack("<HQQIQ??", rank, step, start, rows, 1, False, mean))[0])
         return self.gradient_view().clone(), weight, loss
 
     def compute_in_parts(self, rank: int, step: int) -> tuple[torch.Tensor, float, float, list[list[tuple[int, int]]]]:
@@ -142,7 +142,7 @@ class Worker:
             said.append(list(struct.iter_unpack("<QQ", stretches)))
             copies.extend((start, self.gradient_view()[start:end].clone()) for start, end in said[-1])
 
-        payload = struct.pack("<HQQIQ?", rank, step, 0, 0, 1, True)
+        payload = struct.pack("<HQQIQ??", rank, step, 0, 0, 1, True, False)
         weight, loss, _ = struct.unpack("<ddQ", self.ask(b"G", payload, before=heard)[0])
         gradient = self.gradient_view().clone()
         for start, copy in copies:

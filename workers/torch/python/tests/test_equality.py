@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -11,19 +12,56 @@ import tempfile
 import threading
 import unittest
 from typing import Any
+from unittest import mock
 
 import harness
 import torch
 from harness import JOBS, PACKAGE, Worker, here, moving, program_here, train
 
 import ebb
-from ebb import run, seeds, tensors, twin
+from ebb import parts, run, seeds, tensors, tree, twin
 from ebb.build import Settings
 
 STEPS = 6
 SPEC = {"steps": STEPS, "gradient_clip_norm": 1.0, "schedule": {"kind": "cosine", "warmup_steps": 2}}
 
 sys.path.insert(0, JOBS)
+
+
+class Means(unittest.TestCase):
+    """Of a job's only logical worker a gradient comes divided by its weight: the bits of dividing it afterwards."""
+
+    ENTRIES = (
+        *(f"vision:{entry}" for entry in ("Job", "Everything", "Autocast", "HalfParameters", "ChannelsLast")),
+        *(f"text:{entry}" for entry in ("Job", "Reentrant", "Routed", "Sparse")),
+    )
+
+    def test_they_are_quotients(self) -> None:
+        for entry, few in itertools.product(self.ENTRIES, (True, False)):
+            with self.subTest(entry, few=few), mock.patch.object(parts, "STRETCH_BYTES_MIN", 1 << 20 if few else 0):
+                worker = Worker()
+                try:
+                    worker.build(entry=entry, batch_size=3)
+                    elements = worker.info["gradient_elements"]
+                    for step in range(2):
+                        summed, weight, loss = worker.compute(0, step)
+                        mean, *said = worker.compute(0, step, mean=True)
+                        self.assertEqual([weight, loss], said)
+                        self.assertNotEqual(1.0, weight)
+                        tree.divide(summed[:elements], weight)
+                        self.assertTrue(torch.equal(summed.view(torch.int32), mean.view(torch.int32)))
+                finally:
+                    worker.close()
+
+    def test_what_weighs_nothing_is_zero(self) -> None:
+        worker = Worker()
+        try:
+            worker.build(entry="vision:Weightless")
+            self.assertGreater(worker.compute(0, 0)[0].abs().sum(), 0)
+            mean, weight, _ = worker.compute(0, 0, mean=True)
+            self.assertEqual((0.0, 0.0), (weight, float(mean[: worker.info["gradient_elements"]].abs().sum())))
+        finally:
+            worker.close()
 
 
 class EveryHosting(unittest.TestCase):

@@ -90,7 +90,7 @@ class Forked(Worker):
         for end in (theirs, handed):
             end.close()
         os.close(read)
-        kind, pid, (self.handle,) = self.connection.receive_with(1)
+        kind, pid, (self.handle,) = self.connection.receive_with()
         assert kind == b"f", pid
         while (told := server.agent.receive()[0]) != b"f":
             assert told == b"x", told  # of an earlier child
