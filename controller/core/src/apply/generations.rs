@@ -7,7 +7,9 @@ use crate::state::faults::CodeEnd;
 use crate::state::job::Pause;
 use crate::state::troubles::{GivenUp, Loss, Stall, Straggler};
 use crate::state::{Active, Executor, Job, JobPhase, Leaving, Placement, State};
-use events_schema::fact::{AbandonCause, AvoidCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict};
+use events_schema::fact::{
+    AbandonCause, AvoidCause, Blamed, Entry, LeaveCause, Proposal, StallCause, StallRemedy, Verdict,
+};
 use events_schema::report::ExitCause;
 use events_schema::{Digest, ExecutorId, Generation, JobId, SlotId, Step, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};

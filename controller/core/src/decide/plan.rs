@@ -303,7 +303,8 @@ fn shrink(draft: &mut Draft<'_>, problem: &Problem<'_>, index: usize, share: Sha
     slots.sort_by_key(|slot| (Reverse(worth(&draft.state, job, slot)), slot.clone()));
     slots.truncate(usize::from(share.slots));
     let waits = waits(draft.at, problem, index, share, slots.len());
-    let reason = PlanReason { policy: draft.policy.to_owned(), cause: cause_of_fewer(&problem.view, index, share), waits };
+    let reason =
+        PlanReason { policy: draft.policy.to_owned(), cause: cause_of_fewer(&problem.view, index, share), waits };
     adopt_slots(draft, id, slots.into_iter().collect(), reason);
 }
 

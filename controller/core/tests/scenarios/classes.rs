@@ -55,7 +55,11 @@ fn a_job_trains_on_the_servers_that_compute_alike_and_avoids_the_others_for_long
     assert!(has(&facts, |f| matches!(f, Fact::ExecutorLeaving { cause: LeaveCause::Useless, .. })));
     assert!(!has(&facts, |f| matches!(f, Fact::PeersMissing { .. } | Fact::JobRestarted { .. })), "{facts:#?}");
     let class = Digest::of(b"one");
-    assert_eq!(reason(&world, &id).waits, Some(WaitCause::Class(class)), "what is lent beside its slots computes other bits");
+    assert_eq!(
+        reason(&world, &id).waits,
+        Some(WaitCause::Class(class)),
+        "what is lent beside its slots computes other bits"
+    );
     // Where something is lent of which that is not known it waits for slots again; and of what is not lent nothing is said.
     world.demand("other", 2);
     world.run();
