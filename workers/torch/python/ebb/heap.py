@@ -17,8 +17,10 @@ FREE_BYTES_MAX = (1 << 31) - 1
 
 
 def keep_freed() -> None:
-    """From now on, in this process. Bits do not depend on it. Another C library than GNU's has no such call, and goes on as it is."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM_BYTES)
-        mallopt(M_TRIM_THRESHOLD, FREE_BYTES_MAX)
+    """From now on, in this process; what is free already is given back, since building a model and its first step take more than
+    other steps do. Bits do not depend on it. Another C library than GNU's has no such calls, and goes on as it is."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt") and hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+        library.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM_BYTES)
+        library.mallopt(M_TRIM_THRESHOLD, FREE_BYTES_MAX)

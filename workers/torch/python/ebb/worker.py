@@ -140,7 +140,6 @@ def serve(connection: socket.socket) -> None:
     os.register_at_fork(after_in_child=connection.close)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
-    heap.keep_freed()
     channel = Channel(connection)
     server = Server(lambda stretches: channel.send(b"r", stretches))
     while True:
@@ -167,6 +166,7 @@ class Server:
     def __init__(self, say_part: Callable[[bytes], None] | None = None) -> None:
         self.program: Any = None
         self.say_part = say_part
+        self.keeps_freed = False
         self.spent: list[int] = []
         self.received: list[int] = []
 
@@ -184,6 +184,9 @@ class Server:
             return b"", []
         if kind == b"A":
             self.program.apply(*struct.unpack("<QdQ", payload))
+            if not self.keeps_freed:  # the first update makes what later ones find
+                self.keeps_freed = True
+                heap.keep_freed()
             return b"", []
         if kind == b"P":
             (descriptor,) = self.received
