@@ -74,6 +74,7 @@ def build(settings: Settings, batch_segment: Segment) -> Parts:
     seeds.set_all(seeds.key(settings.seed, "build"), cuda)
     context = {name: getattr(settings, name) for name in ("spec", "seed", "workers", "batch_size", "parameters", "device", "sample")}
     jobs.set_context(context)
+    guard.forbid_loss_scales()
     job = settings.job or entry.load(settings.entry, settings.code)
     job.__dict__.update(context)
     data, own_rows = _data(settings, job, batch_segment, cuda)

@@ -39,9 +39,8 @@ def run(program: Program, thorough: bool) -> None:
         name = changed(held, program.remembered())
         if name is not None:
             raise Refused(
-                f"`{name}` changed by computing a gradient, and would be different on each executor; keep what must be "
-                "remembered in a buffer "
-                "(register_buffer) or compute it from the step"
+                f"`{name}` changed by computing a gradient, and would be different on each executor; "
+                f"{_of_metric(program, name) or 'keep what must be remembered in a buffer (register_buffer) or compute it from the step'}"
             )
         written = [name for name, digest in _slot_digests(program).items() if replica[name] != digest]
         if written:
@@ -114,8 +113,16 @@ def _evaluation(program: Program) -> None:
     if name is not None:
         raise Refused(
             f"`{name}` changed in an evaluation, and would be different on each executor, since each evaluates other rows; "
-            "evaluate() may only compute"
+            f"{_of_metric(program, name) or 'an evaluation may only compute'}"
         )
+
+
+def _of_metric(program: Program, name: str) -> str | None:
+    """What to do where a metric object of torchmetrics is what remembers; none where something else does."""
+    named = [(f"{path}.", module) for path, module in program.model.named_modules() if path]
+    named += [(f"{type(program.job).__name__}.{key}.", value) for key, value in vars(program.job).items()]
+    held = any(name.startswith(path) and any(kind.__module__.startswith("torchmetrics.") for kind in type(value).__mro__) for path, value in named)
+    return "a metric object adds up what it has seen; compute the batch's own by torchmetrics.functional, and Ebb adds it up over rows" if held else None
 
 
 def _gradient(program: Program, rank: int, batch: Any, rows: int) -> bytes:

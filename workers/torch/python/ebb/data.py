@@ -195,8 +195,9 @@ def _options(given: Any) -> dict[str, Any]:
     options = dict(given or {})
     unknown = sorted(set(options) - ALLOWED)
     if unknown:
+        why = "no process of it runs code of yours before the dataset's" if unknown[0] == "worker_init_fn" else "Ebb chooses which rows make a batch"
         raise Refused(
-            f"`loader` gives `{unknown[0]}` to the DataLoader, and Ebb chooses which rows make a batch; it may say {', '.join(sorted(ALLOWED))}"
+            f"`loader` gives `{unknown[0]}` to the DataLoader, and {why}; it may say {', '.join(sorted(ALLOWED))}"
         )
     workers = options.get("num_workers") or 0
     if not isinstance(workers, int) or not 0 <= workers <= WORKERS_MAX:

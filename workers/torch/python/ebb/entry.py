@@ -62,13 +62,14 @@ def adapt(found: Any, entry: str) -> Job:
         from ebb.huggingface import TrainerJob
 
         return TrainerJob(found)
-    if _is_lightning(found):
+    module, data = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if _is_lightning(module) and (data is None or _is_lightning(data, "LightningDataModule")):
         from ebb.lightning import LightningJob
 
-        return LightningJob(found)
+        return LightningJob(module, data)
     raise Refused(
-        f"`entry: {entry}` gives a {type(found).__name__}; Ebb trains a subclass of ebb.Job, a transformers.Trainer or a LightningModule, "
-        "or what a function without arguments returns of these"
+        f"`entry: {entry}` gives a {type(found).__name__}; Ebb trains a subclass of ebb.Job, a transformers.Trainer or a LightningModule "
+        "(with a LightningDataModule: the two as a tuple), or what a function without arguments returns of these"
     )
 
 
@@ -77,8 +78,8 @@ def _is_instance(found: Any, module: str, name: str) -> bool:
     return kind is not None and isinstance(found, kind)
 
 
-def _is_lightning(found: Any) -> bool:
-    return any(_is_instance(found, module, "LightningModule") for module in ("lightning.pytorch", "pytorch_lightning", "lightning"))
+def _is_lightning(found: Any, name: str = "LightningModule") -> bool:
+    return any(_is_instance(found, module, name) for module in ("lightning.pytorch", "pytorch_lightning", "lightning"))
 
 
 def _is_framework_object(found: Any) -> bool:

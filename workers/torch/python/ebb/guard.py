@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ebb.layout import is_dense
@@ -39,6 +41,25 @@ def check_model(model: torch.nn.Module) -> None:
             raise Refused(f"the buffer `{name}` belongs to a lazy module and has no shape yet; give its sizes when the model is made")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise Refused("the model has no parameter to train: none requires a gradient")
+
+
+def forbid_loss_scales() -> None:
+    """From now on a GradScaler refuses to scale a loss: by how much depends on the steps before, and nobody would undo it. One that is not enabled
+    does nothing, as ever."""
+    kind = torch.amp.GradScaler
+    unscaled = kind.scale
+    if unscaled.__module__ == __name__:
+        return
+
+    def scale(scaler: Any, outputs: Any) -> Any:
+        if not scaler.is_enabled():
+            return unscaled(scaler, outputs)
+        raise Refused(
+            f"the loss is scaled by a {type(scaler).__name__}, whose scale depends on the steps before and would not be undone; leave it out, "
+            "and compute in bfloat16 (`torch.autocast(…, dtype=torch.bfloat16)`), which needs none"
+        )
+
+    kind.scale = scale
 
 
 def check_no_group() -> None:

@@ -171,19 +171,19 @@ class TrainerJob(Job):
 
 
 def _refuse_methods(trainer: Any) -> None:
-    base = next(kind for kind in type(trainer).__mro__ if kind.__name__ == "Trainer" and kind.__module__.startswith("transformers"))
-    for name in LOOP_METHODS:
-        if getattr(type(trainer), name, None) is not getattr(base, name, None):
+    for name in (*LOOP_METHODS, *EVALUATION_METHODS):
+        defining = next((kind for kind in type(trainer).__mro__ if name in vars(kind)), None)
+        if defining is None or defining.__module__.startswith("transformers."):  # of a Trainer of theirs, as Seq2SeqTrainer
+            continue
+        if name in LOOP_METHODS:
             raise Refused(
                 f"{type(trainer).__name__} overrides `{name}`, which belongs to the Trainer's own loop and is not called here; "
                 "override `compute_loss`, or write an ebb.Job"
             )
-    for name in EVALUATION_METHODS:
-        if getattr(type(trainer), name, None) is not getattr(base, name, None):
-            raise Refused(
-                f"{type(trainer).__name__} overrides `{name}`, which belongs to the Trainer's own evaluation and is not called here: Ebb evaluates "
-                "`compute_loss` on the eval_dataset; leave it out, or write `evaluate()` of an ebb.Job"
-            )
+        raise Refused(
+            f"{type(trainer).__name__} overrides `{name}`, which belongs to the Trainer's own evaluation and is not called here: Ebb evaluates "
+            "`compute_loss` on the eval_dataset; leave it out, or write `evaluate()` of an ebb.Job"
+        )
 
 
 def _refuse_arguments(args: Any) -> None:
@@ -195,6 +195,7 @@ def _refuse_arguments(args: Any) -> None:
         ("neftune_noise_alpha", None, "its hook belongs to the Trainer's own loop"),
         ("torch_compile", False, "compile the model where you make it"),
         ("load_best_model_at_end", False, "the model is that of the last step"),
+        ("predict_with_generate", False, "Ebb evaluates the loss of held-out rows, and nothing that is generated"),
         ("push_to_hub", False, "the model is in Ebb: `ebb model get JOB`"),
         ("auto_find_batch_size", False, "the bits depend on `batch_size:` in the job file"),
         ("train_sampling_strategy", "random", "Ebb chooses which rows make a batch; write `shuffle: none` in the job file for their order"),

@@ -1,4 +1,5 @@
-"""A `LightningModule` as a job: its training_step, optimizer, scheduler and data, without a Trainer. Never imports lightning.
+"""A `LightningModule` as a job: its training_step, optimizer, scheduler and data, its own or a `LightningDataModule`'s, without a Trainer. Never
+imports lightning.
 
 The loss of `training_step` is a mean over rows: (loss · rows, rows), unless it returns a dict with "weight" beside "loss".
 """
@@ -31,6 +32,11 @@ OF_TRAINER = {
     "manual_backward": "Ebb runs the backward",
     "clip_gradients": "write `gradient_clip_norm:` in the job file",
 }
+
+
+# Who draws rows as the job file's `shuffle:` says.
+SAMPLERS = {"RandomSampler", "SequentialSampler"}
+BATCH_SAMPLERS = {"BatchSampler"}
 
 
 class StubTrainer:
@@ -67,16 +73,17 @@ class StubTrainer:
 
 
 class LightningJob(Job):
-    """The job of a LightningModule."""
+    """The job of a LightningModule; its loaders are those of the data module, if there is one."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, data: Any = None) -> None:
         self._module, self._logged = module, None
+        self._data = data if data is not None else module
         self._scheduler: Any = None
         self._is_set_up = False
         self._by_epoch, self._every = False, 1
         self._dataset, self._collate_rows = None, None
         self._refuse()
-        module.trainer = StubTrainer(self)
+        module.trainer = self._data.trainer = StubTrainer(self)
         module.log, module.log_dict = self._log, self._log_dict
         for name, why in OF_TRAINER.items():
             setattr(module, name, _refused(name, why))
@@ -106,33 +113,33 @@ class LightningJob(Job):
     def _set_up(self) -> None:
         if not self._is_set_up:
             self._is_set_up = True
-            self._module.prepare_data()
-            self._module.setup("fit")
+            for module in [self._module] if self._data is self._module else [self._data, self._module]:
+                module.prepare_data()
+                module.setup("fit")
 
-    def dataset(self) -> Any:
-        module = self._module
-        defining = next(kind for kind in type(module).__mro__ if "train_dataloader" in vars(kind))
-        if defining.__module__.startswith(("lightning.", "pytorch_lightning.")):
+    def _loader(self, name: str) -> Any:
+        """What the method of this name gives; None where there is none of the user's."""
+        if not _is_users(self._data, name):
             return None
         self._set_up()
-        loader = module.train_dataloader()
+        loader = getattr(self._data, name)()
         if not isinstance(loader, torch.utils.data.DataLoader):
-            raise Refused(
-                f"train_dataloader() returned a {type(loader).__name__}; Ebb takes the dataset and collate_fn of one torch DataLoader"
-            )
+            raise Refused(f"{name}() returned a {type(loader).__name__}; Ebb takes the dataset and collate_fn of one torch DataLoader")
+        return loader
+
+    def dataset(self) -> Any:
+        loader = self._loader("train_dataloader")
+        if loader is None:
+            return None
+        _refuse_sampling(loader)
         self._dataset, self._collate_rows = loader.dataset, loader.collate_fn
         self.loader = {"num_workers": loader.num_workers}
         return loader.dataset
 
     def held_out(self) -> Any:
-        module = self._module
-        defining = next(kind for kind in type(module).__mro__ if "val_dataloader" in vars(kind))
-        if defining.__module__.startswith(("lightning.", "pytorch_lightning.")):
+        loader = self._loader("val_dataloader")
+        if loader is None:
             return None
-        self._set_up()
-        loader = module.val_dataloader()
-        if not isinstance(loader, torch.utils.data.DataLoader):
-            raise Refused(f"val_dataloader() returned a {type(loader).__name__}; Ebb takes the dataset of one torch DataLoader")
         if self._collate_rows is not None and loader.collate_fn != self._collate_rows:
             raise Refused(
                 f"val_dataloader() makes batches by the collate_fn {_name(loader.collate_fn)} and train_dataloader() by "
@@ -204,8 +211,7 @@ class LightningJob(Job):
         return loss * weight, weight
 
     def evaluate(self, model: Any, batch: Any) -> Any:
-        defining = next(kind for kind in type(model).__mro__ if "validation_step" in vars(kind))
-        if defining.__module__.startswith(("lightning.", "pytorch_lightning.")):
+        if not _is_users(model, "validation_step"):
             return None
         rows, self._logged = _rows(batch), {}
         try:
@@ -230,6 +236,29 @@ class LightningJob(Job):
     def _log_dict(self, values: Any, *_args: Any, **_named: Any) -> None:
         for name, value in values.items():
             self._log(name, value)
+
+
+def _is_users(module: Any, name: str) -> bool:
+    """Whether the user wrote this method of a module, in its class or for it alone."""
+    defining = next((kind for kind in type(module).__mro__ if name in vars(kind)), None)
+    return name in vars(module) or defining is not None and not defining.__module__.startswith(("lightning.", "pytorch_lightning."))
+
+
+def _refuse_sampling(loader: Any) -> None:
+    """Refuses what a loader says about which rows make a batch, beside their number and whether they are shuffled, which the job file says."""
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    for what, known in ((loader.batch_sampler, BATCH_SAMPLERS), (sampler, SAMPLERS)):
+        replacing = " with replacement" if getattr(what, "replacement", False) else ""
+        if replacing or what is not None and type(what).__name__ not in known:
+            raise Refused(
+                f"train_dataloader() draws its rows by a {type(what).__name__}{replacing}, and Ebb chooses which rows make a batch: each row once in an epoch; "
+                "leave it out, and weigh the rows in the loss, or repeat them in the dataset"
+            )
+    if loader.worker_init_fn is not None:
+        raise Refused(
+            "train_dataloader() gives the DataLoader a worker_init_fn, which would not be called: torch's, NumPy's and Python's generators are "
+            "seeded before each row; leave it out, and do what else it does in the dataset"
+        )
 
 
 def _refused(name: str, why: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import traceback
 from typing import Any
 
@@ -105,7 +106,18 @@ def _translated(error: BaseException, where: str) -> Exception:
         return OutOfMemory(f"out of memory in {where}: {first_line(text)}")
     if is_device_failed(error):
         return DeviceFailed(f"the device failed in {where}: {first_line(text)}")
-    return UserError(f"{type(error).__name__} in {where}: {first_line(text)}", last_lines(error))
+    return UserError(f"{type(error).__name__} in {where}: {first_line(text)}{_about_files(error)}", last_lines(error))
+
+
+def _about_files(error: BaseException) -> str:
+    """What a file that is not there, or is closed, has to do with where code runs; nothing of other errors."""
+    name = getattr(error, "filename", None)
+    if isinstance(error, PermissionError) and name is not None and "EBB_TORCH_LIFE" in os.environ:
+        return " (a job's code may write to its working directory, HOME and TMPDIR, and read what its operator opens: `--readable`)"
+    if isinstance(error, FileNotFoundError) and isinstance(name, str) and not os.path.isabs(name) and sys.path:
+        if os.path.exists(os.path.join(sys.path[0], name)):  # entry.load() put the code there
+            return f" (it is in the code folder, which is not the working directory; write Path(__file__).parent / {name!r})"
+    return ""
 
 
 def first_line(text: str) -> str:

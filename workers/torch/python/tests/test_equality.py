@@ -162,7 +162,7 @@ class EveryHosting(unittest.TestCase):
 
     @unittest.skipUnless(harness.has("transformers"), "transformers is not installed")
     def test_hugging_face(self) -> None:
-        for entry in ("causal", "smoothed", "classifier", "Mine"):
+        for entry in ("causal", "smoothed", "classifier", "Mine", "translator"):
             with self.subTest(entry):
                 self.same(f"hugging:{entry}")
 
@@ -172,7 +172,9 @@ class EveryHosting(unittest.TestCase):
 
     @unittest.skipUnless(harness.has("lightning"), "lightning is not installed")
     def test_lightning(self) -> None:
-        self.same("bolts:Module", batch_size=2)  # 40 rows, 8 a step: the scheduler of epochs moves after step 5
+        for entry in ("Module", "with_rows"):
+            with self.subTest(entry):
+                self.same(f"bolts:{entry}", batch_size=2)  # 40 rows, 8 a step: the scheduler of epochs moves after step 5
 
     def test_an_ebb_dataset(self) -> None:
         sample = {"kind": "classified", "shape": [3, 8, 8], "classes": 5}

@@ -22,6 +22,8 @@ AT_BUILD = [
     ("refused:CounterInJob", "refused", "`CounterInJob.seen` changed by computing a gradient"),
     ("refused:OwnLoop", "refused", "loss() computes gradients itself (it calls backward())"),
     ("refused:Adversaries", "refused", "loss() computes gradients itself (it calls backward())"),
+    ("refused:ScalesLoss", "refused", "the loss is scaled by a GradScaler, whose scale depends on the steps before"),
+    ("refused:ReadsBesideItself", "user", "(it is in the code folder, which is not the working directory; write Path(__file__).parent / 'vision.py')"),
     ("refused:WritesParameters", "refused", "`0.weight` changed while a gradient was computed"),
     ("refused:SyncBatchNorm", "refused", "the module `1` (SyncBatchNorm) talks to other processes"),
     ("refused:Parallel", "refused", "the model (DataParallel) distributes the training itself"),
@@ -116,6 +118,7 @@ HUGGING_FACE = [
     ("hugging:OwnLog", "refused", "OwnLog overrides `log`, which belongs to the Trainer's own loop"),
     ("hugging:OwnInputs", "refused", "OwnInputs overrides `_prepare_inputs`, which belongs to the Trainer's own loop"),
     ("hugging:best", "refused", "TrainingArguments(load_best_model_at_end=True) is not kept here: the model is that of the last step"),
+    ("hugging:generating", "refused", "(predict_with_generate=True) is not kept here: Ebb evaluates the loss of held-out rows"),
     ("hugging:evaluated", "refused", "write `evaluation: {every_steps: …}` in the job file"),
     ("hugging:in_order", "refused", "write `shuffle: none` in the job file"),
     ("hugging:CountsLosses", "refused", "`CountsLosses.losses` changed by computing a gradient"),
@@ -133,6 +136,11 @@ LIGHTNING = [
     ("bolts:AsksOptimizers", "refused", "the LightningModule calls `self.optimizers()`, which needs a Trainer"),
     ("bolts:Gathers", "refused", "the LightningModule calls `self.all_gather()`, which needs a Trainer"),
     ("bolts:OtherCollate", "refused", "val_dataloader() makes batches by the collate_fn `pairs` and train_dataloader() by `default_collate`"),
+    ("bolts:Weighted", "refused", "train_dataloader() draws its rows by a WeightedRandomSampler"),
+    ("bolts:Replaced", "refused", "train_dataloader() draws its rows by a RandomSampler with replacement"),
+    ("bolts:SeedsWorkers", "refused", "train_dataloader() gives the DataLoader a worker_init_fn"),
+    ("bolts:Measures", "refused", "compute the batch's own by torchmetrics.functional"),
+    ("bolts:MeasuresTraining", "refused", "compute the batch's own by torchmetrics.functional"),
     ("bolts:TwoOptimizers", "refused", "configure_optimizers() returned 2 optimizers"),
 ]
 
@@ -144,7 +152,7 @@ class Refusals(unittest.TestCase):
         worker = Worker()
         try:
             with self.assertRaises(Failed) as caught:
-                worker.build(entry=entry, spec={**spec, "evaluation": {"every_steps": 3}} if entry == "bolts:OtherCollate" else spec, threads=1, **message)
+                worker.build(entry=entry, spec={**spec, "evaluation": {"every_steps": 3}} if entry in ("bolts:OtherCollate", "bolts:Measures") else spec, threads=1, **message)
             self.assertIn(text, caught.exception.what)
             self.assertEqual(kind, caught.exception.kind)
             self.assertLess(len(caught.exception.what), 700)

@@ -3,6 +3,7 @@
 import lightning
 import torch
 import torch.nn.functional as F
+import torchmetrics
 from torch import nn
 
 from vision import Images
@@ -100,3 +101,69 @@ class Plain(Module):
 
     def train_dataloader(self):
         return torch.utils.data.DataLoader(Images(32, augment=False), batch_size=4)
+
+
+class Weighted(Module):
+    def train_dataloader(self):
+        rows = Images(40)
+        return torch.utils.data.DataLoader(rows, batch_size=8, sampler=torch.utils.data.WeightedRandomSampler(torch.ones(40), 40))
+
+
+class Replaced(Module):
+    def train_dataloader(self):
+        rows = Images(40)
+        batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(rows, replacement=True), 8, drop_last=True)
+        return torch.utils.data.DataLoader(rows, batch_sampler=batches)
+
+
+class SeedsWorkers(Module):
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(Images(40), num_workers=1, worker_init_fn=print)
+
+
+class Measures(Module):
+    """With a metric object, as torchmetrics' documentation has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.accuracy = torchmetrics.Accuracy("multiclass", num_classes=5)
+
+    def validation_step(self, batch, batch_idx):
+        images, labels = batch
+        self.accuracy(self.net(images), labels)
+        self.log("accuracy", self.accuracy)
+
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(Images(8))
+
+
+class MeasuresTraining(Measures):
+    def training_step(self, batch, batch_idx):
+        images, labels = batch
+        self.accuracy(self.net(images), labels)
+        return super().training_step(batch, batch_idx)
+
+
+class Rows(lightning.LightningDataModule):
+    def setup(self, stage):
+        self.rows = Images(40)
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(self.rows, batch_size=99, shuffle=True)
+
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(self.rows)
+
+
+class WithoutRows(lightning.LightningModule):
+    """The same module, its data apart."""
+
+    training_step, validation_step, configure_optimizers = Module.training_step, Module.validation_step, Module.configure_optimizers
+
+    def __init__(self):
+        super().__init__()
+        self.net = Module().net
+
+
+def with_rows():
+    return WithoutRows(), Rows()

@@ -249,3 +249,26 @@ def plain_classifier(**named):
         train_dataset=Texts(3),
         data_collator=default_data_collator,
     )
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        ids = [(index * k) % 30 + 2 for k in range(1, 6)]
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids[::-1]}
+
+
+def translator(**named):
+    configuration = transformers.T5Config(
+        vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0, pad_token_id=0
+    )
+    arguments = transformers.Seq2SeqTrainingArguments(output_dir="unused", use_cpu=True, report_to=[], **named)
+    return transformers.Seq2SeqTrainer(
+        model=transformers.T5ForConditionalGeneration(configuration), args=arguments, train_dataset=Pairs()
+    )
+
+
+def generating():
+    return translator(predict_with_generate=True)

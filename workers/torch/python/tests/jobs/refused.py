@@ -86,6 +86,20 @@ class Adversaries(Job):
         return F.softplus(-model["told"](made)).sum(), len(images)
 
 
+class ScalesLoss(Job):
+    scaler = torch.amp.GradScaler("cpu")
+
+    def loss(self, model, batch):
+        loss, weight = super().loss(model, batch)
+        return self.scaler.scale(loss), weight
+
+
+class ReadsBesideItself(Job):
+    def model(self):
+        open("vision.py").close()
+        return super().model()
+
+
 class WritesParameters(Job):
     def loss(self, model, batch):
         with torch.no_grad():

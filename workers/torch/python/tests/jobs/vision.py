@@ -173,11 +173,13 @@ class Validated(Job):
 
 
 class Autocast(Job):
+    scaler = torch.amp.GradScaler("cpu", enabled=False)  # as scripts have it that choose a type by an option
+
     def loss(self, model, batch):
         images, labels = batch
         with torch.autocast("cpu", torch.bfloat16):
             scores = model(images)
-        return F.cross_entropy(scores.float(), labels, reduction="sum"), len(labels)
+        return self.scaler.scale(F.cross_entropy(scores.float(), labels, reduction="sum")), len(labels)
 
 
 class HalfParameters(Job):
