@@ -101,8 +101,11 @@ impl Bench {
                 if let Some(leader) = slots.iter().find_map(|slot| slot.pid) {
                     let used = GroupUse::of(leader, memory);
                     memory_mb = memory_mb.max(used.memory_bytes as f64 / 1e6);
-                    last = Some((progress.step, used.processor));
-                    first = first.or(last);
+                    // Only where the step is news: an old one with today's processor time would make the last steps dear.
+                    if last.is_none_or(|(step, _)| step != progress.step) {
+                        last = Some((progress.step, used.processor));
+                        first = first.or(last);
+                    }
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -2,11 +2,12 @@
 //! executor's process group and prints to its standard error, and the kernel kills it when this process is gone, by whatever end: a pipe
 //! that only this process holds is closed then. It knows nothing of what is asked.
 
+use crate::answers::unexpected;
 use crate::computing::ComputingProcess;
 use crate::ending::{End, explained};
 use crate::frame;
 use crate::isolation::Isolation;
-use crate::job::{TorchError, unexpected};
+use crate::job::TorchError;
 use crate::memory::{MemoryBound, kernel_kills};
 use crate::output::Output;
 use crate::own_folder::OwnFolder;

@@ -15,6 +15,7 @@
 //!
 //! Next on a job's path: `job.rs`, then the Python side, `python/ebb/worker.py`.
 
+mod answers;
 mod batches;
 mod build_site;
 mod cache;
