@@ -22,7 +22,8 @@ LOOP_HOOKS = (
     "on_fit_end", "on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device", "configure_callbacks",
     "configure_sharded_model", "teardown", "on_save_checkpoint", "on_load_checkpoint", "on_validation_start", "on_validation_end",
     "on_validation_epoch_start", "on_validation_epoch_end", "on_validation_batch_start", "on_validation_batch_end",
-    "on_validation_model_eval", "on_validation_model_train", "on_validation_model_zero_grad",
+    "on_validation_model_eval", "on_validation_model_train", "on_validation_model_zero_grad", "training_epoch_end", "validation_epoch_end",
+    "training_step_end", "validation_step_end",
 )  # fmt: skip
 # What a module may ask of itself where a Trainer stands behind it.
 OF_TRAINER = {
@@ -96,12 +97,11 @@ class LightningJob(Job):
                 "own; return the loss from "
                 "training_step, or write an ebb.Job"
             )
-        framework = [kind for kind in type(module).__mro__ if kind.__module__.startswith(("lightning.", "pytorch_lightning."))]
-        for name in LOOP_HOOKS:
-            found = next((kind for kind in type(module).__mro__ if name in vars(kind)), None)
-            if found is not None and found not in framework:
+        for given in (module, self._data):
+            name = next((name for name in LOOP_HOOKS if _is_users(given, name)), None)
+            if name is not None:
                 raise Refused(
-                    f"{type(module).__name__} overrides `{name}`, which belongs to a Trainer's loop and is not called here; "
+                    f"{type(given).__name__} overrides `{name}`, which belongs to a Trainer's loop and is not called here; "
                     "write it into training_step, or write an ebb.Job"
                 )
 

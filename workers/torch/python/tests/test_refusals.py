@@ -132,6 +132,8 @@ LIGHTNING = [
     ("bolts:AsksTrainer", "refused", "the LightningModule asks its Trainer for `num_training_batches`"),
     ("bolts:OwnValidationEnd", "refused", "OwnValidationEnd overrides `on_validation_epoch_end`"),
     ("bolts:OwnCheckpoint", "refused", "OwnCheckpoint overrides `on_save_checkpoint`"),
+    ("bolts:with_moved_rows", "refused", "MovesRows overrides `on_after_batch_transfer`, which belongs to a Trainer's loop"),
+    ("bolts:OldEpochEnd", "refused", "OldEpochEnd overrides `training_epoch_end`"),
     ("bolts:OwnTeardown", "refused", "OwnTeardown overrides `teardown`"),
     ("bolts:AsksOptimizers", "refused", "the LightningModule calls `self.optimizers()`, which needs a Trainer"),
     ("bolts:Gathers", "refused", "the LightningModule calls `self.all_gather()`, which needs a Trainer"),

@@ -167,3 +167,19 @@ class WithoutRows(lightning.LightningModule):
 
 def with_rows():
     return WithoutRows(), Rows()
+
+
+class MovesRows(Rows):
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        return batch
+
+
+def with_moved_rows():
+    return WithoutRows(), MovesRows()
+
+
+class OldEpochEnd(Module):
+    """As modules had it before Lightning 2, which does not call it either."""
+
+    def training_epoch_end(self, outputs):
+        pass
