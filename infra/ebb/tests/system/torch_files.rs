@@ -14,6 +14,7 @@ const TRAIN: &str = r#"
 import os, subprocess, tempfile, torch, ebb
 from torch import nn
 from torch.nn import functional as F
+from torch._inductor.runtime.cache_dir_utils import cache_dir  # of torch.compile
 
 def refused(path, mode):
     try:
@@ -35,7 +36,7 @@ class Job(ebb.Job):
         for path in (__file__, self.parameters["open"], "/etc/hostname"):
             open(path).close()
         refused(self.parameters["open"], "a")
-        for folder in (os.environ["HOME"], tempfile.gettempdir(), os.getcwd(), "/dev/shm"):
+        for folder in (os.environ["HOME"], tempfile.gettempdir(), os.getcwd(), cache_dir(), "/dev/shm"):
             with tempfile.NamedTemporaryFile(dir=folder) as file:
                 file.write(b"x")
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import harness
 import torch
@@ -30,6 +31,19 @@ ORDER = [1, 6, 2, 3, 4, 5, 7, 0]  # of eight rows with seed 7: changing it chang
 
 
 class Blame(unittest.TestCase):
+    def test_a_closed_file_says_what_is_open_where_jobs_are_kept_from_files(self) -> None:
+        def said(error: OSError) -> str:
+            with self.assertRaises(UserError) as caught, user_code("model()"):
+                raise error
+            return str(caught.exception)
+
+        closed = PermissionError(13, "Permission denied", "/tmp/out")
+        self.assertTrue(said(closed).endswith("Permission denied: '/tmp/out'"), "at home it is the code's own affair")
+        with unittest.mock.patch.dict(os.environ, EBB_TORCH_LIFE="3"):
+            self.assertIn("'/tmp/out' (a job's code may write to its working directory, HOME and TMPDIR", said(closed))
+            self.assertTrue(said(PermissionError(13, "Permission denied")).endswith("Permission denied"), "of no file")
+        self.assertTrue(said(FileNotFoundError(2, "No such file", "/absent")).endswith("'/absent'"))
+
     def test_what_fails_on_a_device_is_told_from_what_the_code_does_wrong(self) -> None:
         texts = {
             "CUDA error: uncorrectable ECC error encountered": "device",
