@@ -25,14 +25,18 @@ type Of<Id, T> = (&'static str, fn(&State, &Id, &T, &mut Vec<String>));
 type Step<Id> = (&'static str, fn(&State, &State, &Id, &mut Vec<String>));
 type Whole = (&'static str, fn(&State, &mut Vec<String>));
 
-const OF_JOB: [Of<JobId, Job>; 8] = [
-    ("a slot has at most one owner", job_owns_its_slots),
-    ("no plan exceeds capacity", no_plan_beyond_capacity),
+const OF_JOB: [Of<JobId, Job>; 5] = [
     ("a job below its guarantee is queued or gives everything back", guarantee_is_kept),
     ("every accepted job is in exactly one phase", one_phase),
     ("the ranks of a generation cover 0..W once", ranks_are_covered),
     ("generations are numbered upwards", generations_ascend),
     ("checkpoints ascend and are bounded", checkpoints_are_bounded),
+];
+
+/// Of a job and all its slots.
+const OF_PLAN: [Of<JobId, Job>; 3] = [
+    ("a slot has at most one owner", job_owns_its_slots),
+    ("no plan exceeds capacity", no_plan_beyond_capacity),
     ("a job runs on one numeric class", one_class),
 ];
 
@@ -64,8 +68,8 @@ const STEP_OF_EXECUTOR: [Step<ExecutorId>; 1] = [("an executor's number is never
 
 /// The names of all invariants, once each.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let of_state = OF_JOB.map(|i| i.0).into_iter().chain(OF_SLOT.map(|i| i.0)).chain(OF_EXECUTOR.map(|i| i.0));
-    let of_state = of_state.chain(OF_FLEET.map(|i| i.0)).chain(OF_ALL.map(|i| i.0));
+    let of_state = OF_JOB.map(|i| i.0).into_iter().chain(OF_PLAN.map(|i| i.0)).chain(OF_SLOT.map(|i| i.0));
+    let of_state = of_state.chain(OF_EXECUTOR.map(|i| i.0)).chain(OF_FLEET.map(|i| i.0)).chain(OF_ALL.map(|i| i.0));
     let of_step = STEP_OF_JOB.map(|i| i.0).into_iter().chain(STEP_OF_SLOT.map(|i| i.0));
     let all: BTreeSet<&str> = of_state.chain(of_step).chain(STEP_OF_EXECUTOR.map(|i| i.0)).collect();
     all.into_iter()
@@ -76,6 +80,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn check(state: &State) -> Vec<Violation> {
     let mut found = Found::default();
     state.jobs().for_each(|(id, job)| found.of(&OF_JOB, state, id, job));
+    state.jobs().for_each(|(id, job)| found.of(&OF_PLAN, state, id, job));
     state.slots().for_each(|(id, slot)| found.of(&OF_SLOT, state, id, slot));
     state.executors().for_each(|(id, executor)| found.of(&OF_EXECUTOR, state, id, executor));
     state.fleets().for_each(|(id, fleet)| found.of(&OF_FLEET, state, id, fleet));
@@ -114,6 +119,9 @@ pub fn check_changes(before: &State, after: &State) -> Vec<Violation> {
     for id in &touched.jobs {
         found.step(&STEP_OF_JOB, before, after, id);
         after.job(id).into_iter().for_each(|job| found.of(&OF_JOB, after, id, job));
+    }
+    for id in &touched.plans {
+        after.job(id).into_iter().for_each(|job| found.of(&OF_PLAN, after, id, job));
     }
     for id in &touched.slots {
         found.step(&BATCH_OF_SLOT, before, after, id);
@@ -159,11 +167,12 @@ impl Found {
     }
 }
 
-/// What differs between two states, and what that is tied to: a server to its slots, a job to its slots and executors, a slot to its
-/// job, executor and fleet.
+/// What differs between two states, and whatever an invariant looks at it for: that of a job at whether its executors are there, that of a plan at
+/// the job's slots and their servers, that of a slot at its server, at the executor on it and at whether its job's plan has it, that of an executor at its slot.
 #[derive(Default)]
 struct Touched<'a> {
     jobs: BTreeSet<&'a JobId>,
+    plans: BTreeSet<&'a JobId>,
     slots: BTreeSet<&'a SlotId>,
     executors: BTreeSet<&'a ExecutorId>,
     fleets: BTreeSet<&'a FleetId>,
@@ -171,26 +180,37 @@ struct Touched<'a> {
 
 impl<'a> Touched<'a> {
     fn between(before: &'a State, after: &'a State) -> Self {
-        let jobs = after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended));
-        let mut touched = Self {
-            jobs: jobs.collect(),
-            slots: after.slots.changed(&before.slots).into_iter().collect(),
-            executors: after.executors.changed(&before.executors).into_iter().collect(),
-            fleets: after.fleets.changed(&before.fleets).into_iter().collect(),
-        };
+        let states = [before, after];
+        let mut touched =
+            Self { fleets: after.fleets.changed(&before.fleets).into_iter().collect(), ..Self::default() };
         let of_servers =
             after.servers.changed(&before.servers).into_iter().filter(|server| is_other(before, after, server));
-        touched.slots.extend(of_servers.flat_map(|server| after.slots_of(server)).map(|(id, _)| id));
-        touched.jobs.extend(touched.executors.iter().map(|executor| &executor.job));
-        for state in [before, after] {
-            for id in &touched.jobs {
-                touched.slots.extend(state.job(id).into_iter().flat_map(Job::slots));
-                touched.executors.extend(state.executors_of(id).map(|(executor, _)| executor));
+        let of_servers = of_servers.flat_map(|server| after.slots_of(server)).map(|(id, _)| id);
+        let slots: BTreeSet<&SlotId> = after.slots.changed(&before.slots).into_iter().chain(of_servers).collect();
+        for slot in slots.iter().flat_map(|id| states.map(|state| state.slot(id))).flatten() {
+            touched.plans.extend(&slot.job);
+            touched.executors.extend(&slot.executor);
+        }
+        touched.slots = slots;
+        for id in after.executors.changed(&before.executors) {
+            let [was, is] = states.map(|state| state.executor(id));
+            let of = |executor: &'a Executor| (&executor.slot, executor.leaving, executor.stuck);
+            if was.map(of) != is.map(of) {
+                touched.executors.insert(id);
+                touched.jobs.insert(&id.job);
+                touched.slots.extend(was.into_iter().chain(is).map(|executor| &executor.slot));
             }
-            for slot in touched.slots.iter().filter_map(|id| state.slot(id)) {
-                touched.jobs.extend(&slot.job);
-                touched.executors.extend(&slot.executor);
-                touched.fleets.extend(&slot.fleet);
+        }
+        for id in after.live.changed(&before.live).into_iter().chain(after.ended.changed(&before.ended)) {
+            touched.jobs.insert(id);
+            let [was, is] = states.map(|state| state.job(id));
+            let plan = |job: &'a Job| (job.slots(), job.class);
+            if was.map(plan) != is.map(plan) {
+                touched.plans.insert(id);
+                match (was, is) {
+                    (Some(was), Some(is)) => touched.slots.extend(was.slots().symmetric_difference(is.slots())),
+                    (was, is) => touched.slots.extend(was.or(is).into_iter().flat_map(Job::slots)),
+                }
             }
         }
         touched

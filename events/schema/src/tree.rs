@@ -55,7 +55,8 @@ impl Node {
     /// The largest nodes that lie wholly inside `hosted` (sorted ranks), left to right: what one member sums by itself.
     #[must_use]
     pub fn cover(self, hosted: &[Rank]) -> Vec<Node> {
-        let inside = self.ranks().filter(|r| hosted.binary_search(r).is_ok()).count();
+        let below = |end: u16| hosted.partition_point(|rank| rank.0 < end);
+        let inside = below(self.first + self.count) - below(self.first);
         if inside == usize::from(self.count) {
             return vec![self];
         }
@@ -188,9 +189,12 @@ fn fill(workers: u16, mut hosted: Vec<Vec<Rank>>, sizes: &[u16]) -> Vec<Vec<Rank
 fn matched(shares: Vec<Vec<Rank>>, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
     let in_common =
         |share: &[Rank], hosted: &[Rank]| share.iter().filter(|rank| hosted.binary_search(rank).is_ok()).count();
-    let pairs = shares.iter().enumerate().flat_map(|(of, share)| {
-        before.iter().enumerate().map(move |(member, hosted)| (in_common(share, hosted), member, of))
-    });
+    let hosting: Vec<(usize, &[Rank])> =
+        before.iter().copied().enumerate().filter(|(_, hosted)| !hosted.is_empty()).collect();
+    let pairs = shares
+        .iter()
+        .enumerate()
+        .flat_map(|(of, share)| hosting.iter().map(move |(member, hosted)| (in_common(share, hosted), *member, of)));
     // Those with nothing in common, nearly all of a large job's, need no order but that of members and shares.
     let mut pairs: Vec<(usize, usize, usize)> = pairs.filter(|(common, ..)| *common > 0).collect();
     pairs.sort_by_key(|&(common, member, of)| (std::cmp::Reverse(common), member, of));

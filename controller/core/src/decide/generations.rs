@@ -113,6 +113,10 @@ fn has_to_leave(
     }
     let planned = job.slots().contains(&executor.slot);
     let suspending = matches!(job.phase, JobPhase::Suspending(..));
+    let goes = !planned || executor.leaving.is_some();
+    if !goes && !suspending {
+        return None;
+    }
     // A leaver that a switch left out is on its way: it exits once the boundary's step is acknowledged. One that a recovery left
     // out hears of nothing.
     let on_its_way =
@@ -120,8 +124,7 @@ fn has_to_leave(
     // Also a member that still waits for the replica leaves by consent: the others would have to come together anew without it.
     let trains =
         job.active().is_some_and(|active| active.members.contains(number) || executor.replica && on_its_way(active));
-    let goes = !planned || executor.leaving.is_some();
-    if !trains && (goes || suspending) {
+    if !trains {
         return Some((draft.at, LeaveCause::Useless));
     }
     if !goes {
@@ -141,15 +144,14 @@ fn has_to_leave(
 
 /// Members of the generation in force that are gone, and not just unexplained for a moment.
 fn has_lost_members(state: &State, active: &Active, at: TimeMs) -> bool {
-    active.members.iter().any(|member| {
-        let awaited = active.left.get(member).is_some_and(|until| at < *until);
-        state.executor(member).is_none() && !awaited
-    })
+    let awaited = |member: &ExecutorId| active.left.get(member).is_some_and(|until| at < *until);
+    let members = active.members.iter().zip(state.executors.each(active.members.iter()));
+    members.filter(|(_, executor)| executor.is_none()).any(|(member, _)| !awaited(member))
 }
 
 /// Why an outstanding proposal cannot or need not become active, if so.
 fn why_abandon(draft: &Draft<'_>, job: &Job, proposal: &Proposal) -> Option<AbandonCause> {
-    let executors = || proposal.members.iter().map(|member| draft.state.executor(&member.executor));
+    let executors = || draft.state.executors.each(proposal.members.iter().map(|member| &member.executor));
     let active = job.active();
     let lost = executors().any(|executor| executor.is_none());
     let recovers = matches!(proposal.entry, Entry::Recover);

@@ -70,27 +70,32 @@ fn start(draft: &Draft<'_>, id: &JobId, job: &Job, placement: &Placement) -> Opt
 /// the last of them is ready, and neither while the job is to stand still nor before those that joined last hold the replica: no boundary
 /// comes until then, and a copy takes what its bytes take, so a proposal would outlive its deadline and end their copies too.
 fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTreeSet<ExecutorId>)> {
-    if !active.left.is_empty() || active.members.iter().any(|member| draft.state.executor(member).is_none()) {
+    let of_members = || draft.state.executors.each(active.members.iter());
+    if !active.left.is_empty() || of_members().any(|executor| executor.is_none()) {
         return None;
     }
-    let stays = |number: &&ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.leaving.is_none());
-    let mut members: BTreeSet<ExecutorId> = active.members.iter().filter(stays).cloned().collect();
+    let stays = |executor: &&Executor| executor.leaving.is_none();
     // Nobody leaves before somebody who stays holds the replica: newcomers say when they do.
-    if !members.iter().any(|number| draft.state.executor(number).is_some_and(|executor| executor.replica)) {
+    if !of_members().flatten().filter(stays).any(|executor| executor.replica) {
         return None;
     }
     let entry = Entry::Switch { from: active.proposal.generation };
-    if members.len() < active.members.len() {
-        return Some((entry, members));
+    if !of_members().flatten().all(|executor| stays(&executor)) {
+        let members = active.members.iter().zip(of_members());
+        let staying = members.filter(|(_, executor)| executor.as_ref().is_some_and(stays));
+        return Some((entry, staying.map(|(number, _)| number.clone()).collect()));
     }
     let executors = || draft.state.executors_of(id);
     let paused = draft.state.job(id).is_some_and(|job| draft.at < job.growth.until);
-    let copying = active.members.iter().any(|number| draft.state.executor(number).is_some_and(|e| !e.replica));
+    let copying = of_members().flatten().any(|executor| !executor.replica);
     if paused || copying || draft.state.is_parking(id) || executors().any(|(_, executor)| executor.is_starting()) {
         return None;
     }
-    members.extend(executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number.clone()));
-    (members.len() > active.members.len()).then_some((entry, members))
+    let ready = || executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number);
+    if ready().all(|number| active.members.contains(number)) {
+        return None;
+    }
+    Some((entry, active.members.iter().chain(ready()).cloned().collect()))
 }
 
 /// Proposes that the survivors go on: every replica of this start counts, also one that a later generation left out. Leavers

@@ -7,7 +7,7 @@ use super::idle::Idle;
 use super::{Draft, fleets::hand_back, plan, victims};
 use crate::limits::RECLAIM_DEADLINE_MS_MAX;
 use crate::policy::{Packing, policy_by_name};
-use crate::state::{JobPhase, SlotKind, SlotState};
+use crate::state::{JobPhase, Slot, SlotKind, SlotState};
 use events_schema::fact::{Fact, PlanCause, PlanReason, ReclaimCause, WaitCause};
 use events_schema::{FleetId, JobId, SlotId, TimeMs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,8 +78,9 @@ struct Asked {
 
 fn have_back(draft: &mut Draft<'_>, slots: &[SlotId], asked: Asked) {
     claim_those_on_their_way(draft, slots, asked);
-    let lent: Vec<SlotId> =
-        slots.iter().filter(|slot| draft.state.slot(slot).is_some_and(|s| s.is_lent())).cloned().collect();
+    let known = slots.iter().zip(draft.state.slots.each(slots.iter()));
+    let is_lent = |known: &(&SlotId, Option<&Slot>)| known.1.is_some_and(Slot::is_lent);
+    let lent: Vec<SlotId> = known.filter(is_lent).map(|(slot, _)| slot.clone()).collect();
     for slot in &lent {
         reclaim(draft, slot, asked);
     }
@@ -128,8 +129,8 @@ fn say_again(draft: &mut Draft<'_>, slot: &SlotId, asked: Asked) {
 /// everything back.
 pub(super) fn withdraw(draft: &mut Draft<'_>, slots: &[SlotId], cause: PlanCause) {
     let mut by_job: BTreeMap<JobId, BTreeSet<SlotId>> = BTreeMap::new();
-    for slot in slots {
-        if let Some(job) = draft.state.slot(slot).and_then(|slot| slot.job.clone()) {
+    for (slot, known) in slots.iter().zip(draft.state.slots.each(slots.iter())) {
+        if let Some(job) = known.and_then(|known| known.job.clone()) {
             by_job.entry(job).or_default().insert(slot.clone());
         }
     }

@@ -28,8 +28,8 @@ struct Holder {
 /// come free: it goes only when all that can be used are not enough.
 pub(super) fn choose(state: &State, fleet: &[SlotId], count: usize, who: Victims) -> Vec<SlotId> {
     let (mut idle, mut unusable, mut holders) = (Vec::new(), Vec::new(), BTreeMap::<&JobId, Vec<SlotId>>::new());
-    for id in fleet {
-        let Some(slot) = state.slot(id).filter(|slot| slot.is_lent()) else { continue };
+    for (id, slot) in fleet.iter().zip(state.slots.each(fleet.iter())) {
+        let Some(slot) = slot.filter(|slot| slot.is_lent()) else { continue };
         match &slot.job {
             Some(job) => holders.entry(job).or_default().push(id.clone()),
             None if !slot.comes_free() || !state.is_present(id) => unusable.push(id.clone()),

@@ -36,6 +36,14 @@ impl Executors {
         self.all.range_from(from)
     }
 
+    /// What there is of each of these, which are members of a job: those of one stand side by side.
+    pub fn each<'a, 'b, I>(&'a self, ids: I) -> impl Iterator<Item = Option<&'a Executor>> + use<'a, 'b, I>
+    where
+        I: Iterator<Item = &'b ExecutorId>,
+    {
+        self.all.each(ids)
+    }
+
     /// See [`Table::changed`].
     pub fn changed<'a>(&'a self, before: &'a Self) -> Vec<&'a ExecutorId> {
         self.all.changed(&before.all)

@@ -375,7 +375,7 @@ impl State {
         if !self.executors.any_leaving(id) {
             return false;
         }
-        let mut alive = active.members.iter().filter_map(|member| self.executors.get(member)).peekable();
+        let mut alive = self.executors.each(active.members.iter()).flatten().peekable();
         alive.peek().is_some() && alive.all(|executor| executor.leaving.is_some())
     }
 

@@ -201,6 +201,14 @@ impl Slots {
         self.all.get(id)
     }
 
+    /// What there is of each of these: see [`Table::each`].
+    pub fn each<'a, 'b, I>(&'a self, ids: I) -> impl Iterator<Item = Option<&'a Slot>> + use<'a, 'b, I>
+    where
+        I: Iterator<Item = &'b SlotId>,
+    {
+        self.all.each(ids)
+    }
+
     /// All of them, by server and number.
     pub fn iter(&self) -> impl Iterator<Item = (&SlotId, &Slot)> {
         self.all.iter()
