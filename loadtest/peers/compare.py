@@ -170,6 +170,8 @@ def tide(make: Callable[[int], Peer | Ebb], minutes: float) -> list[dict[str, An
         within = [at for at, _ in steps if (begun + ended) / 2 < at <= ended]
         if len(within) > 2:
             rates.setdefault(target, []).append((len(within) - 1) / (within[-1] - within[0]))
+    # Without the rate of a size there is nothing to compare with.
+    known = all(target in rates for target, _, _ in phases)
     for target, begun, ended in phases:
         ideal += max(rates.get(target, [0.0])) * (ended - begun)
     inside = [step for at, step in steps if phases[0][1] < at <= phases[-1][2]]
@@ -179,7 +181,7 @@ def tide(make: Callable[[int], Peer | Ebb], minutes: float) -> list[dict[str, An
     return [
         said(
             runtime=runtime.name, event="tide", minutes=minutes, steps=useful, last=newest, repeated=len(inside) - useful,
-            discarded=runtime.discarded(), steps_per_s_at=rate, of_ideal=round(useful / ideal, 3) if ideal else None,
+            discarded=runtime.discarded(), steps_per_s_at=rate, of_ideal=round(useful / ideal, 3) if known and ideal else None,
         )
     ]  # fmt: skip
 
