@@ -5,6 +5,7 @@
 
 use crate::decide::plan::{Problem, waits};
 use crate::decide::{classes, throughput};
+use crate::policy::effort::Effort;
 use crate::policy::{POLICY_NAMES, Policy, Share, policy_by_name};
 use crate::state::{Job, JobPhase, Placement, State};
 use events_schema::fact::{PlanCause, PlanReason, WaitCause};
@@ -58,7 +59,8 @@ impl<'a> Reasons<'a> {
     fn queued(&self, id: &JobId, job: &Job) -> Option<WaitCause> {
         let policy = self.policy.as_ref()?;
         let (problem, shares) = self.queue.get_or_init(|| {
-            let problem = Problem::of(self.state, self.at, policy.as_ref());
+            let mut problem = Problem::of(self.state, self.at, policy.as_ref());
+            problem.view.effort = Effort::without_end();
             let shares = policy.guarantees(&problem.view);
             (problem, shares)
         });

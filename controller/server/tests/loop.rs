@@ -189,9 +189,38 @@ impl Policy for Panicking {
 
 #[tokio::test]
 async fn a_policy_that_panics_costs_its_plan_alone() {
-    let log = memory();
     let panics = Arc::new(AtomicBool::new(false));
-    let policy = Box::new(Panicking { inner: support::policy(), panics: Arc::clone(&panics) });
+    let policy = Panicking { inner: support::policy(), panics: Arc::clone(&panics) };
+    costs_its_plan_alone(Box::new(policy), &panics, "planned to panic").await;
+}
+
+/// A policy that finds no end on demand.
+struct Endless {
+    inner: Box<dyn Policy>,
+    is_endless: Arc<AtomicBool>,
+}
+
+impl Policy for Endless {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn plan(&self, view: &View) -> Plan {
+        while self.is_endless.load(Ordering::SeqCst) && view.speeds(0).speed(1) >= 0.0 {}
+        self.inner.plan(view)
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_finds_no_end_costs_its_plan_alone() {
+    let is_endless = Arc::new(AtomicBool::new(false));
+    let policy = Endless { inner: support::policy(), is_endless: Arc::clone(&is_endless) };
+    costs_its_plan_alone(Box::new(policy), &is_endless, "it took more than").await;
+}
+
+/// As long as it is told to, a policy makes no plan, for such a reason.
+async fn costs_its_plan_alone(policy: Box<dyn Policy>, panics: &AtomicBool, reason: &str) {
+    let log = memory();
     let controller = start(ControllerConfig { policy, ..config(&log, "a", &Secrets::new()) }).await.unwrap();
     support::lend_and_submit(&controller, &log, 1).await;
     assert!(soon(controller.wait_for(|state| state.job(&support::job()).is_some())).await);
@@ -206,7 +235,7 @@ async fn a_policy_that_panics_costs_its_plan_alone() {
     let (live, ..) = controller.committed().unwrap();
     controller.shutdown().await;
     let folded = Folded::read(&log).await;
-    let said = |fact: &Fact| matches!(fact, Fact::PlanFailed { reason, .. } if reason.contains("planned to panic"));
+    let said = |fact: &Fact| matches!(fact, Fact::PlanFailed { reason: said, .. } if said.contains(reason));
     assert!(folded.facts().any(said));
     assert_eq!(folded.state.counters().inputs_refused, 0, "the inputs were taken");
     assert_eq!(folded.state.digest(), live.digest());

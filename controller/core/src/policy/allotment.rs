@@ -60,6 +60,7 @@ impl<'a> Allotment<'a> {
 
     /// Gives a job its first slots: as many as wanted, else as many as there are, but not fewer than `least`. Whether it got any.
     pub fn start(&mut self, job: usize, wanted: u16, least: u16) -> bool {
+        self.view.effort.spend(1);
         let found = self.open(job, wanted).map(|class| (class, wanted));
         let found = found.or_else(|| {
             let class = self.open(job, least)?;
@@ -96,6 +97,7 @@ impl<'a> Allotment<'a> {
 
     /// Gives a job that has slots more of them; whether there were so many.
     pub fn grow(&mut self, job: usize, to: u16) -> bool {
+        self.view.effort.spend(1);
         let more = u32::from(to - self.shares[job].slots);
         let fits = more <= self.free(job);
         if fits {

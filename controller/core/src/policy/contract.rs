@@ -77,7 +77,7 @@ fn any_view() -> impl Strategy<Value = View> {
             })
             .collect();
         let tenants = quotas.into_iter().map(|quota| TenantView { quota }).collect();
-        View { classes, jobs, curves, tenants, now_ms }
+        View { classes, jobs, curves, tenants, now_ms, ..View::default() }
     })
 }
 

@@ -17,6 +17,7 @@ mod assumed;
 mod contract;
 pub mod easyscale;
 pub mod ebb;
+pub mod effort;
 pub mod elastic_tiresias;
 pub mod fifo;
 pub mod gain;
@@ -32,6 +33,7 @@ pub mod tiresias;
 mod work;
 
 pub use assumed::WithAssumedSpeeds;
+use effort::Effort;
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -145,6 +147,8 @@ pub struct View {
     pub tenants: Vec<TenantView>,
     /// When this is, in ms of the controller's clock: for what is done at equal distances of time.
     pub now_ms: u64,
+    /// What its plan has taken so far.
+    pub effort: Effort,
 }
 
 /// Slots of one kind: of one numeric class, and all of them devices or none.
@@ -252,6 +256,7 @@ impl View {
     /// How fast a job is by slots.
     #[must_use]
     pub fn speeds(&self, job: usize) -> Speeds<'_> {
+        self.effort.spend(1);
         let of = &self.jobs[job];
         Speeds::new(of.max, of.curve.and_then(|place| self.curves.get(place)))
     }
@@ -363,6 +368,7 @@ impl<'a> Gangs<'a> {
     /// Starts a waiting job on `slots` of the class with most room, or says why not.
     pub fn start(&mut self, job: usize, slots: u16) -> Share {
         let view = self.view;
+        view.effort.spend(1);
         let candidates = || view.suiting(job);
         let open = candidates().filter(|&class| self.blocked[class].is_none());
         if let Some(class) = view.roomiest(open, &self.pool, slots) {

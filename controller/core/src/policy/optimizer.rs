@@ -73,6 +73,17 @@ impl Options {
     }
 }
 
+/// Cells of the table that are filled in about the time of another step of a plan.
+const CELLS_OF_A_STEP: u64 = 16;
+
+/// What [`optimize`] takes at most, in steps of a plan.
+#[must_use]
+pub fn steps(jobs: &[Options], slots: u32) -> u64 {
+    let sizes: u64 = jobs.iter().map(|job| job.0.len() as u64).sum();
+    let fewest: u64 = jobs.iter().map(|job| u64::from(job.fewest())).sum();
+    sizes.saturating_mul(u64::from(slots).saturating_sub(fewest)) / CELLS_OF_A_STEP
+}
+
 /// The slots of each job, in their order; none if there are not enough for everybody's fewest.
 #[must_use]
 pub fn optimize(jobs: &[Options], slots: u32) -> Option<Vec<u16>> {
