@@ -6,7 +6,8 @@ mod pollux;
 
 use loadtest_simulate::Tables;
 use loadtest_simulate::papers::{
-    Data, Report, Scenario, amoeba, amoeba_transient, easyscale, ibm, lyra, markdown, pollux_peer,
+    Data, Report, Scenario, amoeba, amoeba_transient, antman, easyscale, easyscale_cluster, ibm, lyra, markdown,
+    pollux_peer,
 };
 
 fn ran(scenario: &Scenario, data: Option<&Data>, scale: f64) -> Report {
@@ -98,4 +99,18 @@ fn jobs_that_begin_on_what_is_free_are_done_sooner_than_gangs() {
     let report = ran(&easyscale::SCENARIO, None, 0.3);
     assert!(ours(&report, "easyscale", "mean completion, shorter") > 1.2);
     assert!(ours(&report, "easyscale", "makespan, shorter") > 0.9);
+}
+
+#[test]
+fn guaranteed_jobs_are_done_as_if_alone_and_others_use_the_rest() {
+    let report = ran(&antman::SCENARIO, None, 0.3);
+    assert!(ours(&report, "antman", "mean completion, shorter") > 1.0, "{:#?}", report.rows);
+    assert!((ours(&report, "antman", "guaranteed, as alone") - 1.0).abs() < 0.1, "{:#?}", report.rows);
+}
+
+#[test]
+fn jobs_have_what_is_not_served_with() {
+    let report = ran(&easyscale_cluster::SCENARIO, None, 0.1);
+    assert!(ours(&report, "easyscale", "used by jobs, mean") > 100.0, "{:#?}", report.rows);
+    assert_eq!(ours(&report, "easyscale", "jobs that end well"), 100.0);
 }

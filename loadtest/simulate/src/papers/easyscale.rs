@@ -111,14 +111,7 @@ fn recording(scale: f64, seed: u64) -> Vec<TraceJob> {
 }
 
 fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
-    let (mut place, mut workers) = (random.below(SIZES.iter().map(|(_, share)| share).sum()), 1);
-    for (size, share) in SIZES {
-        workers = size;
-        match place.checked_sub(share) {
-            Some(left) => place = left,
-            None => break,
-        }
-    }
+    let workers = super::size_by_chance(random, &SIZES);
     let seconds = LENGTH_S * libm::exp(LENGTH_SIGMA * random.normal());
     TraceJob {
         name: format!("{number}"),

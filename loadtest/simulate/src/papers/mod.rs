@@ -8,8 +8,10 @@
 
 pub mod amoeba;
 pub mod amoeba_transient;
+pub mod antman;
 mod document;
 pub mod easyscale;
+pub mod easyscale_cluster;
 pub mod ibm;
 pub mod lyra;
 pub mod pollux_peer;
@@ -18,6 +20,7 @@ use crate::cluster::Cluster;
 use crate::curve::Tables;
 use crate::outcome::Outcome;
 use crate::paired::interval;
+use crate::random::Random;
 use crate::setup::{Setup, SetupError};
 use crate::table::TableError;
 use controller_core::Policy;
@@ -28,6 +31,19 @@ pub use document::{markdown, table};
 /// The servers that a scenario of ours runs on.
 fn cluster(of_ours: &str) -> Cluster {
     of_ours.parse().unwrap_or_else(|error| unreachable!("a cluster of ours: {error}"))
+}
+
+/// The GPUs of a job, by chance, of sizes and how many jobs of as many as all of them together have each.
+fn size_by_chance(random: &mut Random, sizes: &[(u16, usize)]) -> u16 {
+    let (mut place, mut chosen) = (random.below(sizes.iter().map(|(_, share)| share).sum()), 1);
+    for (size, share) in sizes {
+        chosen = *size;
+        match place.checked_sub(*share) {
+            Some(left) => place = left,
+            None => break,
+        }
+    }
+    chosen
 }
 
 /// A result of a paper that can be run.
@@ -187,7 +203,7 @@ pub enum PapersError {
 }
 
 /// All scenarios, in the order in which they are run.
-pub const SCENARIOS: [Scenario; 9] = [
+pub const SCENARIOS: [Scenario; 11] = [
     ibm::TABLE_3,
     ibm::TABLE_4,
     amoeba::SCENARIO,
@@ -195,7 +211,9 @@ pub const SCENARIOS: [Scenario; 9] = [
     lyra::BASIC_SCENARIO,
     lyra::ADVANCED_SCENARIO,
     lyra::IDEAL_SCENARIO,
+    antman::SCENARIO,
     easyscale::SCENARIO,
+    easyscale_cluster::SCENARIO,
     pollux_peer::SCENARIO,
 ];
 

@@ -1,0 +1,142 @@
+//! Figure 13 of AntMan: jobs of a tenant with quota and of one without on 64 GPUs, beside gangs in order of arrival (YARN-CS).
+//!
+//! Nothing of its trace is public, so this is by construction. And a slot of Ebb has one job: what the paper gains by several jobs on a GPU is not in
+//! it, nor is the row of the scheduler that packs them (Gandiva). What is left is who goes first, and that opportunistic jobs have what is idle until it is wanted.
+
+use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
+use crate::costs::{Costs, REPLICA_MB};
+use crate::curve::Tables;
+use crate::outcome::Outcome;
+use crate::random::Random;
+use crate::setup::{Setup, Shape, jobs};
+use crate::trace::{TraceJob, Work};
+use controller_core::Policy;
+use controller_core::policy::antman::Antman;
+use controller_core::policy::fifo::Fifo;
+
+/// 8 servers of 8 V100, all of them the quota of one tenant.
+const CLUSTER: &str = "8x8:v100";
+const QUOTA: u32 = 64;
+const WITH_QUOTA: &str = "tenant-a";
+const WITHOUT: &str = "tenant-b";
+/// Jobs, within how long they come, and how long they take: log-normal, and none longer than so much.
+const JOBS: f64 = 200.0;
+const WITHIN_MS: f64 = 6.0 * 3_600_000.0;
+const LENGTH_S: f64 = 1_200.0;
+const LENGTH_SIGMA: f64 = 1.3;
+const LENGTH_S_MAX: f64 = 14_400.0;
+/// GPUs that jobs ask for, and in how many of a hundred.
+const SIZES: [(u16, usize); 4] = [(1, 45), (4, 20), (8, 25), (16, 10)];
+
+/// What is printed: how many times shorter completion and makespan are.
+const SHORTER: [f64; 2] = [2.05, 1.76];
+
+/// See the module.
+pub const SCENARIO: Scenario = Scenario {
+    name: "antman-fig13",
+    about: "antman beside fifo on 64 GPUs: one tenant's jobs are guaranteed, the other's use what is idle",
+    paper: "Xiao et al., AntMan: Dynamic Scaling on GPU Clusters for Deep Learning, OSDI 2020, §5.2, figure 13",
+    kind: Kind::ByConstruction,
+    sources: &[
+        "§5: 8 servers of 8 V100; §5.2: jobs are dealt to two tenants by chance, one has a quota of 64 GPUs, the other has none",
+        "§5.2: the baseline is YARN's capacity scheduler: gangs in order of arrival",
+        "what it costs to start, to grow and to save: measured on Ebb, docs/measurements.md",
+    ],
+    free: &[
+        Free {
+            name: "GPUs of a job",
+            value: "1, 4, 8, 16 in 45, 20, 25, 10 of 100 jobs",
+            how: "declared beforehand, as for easyscale-fig14",
+        },
+        Free {
+            name: "running time, arrivals",
+            value: "200 jobs within 6 hours; log-normal around 20 minutes, deviation of the logarithm 1.3, none longer than 4 hours",
+            how: "declared beforehand: the paper names Microsoft's distribution and prints no absolute time to fit on",
+        },
+        Free {
+            name: "speed by GPUs",
+            value: "W logical workers, evenly spread, the fullest GPU decides",
+            how: "as for easyscale-fig14; an opportunistic job has from one GPU to all that it asked for",
+        },
+    ],
+    notes: &[
+        "most of the printed gain is of jobs that share a GPU, which Ebb does not do: a slot has one job. What comes out here is of order and of elasticity alone",
+        "the row of Gandiva (1.84 and 1.67 times) is left out: it packs jobs onto GPUs",
+        "the paper shows guaranteed jobs to take about as long as when they preempt the others; here the jobs of the tenant with quota are put beside a run in which nobody else is there. They take a fifth longer than that: those that have waited for quota for ten minutes become opportunistic, and then share what is idle with the other tenant's",
+    ],
+    needs: None,
+    seed: 1,
+    seeds: 10,
+    run,
+};
+
+fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
+    let antman = Antman::new([(WITH_QUOTA.to_owned(), QUOTA)].into());
+    let mut of_figures: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    let mut beside_alone = Vec::new();
+    for seed in inputs.seeds.clone() {
+        let trace = recording(inputs.scale, seed);
+        let before = found.ran(Fifo.name(), &setup(&trace, seed)?, &Fifo);
+        let after = found.ran(antman.name(), &setup(&trace, seed)?, &antman);
+        let shorter = figures(&before).into_iter().zip(figures(&after)).map(|(before, after)| before / after);
+        of_figures.iter_mut().zip(shorter).for_each(|(all, times)| all.push(times));
+        let guaranteed = |job: &&TraceJob| job.tenant.as_deref() == Some(WITH_QUOTA);
+        let alone: Vec<TraceJob> = trace.iter().filter(guaranteed).cloned().collect();
+        let alone = found.ran("antman, guaranteed alone", &setup(&alone, seed)?, &antman);
+        let theirs = trace.iter().zip(&after.jobs).filter(|(job, _)| guaranteed(job));
+        let theirs = mean_ms(theirs.map(|(_, job)| job.completion_ms()));
+        beside_alone.push(theirs / mean_ms(alone.jobs.iter().map(|job| job.completion_ms())));
+    }
+    let names = ["mean completion, shorter", "makespan, shorter"];
+    for ((figure, paper), ours) in names.into_iter().zip(SHORTER).zip(&of_figures) {
+        found.add("antman", (figure, "times"), paper, ours, false);
+    }
+    found.add("antman", ("guaranteed, as alone", "times"), 1.0, &beside_alone, false);
+    Ok(())
+}
+
+fn figures(outcome: &Outcome) -> [f64; 2] {
+    let figures = outcome.figures(&vec![None; outcome.jobs.len()]);
+    ["mean_completion_s", "makespan_s"].map(|key| figures[key].as_f64().unwrap_or(f64::NAN))
+}
+
+/// The mean of those that there are.
+fn mean_ms(of: impl Iterator<Item = Option<u64>>) -> f64 {
+    let all: Vec<u64> = of.flatten().collect();
+    all.iter().sum::<u64>() as f64 / all.len() as f64
+}
+
+fn setup(trace: &[TraceJob], seed: u64) -> Result<Setup, PapersError> {
+    let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
+    let costs = Costs::measured(REPLICA_MB);
+    let jobs = jobs(trace, &Tables::default(), &shape, &costs, seed)?.0;
+    Ok(Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed))
+}
+
+fn recording(scale: f64, seed: u64) -> Vec<TraceJob> {
+    let mut random = Random::new(seed);
+    let count = (JOBS * scale).ceil() as usize;
+    let mut moments: Vec<u64> = (0..count).map(|_| (random.share() * WITHIN_MS * scale) as u64).collect();
+    moments.sort_unstable();
+    moments.into_iter().enumerate().map(|(number, at_ms)| job(&mut random, number, at_ms)).collect()
+}
+
+fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
+    let workers = super::size_by_chance(random, &SIZES);
+    let seconds = LENGTH_S * libm::exp(LENGTH_SIGMA * random.normal());
+    let tenant = if random.share() < 0.5 { WITH_QUOTA } else { WITHOUT };
+    TraceJob {
+        name: format!("{number}"),
+        submitted_ms,
+        workers,
+        min: None,
+        max: None,
+        work: Work::Seconds(seconds.min(LENGTH_S_MAX)),
+        model: None,
+        batch_size: None,
+        tenant: Some(tenant.to_owned()),
+        priority: 0,
+        deadline_ms: None,
+        only: None,
+    }
+}
