@@ -197,12 +197,12 @@ class Program:
         The rows have a number where they stay until the gradient is there; those that are asked for next may lie there too. Of a job's only logical
         worker the gradient may be asked for as the `mean`, divided by its weight."""
         self._use(place)
-        watch = Stopwatch()
         if isinstance(self.data, SharedBatches):
             batch, rows = self.data.batch(rank, step, rows, start, number)
             waited_us = self.data.waited_us()
             self.data.begin(following)
         else:
+            watch = Stopwatch()
             batch, rows = self.data.batch(rank, step)
             waited_us = watch.elapsed_us()
         self.gradients.parts.begin(None if self.apart else say)

@@ -27,6 +27,7 @@ from ebb.refuse import Refused, describe
 FRAME_LIMIT_BYTES = 64 << 20
 # What one read asks for at least, and the descriptors that come with it at most: those of a request to fork.
 READ_BYTES, DESCRIPTORS_MAX = 4096, 5
+ANCILLARY_BYTES = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
 # A request for a gradient: rank, step, the batch's first byte and its rows, the memory's number, whether stretches are told, whether it is divided by
 # its weight. Then, where there is one, the batch's number; then, where it lies there already, rank, step, first byte, rows and number of the batch
 # that is asked for next.
@@ -71,17 +72,22 @@ class Channel:
             # All that is there at once: a step's two small requests cost a call, not four. What is after a frame with descriptors is never
             # read with it (unix(7): they are a barrier in the stream), so a server that polls has nothing left over.
             try:
-                more, descriptors, _, _ = socket.recv_fds(self.connection, max(READ_BYTES, count - len(self.heard)), DESCRIPTORS_MAX)
+                more, ancillary, _, _ = self.connection.recvmsg(max(READ_BYTES, count - len(self.heard)), ANCILLARY_BYTES)
             except ConnectionError:  # gone, with something unread
                 os._exit(0)
-            for descriptor in descriptors:
-                os.set_inheritable(descriptor, False)
-            self.descriptors.extend(descriptors)
             if not more:
                 os._exit(0)
             self.heard += more
+            for level, kind, data in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    self._take(array.array("i", data))
         taken, self.heard = self.heard[:count], self.heard[count:]
         return taken
+
+    def _take(self, descriptors: array.array[int]) -> None:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self.descriptors.extend(descriptors)
 
 
 #: Where the compiler of `torch.compile` keeps what it made.
@@ -165,6 +171,7 @@ class Server:
 
     def __init__(self, say_part: Callable[[bytes], None] | None = None) -> None:
         self.program: Any = None
+        self.rows: Any = None
         self.say_part = say_part
         self.keeps_freed = False
         self.spent: list[int] = []
@@ -205,12 +212,10 @@ class Server:
         raise RuntimeError(f"{kind!r} is no request of this protocol")
 
     def _gradient(self, payload: bytes) -> bytes:
-        from ebb.collator import Rows
-
         rank, step, start, rows, place, wanted, mean = GRADIENT.unpack_from(payload)
         (number,) = NUMBER.unpack_from(payload, GRADIENT.size) if len(payload) > GRADIENT.size else (0,)
         following = payload[GRADIENT.size + NUMBER.size :]
-        after = Rows(*FOLLOWING.unpack(following)) if following else None
+        after = self.rows(*FOLLOWING.unpack(following)) if following else None
         say = self.say_part if wanted else None
         weight, loss, waited_us = self.program.gradient(rank, step, rows, place, say, start, number, after, mean)
         return struct.pack("<ddQ", weight, loss, waited_us)
@@ -227,6 +232,7 @@ class Server:
             ) from error
         from ebb import check, twin
         from ebb.build import Settings
+        from ebb.collator import Rows
         from ebb.program import Program
 
         imported = time.perf_counter()
@@ -241,7 +247,7 @@ class Server:
         marks = (begun, imported, imported + built - asked, time.perf_counter())
         names = ("import_us", "build_us", "check_us")
         times = {name: round((after - before) * 1e6) for name, before, after in zip(names, marks, marks[1:])}
-        self.program = program
+        self.program, self.rows = program, Rows
         segments = [program.replica_segment.fd, program.batch_segment.fd]
         return json.dumps({**program.describe(), "times": times}).encode(), segments
 
