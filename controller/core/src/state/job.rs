@@ -120,7 +120,7 @@ pub struct Job {
     /// How long a step took the fewest members that a step was told of; none where only an earlier build told.
     #[n(48)]
     pub pace: Option<Pace>,
-    /// Of the slots that it avoids, those where its own code computes other bits ([`AvoidCause::Class`]).
+    /// Of the slots that it avoids, those where its own code computes other bits ([`AvoidCause::Class`](events_schema::fact::AvoidCause::Class)).
     #[n(49)]
     #[cbor(default, skip_if = "BTreeSet::is_empty")]
     pub unlike: BTreeSet<SlotId>,
