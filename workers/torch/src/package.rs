@@ -48,7 +48,7 @@ mod tests {
     fn both_languages_say_the_same() {
         let bound = |most: usize| u64::try_from(most).unwrap();
         assert_eq!(number("worker.py", "FRAME_LIMIT_BYTES"), bound(frame::FRAME_BYTES_MAX));
-        assert_eq!(number("forkserver.py", "DESCRIPTORS"), bound(frame::DESCRIPTORS_MAX));
+        assert_eq!(number("worker.py", "DESCRIPTORS_MAX"), bound(frame::DESCRIPTORS_MAX));
         assert_eq!(number("program.py", "NAMES_MAX"), bound(MEASURES_MAX));
         assert_eq!(number("program.py", "NAME_BYTES_MAX"), bound(MEASURE_NAME_BYTES_MAX));
         assert_eq!(number("program.py", "COUNT_MAX"), PREDICTIONS_MAX);
