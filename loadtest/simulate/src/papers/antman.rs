@@ -3,13 +3,14 @@
 //! Nothing of its trace is public, so this is by construction. And a slot of Ebb has one job: what the paper gains by several jobs on a GPU is not in
 //! it, nor is the row of the scheduler that packs them (Gandiva). What is left is who goes first, and that opportunistic jobs have what is idle until it is wanted.
 
+use super::by_chance::ByChance;
 use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
 use crate::costs::{Costs, REPLICA_MB};
 use crate::curve::Tables;
 use crate::outcome::Outcome;
 use crate::random::Random;
 use crate::setup::{Setup, Shape, jobs};
-use crate::trace::{TraceJob, Work};
+use crate::trace::TraceJob;
 use controller_core::Policy;
 use controller_core::policy::antman::Antman;
 use controller_core::policy::fifo::Fifo;
@@ -20,13 +21,13 @@ const QUOTA: u32 = 64;
 const WITH_QUOTA: &str = "tenant-a";
 const WITHOUT: &str = "tenant-b";
 /// Jobs, within how long they come, and how long they take: log-normal, and none longer than so much.
-const JOBS: f64 = 200.0;
-const WITHIN_MS: f64 = 6.0 * 3_600_000.0;
-const LENGTH_S: f64 = 1_200.0;
-const LENGTH_SIGMA: f64 = 1.3;
-const LENGTH_S_MAX: f64 = 14_400.0;
-/// GPUs that jobs ask for, and in how many of a hundred.
-const SIZES: [(u16, usize); 4] = [(1, 45), (4, 20), (8, 25), (16, 10)];
+const JOBS: ByChance = ByChance {
+    jobs: 200.0,
+    within_ms: 6.0 * 3_600_000.0,
+    length_s: 1_200.0,
+    length_sigma: 1.3,
+    length_s_max: 14_400.0,
+};
 
 /// What is printed: how many times shorter completion and makespan are.
 const SHORTER: [f64; 2] = [2.05, 1.76];
@@ -75,7 +76,7 @@ fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
     let mut of_figures: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     let mut beside_alone = Vec::new();
     for seed in inputs.seeds.clone() {
-        let trace = recording(inputs.scale, seed);
+        let trace = JOBS.recording(inputs.scale, seed, of_tenant);
         let before = found.ran(Fifo.name(), &setup(&trace, seed)?, &Fifo);
         let after = found.ran(antman.name(), &setup(&trace, seed)?, &antman);
         let shorter = figures(&before).into_iter().zip(figures(&after)).map(|(before, after)| before / after);
@@ -113,30 +114,8 @@ fn setup(trace: &[TraceJob], seed: u64) -> Result<Setup, PapersError> {
     Ok(Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed))
 }
 
-fn recording(scale: f64, seed: u64) -> Vec<TraceJob> {
-    let mut random = Random::new(seed);
-    let count = (JOBS * scale).ceil() as usize;
-    let mut moments: Vec<u64> = (0..count).map(|_| (random.share() * WITHIN_MS * scale) as u64).collect();
-    moments.sort_unstable();
-    moments.into_iter().enumerate().map(|(number, at_ms)| job(&mut random, number, at_ms)).collect()
-}
-
-fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
-    let workers = super::size_by_chance(random, &SIZES);
-    let seconds = LENGTH_S * libm::exp(LENGTH_SIGMA * random.normal());
+/// Every other one is of the tenant that has the quota, by chance.
+fn of_tenant(random: &mut Random, job: TraceJob) -> TraceJob {
     let tenant = if random.share() < 0.5 { WITH_QUOTA } else { WITHOUT };
-    TraceJob {
-        name: format!("{number}"),
-        submitted_ms,
-        workers,
-        min: None,
-        max: None,
-        work: Work::Seconds(seconds.min(LENGTH_S_MAX)),
-        model: None,
-        batch_size: None,
-        tenant: Some(tenant.to_owned()),
-        priority: 0,
-        deadline_ms: None,
-        only: None,
-    }
+    TraceJob { tenant: Some(tenant.to_owned()), ..job }
 }

@@ -4,13 +4,12 @@
 //! the baseline takes about as long as the authors' published artifact says of it. The row of mixed types (*EasyScale heter*) is left
 //! out: a job of Ebb is on slots of one kind at a time.
 
+use super::by_chance::ByChance;
 use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
 use crate::costs::{Costs, REPLICA_MB};
 use crate::curve::Tables;
 use crate::outcome::Outcome;
-use crate::random::Random;
 use crate::setup::{Setup, Shape, jobs};
-use crate::trace::{TraceJob, Work};
 use controller_core::Policy;
 use controller_core::policy::easyscale::EasyScale;
 use controller_core::policy::fifo::Fifo;
@@ -18,13 +17,8 @@ use controller_core::policy::fifo::Fifo;
 /// 32 V100, 16 P100 and 16 T4, as fast as ResNet50 is on them; a P100 between the two.
 const CLUSTER: &str = "4x8:v100@2.45,8x2:p100@1.5,4x4:t4";
 /// Jobs, within how long they come, and how long they take on as many T4 as they ask for: log-normal, and none longer than so much.
-const JOBS: f64 = 160.0;
-const WITHIN_MS: f64 = 2_400_000.0;
-const LENGTH_S: f64 = 1_900.0;
-const LENGTH_SIGMA: f64 = 0.9;
-const LENGTH_S_MAX: f64 = 5_400.0;
-/// GPUs that jobs ask for, and in how many of a hundred.
-const SIZES: [(u16, usize); 4] = [(1, 45), (4, 20), (8, 25), (16, 10)];
+const JOBS: ByChance =
+    ByChance { jobs: 160.0, within_ms: 2_400_000.0, length_s: 1_900.0, length_sigma: 0.9, length_s_max: 5_400.0 };
 
 /// What the authors' artifact (SC23) says of the baseline: mean completion and makespan, in s.
 const BASELINE_S: [f64; 2] = [8_904.97, 16_560.0];
@@ -98,33 +92,6 @@ fn figures(outcome: &Outcome) -> [f64; 2] {
 fn setup(scale: f64, seed: u64) -> Result<Setup, PapersError> {
     let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
     let costs = Costs::measured(REPLICA_MB);
-    let jobs = jobs(&recording(scale, seed), &Tables::default(), &shape, &costs, seed)?.0;
+    let jobs = jobs(&JOBS.recording(scale, seed, |_, job| job), &Tables::default(), &shape, &costs, seed)?.0;
     Ok(Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed))
-}
-
-fn recording(scale: f64, seed: u64) -> Vec<TraceJob> {
-    let mut random = Random::new(seed);
-    let count = (JOBS * scale).ceil() as usize;
-    let mut moments: Vec<u64> = (0..count).map(|_| (random.share() * WITHIN_MS * scale) as u64).collect();
-    moments.sort_unstable();
-    moments.into_iter().enumerate().map(|(number, at_ms)| job(&mut random, number, at_ms)).collect()
-}
-
-fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
-    let workers = super::size_by_chance(random, &SIZES);
-    let seconds = LENGTH_S * libm::exp(LENGTH_SIGMA * random.normal());
-    TraceJob {
-        name: format!("{number}"),
-        submitted_ms,
-        workers,
-        min: None,
-        max: None,
-        work: Work::Seconds(seconds.min(LENGTH_S_MAX)),
-        model: None,
-        batch_size: None,
-        tenant: None,
-        priority: 0,
-        deadline_ms: None,
-        only: None,
-    }
 }

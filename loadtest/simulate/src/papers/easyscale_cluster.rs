@@ -4,13 +4,12 @@
 //! of day, and there are always jobs that want the rest. How busy each GPU is with what runs on it is not modelled, so the printed gain
 //! of utilization (62.1 %) is left out.
 
+use super::by_chance::ByChance;
 use super::{Found, Free, Inputs, Kind, PapersError, Scenario, cluster};
 use crate::costs::{Costs, REPLICA_MB};
 use crate::curve::Tables;
 use crate::outcome::{Ended, Outcome};
-use crate::random::Random;
 use crate::setup::{Demand, Setup, Shape, jobs};
-use crate::trace::{TraceJob, Work};
 use controller_core::policy::easyscale::EasyScale;
 use std::f64::consts::TAU;
 
@@ -22,12 +21,8 @@ const NEEDED: f64 = 0.839;
 const NEEDED_SWING: f64 = 0.12;
 const TOLD_EVERY_MIN: u32 = 10;
 /// Jobs of a day, and how long they take on what they ask for: log-normal, and none longer than so much.
-const JOBS: f64 = 3_600.0;
-const LENGTH_S: f64 = 1_900.0;
-const LENGTH_SIGMA: f64 = 0.9;
-const LENGTH_S_MAX: f64 = 14_400.0;
-/// GPUs that jobs ask for, and in how many of a hundred.
-const SIZES: [(u16, usize); 4] = [(1, 45), (4, 20), (8, 25), (16, 10)];
+const JOBS: ByChance =
+    ByChance { jobs: 3_600.0, within_ms: DAY_MS as f64, length_s: 1_900.0, length_sigma: 0.9, length_s_max: 14_400.0 };
 
 /// What is printed: GPUs that jobs have in the mean, and by how much that is more than what was allocated without them.
 const HAD: f64 = 459.0;
@@ -99,7 +94,7 @@ fn means(outcome: &Outcome, until_ms: u64) -> (f64, f64) {
 fn setup(scale: f64, seed: u64) -> Result<Setup, PapersError> {
     let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
     let costs = Costs::measured(REPLICA_MB);
-    let jobs = jobs(&recording(scale, seed), &Tables::default(), &shape, &costs, seed)?.0;
+    let jobs = jobs(&JOBS.recording(scale, seed, |_, job| job), &Tables::default(), &shape, &costs, seed)?.0;
     let mut setup = Setup::of_training_alone(jobs, Default::default(), costs, seed);
     setup.inference = cluster(SERVING);
     setup.demand = setup.inference.groups.iter().map(|group| demand(group.slots_total())).collect();
@@ -111,31 +106,4 @@ fn demand(slots: u64) -> Demand {
     let share = |minute: u32| NEEDED - NEEDED_SWING * libm::cos(TAU * (f64::from(minute) / 1_440.0 - 3.0 / 24.0));
     let signal = |minute: u32| (u64::from(minute) * 60_000, (share(minute) * slots as f64).ceil() as u32);
     Demand::new((0..1_440).step_by(TOLD_EVERY_MIN as usize).map(signal).collect(), DAY_MS)
-}
-
-fn recording(scale: f64, seed: u64) -> Vec<TraceJob> {
-    let mut random = Random::new(seed);
-    let count = (JOBS * scale).ceil() as usize;
-    let mut moments: Vec<u64> = (0..count).map(|_| (random.share() * DAY_MS as f64 * scale) as u64).collect();
-    moments.sort_unstable();
-    moments.into_iter().enumerate().map(|(number, at_ms)| job(&mut random, number, at_ms)).collect()
-}
-
-fn job(random: &mut Random, number: usize, submitted_ms: u64) -> TraceJob {
-    let workers = super::size_by_chance(random, &SIZES);
-    let seconds = LENGTH_S * libm::exp(LENGTH_SIGMA * random.normal());
-    TraceJob {
-        name: format!("{number}"),
-        submitted_ms,
-        workers,
-        min: None,
-        max: None,
-        work: Work::Seconds(seconds.min(LENGTH_S_MAX)),
-        model: None,
-        batch_size: None,
-        tenant: None,
-        priority: 0,
-        deadline_ms: None,
-        only: None,
-    }
 }

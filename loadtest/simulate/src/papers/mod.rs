@@ -9,6 +9,7 @@
 pub mod amoeba;
 pub mod amoeba_transient;
 pub mod antman;
+mod by_chance;
 mod document;
 pub mod easyscale;
 pub mod easyscale_cluster;
