@@ -72,7 +72,9 @@ class Channel:
             # All that is there at once: a step's two small requests cost a call, not four. What is after a frame with descriptors is never
             # read with it (unix(7): they are a barrier in the stream), so a server that polls has nothing left over.
             try:
-                more, ancillary, _, _ = self.connection.recvmsg(max(READ_BYTES, count - len(self.heard)), ANCILLARY_BYTES)
+                missing = count - len(self.heard)
+                flags = socket.MSG_WAITALL if missing > READ_BYTES else 0  # a long frame comes whole, not in pieces that are copied again and again
+                more, ancillary, _, _ = self.connection.recvmsg(max(READ_BYTES, missing), ANCILLARY_BYTES, flags)
             except ConnectionError:  # gone, with something unread
                 os._exit(0)
             if not more:
