@@ -42,7 +42,7 @@ pub fn job(id: &JobId, job: &Job, look: &Look<'_>, telemetry: Option<Telemetry>)
     api::Job {
         id: id.to_string(),
         name: job.spec.name.clone(),
-        tenant: job.tenant.to_string(),
+        tenant: job.tenant().to_string(),
         phase: phase(&job.phase).into(),
         spec: api::JobSpec::from(&*job.spec),
         spec_digest: job.spec.digest().to_string(),

@@ -21,7 +21,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
     Some(match fact {
         Fact::JobAccepted { job, tenant, spec, .. } => PublicEvent::JobAccepted(JobAccepted {
             job: job.to_string(),
-            tenant: tenant.to_string(),
+            tenant: spec.tenant.as_ref().unwrap_or(tenant).to_string(),
             name: spec.name.clone(),
         }),
         Fact::JobSuspending { job } => PublicEvent::JobSuspending(JobSuspending { job: job.to_string() }),

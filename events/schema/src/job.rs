@@ -14,7 +14,7 @@ pub use crate::model::ModelSpec;
 use crate::model::{parse_model, refuse_fields_of_models};
 use crate::retrains::{Retrains, parse_retrains};
 use crate::torch::TorchDevice;
-use crate::{DatasetName, Digest};
+use crate::{DatasetName, Digest, TenantId};
 use minicbor::{Decode, Encode};
 use serde::Serialize;
 use serde_json::Value;
@@ -111,6 +111,10 @@ pub struct JobFields {
     #[n(20)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compare_every_steps: Option<u64>,
+    /// Whose quota it counts against; if nothing is said, that of who submitted it.
+    #[n(21)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
 }
 
 /// Bounds of the number of executors.
@@ -294,6 +298,7 @@ impl JobSpec {
         let mine = self.0.clone();
         let as_this_runs = JobFields {
             compare_every_steps: mine.compare_every_steps,
+            tenant: mine.tenant,
             name: mine.name,
             workers: Workers { min: mine.workers.min, max: other.workers.max },
             checkpoint: mine.checkpoint,
@@ -383,6 +388,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
     let store_patience_ms = StorePatience::read(&mut f, "store_patience_ms", because);
     let retrains = f.nested("retrains", |path, value| parse_retrains(path, value, workers.min, workers.max));
     let compare_every_steps = f.integer("compare_every_steps", 1..=1_000_000_000);
+    let tenant = f.text("tenant", |s| TenantId::parse(s).map_err(|e| e.expected.to_owned()));
     if gang.is_some() {
         let useless = [
             ("seed", seed != 0),
@@ -426,6 +432,7 @@ fn parse_job(document: &Value) -> Result<JobFields, Problems> {
             store_patience_ms,
             retrains,
             compare_every_steps,
+            tenant,
         }),
         _ => None,
     };

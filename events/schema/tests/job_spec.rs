@@ -260,7 +260,7 @@ fn the_least_job_gets_documented_defaults() {
     assert!(matches!(spec.optimizer, OptimizerSpec::Adamw { .. }));
     assert_eq!((spec.schedule.warmup_steps, spec.schedule.shape), (0, ScheduleShape::Constant));
     assert_eq!((spec.checkpoint.every, spec.checkpoint.keep), (CheckpointInterval::Steps(500), 2));
-    assert_eq!(spec.compare_every_steps, None);
+    assert_eq!((spec.compare_every_steps, &spec.tenant), (None, &None));
     assert!(spec.gradient_clip_norm.is_none() && spec.evaluation.is_none());
     assert_eq!((spec.unit_timeout_ms.ms(), spec.store_patience_ms.ms()), (600_000, 1_800_000));
 }
@@ -410,6 +410,8 @@ fn each_wrong_value_is_refused_by_name() {
         ("checkpoint", Some(json!({"every": "auto", "every_steps": 5})), "checkpoint.every_steps", "left out where"),
         ("checkpoint", Some(json!({"every": "auto", "every_seconds": 60})), "checkpoint.every_seconds", "not both"),
         ("compare_every_steps", Some(json!(0)), "compare_every_steps", "1 to 1000000000"),
+        ("tenant", Some(json!("Research")), "tenant", "1 to 63 characters"),
+        ("tenant", Some(json!(7)), "tenant", "a text"),
         ("priority", Some(json!("high")), "priority", "higher goes first"),
         ("priority", Some(json!(3_000_000_000u32)), "priority", "higher goes first"),
         ("suspend", Some(json!("no")), "suspend", "true or false"),

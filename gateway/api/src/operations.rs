@@ -290,6 +290,7 @@ fn jobs() -> Vec<Operation> {
                 query("prefix", json!({"type": "string", "minLength": 1, "maxLength": 63}), "Only those whose id begins so."),
                 query("name", json!({"type": "string", "minLength": 1, "maxLength": 63}), "Only those that their users call so."),
                 of_name("dataset", "Only those that train on this dataset."),
+                of_name("tenant", "Only those of this tenant."),
             ])
             .answering::<JobPage>(200, "A page of jobs.", &[]),
         operation("GET", paths::JOB, "getJob", "A job")

@@ -85,6 +85,10 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub compare_every_steps: Option<u64>,
+    /// Whose quota it counts against, by the tenant's name; that of whoever submits it if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
+    pub tenant: Option<String>,
 }
 
 /// A stretch of another job, which is trained once more from that job's whole replica: parameters, state of the optimizer, step and place in
@@ -148,6 +152,7 @@ impl Default for JobSpec {
             store_patience_ms: store_patience_ms(),
             retrains: None,
             compare_every_steps: None,
+            tenant: None,
         }
     }
 }
@@ -442,6 +447,7 @@ impl From<&schema::JobSpec> for JobSpec {
             store_patience_ms: spec.store_patience_ms.ms(),
             retrains: spec.retrains.as_ref().map(Retrains::from),
             compare_every_steps: spec.compare_every_steps,
+            tenant: spec.tenant.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -521,7 +527,7 @@ mod tests {
             json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
             json!({"model": {"kind": "cnn"}, "unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
             json!({"workers": {"min": 2, "max": 4}, "retrains": {"job": "job-a", "from_step": 20, "to_step": 40, "replica_digest": "0a".repeat(32)}}),
-            json!({"checkpoint": {"every_steps": 7, "keep": 3}, "compare_every_steps": 40}),
+            json!({"checkpoint": {"every_steps": 7, "keep": 3}, "compare_every_steps": 40, "tenant": "research"}),
             json!({"checkpoint": {"every_seconds": 600}}),
             json!({"checkpoint": {"every": "auto", "keep": 1}}),
         ];

@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 /// Everything that the API has, asked for with all that can be said about it.
 async fn ask_for_everything(client: &Client) {
     let some = || Some("a".to_owned());
-    let jobs = WantedJobs { phase: Some(JobPhase::Running), prefix: some(), name: some(), dataset: some() };
+    let jobs =
+        WantedJobs { phase: Some(JobPhase::Running), prefix: some(), name: some(), dataset: some(), tenant: some() };
     let slots = WantedSlots { fleet: some(), server: some(), job: some(), state: Some(SlotState::Offered) };
     let logs = WantedLogs { executor: Some(1), changed_since: some() };
     let stretch = Stretch { from: Some(1), to: Some(2) };

@@ -30,6 +30,8 @@ pub struct WantedJobs {
     pub name: Option<String>,
     /// That train on this dataset.
     pub dataset: Option<String>,
+    /// Of this tenant.
+    pub tenant: Option<String>,
 }
 
 impl WantedJobs {
@@ -40,9 +42,9 @@ impl WantedJobs {
     }
 
     pub(crate) fn parameters(&self) -> Parameters {
-        let Self { phase, prefix, name, dataset } = self.clone();
+        let Self { phase, prefix, name, dataset, tenant } = self.clone();
         let phase = phase.map(|phase| phase.as_str().to_owned());
-        given([("phase", phase), ("prefix", prefix), ("name", name), ("dataset", dataset)])
+        given([("phase", phase), ("prefix", prefix), ("name", name), ("dataset", dataset), ("tenant", tenant)])
     }
 }
 

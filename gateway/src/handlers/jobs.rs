@@ -28,7 +28,7 @@ use events_schema::fact::Refusal;
 use events_schema::fields::nearest;
 use events_schema::job::JobSpec;
 use events_schema::orders::Telemetry;
-use events_schema::{DatasetName, JobId};
+use events_schema::{DatasetName, JobId, TenantId};
 use gateway_api as api;
 use gateway_api::headers::IDEMPOTENCY_KEY;
 use gateway_api::{JobPhase, paths};
@@ -83,7 +83,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiErr
 
 /// `GET /v1/jobs`.
 pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<api::JobPage>, ApiError> {
-    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "phase", "prefix", "name", "dataset"])?;
+    let query = Query::parse(raw.as_deref(), &["limit", "cursor", "phase", "prefix", "name", "dataset", "tenant"])?;
     let limit = query.limit()?;
     let before = query.get("cursor", "a `next_cursor` of an earlier page, unchanged", parse_job_cursor)?;
     let phases: Vec<&str> = JobPhase::ALL.iter().map(|phase| phase.as_str()).collect();
@@ -95,6 +95,7 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<ap
         (1..=PREFIX_LEN_MAX).contains(&text.chars().count()).then(|| text.to_owned())
     })?;
     let dataset = query.get("dataset", "the name of a dataset", |text| text.parse::<DatasetName>().ok())?;
+    let tenant = query.get("tenant", "the name of a tenant", |text| text.parse::<TenantId>().ok())?;
     let model = app.read();
     let jobs = model
         .job_index
@@ -106,6 +107,7 @@ pub async fn list(State(app): Shared, RawQuery(raw): RawQuery) -> Result<Json<ap
             && phase.is_none_or(|phase| convert::phase(&job.phase) == phase)
             && name.as_ref().is_none_or(|name| job.spec.name == *name)
             && dataset.as_ref().is_none_or(|dataset| job.spec.dataset.as_ref() == Some(dataset))
+            && tenant.as_ref().is_none_or(|tenant| job.tenant() == tenant)
     };
     let mut wanted = jobs.filter(|(_, id, job)| is_wanted(id, job)).peekable();
     let mut page = api::JobPage { jobs: Vec::new(), next_cursor: None };

@@ -207,6 +207,21 @@ async fn pages_hold_every_job_once_newest_first() {
 }
 
 #[tokio::test]
+async fn a_job_says_whose_it_is_and_tenants_jobs_are_found_and_changed_by_whoever_submitted_them() {
+    let rig = Rig::with_datasets().await;
+    let theirs = rig.submit(&job_with(json!({"tenant": "research"}))).await;
+    let ours = rig.submit(&job_with(json!({}))).await;
+    for (tenant, id) in [("research", &theirs), ("local", &ours)] {
+        let page = rig.get(&format!("/v1/jobs?tenant={tenant}")).await.json;
+        let found: Vec<&str> = page["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
+        assert_eq!((found, &page["jobs"][0]["tenant"]), (vec![id.as_str()], &json!(tenant)));
+    }
+    assert_eq!(rig.get("/v1/jobs?tenant=nobody").await.json["jobs"], json!([]));
+    assert_eq!(rig.get("/v1/jobs?tenant=").await.slug(), "invalid-query");
+    assert_eq!(rig.delete(&format!("/v1/jobs/{theirs}")).await.json["phase"], "cancelled");
+}
+
+#[tokio::test]
 async fn jobs_are_found_by_the_beginning_of_their_id() {
     let rig = Rig::with_datasets().await;
     let ids = [rig.submit(&job_with(json!({}))).await, rig.submit(&job_with(json!({}))).await];

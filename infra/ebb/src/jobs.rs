@@ -177,8 +177,14 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
         line("no jobs yet; next: ebb submit FILE");
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = jobs.iter().map(|job| row(job)).collect();
-    line(table(&["ID", "NAME", "PHASE", "SLOTS", "STEP", "LOSS", "SUBMITTED", "WAITS FOR"], &rows));
+    let mut columns = vec!["ID", "NAME", "PHASE", "SLOTS", "STEP", "LOSS", "SUBMITTED", "WAITS FOR"];
+    let mut rows: Vec<Vec<String>> = jobs.iter().map(|job| row(job)).collect();
+    // Whose they are is worth a column where anybody has said it.
+    if jobs.iter().any(|job| job.spec.tenant.is_some()) {
+        columns.insert(2, "TENANT");
+        rows.iter_mut().zip(&jobs).for_each(|(row, job)| row.insert(2, job.tenant.clone()));
+    }
+    line(table(&columns, &rows));
     Ok(())
 }
 
@@ -269,6 +275,7 @@ fn describe(job: &Job) -> String {
     pairs(&[
         ("id", job.id.clone()),
         ("name", job.name.clone()),
+        ("tenant", job.tenant.clone()),
         ("phase", job.phase.to_string()),
         ("failure", job.failure.clone().unwrap_or_default()),
         ("submitted", job.submitted_at.clone()),

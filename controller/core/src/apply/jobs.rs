@@ -25,7 +25,7 @@ pub(super) fn accepted(
     // What is trained once more is trained on the same kind of executors.
     let retrained = spec.retrains.as_ref().and_then(|retrains| state.job(&retrains.job));
     let job = Job {
-        tenant: tenant.clone(),
+        submitter: tenant.clone(),
         command: command.clone(),
         phase: if spec.suspend { JobPhase::Suspended } else { JobPhase::Queued },
         spec: Arc::new(spec.clone()),

@@ -156,9 +156,9 @@ fn describe(sample: &SampleShape) -> String {
     }
 }
 
-/// A job of this tenant; somebody else's is as unknown as one that never was.
+/// A job that this tenant submitted; somebody else's is as unknown as one that never was.
 fn own<'a>(draft: &'a Draft<'_>, tenant: &TenantId, id: &JobId) -> Result<&'a Job, Refusal> {
-    draft.state.job(id).filter(|job| job.tenant == *tenant).ok_or_else(|| Refusal::Unknown {
+    draft.state.job(id).filter(|job| job.submitter == *tenant).ok_or_else(|| Refusal::Unknown {
         kind: "job".to_owned(),
         name: id.to_string(),
         nearest: None,

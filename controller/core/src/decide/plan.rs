@@ -109,12 +109,12 @@ impl<'a> Problem<'a> {
 
     /// Says whose jobs are, and what those have guaranteed.
     fn name_tenants(&mut self, quotas: &BTreeMap<String, u32>) {
-        let names: BTreeSet<&TenantId> = self.jobs.iter().map(|(_, job)| &job.tenant).collect();
+        let names: BTreeSet<&TenantId> = self.jobs.iter().map(|(_, job)| job.tenant()).collect();
         let places: BTreeMap<&TenantId, usize> = names.into_iter().zip(0..).collect();
         let quota = |name: &TenantId| Some(quotas.get(name.as_str()).copied().unwrap_or(0));
         self.view.tenants = places.keys().map(|name| TenantView { quota: quota(name) }).collect();
         for (view, (_, job)) in self.view.jobs.iter_mut().zip(&self.jobs) {
-            view.tenant = places[&job.tenant];
+            view.tenant = places[job.tenant()];
         }
     }
 

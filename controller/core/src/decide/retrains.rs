@@ -18,7 +18,7 @@ pub(super) fn ensure_fits(state: &State, tenant: &TenantId, spec: &JobSpec) -> R
         Err(Refusal::Unfit { field: format!("retrains.{field}"), value, expected })
     };
     let id = &retrains.job;
-    let Some(job) = state.job(id).filter(|job| job.tenant == *tenant) else {
+    let Some(job) = state.job(id).filter(|job| job.submitter == *tenant) else {
         return unfit("job", id.to_string(), "a job that this service remembers; `ebb jobs` lists them".to_owned());
     };
     if let Some(other) = &job.spec.retrains {
@@ -28,7 +28,7 @@ pub(super) fn ensure_fits(state: &State, tenant: &TenantId, spec: &JobSpec) -> R
     }
     if !spec.trains_as(&job.spec) {
         let expected = "a job with the same spec as this one, but for `name`, `workers.min`, `checkpoint`, `compare_every_steps`, \
-                        `priority`, `suspend`, `max_restarts`, `unit_timeout_ms` and `store_patience_ms`";
+                        `priority`, `suspend`, `max_restarts`, `unit_timeout_ms`, `store_patience_ms` and `tenant`";
         return unfit("job", id.to_string(), expected.to_owned());
     }
     if retrains.from_step == Step(0) || origin(state, spec).is_some() {

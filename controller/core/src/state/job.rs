@@ -25,9 +25,9 @@ use storage_keys::CheckpointName;
 /// One accepted job.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct Job {
-    /// The tenant that submitted it.
+    /// The tenant that submitted it, and may change it. Whose quota it counts against, [`Job::tenant`] says.
     #[n(0)]
-    pub tenant: TenantId,
+    pub submitter: TenantId,
     /// The command that asked for it.
     #[n(1)]
     pub command: CommandId,
@@ -455,6 +455,12 @@ impl JobPhase {
 }
 
 impl Job {
+    /// Whose it is, as its quota counts.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        self.spec.tenant.as_ref().unwrap_or(&self.submitter)
+    }
+
     /// Its slots and what is on its way, in the phases that have them.
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {

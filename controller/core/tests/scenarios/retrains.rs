@@ -148,6 +148,7 @@ fn the_refusal_of_another_spec_names_all_that_may_differ() {
         ("max_restarts", json!(3)),
         ("unit_timeout_ms", json!(7_000)),
         ("store_patience_ms", json!(200_000)),
+        ("tenant", json!("research")),
     ];
     let original = job(&world, &id).spec.clone();
     for (field, value) in freed {

@@ -21,6 +21,13 @@ fn that_retrains() -> JobSpec {
     JobSpec::parse(&document).unwrap()
 }
 
+/// A spec that says whose it is.
+fn of_a_tenant() -> JobSpec {
+    let mut document = full_document();
+    document["tenant"] = json!("research");
+    JobSpec::parse(&document).unwrap()
+}
+
 /// A spec that says so of its checkpoints, and how often replicas are compared.
 fn by(checkpoint: Value) -> JobSpec {
     let mut document = full_document();
@@ -37,6 +44,7 @@ pub fn all(order: JobOrder, telemetry: Telemetry) -> Vec<Sample> {
         sample("JobSpec that retrains", &that_retrains()),
         sample("JobSpec with checkpoints by seconds", &by(json!({"every_seconds": 600}))),
         sample("JobSpec with checkpoints as often as pays", &by(json!({"every": "auto"}))),
+        sample("JobSpec of a tenant", &of_a_tenant()),
         sample("Telemetry with time between checkpoints", &told),
         sample("JobOrder after restarts", &JobOrder { restarts: 3, ..order }),
     ]
