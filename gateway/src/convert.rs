@@ -124,6 +124,7 @@ fn reason(reason: &PlanReason) -> api::PlanReason {
         WaitCause::Device => api::WaitCause::Device,
         WaitCause::Class(class) => api::WaitCause::Class(class.to_string()),
         WaitCause::Speed => api::WaitCause::Speed,
+        WaitCause::Quota { missing } => api::WaitCause::Quota { missing: *missing },
         WaitCause::Backoff { until } => api::WaitCause::Backoff { until: rfc3339(*until) },
     });
     api::PlanReason { policy: reason.policy.clone(), cause: api::PlanCause::from(&reason.cause).into(), waits }

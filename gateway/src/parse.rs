@@ -2,7 +2,7 @@
 //!
 //! The spec of a job is parsed by `events-schema`, whose `job.rs` is the next file on a job's path.
 
-use controller_core::limits::RECLAIM_DEADLINE_MS_MAX;
+use controller_core::limits::{self, RECLAIM_DEADLINE_MS_MAX};
 use events_schema::command::{
     Demand, NEEDED_MAX, OfferMode, Recall, SEQUENCE_MAX, TARGET_MILLI, UTILIZATION_MILLI_MAX,
 };
@@ -98,6 +98,14 @@ pub fn fleet(body: &Value) -> Result<FleetDeclaration, Problems> {
         offers: offers.unwrap_or(OfferMode::ByDemand),
         reclaim_deadline_ms,
     }))
+}
+
+/// `PUT /v1/tenants/{tenant}`: `{quota_slots: N}`.
+pub fn quota(body: &Value) -> Result<u32, Problems> {
+    let mut f = Fields::new("", body);
+    // More than there may be slots says nothing more.
+    let slots = f.integer_required("quota_slots", 0..=limits::SLOTS_MAX);
+    f.finish(slots.and_then(|slots| u32::try_from(slots).ok()))
 }
 
 fn fleet_servers(path: &str, value: &Value) -> Result<Vec<SlotId>, Problems> {

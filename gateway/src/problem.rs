@@ -183,7 +183,7 @@ impl From<ReadError> for ApiError {
 /// What a refused command was about: decides whether an unknown thing is the request's target (404) or named in its body (422).
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// `job`, `fleet` or `dataset`.
+    /// `job`, `fleet`, `dataset` or `tenant`.
     pub kind: &'a str,
     /// Its name.
     pub name: &'a str,
@@ -268,6 +268,7 @@ pub fn unknown(kind: &str, name: &str, nearest: Option<&str>, target: Target<'_>
     let problem = match kind {
         "job" => Kind::UnknownJob,
         "dataset" => Kind::UnknownDataset,
+        "tenant" => Kind::UnknownTenant,
         _ => Kind::UnknownFleet,
     };
     ApiError::of_field(problem, kind, name, expected).saying(detail)
@@ -278,6 +279,7 @@ fn listing_of(kind: &str) -> &'static str {
         "job" => "; GET /v1/jobs lists them",
         "dataset" => "; GET /v1/datasets lists them",
         "fleet" => "; GET /v1/fleets lists them",
+        "tenant" => "; GET /v1/tenants lists them",
         _ => "; GET /v1/slots lists them",
     }
 }

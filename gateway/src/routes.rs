@@ -8,7 +8,8 @@
 use crate::app::App;
 use crate::body::BODY_LEN_MAX;
 use crate::door;
-use crate::handlers::{code, commands, datasets, events, fleets, health, initial, jobs, links, logs, server, uploads};
+use crate::handlers::{code, commands, datasets, events, fleets, health, initial, jobs, links, logs, server};
+use crate::handlers::{tenants, uploads};
 use crate::observe::{Observer, observe};
 use crate::problem::{ApiError, Kind};
 use crate::read_model::Progress;
@@ -95,6 +96,8 @@ fn table() -> Vec<Row> {
         at(paths::FLEET_DEMAND).post(fleets::demand),
         at(paths::FLEET_EVENTS).get(events::of_fleet),
         at(paths::SLOTS).get(fleets::slots),
+        at(paths::TENANTS).get(tenants::list),
+        at(paths::TENANT).get(tenants::get).put(tenants::put).delete(tenants::remove),
         at(paths::SERVER).get(server::get),
         at(paths::OPENAPI).get(server::openapi),
         at(paths::HEALTHZ).get(health::alive),

@@ -5,6 +5,8 @@
 pub const JOBS_LIVE_MAX: u64 = 100_000;
 /// Fleets of a cell: one per inference service of a thousand servers.
 pub const FLEETS_MAX: u64 = 1_000;
+/// Tenants with a quota of a cell: one per team of a large company; whoever plans looks at each of them.
+pub const TENANTS_MAX: u64 = 1_000;
 /// Declared slots of a cell.
 pub const SLOTS_MAX: u64 = 100_000;
 /// Datasets of a cell.

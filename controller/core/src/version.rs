@@ -1,4 +1,4 @@
-//! What a change finds: whether the job, fleet or dataset is still what whoever asked for the change had read. Pure.
+//! What a change finds: whether the job, fleet, dataset or tenant is still what whoever asked for the change had read. Pure.
 //!
 //! A version is a digest of what this build knows of a thing, so more makes it differ than is shown to anybody; whoever compares what is shown asks
 //! again then (`gateway/src/submit.rs`). Two builds may disagree about it, which refuses a change and never lets one through.
@@ -26,6 +26,7 @@ pub fn found(state: &State, command: &Command) -> Expected {
         | Command::RecallFleet { fleet, .. }
         | Command::ReleaseFleet { fleet }
         | Command::TellRefused { fleet, .. } => of_fleet(state, fleet),
+        Command::SetQuota { tenant, .. } => state.quota(tenant).map(|quota| Digest::of(&to_bytes(&quota))),
     };
     version.map_or(Expected::Absent, Expected::As)
 }

@@ -464,6 +464,14 @@ data! {
         /// The fleet's name.
         fleet: String,
     }
+    /// A tenant has another quota.
+    QuotaSet {
+        /// The tenant's name.
+        tenant: String,
+        /// Slots that it has guaranteed from now on; absent if it has no quota any more.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        quota_slots: Option<u32>,
+    }
     /// Signals could not be used.
     SignalsRefused {
         /// The fleet's name.

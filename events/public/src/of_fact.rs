@@ -331,6 +331,9 @@ fn of_the_rest(fact: &Fact) -> Option<PublicEvent> {
             },
         }),
         Fact::FleetReleased { fleet } => PublicEvent::FleetReleased(FleetReleased { fleet: fleet.to_string() }),
+        Fact::QuotaSet { tenant, quota_slots } => {
+            PublicEvent::QuotaSet(QuotaSet { tenant: tenant.to_string(), quota_slots: *quota_slots })
+        }
         Fact::SignalsRefused { fleet, offset, count, reason } => PublicEvent::SignalsRefused(SignalsRefused {
             fleet: fleet.to_string(),
             offset: offset.0,
@@ -487,6 +490,7 @@ fn waits(reason: &PlanReason) -> Option<Waits> {
         fact::WaitCause::Device => Waits { what: WaitKind::Device, ..nothing },
         fact::WaitCause::Class(class) => Waits { what: WaitKind::Class, class: Some(class.to_string()), ..nothing },
         fact::WaitCause::Speed => Waits { what: WaitKind::Speed, ..nothing },
+        fact::WaitCause::Quota { missing } => Waits { what: WaitKind::Quota, missing: Some(*missing), ..nothing },
         fact::WaitCause::Backoff { until } => {
             Waits { what: WaitKind::Backoff, until: Some(rfc3339(*until)), ..nothing }
         }

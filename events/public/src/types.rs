@@ -30,7 +30,7 @@ macro_rules! public_events {
                 match self { $(Self::$name(_) => $kind,)* }
             }
 
-            /// The job, fleet, dataset, slot or server it is about.
+            /// The job, fleet, dataset, slot, tenant or server it is about.
             #[must_use]
             pub fn subject(&self) -> &str {
                 match self { $(Self::$name($event) => $subject,)* }
@@ -151,6 +151,8 @@ public_events! {
     SlotQuarantined = "dev.ebb.slot.quarantined.v1" about event => &event.slot;
     /// The device of such a slot is as it should be.
     SlotRecovered = "dev.ebb.slot.recovered.v1" about event => &event.slot;
+    /// A tenant has so many slots guaranteed, under a policy that knows of quotas.
+    QuotaSet = "dev.ebb.tenant.quota_set.v1" about event => &event.tenant;
     /// A server's agent is there.
     AgentJoined = "dev.ebb.agent.joined.v1" about event => &event.server;
     /// A server's agent was not heard for its lease.

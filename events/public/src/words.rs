@@ -50,6 +50,8 @@ words! {
         Class,
         /// Nothing: on more slots it was measured to be no faster.
         Speed,
+        /// Its tenant's quota, which other jobs of the tenant have.
+        Quota,
     }
     /// What the members of a job that makes no progress wait for.
     StallCause {

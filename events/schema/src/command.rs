@@ -158,6 +158,15 @@ pub enum Command {
         #[n(3)]
         reason: String,
     },
+    /// Say how many slots a tenant has guaranteed, under a policy that knows of quotas.
+    #[n(13)]
+    SetQuota {
+        #[n(0)]
+        tenant: TenantId,
+        /// So many, of all kinds together; none takes its quota away.
+        #[n(1)]
+        quota_slots: Option<u32>,
+    },
 }
 
 /// How many of a fleet's slots a recall keeps with it. More are greater.

@@ -757,6 +757,15 @@ pub enum Fact {
         #[n(2)]
         step_us: u64,
     },
+    /// A tenant has so many slots guaranteed from now on, under a policy that knows of quotas.
+    #[n(91)]
+    QuotaSet {
+        #[n(0)]
+        tenant: TenantId,
+        /// So many; none if it has no quota any more.
+        #[n(1)]
+        quota_slots: Option<u32>,
+    },
 }
 
 /// Why a command had no effect.
@@ -767,7 +776,7 @@ pub enum Refusal {
     /// No job, fleet, slot or dataset of this name.
     #[n(0)]
     Unknown {
-        /// `job`, `fleet`, `slot` or `dataset`.
+        /// `job`, `fleet`, `slot`, `dataset` or `tenant`.
         #[n(0)]
         kind: String,
         /// Its name.
@@ -936,6 +945,12 @@ pub enum WaitCause {
     /// Nothing: on more slots it was measured to be no faster.
     #[n(7)]
     Speed,
+    /// Its tenant's quota: so many slots of it are missing to those that it asked for.
+    #[n(8)]
+    Quota {
+        #[n(0)]
+        missing: u32,
+    },
 }
 
 /// Why an executor has to leave.

@@ -179,7 +179,7 @@ macro_rules! number_id {
 
 name_id!(/// A job, `job-` and 26 unguessable characters, minted where the submit enters.
     JobId, "job id");
-name_id!(/// Who a command is from. Embedded Ebb has one tenant, `local`.
+name_id!(/// Who a command is from, and whose a job is. All commands of a gateway are of one tenant, `local`; a job's spec may name another.
     TenantId, "tenant name");
 name_id!(/// An inference fleet that lends slots.
     FleetId, "fleet name");

@@ -83,6 +83,7 @@ const TAGS: &[(&str, &str)] = &[
     ("jobs", "What trains."),
     ("service", "The service itself."),
     ("slots", "Places on accelerators."),
+    ("tenants", "Whose jobs are, and what they have guaranteed."),
 ];
 
 fn tag(path: &str) -> &'static str {

@@ -228,6 +228,11 @@ pub enum WaitCause {
     Class(#[schemars(with = "Hash")] String),
     /// Nothing: on more slots it was measured to be no faster.
     Speed,
+    /// Its tenant's quota, which other jobs of the tenant have, or which is smaller than what it asked for.
+    Quota {
+        /// So many slots of it are missing to those that it asked for.
+        missing: u32,
+    },
     /// A pause after repeated failures of its executors.
     Backoff {
         /// Until then.

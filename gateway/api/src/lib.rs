@@ -4,7 +4,7 @@
 //! in `docs/http.md`. Answers are read leniently (a field that an older service leaves out has its default, a word that a newer one adds is kept), requests
 //! are read strictly by the gateway. Nothing here sends, receives or decides.
 //!
-//! Reading order: `job.rs`, `spec.rs`, `fleet.rs`, `dataset.rs`, `service.rs` (what there is), `problem.rs` (every refusal), `word.rs` (open lists of words),
+//! Reading order: `job.rs`, `spec.rs`, `fleet.rs`, `dataset.rs`, `tenant.rs`, `service.rs` (what there is), `problem.rs` (every refusal), `word.rs` (open lists of words),
 //! `forms.rs` (forms of texts), `operations.rs` (what can be asked), `document.rs` (OpenAPI), `asyncapi.rs` (streams), `agent.rs` (the same of an agent's own
 //! listener).
 
@@ -23,6 +23,7 @@ pub mod paths;
 pub mod problem;
 mod service;
 mod spec;
+mod tenant;
 mod word;
 
 pub use agent::agent_openapi;
@@ -46,4 +47,5 @@ pub use spec::{
     CheckpointEvery, CheckpointSpec, EvaluationSpec, JobSpec, Optimizer, Retrains, Schedule, ScheduleKind, Shuffle,
     ShuffleWord, ShuffledBlocks, Tail, Workers,
 };
+pub use tenant::{SetQuota, Tenant, Tenants};
 pub use word::Word;

@@ -5,7 +5,7 @@ use crate::problem::ProblemKind::{self, *};
 use crate::{
     Checkpoints, Code, CommandStatus, Dataset, DatasetLinks, Datasets, DeclareFleet, DemandTaken, DryRun, EventPage,
     Fleet, Fleets, Health, Job, JobPage, JobPhase, JobSpec, LinkedFile, Logs, NameSlots, PublishDemand, RecallFleet,
-    RegisterDataset, Server, SlotState, Slots, Undecided, UploadedModel,
+    RegisterDataset, Server, SetQuota, SlotState, Slots, Tenant, Tenants, Undecided, UploadedModel,
 };
 use crate::{forms, headers, pages, paths};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -242,6 +242,7 @@ pub fn operations() -> Vec<Operation> {
     let mut all = jobs();
     all.extend(datasets());
     all.extend(fleets());
+    all.extend(tenants());
     all.extend([
         events(paths::EVENTS, "listEvents", "What happens, as a stream or by pages"),
         operation("GET", paths::COMMAND, "getCommand", "What became of a command that was answered with 202")
@@ -418,6 +419,29 @@ fn datasets() -> Vec<Operation> {
             .conditional()
             .commands()
             .failing(&[UnknownDataset, InUse]),
+    ]
+}
+
+fn tenants() -> Vec<Operation> {
+    vec![
+        operation("GET", paths::TENANTS, "listTenants", "Tenants that have a quota or jobs, by name")
+            .with(&[wide_limit(), cursor(), prefix()])
+            .answering::<Tenants>(200, "A page of tenants.", &[]),
+        operation("GET", paths::TENANT, "getTenant", "A tenant")
+            .with(&[if_none_match()])
+            .answering::<Tenant>(200, "The tenant; its weak `ETag` changes with its quota alone.", &["ETag"])
+            .answering_empty(304, "Its quota is the same.", &["ETag"])
+            .failing(&[UnknownTenant]),
+        operation("PUT", paths::TENANT, "setQuota", "Say how many slots a tenant has guaranteed")
+            .takes::<SetQuota>("SetQuota")
+            .answering::<Tenant>(200, "The tenant as it is now.", &["ETag"])
+            .conditional()
+            .commands(),
+        operation("DELETE", paths::TENANT, "removeQuota", "Take a tenant's quota away; its jobs stay")
+            .answering_empty(204, "It has none any more.", &[])
+            .conditional()
+            .commands()
+            .failing(&[UnknownTenant]),
     ]
 }
 

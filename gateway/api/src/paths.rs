@@ -73,6 +73,10 @@ paths! {
     FLEET_DEMAND = "/v1/fleets/{fleet}/demand" => fleet_demand(fleet);
     /// What happens to a fleet and its slots.
     FLEET_EVENTS = "/v1/fleets/{fleet}/events" => fleet_events(fleet);
+    /// All tenants.
+    TENANTS = "/v1/tenants";
+    /// One tenant.
+    TENANT = "/v1/tenants/{tenant}" => tenant(tenant);
     /// All slots.
     SLOTS = "/v1/slots";
     /// What this service is.

@@ -133,6 +133,8 @@ kinds! { ProblemKind;
     UnknownDataset = 404, "unknown-dataset", "No such dataset";
     /// No fleet of this name.
     UnknownFleet = 404, "unknown-fleet", "No such fleet";
+    /// Nobody set a quota of a tenant of this name, and it has no jobs.
+    UnknownTenant = 404, "unknown-tenant", "No such tenant";
     /// The body names something that does not exist.
     UnknownReference = 422, "unknown-reference", "The body names something that does not exist";
     /// Not possible in the phase the job is in.

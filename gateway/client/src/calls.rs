@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::stream;
 use gateway_api::{
     BINARY, Checkpoint, Code, CommandStatus, Dataset, DatasetFile, DeclareFleet, DemandTaken, Fleet, Health, Job,
-    LinkedFile, Log, NameSlots, PublishDemand, RecallFleet, RegisterDataset, Server, Slot, UploadedModel, headers,
-    paths,
+    LinkedFile, Log, NameSlots, PublishDemand, RecallFleet, RegisterDataset, Server, SetQuota, Slot, Tenant,
+    UploadedModel, headers, paths,
 };
 use reqwest::Method;
 use serde::Serialize;
@@ -226,6 +226,29 @@ impl Client {
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
         self.ask(Method::POST, path, Some(Body::json(body)), &[]).await
+    }
+}
+
+/// Tenants and their quotas.
+impl Client {
+    /// Tenants that have a quota or jobs, by name; those whose name begins so.
+    pub async fn tenants(&self, prefix: Option<&str>) -> Result<Vec<Answer<Tenant>>, ClientError> {
+        self.pages(paths::TENANTS, "tenants", beginning(prefix)).await
+    }
+
+    /// A tenant.
+    pub async fn tenant(&self, name: &str) -> Result<Answer<Tenant>, ClientError> {
+        self.get(&paths::tenant(name)).await
+    }
+
+    /// Says how many slots a tenant has guaranteed.
+    pub async fn set_quota(&self, name: &str, quota: &SetQuota) -> Result<Answer<Tenant>, ClientError> {
+        self.ask(Method::PUT, &paths::tenant(name), Some(Body::json(quota)), &[]).await
+    }
+
+    /// Takes a tenant's quota away.
+    pub async fn remove_quota(&self, name: &str) -> Result<(), ClientError> {
+        self.ask(Method::DELETE, &paths::tenant(name), None, &[]).await
     }
 }
 

@@ -54,6 +54,10 @@ async fn ask_for_everything(client: &Client) {
     let _ = client.release("a").await;
     let _ = client.demand("a", &PublishDemand::needed(1)).await;
     let _ = client.slots(&slots).await;
+    let _ = client.tenants(Some("a")).await;
+    let _ = client.tenant("a").await;
+    let _ = client.set_quota("a", &SetQuota { quota_slots: 4 }).await;
+    let _ = client.remove_quota("a").await;
     let _ = client.command("a").await;
     let _ = client.server().await;
     let _ = client.openapi().await;

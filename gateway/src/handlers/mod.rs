@@ -11,6 +11,7 @@ pub mod jobs;
 pub mod links;
 pub mod logs;
 pub mod server;
+pub mod tenants;
 pub mod uploads;
 
 use crate::app::App;

@@ -14,4 +14,5 @@ mod limits;
 mod races;
 mod refusals;
 mod stale;
+mod tenants;
 mod uploads;

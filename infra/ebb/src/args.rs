@@ -9,6 +9,7 @@ mod fleet;
 mod job;
 mod service;
 mod short;
+mod tenant;
 mod tools;
 
 pub use dataset::*;
@@ -17,6 +18,7 @@ pub use fleet::*;
 pub use job::*;
 pub use service::*;
 pub use short::*;
+pub use tenant::*;
 pub use tools::*;
 
 use crate::output::Output;
@@ -35,6 +37,7 @@ Short forms:
   ebb job …    ebb submit, jobs, watch, wait, explain, logs, cancel, suspend, resume, checkpoints
   ebb fleet …  ebb fleets, demand, offer, reclaim   ebb job verify  ebb verify
   ebb slot …   ebb slots, take-back           ebb event list  ebb events
+  ebb tenant … ebb tenants
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 no service, 4 refused, 10 not found, 130 interrupted;
 of what was waited for: 5 failed, 6 cancelled, 7 suspended, 8 time over; 9 `load`; 11, 12 `verify`.";
@@ -98,6 +101,12 @@ pub enum Command {
         /// What to do.
         #[command(subcommand)]
         command: SlotCommand,
+    },
+    /// Say what tenants have guaranteed, list and show them
+    Tenant {
+        /// What to do.
+        #[command(subcommand)]
+        command: TenantCommand,
     },
     /// Read what happened
     Event {
@@ -256,6 +265,7 @@ mod tests {
             ("ebb offer local local/0", "ebb fleet offer local local/0"),
             ("ebb reclaim local local/0", "ebb fleet reclaim local local/0"),
             ("ebb slots", "ebb slot list"),
+            ("ebb tenants", "ebb tenant list"),
             ("ebb take-back local/2", "ebb slot take-back local/2"),
             ("ebb events j --follow", "ebb event list j --follow"),
         ] {

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`args`] (what can be asked), [`mod@configuration`] (where settings come from), [`up`] (the service in one process) and
 //! [`roles`] (its parts, each also alone), [`home`] (a data directory), `gateway-client`
-//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, [`verify`], `fleets.rs`, `datasets.rs`, [`take_back`], then what
+//! and [`failure`] (how commands speak with it), `jobs.rs`, `watch.rs`, [`verify`], `fleets.rs`, `datasets.rs`, `tenants.rs`, [`take_back`], then what
 //! [`demo`] and [`mod@bench`] print of `loadtest/demo` and `loadtest/bench`. Only this crate reads arguments, prints, and ends the process.
 
 pub mod args;
@@ -37,6 +37,7 @@ pub mod simulate_run;
 pub mod simulate_setup;
 pub mod store;
 pub mod take_back;
+mod tenants;
 mod top;
 pub mod trace;
 mod try_here;
@@ -201,6 +202,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Dataset { command } => dataset(&client, output, command).await,
         Command::Fleet { command } => fleet(&client, output, command).await,
         Command::Slot { command: SlotCommand::List } => fleets::slots(&client, output).await,
+        Command::Tenant { command } => tenants::tenant(&client, output, command).await,
         Command::Event { command: EventCommand::List(args) } => event_list::events(&client, output, args).await,
         Command::Top(args) => top::top(&client, output, args).await,
         Command::Load(args) => load::load(&client, output, args).await,

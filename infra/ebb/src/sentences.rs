@@ -102,6 +102,10 @@ pub fn sentence(event: &Value) -> String {
         }
         "fleet.released" => format!("fleet {} was released: its demand decides again", word("fleet")),
         "fleet.declared" => format!("fleet {} declares {}", word("fleet"), word("slots")),
+        "tenant.quota_set" if data["quota_slots"].is_null() => {
+            format!("tenant {} has no quota any more", word("tenant"))
+        }
+        "tenant.quota_set" => format!("tenant {} has {} slots guaranteed", word("tenant"), word("quota_slots")),
         "slot.offered" => format!("fleet {} lends {}", word("fleet"), word("slots")),
         "slot.borrowed" => format!("{} is used from now on", word("slot")),
         "slot.reclaimed" => format!("{} has to be free by {}: {}", word("slot"), word("deadline"), cause("cause")),
@@ -209,6 +213,7 @@ fn planned(data: &Value) -> String {
             let class = short(waits["class"].as_str().unwrap_or_default());
             format!("; waits for a slot of its numeric class ({class}): all others that are lent are of another one")
         }
+        Some("quota") => format!("; waits for {} more of its tenant's quota", missing.unwrap_or_default()),
         Some("speed") => "; on more slots it was measured to be no faster".to_owned(),
         Some("offers") => "; waits for any slot to be lent".to_owned(),
         Some("backoff") => format!("; tried again after {}", plain(&waits["until"])),

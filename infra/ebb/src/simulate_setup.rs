@@ -3,11 +3,11 @@
 use crate::failure::Failure;
 use clap::{Args, ValueEnum, ValueHint};
 use controller_core::policy::POLICY_NAMES;
-use controller_core::policy::antman::Antman;
 use controller_core::policy::elastic_tiresias::{ElasticTiresias, PENDING_MAX};
 use controller_core::policy::ibm_dp::{IbmDp, Unfit};
 use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresias};
 use controller_core::{Policy, policy_by_name};
+use events_schema::TenantId;
 use flate2::read::GzDecoder;
 use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
@@ -103,7 +103,7 @@ pub struct SetupArgs {
     pub pending_max: usize,
     /// antman: slots that a tenant of the recording has guaranteed; tenants that are not named have none, and without any all jobs are guaranteed.
     #[arg(long, hide_short_help = true, value_name = "TENANT=SLOTS", value_delimiter = ',', value_parser = quota)]
-    pub quota: Vec<(String, u32)>,
+    pub quota: Vec<(TenantId, u32)>,
     /// ibm-dp, ibm-dp-drop: seconds between two decisions; 0: one at every arrival and end. Live it is 600.
     #[arg(long, hide_short_help = true, value_name = "S", default_value_t = 0)]
     pub delta_s: u64,
@@ -124,8 +124,8 @@ pub struct SetupArgs {
     pub repair_minutes: u64,
 }
 
-fn quota(text: &str) -> Result<(String, u32), String> {
-    let parsed = text.rsplit_once('=').and_then(|(tenant, slots)| Some((tenant.to_owned(), slots.parse().ok()?)));
+fn quota(text: &str) -> Result<(TenantId, u32), String> {
+    let parsed = text.rsplit_once('=').and_then(|(tenant, slots)| Some((tenant.parse().ok()?, slots.parse().ok()?)));
     parsed.ok_or_else(|| format!("`{text}` is no quota; expected TENANT=SLOTS, as in research=32"))
 }
 
@@ -190,7 +190,6 @@ impl Rules {
         match name {
             "tiresias" => Ok(Box::new(queues()?)),
             "elastic-tiresias" => Ok(Box::new(ElasticTiresias::new(queues()?, args.pending_max))),
-            "antman" if !args.quota.is_empty() => Ok(Box::new(Antman::new(args.quota.iter().cloned().collect()))),
             "ibm-dp" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::Wait))),
             "ibm-dp-drop" => Ok(Box::new(IbmDp::new(delta_ms, Unfit::AreDropped))),
             _ => policy_by_name(name).ok_or_else(unknown),
@@ -237,9 +236,21 @@ pub(crate) fn setup(args: &SetupArgs, rules: &Rules, seed: u64) -> Result<(Setup
         .map(|hours| Failures { mean_ms: hours * 3_600_000.0, repair_ms: args.repair_minutes * 60_000 });
     let (cluster, reclaim_deadline_ms) = (rules.cluster.clone(), args.reclaim_deadline_ms);
     let round_ms = rules.round_ms;
+    let quotas = args.quota.iter().cloned().collect();
     let information = args.information;
-    let setup =
-        Setup { jobs, cluster, inference, demand, reclaim_deadline_ms, costs, failures, round_ms, information, seed };
+    let setup = Setup {
+        jobs,
+        cluster,
+        inference,
+        demand,
+        reclaim_deadline_ms,
+        quotas,
+        costs,
+        failures,
+        round_ms,
+        information,
+        seed,
+    };
     let setup = keeping(setup, args.headroom);
     let setup = match args.lent_max {
         Some(slots) => lending(setup, slots),

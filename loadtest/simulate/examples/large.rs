@@ -31,6 +31,7 @@ fn main() {
         demand: inference.groups.iter().map(|group| demand(group.slots_total())).collect(),
         inference,
         reclaim_deadline_ms: 5_000,
+        quotas: Default::default(),
         costs,
         failures: None,
         round_ms: None,

@@ -12,7 +12,7 @@ use controller_core::policy::{Packing, Plan, Share, Victims, View, WorkLeft};
 use events_schema::Digest;
 use events_schema::fact::Fact;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -176,8 +176,8 @@ impl Policy for Informed<'_> {
         self.policy.packing()
     }
 
-    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
-        self.policy.quotas()
+    fn knows_quotas(&self) -> bool {
+        self.policy.knows_quotas()
     }
 
     fn victims(&self) -> Victims {

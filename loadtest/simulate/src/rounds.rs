@@ -9,7 +9,6 @@ use controller_core::Policy;
 use controller_core::policy::{Packing, Plan, Share, Victims, View, Wait};
 use events_schema::TimeMs;
 use events_schema::fact::Fact;
-use std::collections::BTreeMap;
 
 /// The first round at or after a moment.
 pub(crate) fn next(at: TimeMs, every_ms: u64) -> TimeMs {
@@ -47,8 +46,8 @@ impl Policy for InTurn<'_> {
         self.0.packing()
     }
 
-    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
-        self.0.quotas()
+    fn knows_quotas(&self) -> bool {
+        self.0.knows_quotas()
     }
 
     fn victims(&self) -> Victims {

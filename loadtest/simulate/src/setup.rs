@@ -6,8 +6,10 @@ use crate::curve::{Curve, Tables};
 use crate::goodput::{Goodput, Pace, densest};
 use crate::information::Information;
 use crate::trace::{TraceJob, Work};
+use events_schema::TenantId;
 use events_schema::job::{JobSpec, Length, WORKERS_MAX};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All that a run follows from, beside the policy.
@@ -23,6 +25,8 @@ pub struct Setup {
     pub demand: Vec<Demand>,
     /// From a reclaim to the kill of an executor.
     pub reclaim_deadline_ms: u64,
+    /// Slots that tenants of the jobs have guaranteed under a policy that knows of quotas; one that is not named has none, and where nobody is all jobs are.
+    pub quotas: BTreeMap<TenantId, u32>,
     /// What it costs to start, move and save.
     pub costs: Costs,
     /// Servers that break, if any do.
@@ -46,6 +50,7 @@ impl Setup {
             inference: Cluster::default(),
             demand: Vec::new(),
             reclaim_deadline_ms: 5_000,
+            quotas: BTreeMap::new(),
             costs,
             failures: None,
             round_ms: None,

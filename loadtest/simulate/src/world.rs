@@ -153,6 +153,9 @@ impl<'a> World<'a> {
             metadata_digest: Digest::of(DATASET.as_bytes()),
         };
         self.command(None, Command::RegisterDataset { dataset });
+        for (tenant, quota) in &setup.quotas {
+            self.command(None, Command::SetQuota { tenant: tenant.clone(), quota_slots: Some(*quota) });
+        }
         let cluster = setup.cluster.groups.iter().map(|group| (group, false));
         let groups = cluster.chain(setup.inference.groups.iter().map(|group| (group, true)));
         for (number, (group, serves)) in groups.enumerate() {

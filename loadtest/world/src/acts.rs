@@ -44,6 +44,10 @@ impl World {
             Act::Demand { .. } | Act::TakeBack { .. } | Act::RedButton { .. } | Act::Declare { .. } => {
                 self.fleet_acts(act)
             }
+            Act::SetQuota { tenant, slots } => {
+                self.set_quota(tenant, slots);
+                true
+            }
             Act::CrashController { .. } | Act::StopController { .. } | Act::RivalController => {
                 self.controller_acts(act)
             }

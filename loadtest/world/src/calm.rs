@@ -102,7 +102,7 @@ fn goes_on(fact: &Fact) -> bool {
         // Asked for by somebody.
         | Fact::JobAccepted { .. } | Fact::CommandRefused { .. } | Fact::CommandTaken { .. } | Fact::JobSuspending { .. }
         | Fact::JobSuspended { .. } | Fact::JobResumed { .. } | Fact::JobCancelled { .. } | Fact::DatasetRegistered { .. }
-        | Fact::DatasetRemoved { .. } | Fact::FleetDeclared { .. } | Fact::DemandAccepted { .. } | Fact::SignalsRefused { .. } | Fact::FleetRecalled { .. } | Fact::FleetReleased { .. } | Fact::SlotsOffered { .. }
+        | Fact::DatasetRemoved { .. } | Fact::FleetDeclared { .. } | Fact::DemandAccepted { .. } | Fact::SignalsRefused { .. } | Fact::FleetRecalled { .. } | Fact::FleetReleased { .. } | Fact::SlotsOffered { .. } | Fact::QuotaSet { .. }
         | Fact::SlotReclaimed { .. } | Fact::SlotReturned { .. }
         // A device fails, or is as it was.
         | Fact::SlotQuarantined { .. } | Fact::SlotRecovered { .. }

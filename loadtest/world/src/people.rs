@@ -145,6 +145,9 @@ fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
     if let Some(steps) = job.compare_every {
         document["compare_every_steps"] = json!(steps);
     }
+    if let Some(number) = job.tenant {
+        document["tenant"] = json!(tenant_name(number));
+    }
     match JobSpec::parse(&document) {
         Ok(spec) => spec,
         Err(problems) => unreachable!("{problems:?}"),
@@ -153,6 +156,11 @@ fn spec(setup: &Setup, job: &JobSetup) -> JobSpec {
 
 fn fleet_name(place: Place) -> FleetId {
     name(FleetId::parse(&format!("fleet-{}", place - 1)))
+}
+
+/// What a tenant is called, by its number.
+fn tenant_name(number: u16) -> TenantId {
+    name(TenantId::parse(&format!("tenant-{number}")))
 }
 
 impl World {
@@ -174,6 +182,11 @@ impl World {
         let (offers, reclaim_deadline_ms) = (OfferMode::ByDemand, self.schedule.setup.reclaim_deadline_ms);
         let slots = self.slots_at(place).into_iter().take(usize::from(slots)).collect();
         self.command_of(place, Command::PutFleet { fleet: fleet_name(place), slots, offers, reclaim_deadline_ms });
+    }
+
+    /// An operator says what a tenant has guaranteed.
+    pub fn set_quota(&mut self, tenant: u16, quota_slots: Option<u32>) {
+        self.command(Command::SetQuota { tenant: tenant_name(tenant), quota_slots });
     }
 
     fn slots_at(&self, place: Place) -> Vec<SlotId> {

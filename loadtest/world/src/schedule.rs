@@ -110,6 +110,9 @@ pub struct JobSetup {
     /// Who goes first.
     #[serde(default)]
     pub priority: i32,
+    /// The number of the tenant whose it is; if nothing is said, that of all commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<u16>,
 }
 
 /// The clocks of one host.
@@ -180,6 +183,8 @@ pub enum Act {
     RedButton { server: u16 },
     /// A fleet declares the first so many slots of its server, and no others.
     Declare { server: u16, slots: u16 },
+    /// An operator says what a tenant has guaranteed; none: it has no quota any more.
+    SetQuota { tenant: u16, slots: Option<u32> },
     /// An executor is killed by somebody else.
     KillExecutor { pick: u64 },
     /// An executor ends by itself: its program failed.
@@ -261,6 +266,7 @@ impl Act {
             Act::TakeBack { .. } => "take_back",
             Act::RedButton { .. } => "red_button",
             Act::Declare { .. } => "declare",
+            Act::SetQuota { .. } => "set_quota",
             Act::KillExecutor { .. } => "kill_executor",
             Act::ExitExecutor { .. } => "exit_executor",
             Act::StopExecutor { .. } => "stop_executor",

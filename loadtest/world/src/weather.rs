@@ -199,7 +199,8 @@ pub fn half_heard(seed: u64) -> Schedule {
     setup.reclaim_deadline_ms = CALM_HEAL_MS - GROWN_MS;
     let max = random.between(u64::from(MEMBERS_SOME), 6) as u16;
     let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
-    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every: None, priority: 0 }];
+    setup.jobs =
+        vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every: None, priority: 0, tenant: None }];
     let server = server(&mut random, &setup);
     let other = (server + random.between(1, 2) as u16) % setup.servers;
     let times = random.between(3, 8);
@@ -238,7 +239,7 @@ pub fn flipped(seed: u64) -> Schedule {
     let max = random.between(u64::from(servers), 6) as u16;
     let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
     let compare_every = Some(random.between(2, 40));
-    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every, priority: 0 }];
+    setup.jobs = vec![JobSetup { min: 1, max, steps, checkpoint_every, compare_every, priority: 0, tenant: None }];
     let mut entries: Vec<Entry> = (0..servers).map(|server| at(2_000, Act::Demand { server, needed: 0 })).collect();
     let flip_at_ms = random.between(GROWN_MS, CALM_HEAL_MS - 1_000);
     entries.push(at(flip_at_ms, Act::FlipBit { pick: random.draw(), element: random.draw() }));
@@ -400,6 +401,7 @@ fn setup(random: &mut Random) -> Setup {
             checkpoint_every: random.between(3, 40),
             compare_every: None,
             priority: 0,
+            tenant: None,
         })
         .collect();
     let clock = |_| ClockSetup {

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// Steps of a job that ends while it is watched: minutes where ranks share a slot.
 const STEPS: (u64, u64) = (20, 200);
+/// Tenants of a schedule that has any.
+const TENANTS: u64 = 2;
 /// Before the healing everybody declares all slots again.
 const DECLARED_BEFORE_MS: u64 = 500;
 
@@ -46,6 +48,18 @@ fn schedule(seed: u64, policy: &str) -> Schedule {
         of: 0,
         act: Act::Declare { server, slots },
     }));
+    // Half of them have tenants with quotas, which come and go; the others are as if there were no such thing.
+    if random.one_in(2) {
+        for job in &mut schedule.setup.jobs {
+            job.tenant = Some(random.below(TENANTS) as u16);
+        }
+        for _ in 0..random.between(1, 4) {
+            let at_ms = random.between(0, heal_at_ms);
+            let slots = if random.one_in(4) { None } else { Some(random.below(5) as u32) };
+            let act = Act::SetQuota { tenant: random.below(TENANTS) as u16, slots };
+            schedule.entries.push(Entry { at_ms, when: None, of: 0, act });
+        }
+    }
     schedule.entries.sort_by_key(|entry| entry.at_ms);
     schedule
 }
@@ -119,6 +133,7 @@ fn the_seeds_reach_everything() {
         "DemandAccepted",
         "FleetRecalled",
         "FleetReleased",
+        "QuotaSet",
         "GenerationAbandoned deadline",
         "GenerationAbandoned lost",
         "GenerationAbandoned superseded",

@@ -91,6 +91,12 @@ impl State {
             Fact::FleetDeclared { fleet, slots, offers, reclaim_deadline_ms } => {
                 fleets::declared(self, at, fleet, slots, *offers, *reclaim_deadline_ms);
             }
+            Fact::QuotaSet { tenant, quota_slots: Some(quota) } => {
+                self.tenants.insert(tenant.clone(), *quota);
+            }
+            Fact::QuotaSet { tenant, quota_slots: None } => {
+                self.tenants.remove(tenant);
+            }
             Fact::DemandAccepted { fleet, sequence, needed } => fleets::demand(self, fleet, *sequence, *needed),
             Fact::FleetRecalled { fleet, slots } => fleets::recalled(self, fleet, Some(*slots)),
             Fact::FleetReleased { fleet } => fleets::recalled(self, fleet, None),

@@ -28,6 +28,7 @@ mod reclaim;
 mod retrains;
 mod servers;
 mod stalls;
+mod tenants;
 pub(crate) mod throughput;
 mod victims;
 
@@ -157,6 +158,7 @@ fn perform(draft: &mut Draft<'_>, record: &CommandRecord) -> Result<(), Refusal>
         Command::TellRefused { fleet, offset, count, reason } => {
             fleets::tell_refused(draft, fleet, *offset, *count, reason)
         }
+        Command::SetQuota { tenant, quota_slots } => tenants::set_quota(draft, tenant, *quota_slots),
     }
 }
 
@@ -174,6 +176,7 @@ fn refused(id: &CommandId, command: &Command, refusal: Refusal) -> Fact {
         | Command::RecallFleet { fleet, .. }
         | Command::ReleaseFleet { fleet }
         | Command::TellRefused { fleet, .. } => fleet.to_string(),
+        Command::SetQuota { tenant, .. } => tenant.to_string(),
     };
     Fact::CommandRefused { command: id.clone(), subject, refusal }
 }
@@ -290,6 +293,7 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }
         | Fact::ThroughputMeasured { .. }
+        | Fact::QuotaSet { .. }
         | Fact::ServerForgotten { .. } => None,
     }
 }

@@ -101,17 +101,17 @@ pub(crate) struct Problem<'a> {
 impl<'a> Problem<'a> {
     pub fn of(state: &'a State, at: TimeMs, policy: &dyn Policy) -> Self {
         let mut problem = Self::of_slots_and_jobs(state, at);
-        if let Some(quotas) = policy.quotas() {
-            problem.name_tenants(quotas);
+        if policy.knows_quotas() && state.quotas().next().is_some() {
+            problem.name_tenants();
         }
         problem
     }
 
-    /// Says whose jobs are, and what those have guaranteed.
-    fn name_tenants(&mut self, quotas: &BTreeMap<String, u32>) {
+    /// Says whose jobs are, and what those have guaranteed: who has no quota where others have one has nothing.
+    fn name_tenants(&mut self) {
         let names: BTreeSet<&TenantId> = self.jobs.iter().map(|(_, job)| job.tenant()).collect();
         let places: BTreeMap<&TenantId, usize> = names.into_iter().zip(0..).collect();
-        let quota = |name: &TenantId| Some(quotas.get(name.as_str()).copied().unwrap_or(0));
+        let quota = |name: &TenantId| Some(self.state.quota(name).unwrap_or(0));
         self.view.tenants = places.keys().map(|name| TenantView { quota: quota(name) }).collect();
         for (view, (_, job)) in self.view.jobs.iter_mut().zip(&self.jobs) {
             view.tenant = places[job.tenant()];
@@ -347,6 +347,7 @@ pub(crate) fn waits(at: TimeMs, problem: &Problem<'_>, index: usize, share: Shar
         Some(_) if apart().is_some() => apart().map(WaitCause::Class),
         Some(Wait::Behind(ahead)) => Some(WaitCause::Job(problem.jobs[ahead].0.clone())),
         Some(Wait::Slots(missing)) => Some(WaitCause::Slots { missing }),
+        Some(Wait::Quota(missing)) => Some(WaitCause::Quota { missing }),
         // Its share is there but not free yet.
         None => Some(WaitCause::Slots { missing: u32::from(share.slots) }),
     }

@@ -8,6 +8,9 @@
 //! 3. *Upgrade*: an opportunistic job that has all that it asked for becomes a guaranteed one as soon as its tenant has the quota; before anybody
 //!    is launched (§3.3, "prefers to upgrade the opportunistic job rather than launch a new one").
 //!
+//! 4. An operator may set quotas while jobs run, which the paper does not say anything of: guaranteed jobs beyond what their tenant has then become
+//!    opportunistic, the latest ones.
+//!
 //! Which of the two a job is stands in its queue, as a fact, so a policy remembers nothing.
 //!
 //! Left out, because a slot is a whole device with one job on it: several jobs on a GPU, and so the candidates by utilization (M = 80 % over 10 s), memory
@@ -16,29 +19,18 @@
 
 use super::allotment::ordered;
 use super::{Gangs, Plan, Policy, QueueMove, Share, View, Wait};
-use std::collections::BTreeMap;
 
 /// How long a job waits for its tenant's quota until it becomes opportunistic: ten minutes, of the order of the production cluster's mean queueing
 /// after AntMan (550 s, table 4).
 pub const PATIENCE_MS: u64 = 600_000;
 /// The queue of opportunistic jobs; all others are guaranteed.
-const OPPORTUNISTIC: u8 = 1;
+pub(super) const OPPORTUNISTIC: u8 = 1;
 /// Plans that are made of a plan's own outcome: an upgrade is one more.
 const SETTLING_MAX: usize = 8;
 
 /// See the module.
-#[derive(Debug, Clone, Default)]
-pub struct Antman {
-    quotas: Option<BTreeMap<String, u32>>,
-}
-
-impl Antman {
-    /// With quotas in slots, by tenant; one that is not named has none. Without any quotas, as by name, every job is guaranteed.
-    #[must_use]
-    pub fn new(quotas: BTreeMap<String, u32>) -> Self {
-        Self { quotas: Some(quotas) }
-    }
-}
+#[derive(Debug, Clone, Copy)]
+pub struct Antman;
 
 impl Policy for Antman {
     fn name(&self) -> &'static str {
@@ -63,8 +55,8 @@ impl Policy for Antman {
         Plan { shares: decided.shares, moves, wake_in_ms: decided.wake_in_ms, ..Plan::default() }
     }
 
-    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
-        self.quotas.as_ref()
+    fn knows_quotas(&self) -> bool {
+        true
     }
 }
 
@@ -144,11 +136,15 @@ impl Draft<'_> {
         }
     }
 
-    /// Guaranteed jobs keep what they have, and regain what a fleet took from them.
+    /// Guaranteed jobs keep what they have, and regain what a fleet took from them; not those beyond their tenant's quota, which was set meanwhile.
     fn keep_guaranteed(&mut self, order: &[usize]) {
         let mut kept = Vec::new();
         for &job in order {
             let Some(class) = self.runs(job).filter(|_| !self.is_opportunistic(job)) else { continue };
+            if !self.has_quota(job) {
+                self.queues[job] = OPPORTUNISTIC;
+                continue;
+            }
             let known = &self.view.jobs[job];
             let slots = self.gangs.pool[class].min(u32::from(known.held.min(known.max))) as u16;
             if slots >= known.min {
@@ -200,7 +196,7 @@ impl Draft<'_> {
             if !self.has_quota(job) {
                 let left = self.quota[known.tenant].unwrap_or(0);
                 self.head[known.tenant] = Some((job, true));
-                self.shares[job].waits = Some(Wait::Slots((u32::from(known.asked()) - left).max(1)));
+                self.shares[job].waits = Some(Wait::Quota((u32::from(known.asked()) - left).max(1)));
                 continue;
             }
             let share = self.gangs.start(job, known.asked());
@@ -303,7 +299,7 @@ mod tests {
 
     /// Slots, and the queues that jobs come into.
     fn planned(view: &View) -> (Vec<u16>, Vec<(usize, u8)>) {
-        let plan = Antman::default().plan(view);
+        let plan = Antman.plan(view);
         let moves = plan.moves.iter().map(|moved| (moved.job, moved.queue)).collect();
         (plan.shares.iter().map(|share| share.slots).collect(), moves)
     }
@@ -367,11 +363,19 @@ mod tests {
     fn who_waits_long_for_quota_becomes_opportunistic() {
         let waits =
             |waited_ms| JobView { service: ServiceView { waited_ms, ..ServiceView::default() }, ..job(0, 4, 0) };
-        let plan = Antman::default().plan(&view(8, 4, &[job(0, 4, 4), waits(PATIENCE_MS - 5)]));
+        let plan = Antman.plan(&view(8, 4, &[job(0, 4, 4), waits(PATIENCE_MS - 5)]));
         assert_eq!((plan.shares[1].slots, plan.wake_in_ms), (0, Some(5)));
         let long = [job(0, 4, 4), waits(PATIENCE_MS)];
         assert_eq!(planned(&view(8, 4, &long)), (vec![4, 4], vec![(1, OPPORTUNISTIC)]));
         assert_eq!(planned(&view(4, 8, &long)).0, [4, 0], "for room it waits as it is");
+    }
+
+    #[test]
+    fn guaranteed_jobs_beyond_a_quota_that_was_set_meanwhile_become_opportunistic_the_latest_first() {
+        let jobs = [job(0, 2, 2), job(0, 4, 4), job(0, 2, 2)];
+        assert_eq!(planned(&view(8, 4, &jobs)), (vec![2, 4, 2], vec![(1, OPPORTUNISTIC)]), "who fits stays");
+        let wanted = [job(1, 6, 6), gang(job(0, 4, 0))];
+        assert_eq!(planned(&view(8, 4, &wanted)), (vec![4, 4], vec![(0, OPPORTUNISTIC)]));
     }
 
     #[test]

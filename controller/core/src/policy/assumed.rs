@@ -2,7 +2,6 @@
 //! the slots that a job would have, and for who wants plans that depend on demand alone.
 
 use super::{Packing, Plan, Policy, Share, Victims, View};
-use std::collections::BTreeMap;
 
 /// See the module.
 pub struct WithAssumedSpeeds(pub Box<dyn Policy>);
@@ -24,8 +23,8 @@ impl Policy for WithAssumedSpeeds {
         self.0.packing()
     }
 
-    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
-        self.0.quotas()
+    fn knows_quotas(&self) -> bool {
+        self.0.knows_quotas()
     }
 
     fn is_told_measured_speeds(&self) -> bool {

@@ -1,12 +1,15 @@
 //! What every policy keeps, whatever it is asked, as properties. Not what it is good for: that is beside each.
 #![allow(clippy::unwrap_used)]
 
+use super::antman::OPPORTUNISTIC;
 use super::elastic_tiresias::ElasticTiresias;
 use super::ibm_dp::{IbmDp, Unfit};
 use super::speeds::SpeedCurve;
 use super::tiresias::Tiresias;
 use super::{ClassView, JobView, POLICY_NAMES, Plan, Policy, ServiceView, TenantView, View, WorkLeft, policy_by_name};
 use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// Later than everything in a view.
 const LATER_MS: u64 = 1_000_000;
@@ -81,14 +84,13 @@ fn any_view() -> impl Strategy<Value = View> {
     })
 }
 
-/// The policies by name, one that presses jobs at once, which few of these views do otherwise, `antman`, and those that decide at once, with a queue and
+/// The policies by name, one that presses jobs at once, which few of these views do otherwise, and those that decide at once, with a queue and
 /// without.
 fn policies() -> Vec<Box<dyn Policy>> {
     let named = POLICY_NAMES.iter().map(|name| policy_by_name(name).unwrap());
     let pressing: Box<dyn Policy> = Box::new(ElasticTiresias::new(Tiresias::default(), 1));
     let at_once = [Unfit::Wait, Unfit::AreDropped].map(|unfit| -> Box<dyn Policy> { Box::new(IbmDp::new(0, unfit)) });
-    let of_quotas = policy_by_name("antman").unwrap();
-    named.chain([pressing, of_quotas]).chain(at_once).collect()
+    named.chain([pressing]).chain(at_once).collect()
 }
 
 /// The view after a plan, as far as it could be done at once.
@@ -144,6 +146,48 @@ proptest! {
             prop_assert!(next.moves.is_empty(), "{} moves {:?} again", policy.name(), next.moves);
             again.jobs.iter_mut().for_each(|job| job.settled = false);
             prop_assert_eq!(sizes(&policy.plan(&again)), sizes(&plan), "{} is not stable", policy.name());
+        }
+    }
+
+    /// Also where quotas were set, or lowered, while jobs ran: what counts against a quota is what guaranteed jobs asked for.
+    #[test]
+    fn no_tenants_guaranteed_jobs_are_beyond_its_quota(view in any_view()) {
+        let after = after(&view, &policy_by_name("antman").unwrap().plan(&view));
+        let guaranteed = |job: &&JobView| job.held > 0 && job.service.queue != OPPORTUNISTIC;
+        for (place, tenant) in view.tenants.iter().enumerate() {
+            let theirs = after.jobs.iter().filter(|job| job.tenant == place).filter(guaranteed);
+            let used: u32 = theirs.map(|job| u32::from(job.asked())).sum();
+            prop_assert!(tenant.quota.is_none_or(|quota| used <= quota), "{used} of {:?}", tenant.quota);
+        }
+    }
+
+    /// The first of those that wait within their quotas: those behind it may wait for what is reserved for it.
+    #[test]
+    fn no_guaranteed_job_waits_while_opportunistic_ones_hold_slots_it_could_have(view in any_view()) {
+        let plan = policy_by_name("antman").unwrap().plan(&view);
+        let after = after(&view, &plan);
+        let is_guaranteed = |job: &JobView| job.service.queue != OPPORTUNISTIC;
+        let asked = |job: &JobView| u32::from(job.asked());
+        let used = |tenant: usize| {
+            let theirs = after.jobs.iter().filter(|job| job.tenant == tenant && job.held > 0 && is_guaranteed(job));
+            theirs.map(asked).sum::<u32>()
+        };
+        let has_quota = |job: &JobView| {
+            let quota = view.tenants.get(job.tenant).and_then(|tenant| tenant.quota);
+            quota.is_none_or(|quota| used(job.tenant) + asked(job) <= quota)
+        };
+        // Who held slots and lost them was opportunistic, or had no room left for its fewest.
+        let waits = |at: &usize| view.jobs[*at].held == 0 && plan.shares[*at].slots == 0 && view.jobs[*at].priority >= 0;
+        let mut order: Vec<usize> = (0..view.jobs.len()).filter(waits).collect();
+        order.sort_by_key(|at| (Reverse(view.jobs[*at].priority), *at));
+        let mut seen = BTreeSet::new();
+        order.retain(|at| seen.insert(view.jobs[*at].tenant));
+        let Some(first) = order.into_iter().find(|at| has_quota(&view.jobs[*at])) else { return Ok(()) };
+        let job = &view.jobs[first];
+        for class in view.suiting(first) {
+            let guaranteed = after.jobs.iter().filter(|other| other.held > 0 && other.class == Some(class) && is_guaranteed(other));
+            let kept: u32 = guaranteed.map(|other| u32::from(other.held)).sum();
+            prop_assert!(view.classes[class].capacity - kept < asked(job), "job {first} waits for {} of {}", asked(job), view.classes[class].capacity - kept);
         }
     }
 

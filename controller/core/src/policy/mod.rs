@@ -36,7 +36,6 @@ pub use assumed::WithAssumedSpeeds;
 use effort::Effort;
 use speeds::{SpeedCurve, Speeds};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 /// A scheduling policy.
 pub trait Policy: Send + Sync {
@@ -56,9 +55,9 @@ pub trait Policy: Send + Sync {
         Packing::FirstFit
     }
 
-    /// Slots that tenants have guaranteed, by name, if it knows of quotas: one that is not named has none. The view says them by tenant.
-    fn quotas(&self) -> Option<&BTreeMap<String, u32>> {
-        None
+    /// Whether it knows of quotas. The view then says whose jobs are and what tenants have guaranteed, as soon as any of them has a quota.
+    fn knows_quotas(&self) -> bool {
+        false
     }
 
     /// Whether it is told how fast jobs were measured to be, where that is known; otherwise all speeds are assumed, and none are measured.
@@ -98,8 +97,8 @@ pub enum Packing {
 }
 
 /// The names of policies under which every job runs in the end, the default first. [`policy_by_name`] also knows `ibm-dp-drop`, which rejects
-/// jobs and is for who asks for that by its name, and `antman`, which is for the simulator until somebody says quotas live.
-pub const POLICY_NAMES: [&str; 11] = [
+/// jobs and is for who asks for that by its name.
+pub const POLICY_NAMES: [&str; 12] = [
     "ebb",
     "fifo",
     "tiresias",
@@ -107,6 +106,7 @@ pub const POLICY_NAMES: [&str; 11] = [
     "ibm-dp",
     "lyra",
     "easyscale",
+    "antman",
     "srtf",
     "afs",
     "optimus-like",
@@ -123,7 +123,7 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
         "elastic-tiresias" => Some(Box::new(elastic_tiresias::ElasticTiresias::default())),
         "lyra" => Some(Box::new(lyra::Lyra)),
         "easyscale" => Some(Box::new(easyscale::EasyScale)),
-        "antman" => Some(Box::new(antman::Antman::default())),
+        "antman" => Some(Box::new(antman::Antman)),
         "ibm-dp" => Some(Box::new(ibm_dp::IbmDp::default())),
         "ibm-dp-drop" => Some(Box::new(ibm_dp::IbmDp::new(ibm_dp::DELTA_MS, ibm_dp::Unfit::AreDropped))),
         "srtf" => Some(Box::new(srtf::Srtf)),
@@ -143,7 +143,8 @@ pub struct View {
     pub jobs: Vec<JobView>,
     /// Measured speeds; jobs name theirs by its place.
     pub curves: Vec<SpeedCurve>,
-    /// Whose the jobs are; jobs name theirs by its place. Empty under a policy that knows of no quotas ([`Policy::quotas`]).
+    /// Whose the jobs are; jobs name theirs by its place. Empty where nobody has a quota, and under a policy that knows of none
+    /// ([`Policy::knows_quotas`]).
     pub tenants: Vec<TenantView>,
     /// When this is, in ms of the controller's clock: for what is done at equal distances of time.
     pub now_ms: u64,
@@ -327,6 +328,8 @@ pub struct Share {
 pub enum Wait {
     /// So many slots are missing.
     Slots(u32),
+    /// So many slots of its tenant's quota are missing.
+    Quota(u32),
     /// The job at this place in the view goes first.
     Behind(usize),
 }

@@ -20,7 +20,7 @@ pub use memory::CommandMemory;
 use crate::table::Table;
 use events_schema::dataset::DatasetInfo;
 use events_schema::fact::ReclaimCause;
-use events_schema::{Cell, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TimeMs, batch};
+use events_schema::{Cell, DatasetName, Digest, ExecutorId, FleetId, JobId, ServerId, SlotId, TenantId, TimeMs, batch};
 use executors::Executors;
 use minicbor::{Decode, Encode};
 use slots::Slots;
@@ -70,6 +70,10 @@ pub struct State {
     /// What is known of the policy; boxed, because it is seldom looked at and a state is handed on by value.
     #[n(14)]
     pub(crate) planning: Box<Planning>,
+    /// Slots that tenants have guaranteed; one that is not here has no quota.
+    #[n(15)]
+    #[cbor(default, skip_if = "Table::is_empty")]
+    pub(crate) tenants: Table<TenantId, u32>,
 }
 
 /// Looking a job up costs about as much as passing so many by.
@@ -153,6 +157,7 @@ impl State {
             retired: Table::new(),
             counters: Counters::default(),
             planning: Box::default(),
+            tenants: Table::new(),
         }
     }
 
@@ -308,6 +313,17 @@ impl State {
     #[must_use]
     pub fn dataset(&self, name: &DatasetName) -> Option<&DatasetInfo> {
         self.datasets.get(name)
+    }
+
+    /// Slots that tenants have guaranteed under a policy that knows of quotas, by the tenants' names.
+    pub fn quotas(&self) -> impl Iterator<Item = (&TenantId, u32)> {
+        self.tenants.iter().map(|(tenant, quota)| (tenant, *quota))
+    }
+
+    /// Those of one tenant; none if it has no quota.
+    #[must_use]
+    pub fn quota(&self, tenant: &TenantId) -> Option<u32> {
+        self.tenants.get(tenant).copied()
     }
 
     /// Ids of recent commands.

@@ -74,6 +74,7 @@ pub fn facts() -> Vec<Fact> {
         DemandAccepted { fleet: fleet(), sequence: 1_770_000_000_001, needed: 3 },
         FleetRecalled { fleet: fleet(), slots: Recall::Slots(2) },
         FleetReleased { fleet: fleet() },
+        QuotaSet { tenant: tenant(), quota_slots: Some(300) },
         SignalsRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
         SlotsOffered { fleet: fleet(), slots: vec![slot(2)] },
         SlotBorrowed { slot: slot(2), fleet: None, job: None },

@@ -29,11 +29,11 @@ kinds! {
         SlotReturned, SlotQuarantined, SlotRecovered, AgentJoined, AgentGone, ReportsTaken, InputRefused,
         PeersMissing, ReplicaHeld, GenerationStepped, JobStalled, SlotAvoided, GrowthPaused, PlanFailed, PolicyChosen, JobScaled,
         ServerForgotten, ExecutorStuck, CheckpointDamaged, ObjectsSwept, CheckpointUnreadable,
-        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused, ReplicasDiffered, ThroughputMeasured,
+        MemberLost, MemberStraggles, MemberKeepsUp, SignalsRefused, ReplicasDiffered, ThroughputMeasured, QuotaSet,
     }
     COMMANDS = command_kind of Command {
         SubmitJob, CancelJob, SuspendJob, ResumeJob, RegisterDataset, RemoveDataset, PutFleet, OfferSlots, ReclaimSlots,
-        RecallFleet, ReleaseFleet, TellRefused,
+        RecallFleet, ReleaseFleet, TellRefused, SetQuota,
     }
     REPORTS = report_kind of Report {
         AgentJoined, AgentGone, ExecutorReady, ExecutorGone, GenerationActive, MemberDeparted, CheckpointWritten, JobCompleted,
@@ -50,7 +50,7 @@ kinds! {
     RECALLS = recall_kind of Recall { Slots, All }
     REFUSALS = refusal_kind of Refusal { Unknown, WrongPhase, Exists, InUse, Old, Limit, Unfit, Changed }
     PLAN_CAUSES = plan_cause_kind of PlanCause { Guarantee, Gain, Reclaimed, GaveWay, Lost, Nothing, Speed }
-    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff, Device, Class, Speed }
+    WAIT_CAUSES = wait_cause_kind of WaitCause { Slots, Job, Resume, Offers, Backoff, Device, Class, Speed, Quota }
     LEAVE_CAUSES = leave_cause_kind of LeaveCause { Reclaim, Plan, JobEnd, Useless }
     RECLAIM_CAUSES = reclaim_cause_kind of ReclaimCause { Demand, Named, Direct, Undeclared, Recall }
     ABANDON_CAUSES = abandon_cause_kind of AbandonCause { Deadline, MemberLost, Superseded, Unlinked }

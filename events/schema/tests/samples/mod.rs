@@ -197,6 +197,7 @@ fn commands() -> Vec<Command> {
         RecallFleet { fleet: fleet(), slots: Recall::All },
         ReleaseFleet { fleet: fleet() },
         TellRefused { fleet: fleet(), offset: Offset(400), count: 2, reason: "no number".to_owned() },
+        SetQuota { tenant: tenant(), quota_slots: Some(300) },
     ]
 }
 
@@ -460,7 +461,7 @@ pub fn all() -> Vec<Sample> {
             Refusal::Limit { what: text(), limit: 10 }, Refusal::Unfit { field: text(), value: text(), expected: text() }, Refusal::Changed
         ];
         "PlanCause", plan_cause_kind: [PlanCause::Guarantee, PlanCause::Gain, PlanCause::Reclaimed, PlanCause::GaveWay, PlanCause::Lost, PlanCause::Nothing, PlanCause::Speed];
-        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed];
+        "WaitCause", wait_cause_kind: [WaitCause::Slots { missing: 1 }, WaitCause::Job(job()), WaitCause::Resume, WaitCause::Offers, WaitCause::Backoff { until: TimeMs(8) }, WaitCause::Device, WaitCause::Class(Digest([7; 32])), WaitCause::Speed, WaitCause::Quota { missing: 1 }];
         "LeaveCause", leave_cause_kind: [LeaveCause::Reclaim, LeaveCause::Plan, LeaveCause::JobEnd, LeaveCause::Useless];
         "ReclaimCause", reclaim_cause_kind: [ReclaimCause::Demand, ReclaimCause::Named, ReclaimCause::Direct, ReclaimCause::Undeclared, ReclaimCause::Recall];
         "AbandonCause", abandon_cause_kind: [AbandonCause::Deadline, AbandonCause::MemberLost, AbandonCause::Superseded, AbandonCause::Unlinked];

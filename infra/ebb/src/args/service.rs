@@ -267,6 +267,8 @@ pub enum PolicyName {
     /// Everybody's fewest by arrival, then slots to whom they speed up most per slot, with little waste.
     #[value(name = "easyscale")]
     EasyScale,
+    /// Guaranteed jobs within their tenants' quotas (`ebb tenant set`); others use what is idle, and give way at once.
+    Antman,
     /// As many jobs as fit, on the sizes with the largest sum of speeds; decided every ten minutes.
     IbmDp,
     /// The same, but who finds no room is rejected instead of waiting.
@@ -292,6 +294,7 @@ impl PolicyName {
             Self::ElasticTiresias => "elastic-tiresias",
             Self::Lyra => "lyra",
             Self::EasyScale => "easyscale",
+            Self::Antman => "antman",
             Self::IbmDp => "ibm-dp",
             Self::IbmDpDrop => "ibm-dp-drop",
             Self::Srtf => "srtf",

@@ -2,7 +2,7 @@
 
 use super::{
     CheckpointsArgs, Command, DemandArgs, EventCommand, EventsArgs, ExplainArgs, FleetCommand, JobArg, JobArgs,
-    JobCommand, LogsArgs, SlotCommand,
+    JobCommand, LogsArgs, SlotCommand, TenantCommand,
 };
 use super::{SlotsArgs, SubmitArgs, TakeBackArgs, VerifyArgs, WaitArgs, WatchArgs};
 use clap::Subcommand;
@@ -58,6 +58,9 @@ pub enum Short {
     /// List slots: whose they are and what runs on them (`ebb slot list`)
     #[command(hide = true)]
     Slots,
+    /// List tenants (`ebb tenant list`)
+    #[command(hide = true)]
+    Tenants,
     /// Take slots back directly at their agent (`ebb slot take-back`)
     #[command(hide = true)]
     TakeBack(TakeBackArgs),
@@ -89,6 +92,7 @@ impl Short {
             Self::Offer(args) => fleet(FleetCommand::Offer(args)),
             Self::Reclaim(args) => fleet(FleetCommand::Reclaim(args)),
             Self::Slots => Command::Slot { command: SlotCommand::List },
+            Self::Tenants => Command::Tenant { command: TenantCommand::List },
             Self::TakeBack(args) => Command::Slot { command: SlotCommand::TakeBack(args) },
             Self::Events(args) => Command::Event { command: EventCommand::List(args) },
         }

@@ -38,6 +38,7 @@ mod subscribers;
 mod suspension;
 mod take_back;
 mod telemetry;
+mod tenants;
 mod torch;
 mod torch_data;
 mod torch_environments;

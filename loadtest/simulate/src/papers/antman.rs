@@ -14,6 +14,7 @@ use crate::trace::TraceJob;
 use controller_core::Policy;
 use controller_core::policy::antman::Antman;
 use controller_core::policy::fifo::Fifo;
+use events_schema::TenantId;
 
 /// 8 servers of 8 V100, all of them the quota of one tenant.
 const CLUSTER: &str = "8x8:v100";
@@ -72,7 +73,7 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 fn run(inputs: &Inputs<'_>, found: &mut Found<'_>) -> Result<(), PapersError> {
-    let antman = Antman::new([(WITH_QUOTA.to_owned(), QUOTA)].into());
+    let antman = Antman;
     let mut of_figures: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     let mut beside_alone = Vec::new();
     for seed in inputs.seeds.clone() {
@@ -111,7 +112,8 @@ fn setup(trace: &[TraceJob], seed: u64) -> Result<Setup, PapersError> {
     let shape = Shape { min_share: 0.0, max_share: 1.0, step_ms: 500, speed_up: 1.0, goodput: false };
     let costs = Costs::measured(REPLICA_MB);
     let jobs = jobs(trace, &Tables::default(), &shape, &costs, seed)?.0;
-    Ok(Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed))
+    let quotas = TenantId::parse(WITH_QUOTA).map(|tenant| (tenant, QUOTA)).into_iter().collect();
+    Ok(Setup { quotas, ..Setup::of_training_alone(jobs, cluster(CLUSTER), costs, seed) })
 }
 
 /// Every other one is of the tenant that has the quota, by chance.
