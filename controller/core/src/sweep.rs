@@ -114,6 +114,8 @@ fn uploads_of(spec: &JobSpec) -> Vec<Upload> {
             [Some(Upload::Code(torch.code)), tensors].into_iter().flatten().collect()
         }
         ModelSpec::Command(command) => command.code.map(Upload::Code).into_iter().collect(),
-        ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } => Vec::new(),
+        ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Synthetic { .. } => {
+            Vec::new()
+        }
     }
 }

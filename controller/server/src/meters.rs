@@ -235,6 +235,7 @@ fn family(model: &ModelSpec) -> &'static str {
         ModelSpec::Gpt { .. } => "gpt",
         ModelSpec::Torch(_) => "torch",
         ModelSpec::Command(_) => "command",
+        ModelSpec::Synthetic { .. } => "synthetic",
     }
 }
 

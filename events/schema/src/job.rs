@@ -319,7 +319,7 @@ impl JobSpec {
         let device = match &self.model {
             ModelSpec::Torch(torch) => Some(torch.device),
             ModelSpec::Command(program) => program.device,
-            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } => None,
+            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Synthetic { .. } => None,
         };
         device == Some(TorchDevice::Cuda)
     }
@@ -333,7 +333,11 @@ impl JobSpec {
     pub fn ensure_fit(&self) -> Result<(), Problems> {
         match &self.model {
             ModelSpec::Torch(torch) => torch.ensure_fit(),
-            ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Command(_) => Ok(()),
+            ModelSpec::Mlp { .. }
+            | ModelSpec::Cnn { .. }
+            | ModelSpec::Gpt { .. }
+            | ModelSpec::Synthetic { .. }
+            | ModelSpec::Command(_) => Ok(()),
         }
     }
 

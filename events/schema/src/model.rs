@@ -64,6 +64,16 @@ pub enum ModelSpec {
     /// A whole program of the user's, run as a gang.
     #[n(4)]
     Command(#[n(0)] Box<CommandSpec>),
+    /// Takes time and learns nothing: it stands for a training where only slots and times matter.
+    #[n(5)]
+    Synthetic {
+        /// How long the gradient of one logical worker takes at least.
+        #[n(0)]
+        gradient_ms: u32,
+        /// Parameters, by which copies and checkpoints are as large as a training's.
+        #[n(1)]
+        parameters: u32,
+    },
 }
 
 impl ModelSpec {
@@ -71,7 +81,7 @@ impl ModelSpec {
     pub(crate) fn gang(&self) -> Option<&CommandSpec> {
         match self {
             Self::Command(command) => Some(command),
-            Self::Mlp { .. } | Self::Cnn { .. } | Self::Gpt { .. } | Self::Torch(_) => None,
+            Self::Mlp { .. } | Self::Cnn { .. } | Self::Gpt { .. } | Self::Torch(_) | Self::Synthetic { .. } => None,
         }
     }
 }
@@ -79,6 +89,12 @@ impl ModelSpec {
 /// Widest transformer: one block of it has 12 width² parameters, which [`PARAMETERS_MAX`] bounds.
 pub const GPT_WIDTH_MAX: u64 = 6_454;
 const _: () = assert!(GPT_WIDTH_MAX == (PARAMETERS_MAX / 12).isqrt());
+
+/// Longest gradient of a synthetic model: a tenth of what the first unit of computing may take before it counts as hung.
+pub const SYNTHETIC_GRADIENT_MS_MAX: u64 = 60_000;
+/// What a synthetic model is if nobody says: ten steps a second, and a replica that fits one packet.
+const SYNTHETIC_GRADIENT_MS: u64 = 100;
+const SYNTHETIC_PARAMETERS: u64 = 1_000;
 
 /// What job files say at their top of models in PyTorch and of programs. `ebb submit` makes `model` of it; nothing else does.
 const FIELDS_OF_MODELS: [&str; 16] = [
@@ -117,17 +133,19 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
         Gpt,
         Torch,
         Command,
+        Synthetic,
     }
-    const KINDS: [(&str, Kind); 5] = [
+    const KINDS: [(&str, Kind); 6] = [
         ("mlp", Kind::Mlp),
         ("cnn", Kind::Cnn),
         ("gpt", Kind::Gpt),
         ("torch", Kind::Torch),
         ("command", Kind::Command),
+        ("synthetic", Kind::Synthetic),
     ];
     let mut f = Fields::new(path, value);
     if f.raw("kind").is_none() && value.is_object() {
-        f.wrong("kind", "one of mlp, cnn, gpt, torch, command");
+        f.wrong("kind", "one of mlp, cnn, gpt, torch, command, synthetic");
     }
     let Some(kind) = f.word("kind", &KINDS) else {
         // Without a kind the other fields have no meaning; do not blame them.
@@ -142,6 +160,11 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
     if let Kind::Command = kind {
         let command = CommandSpec::read(&mut f);
         return f.finish(command.map(|command| ModelSpec::Command(Box::new(command))));
+    }
+    if let Kind::Synthetic = kind {
+        let gradient_ms = f.integer("gradient_ms", 0..=SYNTHETIC_GRADIENT_MS_MAX).unwrap_or(SYNTHETIC_GRADIENT_MS);
+        let parameters = f.integer("parameters", 1..=PARAMETERS_MAX).unwrap_or(SYNTHETIC_PARAMETERS);
+        return f.finish(Some(ModelSpec::Synthetic { gradient_ms: gradient_ms as u32, parameters: parameters as u32 }));
     }
     let dropout = f.number("dropout", 0.0..=0.95).unwrap_or(0.0);
     let model = match kind {
@@ -165,7 +188,7 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
             }
             Some(ModelSpec::Gpt { layers, heads, width, context, dropout })
         }
-        Kind::Torch | Kind::Command => None,
+        Kind::Torch | Kind::Command | Kind::Synthetic => None,
     };
     if model.as_ref().is_some_and(|model| inner_parameters(model) > PARAMETERS_MAX) {
         let field = match kind {
@@ -174,6 +197,7 @@ pub(crate) fn parse_model(path: &str, value: &Value) -> Result<ModelSpec, Proble
             Kind::Gpt => "width",
             Kind::Torch => "entry",
             Kind::Command => "command",
+            Kind::Synthetic => "parameters",
         };
         f.wrong(field, format!("sizes of at most {PARAMETERS_MAX} parameters in all"));
     }
@@ -191,6 +215,7 @@ fn inner_parameters(model: &ModelSpec) -> u64 {
         ModelSpec::Gpt { layers, width, .. } => 12 * u64::from(*layers) * product(*width, *width),
         // Only its code knows.
         ModelSpec::Torch(_) | ModelSpec::Command(_) => 0,
+        ModelSpec::Synthetic { parameters, .. } => u64::from(*parameters),
     }
 }
 

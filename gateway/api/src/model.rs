@@ -68,6 +68,18 @@ pub enum Model {
         #[schemars(range(min = 0.0, max = 0.95))]
         dropout: f64,
     },
+    /// Takes time and learns nothing: it stands for a training where only slots and times matter, as in `ebb replay`. Rows of any dataset do.
+    Synthetic {
+        /// How long the gradient of one logical worker takes at least, in milliseconds: a step takes as many times that as its fullest
+        /// executor hosts workers.
+        #[serde(default = "gradient_ms")]
+        #[schemars(range(max = 60_000))]
+        gradient_ms: u32,
+        /// Parameters, by which copies and checkpoints are as large as a training's.
+        #[serde(default = "synthetic_parameters")]
+        #[schemars(range(min = 1, max = 500_000_000))]
+        parameters: u32,
+    },
     /// The user's own, in PyTorch.
     Torch {
         /// What to train: `module:Class`, or `module` where it calls `ebb.fit`.
@@ -172,6 +184,12 @@ fn two() -> u32 {
 }
 fn width() -> u32 {
     64
+}
+fn gradient_ms() -> u32 {
+    100
+}
+fn synthetic_parameters() -> u32 {
+    1_000
 }
 
 impl Default for Model {
@@ -282,6 +300,7 @@ impl From<&schema::ModelSpec> for Model {
             Spec::Gpt { layers, heads, width, context, dropout } => {
                 Self::Gpt { layers, heads, width, context, dropout }
             }
+            Spec::Synthetic { gradient_ms, parameters } => Self::Synthetic { gradient_ms, parameters },
             Spec::Torch(torch) => {
                 let TorchSpec {
                     entry,

@@ -525,6 +525,7 @@ mod tests {
             json!({"shuffle": "none", "optimizer": {"kind": "sgd", "momentum": 0.5}, "schedule": {"kind": "step", "every_steps": 5}}),
             json!({"shuffle": "full", "schedule": {"kind": "cosine", "warmup_steps": 2}, "gradient_clip_norm": 1.5, "priority": -3}),
             json!({"model": {"kind": "gpt"}, "tail": "drop", "seed": 18_446_744_073_709_551_615_u64, "suspend": true}),
+            json!({"model": {"kind": "synthetic", "gradient_ms": 20}}),
             json!({"model": {"kind": "cnn"}, "unit_timeout_ms": 1_200_000, "store_patience_ms": 180_000}),
             json!({"workers": {"min": 2, "max": 4}, "retrains": {"job": "job-a", "from_step": 20, "to_step": 40, "replica_digest": "0a".repeat(32)}}),
             json!({"checkpoint": {"every_steps": 7, "keep": 3}, "compare_every_steps": 40, "tenant": "research"}),
@@ -549,7 +550,7 @@ mod tests {
     /// The defaults of this crate, which stand in the document, are those by which specs are parsed.
     #[test]
     fn what_is_left_out_has_the_defaults_of_the_parser() {
-        for model in ["mlp", "cnn", "gpt"] {
+        for model in ["mlp", "cnn", "gpt", "synthetic"] {
             for optimizer in ["adamw", "sgd"] {
                 let least = json!({"name": "a", "model": {"kind": model}, "dataset": "d", "batch_size": 8, "steps": 3, "optimizer": {"kind": optimizer},
                     "evaluation": {"dataset": "e"}, "checkpoint": {}, "schedule": {}, "workers": {"max": 4}});

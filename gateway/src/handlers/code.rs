@@ -72,7 +72,7 @@ pub async fn ensure_uploaded(app: &App, spec: &JobSpec) -> Result<(), ApiError> 
     let code = match &spec.model {
         ModelSpec::Torch(model) => Some(model.code),
         ModelSpec::Command(command) => command.code,
-        ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } => None,
+        ModelSpec::Mlp { .. } | ModelSpec::Cnn { .. } | ModelSpec::Gpt { .. } | ModelSpec::Synthetic { .. } => None,
     };
     let Some(code) = code else { return Ok(()) };
     if wanted(app, Upload::Code(code)).await?.is_some() {

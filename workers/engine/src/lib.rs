@@ -30,6 +30,7 @@ mod parameters;
 mod product;
 mod random;
 mod schedule;
+mod synthetic;
 mod update;
 
 pub use engine::{
@@ -72,6 +73,7 @@ pub fn build_model(model: &ModelSpec, sample: &SampleShape, seed: u64) -> Result
             let (network, form) = gpt::Gpt::declare(&mut declaration, sample, [layers, heads, width, context])?;
             Ok(Box::new(Native::new(network, declaration, form, dropout, seed)))
         }
+        ModelSpec::Synthetic { parameters, .. } => Ok(Box::new(synthetic::Synthetic::declare(parameters, seed)?)),
         ModelSpec::Torch(_) | ModelSpec::Command(_) => Err(BuildError::NotNative),
     }
 }

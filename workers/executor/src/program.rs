@@ -235,7 +235,11 @@ impl Program {
             _ => {
                 let engine = workers_engine::build(&spec, &dataset.ok_or(ProgramError::NoDataset)?.sample)?;
                 let update = Update::new(&spec, engine.parameter_info(), steps_total);
-                Workload::Native { engine, update }
+                let gradient_at_least = match spec.model {
+                    ModelSpec::Synthetic { gradient_ms, .. } => Duration::from_millis(gradient_ms.into()),
+                    _ => Duration::ZERO,
+                };
+                Workload::Native { engine, update, gradient_at_least }
             }
         };
         let open = |info: &DatasetInfo| {

@@ -12,7 +12,7 @@ use crate::program::ProgramError;
 use events_schema::dataset::Samples;
 use events_schema::job::JobSpec;
 use events_schema::{Digest, Rank, Step};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use workers_engine::{Engine, RandomKey, Sums, Update, blocks, learning_rate_factor};
 use workers_session::RankMetrics;
 use workers_torch::{
@@ -52,6 +52,8 @@ pub enum Workload {
         engine: Box<dyn Engine>,
         /// Its updates.
         update: Update,
+        /// How long a gradient takes at least, of a model that stands for one that computes so long.
+        gradient_at_least: Duration,
     },
     /// The user's own model.
     Torch(Box<Torch>),
@@ -313,7 +315,7 @@ impl Workload {
     /// The replica that a fresh job begins with.
     pub fn initial_replica(&mut self) -> Result<Vec<f32>, ProgramError> {
         match self {
-            Self::Native { engine, update } => Ok(update.initial_replica(engine.initial_parameters())),
+            Self::Native { engine, update, .. } => Ok(update.initial_replica(engine.initial_parameters())),
             Self::Torch(torch) => {
                 (torch.held, torch.expected) = (None, None);
                 Ok(torch.job.initial_replica()?)
@@ -340,9 +342,16 @@ impl Workload {
         on_part: Option<OnPart<'_>>,
     ) -> Result<Sums, ProgramError> {
         match self {
-            Self::Native { engine, update } => {
+            Self::Native { engine, update, gradient_at_least } => {
                 let Rows::Read(samples) = rows else { return Err(ProgramError::NoDataset) };
-                Ok(engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?)
+                let begun = Instant::now();
+                let sums = engine.gradient(&view.elements[..update.parameter_count()], samples, key, gradient)?;
+                let left = gradient_at_least.saturating_sub(begun.elapsed());
+                if !left.is_zero() {
+                    // As one that computes: nothing interrupts it, and its sums are there at the end.
+                    std::thread::sleep(left);
+                }
+                Ok(sums)
             }
             Self::Torch(torch) => {
                 torch.hold(view)?;
@@ -360,7 +369,7 @@ impl Workload {
         part: u64,
     ) -> Result<RankMetrics, ProgramError> {
         let found = match self {
-            Self::Native { engine, update } => {
+            Self::Native { engine, update, .. } => {
                 let samples = samples.ok_or(ProgramError::NoDataset)?;
                 let sums = engine.evaluate(&view.elements[..update.parameter_count()], samples)?;
                 RankMetrics { loss: sums.loss, correct: sums.correct, count: sums.count, ..RankMetrics::none(rank) }
@@ -380,7 +389,7 @@ impl Workload {
     /// The finished model as a safetensors file, and the digest of its tensors.
     pub fn export(&mut self, view: View<'_>, metadata: &[(&str, &str)]) -> Result<(Vec<u8>, Digest), ProgramError> {
         match self {
-            Self::Native { engine, update } => {
+            Self::Native { engine, update, .. } => {
                 let parameters = &view.elements[..update.parameter_count()];
                 let file = workers_engine::export_model(parameters, engine.parameter_info(), metadata);
                 Ok((file, storage::checkpoint::replica_digest(parameters)))

@@ -91,6 +91,8 @@ fn fits_model(model: &ModelSpec, sample: &SampleShape) -> Done {
         (ModelSpec::Mlp { .. }, SampleShape::Classified { .. }) => return Ok(()),
         // Only its code knows what it can read.
         (ModelSpec::Torch(_) | ModelSpec::Command(_), _) => return Ok(()),
+        // It only counts them.
+        (ModelSpec::Synthetic { .. }, _) => return Ok(()),
         (ModelSpec::Cnn { .. }, SampleShape::Classified { shape, .. }) if shape.len() == 3 => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) if length > context => return Ok(()),
         (ModelSpec::Gpt { context, .. }, SampleShape::Tokens { length, .. }) => (

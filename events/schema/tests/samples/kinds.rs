@@ -66,7 +66,7 @@ kinds! {
     EXIT_CAUSES = exit_cause_kind of ExitCause { Left, Status, Signal, Killed, NotStarted, Silent, Failed, DeviceLost }
     CODE_ENDED_AT = code_ended_kind of CodeEndedAt { Start, Step }
     SAMPLE_SHAPES = sample_shape_kind of SampleShape { Classified, Tokens }
-    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch, Command }
+    MODELS = model_kind of ModelSpec { Mlp, Cnn, Gpt, Torch, Command, Synthetic }
     LENGTHS = length_kind of Length { Epochs, Steps }
     SHUFFLES = shuffle_kind of Shuffle { Blocks, Window, Full, None }
     TAILS = tail_kind of Tail { Short, Drop }

@@ -484,7 +484,8 @@ pub fn all() -> Vec<Sample> {
         "SampleShape", sample_shape_kind: [SampleShape::Classified { shape: vec![64], classes: 10 }, SampleShape::Tokens { length: 129, vocabulary: 65 }];
         "ModelSpec", model_kind: [
             ModelSpec::Mlp { hidden: vec![128, 64], dropout: 0.1 }, ModelSpec::Cnn { channels: vec![16], blocks: 1, groups: 4, dropout: 0.0 },
-            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model(), command_model()
+            ModelSpec::Gpt { layers: 2, heads: 2, width: 64, context: 64, dropout: 0.5 }, torch_model(), command_model(),
+            ModelSpec::Synthetic { gradient_ms: 100, parameters: 1_000 }
         ];
         "InitialSource", initial_source_kind: [
             InitialSource::Job(job()), InitialSource::Upload(Digest([0x55; 32])), InitialSource::Path("/models/bert".to_owned())
