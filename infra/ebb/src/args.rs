@@ -158,6 +158,9 @@ pub enum Command {
     /// Play fleets and users against a running service, measure it and judge it
     #[command(after_help = crate::load::HELP)]
     Load(crate::load::LoadArgs),
+    /// Run recorded jobs on a running service, and the simulator beside it
+    #[command(after_help = crate::replay::HELP)]
+    Replay(Box<crate::replay_setup::ReplayArgs>),
     /// Run recorded jobs under policies, or all of Ebb among faults, on virtual time
     Simulate {
         /// What to run.

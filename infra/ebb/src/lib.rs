@@ -27,6 +27,8 @@ mod load;
 pub mod log;
 mod logs;
 pub mod output;
+mod replay;
+mod replay_setup;
 pub mod roles;
 mod sentences;
 pub mod simulate;
@@ -206,6 +208,7 @@ async fn execute(cli: &Cli) -> Result<(), Failure> {
         Command::Event { command: EventCommand::List(args) } => event_list::events(&client, output, args).await,
         Command::Top(args) => top::top(&client, output, args).await,
         Command::Load(args) => load::load(&client, output, args).await,
+        Command::Replay(args) => replay::replay(&client, output, args).await,
         // Done before there was a client, or another name of one of these.
         Command::Up(_)
         | Command::Gateway(_)

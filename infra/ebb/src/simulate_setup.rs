@@ -9,6 +9,7 @@ use controller_core::policy::tiresias::{QUANTA_SLOT_MS, STARVATION_RATIO, Tiresi
 use controller_core::{Policy, policy_by_name};
 use events_schema::TenantId;
 use flate2::read::GzDecoder;
+use loadtest::trace::Point;
 use loadtest_simulate::cluster::ClusterError;
 use loadtest_simulate::costs::REPLICA_MB;
 use loadtest_simulate::pollux::PolluxModel;
@@ -324,22 +325,38 @@ fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
 
 /// The demand of each fleet: the same curve, for the slots of each.
 fn demand(named: &str, inference: &Cluster) -> Result<Vec<Demand>, Failure> {
-    let wrong = || Failure::Usage(format!("--demand: `{named}` names no column; expected FILE:COLUMN"));
-    let (file, column) = named.rsplit_once(':').ok_or_else(wrong)?;
-    let file = Path::new(file);
-    let unusable = |error| Failure::Usage(format!("{} cannot be used as demand: {error:#}", file.display()));
-    let curve = loadtest::trace::curve(text(file)?.as_bytes(), column).map_err(unusable)?;
-    let last_s = curve.last().map_or(0.0, |point| point.at_s);
-    // The last point holds as long as the one before it did.
-    let before_s = curve.len().checked_sub(2).and_then(|at| curve.get(at)).map_or(last_s, |point| point.at_s);
-    let ms = |seconds: f64| (seconds * 1_000.0).round() as u64;
-    let of = |slots: u64| {
+    let curve = DemandCurve::read(named)?;
+    Ok(inference.groups.iter().map(|group| curve.of(group.slots_total(), 1.0)).collect())
+}
+
+/// A recorded curve of what fleets need.
+pub(crate) struct DemandCurve {
+    points: Vec<Point>,
+    period_s: f64,
+}
+
+impl DemandCurve {
+    /// Reads what `FILE:COLUMN` names.
+    pub(crate) fn read(named: &str) -> Result<Self, Failure> {
+        let wrong = || Failure::Usage(format!("--demand: `{named}` names no column; expected FILE:COLUMN"));
+        let (file, column) = named.rsplit_once(':').ok_or_else(wrong)?;
+        let file = Path::new(file);
+        let unusable = |error| Failure::Usage(format!("{} cannot be used as demand: {error:#}", file.display()));
+        let points = loadtest::trace::curve(text(file)?.as_bytes(), column).map_err(unusable)?;
+        let last_s = points.last().map_or(0.0, |point| point.at_s);
+        // The last point holds as long as the one before it did.
+        let before_s = points.len().checked_sub(2).and_then(|at| points.get(at)).map_or(last_s, |point| point.at_s);
+        Ok(Self { points, period_s: 2.0 * last_s - before_s })
+    }
+
+    /// What a fleet needs whose slots are all needed at the curve's maximum, so many times faster than it was.
+    pub(crate) fn of(&self, slots: u64, speed_up: f64) -> Demand {
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let signals = loadtest::trace::signals(&curve, slots);
+        let ms = |seconds: f64| (seconds / speed_up * 1_000.0).round() as u64;
+        let signals = loadtest::trace::signals(&self.points, slots);
         let signals = signals.iter().map(|signal| (ms(signal.at_s), signal.needed)).collect();
-        Demand::new(signals, ms(2.0 * last_s - before_s))
-    };
-    Ok(inference.groups.iter().map(|group| of(group.slots_total())).collect())
+        Demand::new(signals, ms(self.period_s))
+    }
 }
 
 /// Slot·time that jobs asked for ÷ the cluster's from the first submission to the last; none where durations are not said.

@@ -46,8 +46,15 @@ pub struct Costs {
     pub restore_ms: u64,
     /// See [`LEASE_MS`].
     pub lease_ms: u64,
+    /// After a job's last step its model is written; 0 unless a live run measured it.
+    #[serde(skip_serializing_if = "is_none")]
+    pub finish_ms: u64,
     /// See [`CHECKPOINT_EVERY_MS`]. Writing these stops nobody ("pause per checkpoint": one memory copy).
     pub checkpoint_every_ms: u64,
+}
+
+fn is_none(ms: &u64) -> bool {
+    *ms == 0
 }
 
 impl Costs {
@@ -65,6 +72,7 @@ impl Costs {
             save_ms: at(STORE_MB_PER_S),
             restore_ms: at(STORE_MB_PER_S),
             lease_ms: LEASE_MS,
+            finish_ms: 0,
             checkpoint_every_ms: CHECKPOINT_EVERY_MS,
         }
     }
@@ -82,6 +90,7 @@ impl Costs {
             save_ms: 0,
             restore_ms: 0,
             lease_ms: 0,
+            finish_ms: 0,
             checkpoint_every_ms: CHECKPOINT_EVERY_MS,
         }
     }

@@ -384,6 +384,19 @@ impl World<'_> {
             return;
         }
         self.stop(job, Mode::Still);
+        let (stamp, finish_ms) = (self.jobs[job].stamp, self.setup.costs.finish_ms);
+        if finish_ms > 0 {
+            self.queue.put(self.at.plus_ms(finish_ms), Event::Finished { job, stamp });
+        } else {
+            self.finished(job, stamp);
+        }
+    }
+
+    /// Its model is there. If members changed meanwhile, those of now come here again.
+    pub fn finished(&mut self, job: usize, stamp: u64) {
+        if self.jobs[job].stamp != stamp {
+            return;
+        }
         let known = &mut self.jobs[job];
         let Some(training) = &known.training else { return };
         let (generation, leader) = (training.generation, training.leader.clone());

@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Saved { job: usize, stamp: u64 },
     /// The last step is done.
     Done { job: usize, stamp: u64 },
+    /// Its model is written.
+    Finished { job: usize, stamp: u64 },
     /// A server breaks.
     Breaks(usize),
     /// Its agent's lease is over.

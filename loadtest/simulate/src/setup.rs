@@ -58,6 +58,24 @@ impl Setup {
             seed,
         }
     }
+
+    /// How long a job would have taken alone on an equal share of what was lent while it was there, by the job·ms and the lent slot·ms of that time: of
+    /// so many slots as there were for each job in the mean, whole ones; of a share of its fewest, where there were not that many.
+    #[must_use]
+    pub fn alone_ms(&self, number: usize, live_ms: u64, lent_ms: u64) -> Option<u64> {
+        let of = self.jobs.get(number)?;
+        let share = lent_ms as f64 / live_ms as f64;
+        let (min, max) = (of.spec.workers.min, of.spec.workers.max);
+        let slots = (share.floor().min(f64::from(u16::MAX)) as u16).clamp(min, max);
+        let groups = || self.cluster.groups.iter().chain(&self.inference.groups);
+        let (fast, all) = groups().fold((0.0, 0.0), |(fast, all), group| {
+            let slots = group.slots_total() as f64;
+            (fast + slots * group.speed, all + slots)
+        });
+        let ms = of.takes_ms(slots, (fast / all) * (share / f64::from(slots)).min(1.0))?.ceil();
+        let begins_ms = self.costs.start_ms + self.costs.link_ms;
+        (ms.is_finite() && ms < 1e15).then(|| ms as u64 + begins_ms)
+    }
 }
 
 /// What a fleet needs over time, again and again.

@@ -210,6 +210,7 @@ impl<'a> World<'a> {
             Event::Stepped { job, stamp } => self.stepped(job, stamp),
             Event::Saved { job, stamp } => self.saved(job, stamp),
             Event::Done { job, stamp } => self.done(job, stamp),
+            Event::Finished { job, stamp } => self.finished(job, stamp),
             Event::Breaks(server) => self.breaks(server),
             Event::GivenUp(server) => self.given_up(server),
             Event::Repaired(server) => self.repaired(server),
@@ -512,27 +513,11 @@ impl<'a> World<'a> {
         self.tally.waiting -= u64::from(self.jobs[number].queued_since.take().is_some());
         self.jobs[number].training = None;
         self.jobs[number].outcome.ended = Some((how, self.at.since_ms(BEGIN)));
-        self.jobs[number].outcome.alone_ms = self.alone_ms(number);
+        let (live_ms, lent_ms) = self.jobs[number].came_amid;
+        let amid = (self.tally.live_ms - live_ms, self.tally.lent_ms() - lent_ms);
+        self.jobs[number].outcome.alone_ms = self.setup.alone_ms(number, amid.0, amid.1);
         self.jobs[number].outcome.single_ms = self.setup.jobs[number].takes_ms(1, 1.0).map(|ms| ms.round() as u64);
         self.tally.live -= 1;
-    }
-
-    /// How long a job would have taken alone on an equal share of what was lent while it was there: of so many slots as there were for each
-    /// job in the mean, whole ones; of a share of its fewest, where there were not that many.
-    fn alone_ms(&self, number: usize) -> Option<u64> {
-        let (job, of) = (&self.jobs[number], &self.setup.jobs[number]);
-        let (live_ms, lent_ms) = (self.tally.live_ms - job.came_amid.0, self.tally.lent_ms() - job.came_amid.1);
-        let share = lent_ms as f64 / live_ms as f64;
-        let (min, max) = (of.spec.workers.min, of.spec.workers.max);
-        let slots = (share.floor().min(f64::from(u16::MAX)) as u16).clamp(min, max);
-        let groups = || self.setup.cluster.groups.iter().chain(&self.setup.inference.groups);
-        let (fast, all) = groups().fold((0.0, 0.0), |(fast, all), group| {
-            let slots = group.slots_total() as f64;
-            (fast + slots * group.speed, all + slots)
-        });
-        let ms = of.takes_ms(slots, (fast / all) * (share / f64::from(slots)).min(1.0))?.ceil();
-        let begins_ms = self.setup.costs.start_ms + self.setup.costs.link_ms;
-        (ms.is_finite() && ms < 1e15).then(|| ms as u64 + begins_ms)
     }
 
     fn outcome(self) -> Outcome {

@@ -27,6 +27,7 @@ mod leaving;
 mod load;
 mod one_directory;
 mod red_button;
+mod replay;
 mod rights;
 mod roles;
 mod schedules;
