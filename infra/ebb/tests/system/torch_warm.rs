@@ -68,6 +68,8 @@ async fn said(system: &System, id: &str) -> String {
 
 const FORKED: &str = "forked Python from a process that has PyTorch imported";
 const COLD: &str = "starting Python from the beginning";
+/// With 0.15 s each, longer than any wait of a test.
+const UNHURRIED_STEPS: u64 = 1_500;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_joins_are_forks_of_one_process_and_bits_stay() {
@@ -103,12 +105,15 @@ async fn many_joins_are_forks_of_one_process_and_bits_stay() {
 async fn a_process_to_fork_from_that_dies_or_hangs_fails_no_job() {
     let system = service().await;
     let (client, data) = (system.client(), system.path("data"));
-    // Others train on while a process imports PyTorch anew, so the job has to last.
-    let slow = format!("{TRAIN}\n    def on_step(self, model, step):\n        import time; time.sleep(0.15)\n");
+    // Others train on while a process imports PyTorch anew, however long that takes here, so the job is in no hurry until all is seen.
+    let seen = system.path("seen");
+    let slow = format!(
+        "{TRAIN}\n    def on_step(self, model, step):\n        import os, time; os.path.exists({seen:?}) or time.sleep(0.15)\n"
+    );
     // What is slept changes no bit.
-    let plain = document(&system, TRAIN, 400).await;
+    let plain = document(&system, TRAIN, UNHURRIED_STEPS).await;
     let expected = plain_digest(&client, &system.service.ready().store_url, &plain).await;
-    let id = submit(&client, &document(&system, &slow, 400).await, "killed").await;
+    let id = submit(&client, &document(&system, &slow, UNHURRIED_STEPS).await, "killed").await;
     let at_work = |now: &[Python]| now.iter().filter(|python| !python.is_server()).count() == usize::from(SLOTS);
     let server = |now: &[Python]| now.iter().find(|python| python.is_server()).cloned();
 
@@ -134,6 +139,7 @@ async fn a_process_to_fork_from_that_dies_or_hangs_fails_no_job() {
     let now =
         until_pythons(&data, "an executor without it", |now| at_work(now) && server(now) != Some(second.clone())).await;
     assert!(now.iter().any(|python| python.module == "ebb.worker"), "it started Python itself: {now:?}");
+    std::fs::write(&seen, "").unwrap();
     assert_eq!(finished(&client, &id).await, expected);
     let said = said(&system, &id).await;
     // Who forked them could not tell, and that is no failure either.
