@@ -14,7 +14,8 @@ pub const ALIVE_INTERVAL_MS: u64 = 500;
 /// Frames between agent and executor: a spec and a membership of 256 fit in 1 MiB many times.
 pub const CONTROL_FRAMES: Frames = Frames::up_to(1 << 20);
 
-/// Status of a gang's executor that stopped its program because its slot was taken back: what a process ended by SIGTERM has in a shell.
+/// Status of an executor that was told to leave and did not wait for the end of what it was at: a gang's stopped its program, one that trains went in the
+/// middle of a step that would have lasted too long. What a process ended by SIGTERM has in a shell.
 pub const STOPPED_STATUS: i32 = 143;
 
 /// Status of an executor that trains and ended because of the object store, which was away for longer than it is waited for: a fault of nobody's program.
@@ -37,6 +38,13 @@ pub enum ToExecutor {
     /// The slot is taken back directly: leave at the next boundary. Killed when the time is over.
     #[n(2)]
     Leave {
+        /// Time until the kill.
+        #[n(0)]
+        within_ms: u64,
+    },
+    /// The order lets it go: it is killed when the time is over. How it leaves, the order says; this says only how long it may take.
+    #[n(5)]
+    Deadline {
         /// Time until the kill.
         #[n(0)]
         within_ms: u64,

@@ -11,7 +11,9 @@ use crate::time::At;
 use crate::weather::CORE_NEEDS_MS;
 use crate::world::{Body, Pid, Process, World};
 use events_schema::batch::Batch;
+use events_schema::control::STOPPED_STATUS;
 use events_schema::fact::{AbandonCause, Entry, Fact};
+use events_schema::report::ExitCause;
 use events_schema::{ExecutorId, Generation, JobId, SlotId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,6 +200,11 @@ impl World {
                     _ => {}
                 }
             }
+        }
+        // Who leaves in the middle of a step, at the plan's word, is left out by a generation more.
+        let early = |fact: &&Fact| matches!(fact, Fact::ExecutorGone { executor, exit: ExitCause::Status(STOPPED_STATUS), .. } if executor.job == *id);
+        if since_ms > TAKE_OVER_MS {
+            known.lost += batch.facts.iter().filter(early).count() as u64;
         }
         if hung > 0 {
             known.held_up += batch.facts.iter().filter(|fact| known.is_held_up(id, fact)).count() as u64;

@@ -7,7 +7,7 @@ use crate::schedule::Setup;
 use crate::store;
 use crate::time::At;
 use crate::world::{Body, Event, Input, Pid, World};
-use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, STORE_STATUS, ToExecutor, WaitsFor};
+use events_schema::control::{ALIVE_INTERVAL_MS, FromExecutor, STOPPED_STATUS, STORE_STATUS, ToExecutor, WaitsFor};
 use events_schema::job::Length;
 use events_schema::orders::JobOrder;
 use events_schema::report::Report;
@@ -230,7 +230,10 @@ impl World {
                     self.feed_member(pid, In::Proposal(Box::new(proposal)));
                 }
             }
-            ToExecutor::Leave { .. } => self.feed_member(pid, In::Leave),
+            ToExecutor::Leave { within_ms } => self.feed_member(pid, In::Leave(Duration::from_millis(within_ms))),
+            ToExecutor::Deadline { within_ms } => {
+                self.feed_member(pid, In::Deadline(Duration::from_millis(within_ms)));
+            }
             ToExecutor::Trace(_) => {}
             ToExecutor::Stop => self.end_executor(pid, ProcessEnd::Exited(0)),
         }
@@ -346,6 +349,7 @@ impl World {
             Out::Exit(exit) => {
                 let status = match exit {
                     Exit::Left => 0,
+                    Exit::LeftEarly => STOPPED_STATUS,
                     Exit::NoReplica => STATUS_NO_REPLICA,
                     Exit::NotSaved => return self.end_for_store(pid, STORE_STATUS),
                     Exit::Diverged => STATUS_DIVERGED,

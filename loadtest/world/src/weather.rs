@@ -197,6 +197,8 @@ pub fn half_heard(seed: u64) -> Schedule {
     (setup.servers, setup.core_servers, setup.slots) = (MEMBERS_SOME, MEMBERS_SOME, 1);
     setup.clocks.resize(usize::from(MEMBERS_SOME) + 1, ClockSetup { drift_ppm: 0, ahead_ms: 0 });
     setup.reclaim_deadline_ms = CALM_HEAL_MS - GROWN_MS;
+    // Who leaves waits for a boundary that comes soon; longer steps it would not see the end of.
+    setup.unit_ms = random.between(20, 100);
     let max = random.between(u64::from(MEMBERS_SOME), 6) as u16;
     let (steps, checkpoint_every) = (STEPS_MANY, random.between(3, 40));
     setup.jobs =

@@ -83,9 +83,11 @@ impl Agent {
                 occupant.order = order.job.clone();
                 self.outs.push(Out::Tell { slot, frame: ToExecutor::Order(Box::new(order.job.clone())) });
             }
-            // A boundary comes when it comes; a program has to know how long it has to save itself.
+            // A program has to know how long it has to save itself, and who trains whether the boundary comes in time.
             if is_new && order.job.spec.gang().is_some() {
                 self.outs.push(Out::Tell { slot, frame: ToExecutor::Leave { within_ms } });
+            } else if is_new && within_ms > 0 {
+                self.outs.push(Out::Tell { slot, frame: ToExecutor::Deadline { within_ms } });
             }
         }
     }

@@ -73,6 +73,11 @@ pub enum Heard {
         /// Time until the kill.
         within_ms: u64,
     },
+    /// It is let go.
+    Deadline {
+        /// Time until the kill.
+        within_ms: u64,
+    },
     /// Nothing is left to do.
     Stop,
 }
@@ -88,6 +93,7 @@ pub(crate) fn listen(mut input: impl Read, keys: &LinkKeys, tokens: &WriterToken
                 Heard::Order(order)
             }
             Ok(Some(ToExecutor::Leave { within_ms })) => Heard::Leave { within_ms },
+            Ok(Some(ToExecutor::Deadline { within_ms })) => Heard::Deadline { within_ms },
             Ok(Some(ToExecutor::Trace(trace))) => Heard::Trace(trace),
             Ok(Some(ToExecutor::Start(_))) => continue,
             Ok(Some(ToExecutor::Stop)) => Heard::Stop,

@@ -31,6 +31,11 @@ pub enum Event {
         /// Time until the kill.
         within_ms: u64,
     },
+    /// It is let go.
+    Deadline {
+        /// Time until the kill.
+        within_ms: u64,
+    },
     /// An authenticated link is up.
     Linked(LinkId, Link),
     /// A dial was given up; the peer is probably gone.
@@ -73,6 +78,7 @@ impl Event {
             Heard::Trace(trace) => Self::Trace(trace),
             Heard::Order(order) => Self::Order(order),
             Heard::Leave { within_ms } => Self::Leave { within_ms },
+            Heard::Deadline { within_ms } => Self::Deadline { within_ms },
             Heard::Stop => {
                 tracing::info!("stopped by the agent");
                 std::process::exit(0);

@@ -43,7 +43,9 @@ pub use trainer::TrainError;
 
 use checkpoint::CheckpointWriter;
 use control::{Agent, ControlError, Heard, listen, read_frame};
-use events_schema::control::{CODE_ENDED_STATUS, ExecutorHop, ExecutorStart, FromExecutor, STORE_STATUS, ToExecutor};
+use events_schema::control::{
+    CODE_ENDED_STATUS, ExecutorHop, ExecutorStart, FromExecutor, STOPPED_STATUS, STORE_STATUS, ToExecutor,
+};
 use events_schema::report::Report;
 use events_schema::{Digest, Generation};
 use following::Following;
@@ -164,6 +166,9 @@ pub fn run(tell_lines: TellLines) -> Result<(), ExecutorError> {
     let life = Arc::new(Life::default());
     let ended = run_until_end(&life, tell_lines);
     if let Err(error) = &ended {
+        if matches!(error.of_training(), Some(TrainError::LeftEarly)) {
+            std::process::exit(STOPPED_STATUS);
+        }
         let code_ended = error.is_end_of_code().then(|| life.code_ended_at());
         // An agent that cannot be told is gone.
         let _ = Agent::new(io::stdout()).say(&FromExecutor::LastWords { said: error.reason(), code_ended });

@@ -253,6 +253,7 @@ impl<W: Write> Trainer<W> {
         self.followed(ExecutorHop::Boundary)?;
         match exit {
             Exit::Left => Ok(()),
+            Exit::LeftEarly => Err(TrainError::LeftEarly),
             Exit::NoReplica => Err(TrainError::NoReplica),
             Exit::Diverged => Err(TrainError::Diverged),
             Exit::NotSaved => Err(TrainError::Save(self.write_failure.take())),

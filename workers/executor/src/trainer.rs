@@ -49,6 +49,9 @@ pub enum TrainError {
     /// No member has a replica; the job goes back to a checkpoint.
     #[error("no member of the generation has a replica")]
     NoReplica,
+    /// As asked, in the middle of a step: others stay, and compute what it was at.
+    #[error("it was asked to leave, and the end of the step in flight is too far away")]
+    LeftEarly,
     /// Members have different replicas; the job goes back to a checkpoint.
     #[error("the replicas of the generation's members differ; the job goes back to its last checkpoint")]
     Diverged,
@@ -188,8 +191,9 @@ impl<W: Write> Trainer<W> {
             Event::Order(order) => return self.on_order(&order),
             Event::Leave { within_ms } => {
                 tracing::info!(within_ms, "asked to leave");
-                In::Leave
+                In::Leave(Duration::from_millis(within_ms))
             }
+            Event::Deadline { within_ms } => In::Deadline(Duration::from_millis(within_ms)),
             Event::Linked(id, link) => {
                 self.network.linked(id, link);
                 In::Linked(id)

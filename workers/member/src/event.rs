@@ -127,8 +127,10 @@ pub enum In<P> {
     /// Whether the controller wants a checkpoint and then no more steps. Taken back, it makes the next round step again: who stands still
     /// does so until there is one.
     Park(bool),
-    /// This executor has to leave.
-    Leave,
+    /// This executor has to leave, by consent, and is killed after so long.
+    Leave(Duration),
+    /// This executor is let go by a proposal that it was told, or is about to be, and is killed after so long.
+    Deadline(Duration),
     /// An authenticated link is up. Until [`Out::Use`] nothing is said on it.
     Linked(LinkId),
     /// A dial was given up.
@@ -417,6 +419,8 @@ pub enum Cause {
 pub enum Exit {
     /// As asked: status 0.
     Left,
+    /// As asked, in the middle of a step, because the others go on without what it was at.
+    LeftEarly,
     /// No member has a replica: the job goes back to a checkpoint.
     NoReplica,
     /// The store refused for longer than the machine waits for it.
@@ -429,6 +433,7 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Left => "as asked",
+            Self::LeftEarly => "as asked, in the middle of a step that would last too long",
             Self::NoReplica => "no member has a replica, and the job goes back to a checkpoint",
             Self::NotSaved => "the store refused for longer than it is waited for",
             Self::Diverged => "replicas differ, and the job goes back to a checkpoint",

@@ -25,6 +25,7 @@ mod admit;
 mod coverage;
 mod early;
 mod follow;
+mod leave;
 mod links;
 mod meter;
 mod pace;

@@ -8,6 +8,7 @@ use crate::admit::admits;
 use crate::early::Early;
 use crate::event::{Cause, Config, Exit, In, LinkId, Need, Out, StateTransfer, Task, Unit};
 use crate::follow::Following;
+use crate::leave::Leave;
 use crate::links::{Links, Taken};
 use crate::meter::Meter;
 use crate::pace::Pace;
@@ -56,6 +57,7 @@ pub struct Member<P> {
     pub(crate) saving: Saving,
     pub(crate) meter: Meter,
     pub(crate) pace: Pace,
+    pub(crate) leave: Leave,
     proposed: Option<Generation>,
     pub(crate) round: Option<Round>,
     pub(crate) loading: Option<Generation>,
@@ -105,6 +107,7 @@ impl<P> Member<P> {
             saving: Saving::default(),
             meter: Meter::default(),
             pace: Pace::default(),
+            leave: Leave::default(),
             proposed: None,
             round: None,
             loading: None,
@@ -161,7 +164,11 @@ impl<P> Member<P> {
         match input {
             In::Proposal(proposal) => self.on_proposal(*proposal),
             In::Park(park) => self.inputs.push_back(Input::Park(park)),
-            In::Leave => self.inputs.push_back(Input::Leave),
+            In::Leave(within) => {
+                self.leave.on_deadline(self.now, within);
+                self.inputs.push_back(Input::Leave);
+            }
+            In::Deadline(within) => self.leave.on_deadline(self.now, within),
             In::Linked(link) => self.on_linked(link),
             In::Refused(peer) => self.links.refused(peer, self.now),
             In::Lost(link) => {
@@ -321,6 +328,7 @@ impl<P> Member<P> {
             self.report_missing(&missed);
         }
         self.write_again();
+        self.leave_early();
     }
 
     /// The grace is over. In a membership in force a link that is back makes nothing good by itself: what was under way on the old
@@ -357,7 +365,8 @@ impl<P> Member<P> {
     }
 
     fn ask_to_be_woken(&mut self) {
-        let next = [self.suspicion.next(), self.links.next(), self.saving.next()].into_iter().flatten().min();
+        let next = [self.suspicion.next(), self.links.next(), self.saving.next(), self.leave.next(self.now)];
+        let next = next.into_iter().flatten().min();
         if next != self.wake {
             self.wake = next;
             self.out.extend(next.map(Out::WakeAt));
@@ -421,6 +430,7 @@ impl<P> Member<P> {
             Output::Departed(peer, generation, step) => self.report_departure(peer, generation, step),
             Output::Evaluation(step, metrics) => self.on_evaluation(step, metrics),
             Output::Exit => self.exit(Exit::Left),
+            Output::ExitEarly => self.exit(Exit::LeftEarly),
             Output::ExitWithoutReplica => self.exit(Exit::NoReplica),
             Output::Disconnect(peer) => self.cut(peer, Cause::Breach),
         }

@@ -59,6 +59,15 @@ impl<P> Default for Flow<P> {
     }
 }
 
+impl<P> Flow<P> {
+    /// Gradients of the step in flight that are still to be computed, and parts of an evaluation before them.
+    pub(crate) fn units_left(&self) -> u32 {
+        let work = self.work.as_ref().map_or(0, Work::left);
+        let ranks = self.evaluating.as_ref().map_or(0, |evaluating| evaluating.ranks.len());
+        u32::try_from(work + ranks).unwrap_or(u32::MAX)
+    }
+}
+
 impl<P> Member<P> {
     pub(crate) fn begin_evaluation(&mut self, step: Step) {
         let ranks: VecDeque<Rank> =
@@ -163,8 +172,12 @@ impl<P> Member<P> {
     pub(crate) fn on_done(&mut self, done: Done) {
         let Some(unit) = self.unit.take() else { return };
         self.units_done += 1;
+        let took = self.now.saturating_sub(self.unit_begun);
+        if !matches!(unit, Unit::Update { .. }) {
+            self.leave.unit = took;
+        }
         if matches!(unit, Unit::Gradient { .. }) {
-            let took_us = u64::try_from(self.now.saturating_sub(self.unit_begun).as_micros()).unwrap_or(u64::MAX);
+            let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             self.gradients.count += 1;
             self.gradients.took_us = self.gradients.took_us.saturating_add(took_us);
         }

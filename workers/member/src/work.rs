@@ -59,6 +59,12 @@ impl Work {
         self.operations.is_empty()
     }
 
+    /// How many gradients are still to be computed.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.operations.iter().filter(|operation| matches!(operation, Operation::Compute(_))).count()
+    }
+
     /// What follows without another gradient; nothing when one has to be computed, or all is done.
     pub fn follow(&mut self) -> Option<Followed> {
         loop {

@@ -49,7 +49,18 @@ fn disturb(world: &mut World) {
         3 if current.seats.len() > 1 => {
             let leaver = current.seats[world.random.below(current.seats.len())].peer;
             if world.shells.get(&leaver).is_some_and(|s| s.member.session().membership().is_some()) {
-                world.tell(leaver, In::Leave);
+                // With time for the boundary, or with none.
+                let within = if world.random.one_in(2) { Duration::ZERO } else { Duration::from_secs(3_600) };
+                let before = world.left_early;
+                world.tell(leaver, In::Leave(within));
+                if world.random.one_in(3) {
+                    let other = current.seats[world.random.below(current.seats.len())].peer;
+                    world.tell(other, In::Leave(within));
+                }
+                world.run_some();
+                if world.left_early > before {
+                    recover(world);
+                }
             }
         }
         4 if alive.len() > 1 => {
@@ -117,8 +128,31 @@ fn one_member_alone_finishes_and_leaves() {
     let mut world = begin(5, 4, 1, 6);
     finish(&mut world);
     assert_eq!(world.completed, Some(Step(6)));
-    world.tell(Peer(0), In::Leave);
+    world.tell(Peer(0), In::Leave(Duration::ZERO));
     assert!(world.run_to_rest(TURNS_MAX) && world.shells.is_empty());
+}
+
+/// It does not wait for the boundary, and the others make up for what it was at; told to both at once, nobody goes on the other's word.
+#[test]
+fn who_has_no_time_goes_in_the_middle_of_a_step_if_somebody_stays() {
+    let mut early = 0;
+    for seed in 1..40 {
+        let mut world = begin(seed, 8, 3, 20);
+        while world.newest < Step(4) {
+            assert!(world.turn(), "stuck at {:#?}", world.progress());
+        }
+        let leavers: u32 = if seed % 3 == 0 { 3 } else { 1 };
+        (0..leavers).for_each(|peer| world.tell(Peer(peer), In::Leave(Duration::ZERO)));
+        assert!(world.run_to_rest(TURNS_MAX));
+        assert!(leavers == 1 || world.left_early == 0, "seed {seed}");
+        early += world.left_early;
+        if leavers == 1 {
+            recover(&mut world);
+            finish(&mut world);
+            assert_eq!((world.newest, world.shells.len()), (Step(20), 2), "seed {seed}");
+        }
+    }
+    assert!(early > 0);
 }
 
 /// Two newcomers come in while two others go on: what they are sent beside the steps makes the same bits.

@@ -30,6 +30,8 @@ pub enum Input {
     Park(bool),
     /// This executor has to leave.
     Leave,
+    /// It has to leave, and the boundary is too far away: it goes in the middle of the step, if somebody stays.
+    LeaveEarly,
     /// An authenticated link to a peer is up.
     Linked(Peer),
     /// The link to a peer is gone.
@@ -158,6 +160,8 @@ pub enum Output {
     Evaluation(Step, Metrics),
     /// Exit with status 0.
     Exit,
+    /// Exit in the middle of the step in flight: who stays computes it without this member.
+    ExitEarly,
     /// No member has a replica left: exit, so that the job goes back to a checkpoint.
     ExitWithoutReplica,
     /// A peer breaks the protocol: cut the link.

@@ -23,6 +23,7 @@ pub mod state;
 
 mod compare;
 mod follow;
+mod leave;
 mod recover;
 mod save;
 mod start_round;

@@ -253,6 +253,12 @@ pub enum Message {
         #[n(0)]
         step: Step,
     },
+    /// To every member: I have to leave, and cannot wait for the boundary. Do you stay?
+    #[n(17)]
+    MayGo,
+    /// To whoever asked: I stay, and hold the replica, so go.
+    #[n(18)]
+    Stays,
     /// From a newcomer that follows: I hold the replica of this step.
     #[n(16)]
     Followed {

@@ -91,6 +91,8 @@ pub struct Session {
     /// Addresses of the proposal that was linked for last.
     pub(crate) addresses: BTreeMap<Peer, String>,
     pub(crate) leave: bool,
+    /// The membership in which the others were asked whether somebody stays.
+    pub(crate) asked_to_go: Option<Tag>,
     pub(crate) park: bool,
     pub(crate) collections: Collections,
     pub(crate) comparisons: Comparisons,
@@ -123,6 +125,7 @@ impl Session {
             requests: 0,
             addresses: BTreeMap::new(),
             leave: false,
+            asked_to_go: None,
             park: false,
             collections: Collections::default(),
             comparisons: Comparisons::default(),
@@ -174,6 +177,7 @@ impl Session {
             Input::Proposal(proposal) => self.on_proposal(&proposal, &mut out),
             Input::Park(park) => self.park = park,
             Input::Leave => self.on_leave(&mut out),
+            Input::LeaveEarly => self.on_leave_early(&mut out),
             Input::Linked(peer) => self.on_linked(peer, &mut out),
             Input::Lost(peer) => self.on_lost(peer, &mut out),
             Input::Message(from, envelope) => self.on_message(from, envelope, &mut out),
@@ -291,6 +295,8 @@ impl Session {
             Message::Welcome { membership, step, followed } => self.on_welcome(membership, step, followed, out),
             Message::Done { step } => self.on_done(from, step, out),
             Message::LeaveRequest => self.on_leave_request(from),
+            Message::MayGo => self.on_may_go(from, out),
+            Message::Stays => self.on_stays(from, out),
             Message::Metrics { step, ranks } => self.on_metrics(step, ranks, out),
             Message::ShardWritten(shard) => self.on_shard(from, shard, out),
             Message::Saved { step } => self.on_peer_saved(from, tag, step, out),

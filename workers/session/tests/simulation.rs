@@ -61,6 +61,20 @@ fn a_newcomer_that_falls_behind_is_not_let_in() {
     assert!(waiting.max().unwrap() < 20, "what is sent to whom falls behind is bounded");
 }
 
+/// Nobody who has to leave lets another go: of three that ask at once all wait for the boundary, and stand still there for a checkpoint.
+#[test]
+fn who_leaves_itself_says_to_nobody_that_it_stays() {
+    for seed in 1..30 {
+        let mut world = begin(seed, 8, 3, 1_000);
+        world.run(300);
+        for input in [Input::Leave, Input::LeaveEarly] {
+            world.alive().into_iter().for_each(|peer| world.feed(peer, input.clone()));
+        }
+        assert!(!world.run(EVENTS_MAX));
+        assert!(world.shells.is_empty() && world.left_early == 0 && world.saved.contains(&world.newest), "seed {seed}");
+    }
+}
+
 #[test]
 fn one_member_that_leaves_writes_a_checkpoint_first() {
     let mut world = begin(7, 4, 1, 1_000);

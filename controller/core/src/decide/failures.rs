@@ -18,7 +18,7 @@ const SIGKILL: i32 = 9;
 pub(super) fn gone(draft: &Draft<'_>, executor: ExecutorId, slot: SlotId, exit: ExitCause) -> Fact {
     let exit = bounded(exit);
     let known = draft.state.executor(&executor);
-    let stopped = exit == ExitCause::Status(STOPPED_STATUS) && is_of_gang(draft, &executor.job);
+    let stopped = exit == ExitCause::Status(STOPPED_STATUS);
     let unasked = known.filter(|known| known.leaving.is_none() && !stopped);
     // What a user's own program means by its status is not known.
     let of_store = is_of_store(&exit) && !is_of_gang(draft, &executor.job);

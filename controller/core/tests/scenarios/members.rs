@@ -2,7 +2,8 @@
 
 use crate::stories::*;
 use crate::world::World;
-use events_schema::fact::{Blamed, Fact, GrowthFailure, LossNotice, StallCause};
+use events_schema::control::STOPPED_STATUS;
+use events_schema::fact::{Blamed, Entry, Fact, GrowthFailure, LossNotice, StallCause};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
 
@@ -68,6 +69,25 @@ fn who_was_told_to_leave_or_left_by_itself_is_not_lost() {
     let slot = crate::world::slot("local", 2);
     assert_eq!(told(|world, _| world.take_back(&slot, false)), []);
     assert_eq!(told(|world, _| world.take_back(&slot, true)), [], "also when it is killed at its deadline");
+}
+
+/// It went in the middle of a step, as it was told to: the others begin the step anew at once, and nobody has failed.
+#[test]
+fn who_leaves_early_is_made_up_for_at_once_and_no_fault() {
+    let (mut world, id) = training();
+    world.demand("local", 1);
+    let leaver =
+        world.state.executors_of(&id).find(|(_, executor)| executor.leaving.is_some()).map(|(leaver, _)| leaver);
+    let leaver = leaver.unwrap().clone();
+    let (mark, at) = (world.log.len(), world.at);
+    world.end_process(&leaver, ExitCause::Status(STOPPED_STATUS));
+    while world.deliver_report(&ServerId::parse("local").unwrap()) {}
+    let facts = since(&world, mark);
+    assert!(matches!(proposed(&facts)[..], [Entry::Recover]) && world.at == at, "{facts:?}");
+    assert_eq!(losses(&facts), []);
+    world.run();
+    assert_eq!((members(&world, &id).len(), job(&world, &id).faults.restarts), (3, 0));
+    calm(&world);
 }
 
 /// A job that trains on three slots, and is about to have a fourth member: it is proposed.

@@ -424,6 +424,7 @@ fn to_executor() -> Vec<ToExecutor> {
         ToExecutor::Leave { within_ms: 500 },
         ToExecutor::Stop,
         ToExecutor::Trace(trace()),
+        ToExecutor::Deadline { within_ms: 500 },
     ]
 }
 

@@ -25,6 +25,7 @@ mod gang;
 mod hangs;
 mod leaving;
 mod load;
+mod long_steps;
 mod one_directory;
 mod red_button;
 mod replay;

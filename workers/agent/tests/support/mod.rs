@@ -86,7 +86,7 @@ pub fn executor_main() {
                 step: Step(u64::from(order.park)),
                 metrics: Metrics { loss_micro: 0, correct: 0, count: 0, named: None },
             })),
-            ToExecutor::Trace(_) => {}
+            ToExecutor::Trace(_) | ToExecutor::Deadline { .. } => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop if behaviour == "stubborn" => {}
             ToExecutor::Leave { .. } | ToExecutor::Stop => std::process::exit(0),
         }

@@ -216,7 +216,7 @@ fn prepared(
             Happening::Heard(Heard::Leave { .. }) => return Ok(Err(Unprepared::Ends(STOPPED_STATUS))),
             Happening::Heard(Heard::Stop) => return Ok(Err(Unprepared::Ends(0))),
             // Nothing of its own is under way yet.
-            Happening::Heard(Heard::Trace(_))
+            Happening::Heard(Heard::Trace(_) | Heard::Deadline { .. })
             | Happening::Restored(..)
             | Happening::Ended(..)
             | Happening::Saved(..) => {}
@@ -325,7 +325,7 @@ impl<W: Write> Gang<W> {
                 None => In::Wake,
                 Some(Happening::Heard(Heard::Order(order))) => told(*order),
                 Some(Happening::Heard(Heard::Leave { within_ms })) => In::Leave(Duration::from_millis(within_ms)),
-                Some(Happening::Heard(Heard::Trace(_))) => In::Wake,
+                Some(Happening::Heard(Heard::Trace(_) | Heard::Deadline { .. })) => In::Wake,
                 Some(Happening::Heard(Heard::Stop)) => {
                     self.stop(happenings);
                     return Ok(0);

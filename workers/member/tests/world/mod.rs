@@ -84,6 +84,8 @@ impl Shell {
 pub struct World {
     pub random: Random,
     pub now: Duration,
+    /// How many members went in the middle of a step.
+    pub left_early: u32,
     pub workers: u16,
     pub steps_total: u64,
     /// Newcomers follow, so many steps behind at the most.
@@ -116,6 +118,7 @@ impl World {
         Self {
             random: Random(seed | 1),
             now: Duration::ZERO,
+            left_early: 0,
             workers,
             steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
@@ -439,6 +442,11 @@ impl World {
                 assert_ne!(exit, Exit::NotSaved);
                 self.dissolved |= exit == Exit::NoReplica;
                 self.kill(me);
+                if exit == Exit::LeftEarly {
+                    self.left_early += 1;
+                    let holds = self.shells.values().any(|other| other.member.session().holding().is_some());
+                    assert!(holds, "the last replica left with {me}");
+                }
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The simulated network of sessions: shells whose replica is only the number of its step, wires that keep order, losses, proposals.
 //! Asserts what must hold after every event; what a test is about stands in `simulation.rs`.
 
+mod changes;
+
 use events_schema::fact::{Entry, Member, Proposal};
 use events_schema::tree::{Node, place};
 use events_schema::{Digest, ExecutorId, Generation, JobId, Step, TimeMs};
@@ -78,6 +80,8 @@ pub struct World {
     pub behind_max: Option<u64>,
     /// How often a newcomer came in with the replica.
     pub caught_up: u64,
+    /// How many members went in the middle of a step.
+    pub left_early: u64,
     /// Who was said to fall behind.
     pub behind: BTreeSet<Peer>,
     /// To whom parts of the replica and of gradients take for ever.
@@ -103,6 +107,7 @@ impl World {
             steps_total,
             behind_max: if seed.is_multiple_of(3) { None } else { Some(6) },
             caught_up: 0,
+            left_early: 0,
             slow: None,
             behind: BTreeSet::new(),
             shells: BTreeMap::new(),
@@ -335,6 +340,12 @@ impl World {
             Output::FallsBehind(peer, _) => drop(self.behind.insert(peer)),
             Output::Departed(..) | Output::Evaluation(..) => {}
             Output::Exit => self.remove(me),
+            Output::ExitEarly => {
+                self.left_early += 1;
+                self.remove(me);
+                let holds = self.shells.values().any(|other| other.session.holding().is_some());
+                assert!(holds, "the last replica left with {me}");
+            }
             Output::ExitWithoutReplica => {
                 self.dissolved = true;
                 self.remove(me);
@@ -517,77 +528,6 @@ impl World {
     /// The newest membership that every one of its living members was told of.
     pub fn in_force(&self) -> Option<Membership> {
         self.shells.values().filter_map(|s| s.session.membership()).max_by_key(|m| m.tag).cloned()
-    }
-
-    pub fn disturb(&mut self) {
-        let kind = self.random.below(6);
-        self.change(kind);
-        self.run_some();
-    }
-
-    pub fn change(&mut self, kind: usize) {
-        let alive = self.alive();
-        let current = self.in_force();
-        match (kind, current) {
-            (0, Some(current)) if alive.len() > 1 => {
-                let victim = alive[self.random.below(alive.len())];
-                let holds = |p: &Peer| self.shells[p].session.holding().is_some();
-                let holders = alive.iter().filter(|p| holds(p)).count();
-                if !holds(&victim) || holders > 1 {
-                    self.remove(victim);
-                    self.run_some();
-                    self.recover(&current);
-                }
-            }
-            (1 | 2, Some(current)) => {
-                let mut peers: Vec<Peer> = current.peers().filter(|p| self.shells.contains_key(p)).collect();
-                while peers.len() > 1 && self.random.one_in(2) {
-                    let index = self.random.below(peers.len());
-                    peers.remove(index);
-                }
-                while peers.len() < usize::from(self.workers) && self.random.one_in(2) {
-                    peers.push(self.spawn());
-                }
-                peers.sort_unstable();
-                let from = current.tag.generation;
-                let told: Vec<Peer> = current.peers().collect();
-                if !peers.is_empty() {
-                    self.propose(Entry::Switch { from }, &peers, &told);
-                }
-            }
-            (3, Some(current)) if current.seats.len() > 1 => {
-                let leaver = current.seats[self.random.below(current.seats.len())].peer;
-                // A newcomer that goes before it knows that it is in is a loss like any other.
-                if let Some(shell) = self.shells.get_mut(&leaver).filter(|s| s.session.membership().is_some()) {
-                    shell.orders.push_back(Input::Leave);
-                }
-            }
-            // As the controller answers to a member that misses another: the same members once more.
-            (4, Some(current)) if alive.len() > 1 => {
-                let one = alive[self.random.below(alive.len())];
-                let other = alive[self.random.below(alive.len())];
-                if one != other {
-                    self.cut(one, other);
-                    self.run_some();
-                    self.recover(&current);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    pub fn run_some(&mut self) {
-        let turns = self.random.below(120);
-        self.run(turns);
-    }
-
-    pub fn recover(&mut self, _lost_from: &Membership) {
-        let mut alive: Vec<Peer> = self.alive();
-        alive.truncate(usize::from(self.workers));
-        let told = self.alive();
-        if !alive.is_empty() {
-            self.propose(Entry::Recover, &alive, &told);
-        }
     }
 }
 

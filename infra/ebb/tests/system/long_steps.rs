@@ -1,0 +1,55 @@
+//! Steps that last longer than whoever wants a slot back will wait.
+
+use crate::schedules::demand;
+use crate::support::{System, finished, plain_digest, steps, submit, until};
+use crate::torch::{TRAIN, document, python};
+use gateway_client::Events;
+use serde_json::Value;
+
+/// How executors ended, in order: what is said of it, and the status if it is one.
+async fn ends(system: &System) -> Vec<(String, Option<i64>)> {
+    let all = system.client().all_events(&Events::all()).await.unwrap();
+    let all = all.iter().map(|event| serde_json::to_value(event).unwrap());
+    let gone = all.filter(|event: &Value| event["type"] == "dev.ebb.executor.gone.v1");
+    gone.map(|event| (event["data"]["exit"].as_str().unwrap().to_owned(), event["data"]["status"].as_i64())).collect()
+}
+
+/// Sixteen gradients of 0.3 s each for either of two executors: one that has three seconds, and one that has ten, goes after at most one and the gradient
+/// that it is at. Neither is killed, and nobody who looks at the model can tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_to_go_does_not_wait_for_the_end_of_a_long_step() {
+    let system = System::start_with(2, &["--python", &python()]).await;
+    let client = system.client();
+    let seen = system.path("seen");
+    let slow = TRAIN.replace(
+        "images, labels = batch",
+        &format!("images, labels = batch\n        import os, time; os.path.exists({seen:?}) or time.sleep(0.3)"),
+    );
+    let of = async |code: &str| {
+        let mut document = document(&system, code, 12).await;
+        document["workers"]["max"] = 32.into();
+        document
+    };
+    let expected = plain_digest(&client, &system.service.ready().store_url, &of(TRAIN).await).await;
+    let id = submit(&client, &of(&slow).await, "long").await;
+    let two = async |step: u64| {
+        let trains = |j: &ebb::wire::Job| j.progress.as_ref().is_some_and(|p| p.members == 2) && steps(j) >= step;
+        until(&client, &id, "a step of two", trains).await
+    };
+    let then = steps(&two(1).await);
+    system.agent().take_back(&["local/1".to_owned()], Some(3_000)).await.unwrap();
+    let asked_for = ("status".to_owned(), Some(143));
+    assert_eq!(ends(&system).await, std::slice::from_ref(&asked_for));
+    demand(&system, 1).await;
+    demand(&system, 0).await;
+    two(then + 1).await;
+    demand(&system, 1).await;
+    let free = async || system.agent().slots().await.unwrap().iter().any(|slot| slot.executor.is_none());
+    while !free().await {
+        tokio::time::sleep(crate::support::LOOK_EVERY).await;
+    }
+    std::fs::write(&seen, "").unwrap();
+    assert_eq!(finished(&client, &id).await, expected);
+    assert_eq!(ends(&system).await[..2], [asked_for.clone(), asked_for]);
+    assert_eq!(crate::support::job(&client, &id).await.restarts, 0, "it never went back to a checkpoint");
+}

@@ -1,0 +1,44 @@
+//! Leaving in the middle of a step, when the boundary is too far away for whoever wants the slot back. The others then compute what this member was at,
+//! as after a loss; a step that was begun is not lost, because it is the same step again.
+//!
+//! The last replica must not go this way: who asks goes only on the word of a member that holds one and stays, and who has to leave itself
+//! never gives that word. No timers here; when a boundary is too far away, the driver says (`workers/member/src/leave.rs`).
+
+use crate::event::Output;
+use crate::message::{Message, Peer};
+use crate::state::{Phase, Session, Stage};
+
+impl Session {
+    /// Asks everybody, once in each membership. Who stands still writes a checkpoint, and that is waited for.
+    pub(crate) fn on_leave_early(&mut self, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &self.phase else { return };
+        let tag = running.membership.tag;
+        if self.park || matches!(running.stage, Stage::Still { .. }) || self.asked_to_go == Some(tag) {
+            return;
+        }
+        self.asked_to_go = Some(tag);
+        for peer in running.membership.others(self.config.me) {
+            Self::send(peer, tag, Message::MayGo, out);
+        }
+    }
+
+    pub(crate) fn on_may_go(&mut self, from: Peer, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &self.phase else { return };
+        let (me, step, membership) = (self.config.me, running.step, &running.membership);
+        let let_go = self.candidate.as_ref().is_some_and(|candidate| !candidate.membership.has(me));
+        let still = matches!(running.stage, Stage::Still { .. });
+        let leaves = self.leave || self.park || let_go || still || running.leaves.contains(&me);
+        if membership.has(from) && !leaves && self.holds(step) {
+            Self::send(from, membership.tag, Message::Stays, out);
+        }
+    }
+
+    pub(crate) fn on_stays(&mut self, from: Peer, out: &mut Vec<Output>) {
+        let Phase::Running(running) = &self.phase else { return };
+        let (tag, still) = (running.membership.tag, matches!(running.stage, Stage::Still { .. }));
+        if self.asked_to_go == Some(tag) && !still && !self.park && running.membership.has(from) {
+            self.phase = Phase::Ended;
+            out.push(Output::ExitEarly);
+        }
+    }
+}
