@@ -62,6 +62,8 @@ pub const UNLINKED_SETTLE_MS: u64 = 2_000;
 pub const STUCK_MS: u64 = 60_000;
 /// First time a job avoids a slot whose executor hung or could not be linked; doubles each time.
 pub const AVOID_MS_MIN: u64 = 60_000;
+/// First time a job avoids a slot whose executor straggled; doubles each time. Who straggles is said no more often, and to come back costs a start.
+pub const SLOW_AVOID_MS_MIN: u64 = crate::straggle::SAID_AGAIN_MS;
 /// How long a job avoids slots where its code computes other bits: they do until somebody changes the server, and each try costs a start.
 pub const CLASS_AVOID_MS: u64 = AVOID_MS_MAX;
 /// First time a job that begins avoids a slot that it lost with its server, which may only have been restarted; doubles each time.

@@ -1,5 +1,5 @@
 //! Which members are far slower than the others, which wait for them at every step: from the gradients that each says it has computed and
-//! what they took. Pure; part of the watch (`watch.rs`), which hears it and reports it. Does not say what to do: nothing is done.
+//! what they took. Pure; part of the watch (`watch.rs`), which hears it and reports it. Does not say what to do: `decide/proposals.rs` gives it fewer ranks.
 //!
 //! Members host different numbers of ranks, so it is the time of one rank's gradient that compares. A slow first gradient (compilation)
 //! or one bad window is no straggling.
@@ -89,7 +89,8 @@ impl Stragglers {
             let slow =
                 waited_for && slower_us >= SLOWER_US_MIN && own.unit_us >= peers_unit_us.saturating_mul(TIMES_SLOWER);
             // Halfway back, so that one at the limit is not now one and now the other.
-            let steady = !waited_for || slower_us < SLOWER_US_MIN || own.unit_us < peers_unit_us / 2 * 3;
+            // Whether it is waited for says nothing here: with fewer ranks than the others it is not.
+            let steady = slower_us < SLOWER_US_MIN || own.unit_us < peers_unit_us / 2 * 3;
             let slow = count(&mut window.slow, executor, slow) >= WINDOWS;
             let steady = count(&mut window.steady, executor, steady) >= WINDOWS;
             let said = self.said_ms.get(executor).is_some_and(|said| now_ms.saturating_sub(*said) < SAID_AGAIN_MS);

@@ -77,6 +77,7 @@ fn of_job(fact: &Fact) -> Option<PublicEvent> {
                 fact::AvoidCause::Unreachable => AvoidCause::Unreachable,
                 fact::AvoidCause::Hung => AvoidCause::Hung,
                 fact::AvoidCause::Class => AvoidCause::Class,
+                fact::AvoidCause::Slow => AvoidCause::Slow,
             },
         }),
         Fact::GrowthPaused { job, until, executor, cause } => PublicEvent::JobGrowthPaused(JobGrowthPaused {

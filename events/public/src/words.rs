@@ -87,6 +87,8 @@ words! {
         Hung,
         /// The job's own code computes other bits there: another processor, device or version of something.
         Class,
+        /// The process there was far slower than the others, and another slot was idle.
+        Slow,
     }
     /// Why a newcomer did not come in.
     GrowthFailure {

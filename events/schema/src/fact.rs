@@ -608,7 +608,7 @@ pub enum Fact {
         #[n(2)]
         noticed: LossNotice,
     },
-    /// A member takes far longer for a gradient than the others, which wait for it. Nothing is done about it.
+    /// A member takes far longer for a gradient than the others, which wait for it. It hosts fewer ranks then, as far as it can.
     #[n(45)]
     MemberStraggles {
         #[n(0)]
@@ -1188,6 +1188,9 @@ pub enum AvoidCause {
     /// The job's own code computes other bits there.
     #[n(2)]
     Class,
+    /// The executor there straggles, and another slot is idle.
+    #[n(3)]
+    Slow,
 }
 
 /// Why a newcomer did not come in.

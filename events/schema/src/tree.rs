@@ -110,6 +110,39 @@ pub fn place_again(workers: u16, before: &[&[Rank]]) -> Vec<Vec<Rank>> {
     stay.unwrap_or_else(|| matched(place(workers, before.len() as u16), before))
 }
 
+/// Places the ranks where not all members are equally fast, so that the slowest is done as soon as it can be: `unit_us` is how long one rank takes each of the
+/// members, of which `before` says what they host. Everybody hosts one at least. Ranks move as [`place_again`] moves them, after who hosts too many has let its
+/// last ones go. (Amoeba §5.4 replaces a straggler; a rank is the smallest thing to take from one.)
+#[must_use]
+pub fn place_by_speed(workers: u16, before: &[&[Rank]], unit_us: &[u64]) -> Vec<Vec<Rank>> {
+    let before = &before[..before.len().min(usize::from(workers.max(1)))];
+    let mut sizes = vec![1u16; before.len()];
+    for _ in before.len()..usize::from(workers) {
+        let would_take = |member: usize| u64::from(sizes[member] + 1).saturating_mul(unit_us[member].max(1));
+        // Of equals rather one that keeps a rank.
+        let lacks = |member: usize| usize::from(sizes[member]) < before[member].len();
+        let next = (0..sizes.len()).min_by_key(|&member| (would_take(member), !lacks(member), member));
+        if let Some(next) = next {
+            sizes[next] += 1;
+        }
+    }
+    let kept = before.iter().zip(&sizes).map(|(ranks, size)| ranks[..ranks.len().min(usize::from(*size))].to_vec());
+    let placed = fill(workers, kept.collect(), &sizes);
+    let scattered = placed.iter().any(|ranks| is_scattered(workers, ranks));
+    if scattered { fill(workers, vec![Vec::new(); sizes.len()], &sizes) } else { placed }
+}
+
+/// How long the slowest member takes for the ranks that it hosts.
+#[must_use]
+pub fn longest_us(hosted: &[Vec<Rank>], unit_us: &[u64]) -> u64 {
+    hosted.iter().zip(unit_us).map(|(ranks, us)| us.saturating_mul(ranks.len() as u64)).max().unwrap_or(0)
+}
+
+/// Whether a share is made of more nodes than one may be.
+fn is_scattered(workers: u16, ranks: &[Rank]) -> bool {
+    Node::root(workers).cover(ranks).len() > nodes_max(workers, ranks.len() as u16)
+}
+
 /// Most tree nodes that a share of so many of all ranks is made of when it is placed again: as many sums as are open while one node of as many ranks is
 /// summed; and no more than a newcomer has room for ahead of its first step, which is one for each level of the tree.
 #[must_use]
@@ -126,9 +159,8 @@ fn fill_up(workers: u16, before: &[&[Rank]]) -> Option<Vec<Vec<Rank>>> {
         return None;
     }
     let placed = fill(workers, hosted, &sizes);
-    let root = Node::root(workers);
-    let fits = |ranks: &Vec<Rank>| root.cover(ranks).len() <= nodes_max(workers, ranks.len() as u16);
-    placed.iter().all(fits).then_some(placed)
+    let scattered = placed.iter().any(|ranks| is_scattered(workers, ranks));
+    (!scattered).then_some(placed)
 }
 
 /// How many ranks each member is to host: those that host most already get the larger shares, then the first ones.
@@ -264,7 +296,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_slow_member_hosts_fewer_ranks_and_the_others_keep_theirs() {
+        let by_speed = |workers: u16, before: &[&[u16]], unit_us: &[u64]| {
+            let before: Vec<Vec<Rank>> = before.iter().map(|ranks| ranks.iter().copied().map(Rank).collect()).collect();
+            let placed = place_by_speed(workers, &before.iter().map(Vec::as_slice).collect::<Vec<_>>(), unit_us);
+            placed.into_iter().map(|ranks| ranks.into_iter().map(|rank| rank.0).collect()).collect::<Vec<Vec<u16>>>()
+        };
+        let two: [&[u16]; 2] = [&[0, 1, 2, 3], &[4, 5, 6, 7]];
+        assert_eq!(by_speed(8, &two, &[10, 30]), [vec![0, 1, 2, 3, 6, 7], vec![4, 5]]);
+        assert_eq!(by_speed(8, &[&[0, 1, 2, 3, 6, 7], &[4, 5]], &[10, 10]), [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
+        assert_eq!(by_speed(8, &two, &[10, 10]), two, "equal members are left as they are");
+        assert_eq!(by_speed(2, &[&[0], &[1]], &[10, 900]), [[0], [1]], "nobody is without any");
+    }
+
     proptest! {
+        #[test]
+        fn no_other_shares_are_done_sooner(workers in 1u16..=64, times in proptest::collection::vec(1u64..50, 1..12), seed in 0u16..64) {
+            let times = &times[..times.len().min(usize::from(workers))];
+            let before = place(workers, times.len() as u16);
+            let mut before: Vec<&[Rank]> = before.iter().map(Vec::as_slice).collect();
+            if seed % 3 == 0 {
+                before[usize::from(seed) % times.len()] = &[];
+            }
+            let placed = place_by_speed(workers, &before, times);
+            let mut all: Vec<Rank> = placed.iter().flatten().copied().collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..workers).map(Rank).collect::<Vec<_>>());
+            prop_assert!(placed.iter().all(|ranks| ranks.is_sorted() && !ranks.is_empty() && !is_scattered(workers, ranks)));
+            // What can be done by then, if nobody is without any.
+            let done_by = |us: u64| times.iter().map(|unit| (us / unit).max(1)).sum::<u64>() >= u64::from(workers);
+            let slowest = times.iter().max().copied().unwrap_or(0);
+            let soonest = (slowest..).find(|us| done_by(*us)).unwrap();
+            prop_assert!(longest_us(&placed, times) <= soonest, "{:?} {:?}", placed, times);
+        }
+
         #[test]
         fn every_rank_is_placed_once_in_few_nodes(workers in 1u16..=256, seed in 0u16..256) {
             let members = 1 + seed % workers;

@@ -272,7 +272,7 @@ pub(super) fn slot_avoided(state: &mut State, id: &JobId, slot: &SlotId, until: 
         job.avoided.entry(slot.clone()).or_default().fail(until);
         match cause {
             AvoidCause::Class => _ = job.unlike.insert(slot.clone()),
-            AvoidCause::Unreachable | AvoidCause::Hung => _ = job.unlike.remove(slot),
+            AvoidCause::Unreachable | AvoidCause::Hung | AvoidCause::Slow => _ = job.unlike.remove(slot),
         }
     }
 }

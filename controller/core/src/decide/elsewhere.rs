@@ -5,18 +5,21 @@
 //! cannot keep its fewest slots otherwise, for one on which another job has begun nothing yet and that does not avoid it. Where all are trained on, a job that
 //! has more than its fewest, and is no more important, lets one go for it and has the avoided one instead ([`ask`]). Nobody loses what it was promised.
 //!
+//! The same for a member that straggles: where there is an idle slot it is replaced.
+//!
 //! Each exchange takes one avoided slot out of the plans and puts none in, so exchanges end, and a second plan finds nothing to exchange.
 
-use super::{Draft, plan};
-use crate::limits::{EXCHANGE_WAIT_MS_MIN, EXCHANGED_AT_ONCE_MAX};
+use super::{Draft, generations, plan, proposals};
+use crate::limits::{EXCHANGE_WAIT_MS_MIN, EXCHANGED_AT_ONCE_MAX, SLOW_AVOID_MS_MIN};
 use crate::state::{Job, Slot, SlotKind, State};
-use events_schema::fact::{PlanCause, PlanReason};
-use events_schema::{JobId, ServerId, SlotId, TimeMs};
+use events_schema::fact::{AvoidCause, PlanCause, PlanReason};
+use events_schema::{ExecutorId, JobId, ServerId, SlotId, TimeMs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Exchanges slots that their jobs avoid, as far as there are others.
 pub(super) fn exchange(draft: &mut Draft<'_>) {
+    replace_stragglers(draft);
     let avoids = |(id, job): &(&JobId, &Job)| left(&draft.state, id, job, draft.at).is_some();
     let due: Vec<JobId> = draft.state.placed_jobs().filter(avoids).map(|(id, _)| id.clone()).collect();
     if due.is_empty() {
@@ -76,6 +79,40 @@ fn fitness(job: &Job, at: TimeMs, slot: &SlotId) -> (bool, bool, SlotId) {
     let suspect = job.avoided.keys().any(|other| is_of(&slot.server, other) && job.avoids(other, at));
     let near = job.slots().iter().any(|other| is_of(&slot.server, other));
     (suspect, !near, slot.clone())
+}
+
+/// A member that the others wait for, though it hosts as few ranks as it can, goes for an idle slot, if there is one for it on a server of which nothing speaks
+/// against: what makes a slot slow makes its neighbours slow. Its own is avoided for a while.
+fn replace_stragglers(draft: &mut Draft<'_>) {
+    let waits = |(_, job): &(&JobId, &Job)| !job.stragglers.is_empty();
+    let due: Vec<JobId> = draft.state.placed_jobs().filter(waits).map(|(id, _)| id.clone()).collect();
+    if due.is_empty() {
+        return;
+    }
+    let mut idle = idle(&draft.state);
+    for id in due.into_iter().take(EXCHANGED_AT_ONCE_MAX) {
+        let Some(job) = draft.state.job(&id) else { continue };
+        let Some(slot) = straggles(&draft.state, &id, job) else { continue };
+        let Some(of_kind) = draft.state.kind(&slot).and_then(|kind| idle.get_mut(&kind)) else { continue };
+        let elsewhere = of_kind.iter().filter(|other| other.server != slot.server);
+        let fit = elsewhere.map(|other| fitness(job, draft.at, other)).filter(|(suspect, ..)| !suspect);
+        let Some((.., other)) = fit.min() else { continue };
+        of_kind.remove(&other);
+        generations::avoid_slot(draft, &id, slot.clone(), AvoidCause::Slow, SLOW_AVOID_MS_MIN);
+        put(draft, &id, &slot, other, None);
+    }
+}
+
+/// The slot of a member that straggles, where the job's members are in force together and nothing else about them is changing.
+fn straggles(state: &State, id: &JobId, job: &Job) -> Option<SlotId> {
+    let active = job.active().filter(|active| active.members.len() == job.slots().len() && active.members.len() > 1)?;
+    let settled = job.placement().is_some_and(|placement| placement.proposed.is_none());
+    if !settled || !may_change(state, id, job) || proposals::is_unbalanced(state, id) {
+        return None;
+    }
+    let slot_of = |number: &ExecutorId| state.executor(number).filter(|executor| executor.leaving.is_none());
+    let known = job.stragglers.keys().filter(|number| active.members.contains(*number));
+    known.filter_map(slot_of).map(|executor| executor.slot.clone()).find(|slot| job.slots().contains(slot))
 }
 
 fn for_idle(draft: &mut Draft<'_>, id: &JobId, idle: &mut BTreeMap<SlotKind, BTreeSet<SlotId>>) -> bool {

@@ -229,10 +229,15 @@ pub(super) fn pause_growth(draft: &mut Draft<'_>, newcomer: &ExecutorId, cause: 
 /// An executor that hung or cannot be linked stops at once, and its slot is avoided for a while.
 pub(super) fn avoid(draft: &mut Draft<'_>, number: &ExecutorId, cause: AvoidCause) {
     let Some(slot) = draft.state.executor(number).map(|executor| executor.slot.clone()) else { return };
-    let Some(job) = draft.state.job(&number.job) else { return };
-    let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, AVOID_MS_MIN);
-    draft.emit(Fact::SlotAvoided { job: number.job.clone(), slot, until, cause });
+    avoid_slot(draft, &number.job, slot, cause, AVOID_MS_MIN);
     turn_away(draft, number);
+}
+
+/// A job does not use a slot for a while, so long the first time.
+pub(super) fn avoid_slot(draft: &mut Draft<'_>, id: &JobId, slot: SlotId, cause: AvoidCause, first_ms: u64) {
+    let Some(job) = draft.state.job(id) else { return };
+    let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, first_ms);
+    draft.emit(Fact::SlotAvoided { job: id.clone(), slot, until, cause });
 }
 
 /// An executor stops at once.
@@ -244,9 +249,9 @@ pub(super) fn turn_away(draft: &mut Draft<'_>, number: &ExecutorId) {
 /// that slot if it can. Without this, a server that comes back and is lost again before anybody there is ready holds it up for ever.
 pub(super) fn avoid_while_it_begins(draft: &mut Draft<'_>, id: &JobId, slot: SlotId) {
     let begins = |job: &&Job| matches!(job.phase, JobPhase::Starting(_)) && job.spec.gang().is_none();
-    let Some(job) = draft.state.job(id).filter(begins) else { return };
-    let until = next_until(job.avoided.get(&slot).copied().unwrap_or_default(), draft.at, LOST_AVOID_MS_MIN);
-    draft.emit(Fact::SlotAvoided { job: id.clone(), slot, until, cause: AvoidCause::Unreachable });
+    if draft.state.job(id).is_some_and(|job| begins(&job)) {
+        avoid_slot(draft, id, slot, AvoidCause::Unreachable, LOST_AVOID_MS_MIN);
+    }
 }
 
 /// When something that fails now may be tried again, with so long a first pause.

@@ -257,6 +257,8 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::ExecutorLeaving { executor, .. }
         | Fact::ReplicaHeld { executor, .. }
         | Fact::ExecutorStuck { executor, .. }
+        | Fact::MemberStraggles { executor, .. }
+        | Fact::MemberKeepsUp { executor }
         | Fact::ExecutorGone { executor, .. } => Some(&executor.job),
         Fact::CommandRefused { .. }
         | Fact::CommandTaken { .. }
@@ -287,8 +289,6 @@ fn concerned(fact: &Fact) -> Option<&JobId> {
         | Fact::GenerationStepped { .. }
         | Fact::JobScaled { .. }
         | Fact::MemberLost { .. }
-        | Fact::MemberStraggles { .. }
-        | Fact::MemberKeepsUp { .. }
         | Fact::InputRefused { .. }
         | Fact::PlanFailed { .. }
         | Fact::PolicyChosen { .. }

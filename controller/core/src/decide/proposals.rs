@@ -5,11 +5,17 @@ use crate::limits::{
     COPY_BYTES_PER_MS_ADMITTED, COPY_TIMES, RESTORE_BYTES_PER_MS_MIN, START_DEADLINE_MS, SWITCH_DEADLINE_MS,
     SWITCH_STEPS,
 };
-use crate::state::{Active, Executor, Job, JobPhase, Placement};
+use crate::state::troubles::Straggler;
+use crate::state::{Active, Executor, Job, JobPhase, Placement, State};
 use crate::watch::{UNIT_STALL_FACTOR, UNIT_STALL_MS_MIN};
 use events_schema::fact::{Entry, Fact, Member, Proposal, RESTORE_CHECKPOINTS_MAX};
 use events_schema::{ExecutorId, JobId, Rank, SlotId, tree};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// One rank of a member of which nothing else is known, in a measure of our own.
+const UNIT_US: u64 = 1_000;
+/// Ranks are shared out anew for a step that is shorter by one part in so many: each time members stand at a boundary for a moment, and read other rows.
+const BALANCE_GAIN_PART: u64 = 10;
 
 /// Proposes the next generation if one is due; whether one was.
 pub(super) fn propose(draft: &mut Draft<'_>, id: &JobId) -> bool {
@@ -93,9 +99,28 @@ fn switch(draft: &Draft<'_>, id: &JobId, active: &Active) -> Option<(Entry, BTre
     }
     let ready = || executors().filter(|(_, executor)| executor.is_ready()).map(|(number, _)| number);
     if ready().all(|number| active.members.contains(number)) {
-        return None;
+        return is_unbalanced(&draft.state, id).then(|| (entry, active.members.clone()));
     }
     Some((entry, active.members.iter().chain(ready()).cloned().collect()))
+}
+
+/// How long one rank takes members, beside others: as long as any of them, unless it is known to straggle.
+fn unit_us<'a>(job: &Job, members: impl Iterator<Item = &'a ExecutorId>) -> Vec<u64> {
+    let of = |straggler: &Straggler| UNIT_US.saturating_mul(straggler.unit_us) / straggler.peers_unit_us.max(1);
+    members.map(|member| job.stragglers.get(member).map_or(UNIT_US, of)).collect()
+}
+
+/// Whether the members in force were done with a step sooner by more than a tenth if they hosted other shares: somebody straggles and hosts as many ranks as
+/// the others, or did and keeps up again.
+pub(super) fn is_unbalanced(state: &State, id: &JobId) -> bool {
+    let Some(job) = state.job(id) else { return false };
+    let hosted = hosted(job);
+    let shares: Vec<Vec<Rank>> = hosted.values().cloned().collect();
+    let before: Vec<&[Rank]> = shares.iter().map(Vec::as_slice).collect();
+    let unit_us = unit_us(job, hosted.keys().copied());
+    let best = tree::place_by_speed(job.spec.workers.max, &before, &unit_us);
+    let gain_us = tree::longest_us(&shares, &unit_us).saturating_sub(tree::longest_us(&best, &unit_us));
+    gain_us.saturating_mul(BALANCE_GAIN_PART) > tree::longest_us(&shares, &unit_us)
 }
 
 /// Proposes that the survivors go on: every replica of this start counts, also one that a later generation left out. Leavers
@@ -144,7 +169,9 @@ fn hosted(job: &Job) -> BTreeMap<&ExecutorId, Vec<Rank>> {
     let there: Vec<&Member> =
         active.proposal.members.iter().filter(|member| active.members.contains(&member.executor)).collect();
     let before: Vec<&[Rank]> = there.iter().map(|member| &member.ranks[..]).collect();
-    let placed = tree::place_again(job.spec.workers.max, &before);
+    let all = there.len() == active.proposal.members.len();
+    let as_proposed = || before.iter().map(|ranks| ranks.to_vec()).collect();
+    let placed = if all { as_proposed() } else { tree::place_again(job.spec.workers.max, &before) };
     there.iter().map(|member| &member.executor).zip(placed).collect()
 }
 
@@ -163,7 +190,12 @@ fn emit(draft: &mut Draft<'_>, id: &JobId, entry: Entry, members: BTreeSet<Execu
     let hosted = hosted(job);
     let before: Vec<&[Rank]> =
         hosts.iter().map(|(number, _)| hosted.get(number).map_or(&[][..], Vec::as_slice)).collect();
-    let placed = tree::place_again(workers, &before);
+    let unit_us = unit_us(job, hosts.iter().map(|(number, _)| number));
+    let placed = if job.stragglers.is_empty() {
+        tree::place_again(workers, &before)
+    } else {
+        tree::place_by_speed(workers, &before, &unit_us)
+    };
     let members: Vec<Member> =
         hosts.into_iter().zip(placed).map(|((executor, address), ranks)| Member { executor, address, ranks }).collect();
     let leads = |number: &ExecutorId| draft.state.executor(number).is_some_and(|executor| executor.replica);

@@ -1,9 +1,10 @@
 //! What a job's user is told of its members: who was lost and how that was noticed, and which growth was given up and why.
 
 use crate::stories::*;
-use crate::world::World;
+use crate::world::{World, dataset};
+use controller_core::policy_by_name;
 use events_schema::control::STOPPED_STATUS;
-use events_schema::fact::{Blamed, Entry, Fact, GrowthFailure, LossNotice, StallCause};
+use events_schema::fact::{AvoidCause, Blamed, Entry, Fact, GrowthFailure, LossNotice, StallCause};
 use events_schema::report::{ExitCause, Report};
 use events_schema::{ExecutorId, JobId, Rank, ServerId, Step};
 
@@ -69,6 +70,70 @@ fn who_was_told_to_leave_or_left_by_itself_is_not_lost() {
     let slot = crate::world::slot("local", 2);
     assert_eq!(told(|world, _| world.take_back(&slot, false)), []);
     assert_eq!(told(|world, _| world.take_back(&slot, true)), [], "also when it is killed at its deadline");
+}
+
+/// The others wait less for it, and nobody comes or goes; once it keeps up again shares are even.
+#[test]
+fn who_straggles_hosts_fewer_ranks_until_it_keeps_up_again() {
+    let (mut world, id) = training();
+    world.demand("local", 2);
+    world.run();
+    let [fast, slow] = members(&world, &id)[..] else { panic!("two train") };
+    let shares = |world: &World| {
+        let active = job(world, &id).active().unwrap();
+        let ranks = |number| active.proposal.members.iter().find(|m| m.executor.number == number).unwrap().ranks.len();
+        [ranks(fast), ranks(slow)]
+    };
+    assert_eq!(shares(&world), [2, 2]);
+    let server = ServerId::parse("local").unwrap();
+    let incarnation = world.state.server(&server).unwrap().incarnation;
+    let executor = member(&id, slow);
+    let says = |world: &mut World, report: Report| {
+        let mark = world.log.len();
+        world.foreign_report(server.clone(), incarnation, report);
+        world.run();
+        calm(world);
+        proposed(&since(world, mark)).len()
+    };
+    let straggles = Report::MemberStraggles { executor: executor.clone(), unit_us: 90_000, peers_unit_us: 30_000 };
+    assert_eq!((says(&mut world, straggles.clone()), shares(&world)), (1, [3, 1]));
+    assert_eq!((says(&mut world, straggles), shares(&world)), (0, [3, 1]), "said twice, once done");
+    assert_eq!(members(&world, &id), [fast, slow]);
+    assert_eq!((says(&mut world, Report::MemberKeepsUp { executor }), shares(&world)), (1, [2, 2]));
+}
+
+/// With one rank each there is nothing to share out otherwise.
+#[test]
+fn who_straggles_with_a_single_rank_is_replaced_where_a_slot_of_another_server_is_idle() {
+    let mut world = World::new(policy_by_name("ebb").unwrap());
+    for (server, slots) in [("a", 2), ("b", 1)] {
+        world.start_agent(server, slots);
+        world.put_fleet(server, server, slots, 2_000);
+        world.deliver_all();
+        world.demand(server, 0);
+    }
+    world.register(dataset("digits"));
+    let id = world.submit(spec_with(|document| document["workers"]["max"] = 2.into()));
+    world.run();
+    assert_eq!(members(&world, &id), [0, 1]);
+    let straggles = |world: &mut World, number| {
+        let (server, mark) = (ServerId::parse("a").unwrap(), world.log.len());
+        let incarnation = world.state.server(&server).unwrap().incarnation;
+        let report = Report::MemberStraggles { executor: member(&id, number), unit_us: 90_000, peers_unit_us: 30_000 };
+        world.foreign_report(server, incarnation, report);
+        world.run();
+        calm(world);
+        let facts = since(world, mark);
+        assert_eq!((losses(&facts), job(world, &id).restarts), (vec![], 0));
+        let slow = |f: &Fact| match f {
+            Fact::SlotAvoided { cause: AvoidCause::Slow, slot, .. } => Some(slot.to_string()),
+            _ => None,
+        };
+        (facts.iter().filter_map(slow).collect::<Vec<_>>(), members(world, &id))
+    };
+    assert_eq!(straggles(&mut world, 1), (vec!["a/1".to_owned()], vec![0, 2]));
+    // What is idle now is the slot that is avoided, and one beside it would be no better.
+    assert_eq!(straggles(&mut world, 2), (vec![], vec![0, 2]));
 }
 
 /// It went in the middle of a step, as it was told to: the others begin the step anew at once, and nobody has failed.

@@ -477,7 +477,7 @@ pub fn all() -> Vec<Sample> {
         "LossNotice", loss_notice_kind: [
             LossNotice::Exit(ExitCause::Signal(9)), LossNotice::Silence, LossNotice::Lease, LossNotice::Agent, LossNotice::Link, LossNotice::Stall(StallCause::Bytes)
         ];
-        "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung, AvoidCause::Class];
+        "AvoidCause", avoid_cause_kind: [AvoidCause::Unreachable, AvoidCause::Hung, AvoidCause::Class, AvoidCause::Slow];
         "GrowthFailure", growth_failure_kind: [GrowthFailure::Lost, GrowthFailure::Late, GrowthFailure::Slow];
         "ExitCause", exit_cause_kind: [ExitCause::Left, ExitCause::Status(-2), ExitCause::Signal(15), ExitCause::Killed, ExitCause::NotStarted(text()), ExitCause::Silent,
             ExitCause::Failed { status: 1, said: text(), code_ended: None }, ExitCause::DeviceLost(text())];
