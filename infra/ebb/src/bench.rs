@@ -16,7 +16,7 @@ const STOLEN_WORTH_TELLING: f64 = 0.02;
 
 /// `ebb bench`.
 pub async fn bench(args: &BenchArgs, output: Output) -> Result<(), Failure> {
-    let effort = Effort { quick: args.quick };
+    let effort = Effort { quick: args.quick, large: args.large };
     let only = args.only.as_deref();
     let torch = (args.engine == BenchEngine::Torch).then_some(args.python.as_str());
     let options = BenchOptions { effort, torch, only, log: args.log.as_deref(), brokers: args.brokers.as_deref() };
@@ -54,6 +54,7 @@ fn print(output: Output, rows: &[Row], stolen: Option<f64>) {
 /// `ebb bench-member`.
 pub fn member(args: &BenchMemberArgs) -> Result<(), Failure> {
     let memory = if args.copy { Memory::Copied } else { Memory::Lent };
-    let member = Member { member: args.member, members: args.members, rounds: args.rounds, memory };
+    let member =
+        Member { member: args.member, members: args.members, rounds: args.rounds, elements: args.elements, memory };
     Ok(loadtest_bench::member(member)?)
 }

@@ -2,12 +2,13 @@
 //! on any machine.
 //!
 //! One file per subject, each a list of measurements; reading order: [`row`], `processor.rs`, `log_rows.rs`, `store_rows.rs`,
-//! `reduce_rows.rs`, `subject.rs`, `step_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
+//! `reduce_rows.rs`, `subject.rs`, `step_rows.rs`, `growth_rows.rs`, `loan_rows.rs`, `spans.rs`, `broker_rows.rs`; of models in PyTorch `torch_code.rs`, `torch_rows.rs`,
 //! `torch_start_rows.rs`. Nothing here asserts; figures are for people and for the closing note of a change.
 
 pub mod row;
 
 mod broker_rows;
+mod growth_rows;
 mod loan_rows;
 mod log_rows;
 pub mod processor;
@@ -33,6 +34,8 @@ pub use reduce_rows::{Member, member};
 pub struct Effort {
     /// Fewer repetitions.
     pub quick: bool,
+    /// Also what takes gigabytes of memory, and minutes.
+    pub large: bool,
 }
 
 impl Effort {
@@ -52,6 +55,7 @@ const LOG_ROWS: &[&str] = &[
 ];
 const STORE_ROWS: &[&str] = &["partition read", "checkpoint write"];
 const REDUCE_ROWS: &[&str] = &["reduce 100 MB, 2 processes", "reduce 100 MB, 4 processes"];
+const LARGE_REDUCE_ROWS: &[&str] = &["reduce 1 GB, 2 processes"];
 const STEP_ROWS: &[&str] = &["elastic loop step", "logical workers on one executor", "two executors of a host"];
 const LOAN_ROWS: &[&str] = &[
     "demand accepted to slot free",
@@ -90,7 +94,17 @@ impl BenchOptions<'_> {
     /// Refuses a name that no row has.
     pub fn check(&self) -> Result<(), HarnessError> {
         let all: &[&[&str]] = match self.torch {
-            None => &[LOG_ROWS, STORE_ROWS, REDUCE_ROWS, STEP_ROWS, LOAN_ROWS, &spans::HOPS, BROKER_ROWS],
+            None => &[
+                LOG_ROWS,
+                STORE_ROWS,
+                REDUCE_ROWS,
+                STEP_ROWS,
+                LOAN_ROWS,
+                &spans::HOPS,
+                BROKER_ROWS,
+                LARGE_REDUCE_ROWS,
+                &growth_rows::NAMES,
+            ],
             Some(_) => &[
                 &torch_rows::STEP_ROWS,
                 &torch_rows::MEMORY_ROWS,
@@ -134,9 +148,17 @@ pub async fn measure(options: &BenchOptions<'_>, folder: &Path, rows: &mut Vec<R
         progress("reduce");
         rows.extend(reduce_rows::rows(effort).await?);
     }
+    if effort.large && wanted(LARGE_REDUCE_ROWS) {
+        progress("reduce of 1 GB");
+        rows.extend(reduce_rows::large(effort).await?);
+    }
     if wanted(STEP_ROWS) {
         progress("steps");
         rows.extend(step_rows::rows(folder, effort).await?);
+    }
+    if effort.large && wanted(&growth_rows::NAMES) {
+        progress("growth of large replicas");
+        rows.extend(growth_rows::rows(folder, effort, |name| wanted(&[name])).await?);
     }
     let lent = Subject::native(loan_rows::SLOTS, 16, ENDLESS);
     if wanted(LOAN_ROWS) {

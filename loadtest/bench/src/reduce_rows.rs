@@ -1,4 +1,4 @@
-//! The canonical sum of 100 MB between real processes, against copying as much in memory once.
+//! The canonical sum of 100 MB, and of 1 GB, between real processes, against copying as much in memory once.
 //!
 //! Each member is this program again (`ebb bench-member`), so that links, buffers and scheduling are those of executors.
 
@@ -18,21 +18,39 @@ use workers_executor::collective::{Group, GroupError, Memory};
 
 /// 100 MB of 32-bit floats.
 const ELEMENTS: usize = 25_000_000;
+/// 1 GB of them.
+const LARGE_ELEMENTS: usize = 10 * ELEMENTS;
 /// Both ends of a bench know it; the links are between processes of one bench on one machine.
 const KEY: [u8; 32] = *b"ebb bench: not a secret at all..";
 
 /// Through memory that members of one host share, and by copies as between hosts.
 pub async fn rows(effort: Effort) -> Result<Vec<Row>, HarnessError> {
     let rounds = effort.pick(4, 10);
-    let copy = memory_copy(rounds);
-    let mut rows = Vec::new();
-    for (members, memory, name) in [
+    let named = [
         (2u16, Memory::Lent, "reduce 100 MB, 2 processes"),
         (4, Memory::Lent, "reduce 100 MB, 4 processes"),
         (2, Memory::Copied, "reduce 100 MB, 2 processes over TCP"),
         (4, Memory::Copied, "reduce 100 MB, 4 processes over TCP"),
-    ] {
-        let times = between_processes(members, memory, rounds).await?;
+    ];
+    of_size(ELEMENTS, rounds, &named).await
+}
+
+/// The same of 1 GB, between two: 7 GB of memory.
+pub async fn large(effort: Effort) -> Result<Vec<Row>, HarnessError> {
+    let named =
+        [(2u16, Memory::Lent, "reduce 1 GB, 2 processes"), (2, Memory::Copied, "reduce 1 GB, 2 processes over TCP")];
+    of_size(LARGE_ELEMENTS, effort.pick(4, 10), &named).await
+}
+
+async fn of_size(
+    elements: usize,
+    rounds: usize,
+    named: &[(u16, Memory, &'static str)],
+) -> Result<Vec<Row>, HarnessError> {
+    let copy = memory_copy(elements, rounds);
+    let mut rows = Vec::new();
+    for &(members, memory, name) in named {
+        let times = between_processes(members, memory, elements, rounds).await?;
         rows.push(Row {
             name,
             value: times.median(),
@@ -45,9 +63,9 @@ pub async fn rows(effort: Effort) -> Result<Vec<Row>, HarnessError> {
     Ok(rows)
 }
 
-fn memory_copy(rounds: usize) -> Times {
-    let from = vec![1.0f32; ELEMENTS];
-    let mut to = vec![0.0f32; ELEMENTS];
+fn memory_copy(elements: usize, rounds: usize) -> Times {
+    let from = vec![1.0f32; elements];
+    let mut to = vec![0.0f32; elements];
     let mut copy = || {
         let begun = Instant::now();
         to.copy_from_slice(std::hint::black_box(&from));
@@ -62,10 +80,15 @@ fn memory_copy(rounds: usize) -> Times {
 /// A member's process and what it says.
 type Process = (Child, tokio::io::Lines<BufReader<ChildStdout>>);
 
-async fn between_processes(members: u16, memory: Memory, rounds: usize) -> Result<Times, HarnessError> {
+async fn between_processes(
+    members: u16,
+    memory: Memory,
+    elements: usize,
+    rounds: usize,
+) -> Result<Times, HarnessError> {
     let mut running = Vec::new();
     for member in 0..members {
-        running.push(start(member, members, memory, rounds)?);
+        running.push(start(member, members, memory, elements, rounds)?);
     }
     let mut addresses = Vec::new();
     for member in &mut running {
@@ -93,7 +116,7 @@ async fn between_processes(members: u16, memory: Memory, rounds: usize) -> Resul
     Ok(Times::of_ms(times_ms))
 }
 
-fn start(member: u16, members: u16, memory: Memory, rounds: usize) -> Result<Process, HarnessError> {
+fn start(member: u16, members: u16, memory: Memory, elements: usize, rounds: usize) -> Result<Process, HarnessError> {
     let program = std::env::current_exe().map_err(|e| HarnessError::local("this program's own path is unknown", e))?;
     let mut command = Command::new(program);
     command.args([
@@ -104,6 +127,8 @@ fn start(member: u16, members: u16, memory: Memory, rounds: usize) -> Result<Pro
         &members.to_string(),
         "--rounds",
         &rounds.to_string(),
+        "--elements",
+        &elements.to_string(),
     ]);
     if memory == Memory::Copied {
         command.arg("--copy");
@@ -133,6 +158,8 @@ pub struct Member {
     pub members: u16,
     /// Sums to make after a first one.
     pub rounds: u64,
+    /// Elements of each.
+    pub elements: usize,
     /// Whether members read each other's sums where they lie.
     pub memory: Memory,
 }
@@ -151,7 +178,7 @@ pub fn member(options: Member) -> Result<(), HarnessError> {
     let addresses: Vec<String> =
         serde_json::from_str(&told).map_err(|e| HarnessError::local("standard input is not understood", e))?;
     group.link(&addresses).map_err(failed)?;
-    let mut gradient = Pool::mapped(ELEMENTS).take();
+    let mut gradient = Pool::mapped(options.elements).take();
     gradient.fill(f32::from(member) + 0.5);
     let gradient = Arc::new(gradient);
     let sums: Vec<_> = group.nodes().iter().map(|_| Arc::clone(&gradient)).collect();

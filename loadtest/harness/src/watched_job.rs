@@ -28,6 +28,7 @@ pub struct WatchedJob<'a> {
     job: Job,
     /// Steps seen done at the last event of the story.
     floor: u64,
+    wait_max: Duration,
 }
 
 impl Drop for WatchedJob<'_> {
@@ -59,7 +60,15 @@ impl<'a> WatchedJob<'a> {
             memberships: Memberships::default(),
             job: Job::default(),
             floor: 0,
+            wait_max: WAIT_MAX,
         }
+    }
+
+    /// Waits so long for any one thing instead.
+    #[must_use]
+    pub fn waiting(mut self, wait_max: Duration) -> Self {
+        self.wait_max = wait_max;
+        self
     }
 
     /// Says that something is about to happen: what is done by now must not be done again.
@@ -125,7 +134,7 @@ impl<'a> WatchedJob<'a> {
     async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), HarnessError> {
         let begun = Instant::now();
         let mut over_before = false;
-        while begun.elapsed() < WAIT_MAX {
+        while begun.elapsed() < self.wait_max {
             self.look().await?;
             if done(self) {
                 return Ok(());
@@ -142,7 +151,7 @@ impl<'a> WatchedJob<'a> {
         }
         Err(HarnessError::plain(format!(
             "waited {} s for {what}, in vain: the job is {}, {} steps are done",
-            WAIT_MAX.as_secs(),
+            self.wait_max.as_secs(),
             self.job.phase,
             self.steps()
         )))

@@ -44,6 +44,9 @@ pub struct BenchArgs {
     /// Fewer repetitions: a minute instead of several.
     #[arg(long)]
     pub quick: bool,
+    /// Also sums of 1 GB, and growth of jobs with replicas of 0.1, 0.7 and 2 GB: up to 16 GB of memory, and some minutes
+    #[arg(long)]
+    pub large: bool,
     /// Whose models are trained.
     #[arg(long, value_enum, default_value_t = BenchEngine::Native)]
     pub engine: BenchEngine,
@@ -82,6 +85,9 @@ pub struct BenchMemberArgs {
     /// Sums to make after a first one.
     #[arg(long)]
     pub rounds: u64,
+    /// Elements of each.
+    #[arg(long)]
+    pub elements: usize,
     /// Send copies, as between hosts.
     #[arg(long)]
     pub copy: bool,

@@ -1,0 +1,115 @@
+//! Growth of a job whose replica is large: how long its steps are while a newcomer is sent the replica beside them, and what the first step of both
+//! costs, against a step before. Two slots of one machine; with two cores each executor has one.
+
+use crate::Effort;
+use crate::row::{Row, Times, number};
+use crate::subject::{Subject, document};
+use gateway_api::{Job, PublishDemand};
+use gateway_client::Client;
+use loadtest_harness::service::Service;
+use loadtest_harness::watched_job::WatchedJob;
+use loadtest_harness::{HarnessError, LOCAL_FLEET};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A network of two hidden layers and its replica under AdamW, three times its parameters.
+struct Size {
+    name: &'static str,
+    hidden: u32,
+    /// Samples of a step of one logical worker: as many as make a step last longer than the quarter of a second after which an executor tells
+    /// another one, so that each is seen.
+    rows: u16,
+}
+
+/// The sizes that are measured.
+const SIZES: [Size; 3] = [
+    Size { name: NAMES[0], hidden: 2_930, rows: 128 },
+    Size { name: NAMES[1], hidden: 7_350, rows: 32 },
+    Size { name: NAMES[2], hidden: 12_880, rows: 16 },
+];
+/// Names of the rows.
+pub const NAMES: [&str; 3] = ["growth, replica of 106 MB", "growth, replica of 655 MB", "growth, replica of 2 GB"];
+/// Steps before each growth that say what a step usually takes, after as many that do not count.
+const STEPS_BEFORE: u64 = 6;
+/// Longest wait for any one thing: gigabytes are initialized, sent and copied.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// Steps as they were told: how long each took, and of how many members.
+type Steps = BTreeMap<u64, (u64, u16)>;
+
+/// A row for each size whose name is wanted.
+pub async fn rows(folder: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Result<Vec<Row>, HarnessError> {
+    let mut rows = Vec::new();
+    for size in SIZES.iter().filter(|size| wanted(size.name)) {
+        rows.push(row(folder, effort, size).await?);
+    }
+    Ok(rows)
+}
+
+async fn row(folder: &Path, effort: Effort, size: &Size) -> Result<Row, HarnessError> {
+    let mut document =
+        document(&json!({"kind": "mlp", "hidden": [size.hidden, size.hidden]}), 2, size.rows, crate::ENDLESS);
+    document["optimizer"] = json!({"kind": "adamw", "learning_rate": 0.001});
+    let subject = Subject { document, torch: None };
+    let service = Service::start(subject.service(&folder.join(format!("growth-{}", size.hidden)), 2)?).await?;
+    let client = service.client()?;
+    demand(&client, 1).await?;
+    let job = subject.submit(&client, "bench-growth").await?;
+    let told = Mutex::new(Steps::new());
+    let note = |job: &Job| {
+        if let (Some(progress), Ok(mut told)) = (job.progress, told.lock()) {
+            told.insert(progress.step, (progress.step_us, progress.members));
+        }
+    };
+    let mut watched = WatchedJob::follow(&client, &job.id, note).waiting(WAIT_MAX);
+    let (mut before, mut beside, mut lent_s) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..effort.pick(1, 3) {
+        watched.until_members(1).await?;
+        watched.until_steps(STEPS_BEFORE).await?;
+        let from = newest(&told);
+        watched.until_steps(STEPS_BEFORE).await?;
+        let lent_at = newest(&told);
+        let lent = Instant::now();
+        demand(&client, 0).await?;
+        watched.until_members(2).await?;
+        lent_s.push(lent.elapsed().as_secs_f64());
+        watched.until_steps(2).await?;
+        let seen = told.lock().map(|told| told.clone()).unwrap_or_default();
+        let of_one = |from, to| {
+            seen.range(from..to).filter(|(_, (_, members))| *members == 1).map(|(_, (us, _))| *us as f64 / 1e3)
+        };
+        before.extend(of_one(from + 1, lent_at + 1));
+        beside.extend(of_one(lent_at + 1, u64::MAX));
+        demand(&client, 1).await?;
+    }
+    let pauses = Times::of_ms(watched.pauses_out_ms());
+    drop(watched);
+    service.stop().await?;
+    let (before, beside) = (Times::of_ms(before), Times::of_ms(beside));
+    Ok(Row {
+        name: size.name,
+        value: beside.at(1.0),
+        unit: "ms, longest step while it follows",
+        baseline_name: "ms p50 of a step before",
+        baseline: before.median(),
+        note: format!(
+            "before: {}; while it follows: {}; first step of both beyond one of one: {}; lent to both training: {} s at most",
+            before.spread(),
+            beside.spread(),
+            pauses.spread(),
+            number(lent_s.into_iter().fold(0.0, f64::max)),
+        ),
+    })
+}
+
+fn newest(told: &Mutex<Steps>) -> u64 {
+    told.lock().ok().and_then(|told| told.last_key_value().map(|(step, _)| *step)).unwrap_or(0)
+}
+
+async fn demand(client: &Client, needed: u32) -> Result<(), HarnessError> {
+    client.demand(LOCAL_FLEET, &PublishDemand::needed(needed)).await?;
+    Ok(())
+}
