@@ -37,15 +37,14 @@ const LATE: Duration = Duration::from_secs(1);
 /// Examples of `ebb replay`.
 pub const HELP: &str = "\
 Examples:
-  ebb up --slots 4 --speeds assumed
-  ebb replay --jobs docs/examples/simulate/jobs.csv --max-jobs 20 --speed-up 120
-  ebb replay --jobs docs/examples/simulate/jobs.csv --speed-up 120 -o json \\
-    --demand chat=docs/examples/load/servegen-day.csv:rate_req_s
+  ebb up --slots 6 --speeds assumed
+  ebb replay --jobs docs/examples/simulate/day.csv --speed-up 180 \\
+    --demand docs/examples/load/servegen-day.csv:rate_req_s
 
-Each job of the file becomes a synthetic one, which holds its slots and takes its time on them; nothing but that takes processors. When all have ended, the
-simulator runs the same jobs and demand on the same slots under the same policy, with starts, moves and steps as long as they were here, and both are put
-beside each other. Fleets without --demand lend what they lend now. Afterwards each fleet needs again what it said before; Ctrl-C cancels
-the jobs. docs/simulator.md says what the figures mean.";
+Each job of the file becomes a synthetic one, which holds its slots and takes its time on them, but no processor. When all have ended
+the simulator runs the same jobs and demand on the same slots under the same policy, with starts, moves and steps as long as they were
+here, and both are put beside each other. Fleets without --demand lend what they lend now. Afterwards each fleet needs again what it
+said before; Ctrl-C cancels the jobs. docs/simulator.md says what the figures mean.";
 
 /// A request of the replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,13 +36,13 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub step_ms: u64,
     /// Fewest slots of a job whose row says none, as a share of those it asked for; 0: one.
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    #[arg(long, hide_short_help = true, value_name = "X", default_value_t = 0.0)]
     pub min_share: f64,
     /// Parameters of each job's replica, 16 bytes each.
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub parameters: u32,
     /// The dataset that jobs name; they only count its rows.
-    #[arg(long, value_name = "NAME", default_value = "digits")]
+    #[arg(long, hide_short_help = true, value_name = "NAME", default_value = "digits")]
     pub dataset: String,
     /// Longest wait after the last submission; jobs that have not ended then are cancelled.
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = crate::args::duration)]
