@@ -258,7 +258,7 @@ mod tests {
         clap::Parser::try_parse_from(line).map(|Line { replay }| replay).unwrap()
     }
 
-    const JOBS: &str = "submitted_s,duration_s,workers,deadline_s\n60,120,2,600\n180,60,1,\n";
+    const JOBS: &str = "submitted_s,duration_s,workers,deadline_s\n0,120,2,600\n120,60,1,\n";
 
     #[test]
     fn a_recording_is_compressed_and_the_service_is_its_cluster() {
