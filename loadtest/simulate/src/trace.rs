@@ -92,10 +92,8 @@ pub fn parse(text: &str, format: Format) -> Result<Vec<TraceJob>, TableError> {
     let first_s = jobs.first().filter(|_| format != Format::Pollux).map_or(0.0, |(at_s, _)| *at_s);
     let mut jobs: Vec<TraceJob> =
         jobs.into_iter().map(|(at_s, job)| TraceJob { submitted_ms: ms(at_s - first_s), ..job }).collect();
-    if format == Format::Msft {
-        // Deadlines there are moments of the recording, as its submissions are.
-        jobs.iter_mut().for_each(|job| job.deadline_ms = job.deadline_ms.map(|at| at.saturating_sub(ms(first_s))));
-    }
+    // They were read as moments of the recording, as its submissions are.
+    jobs.iter_mut().for_each(|job| job.deadline_ms = job.deadline_ms.map(|at| at.saturating_sub(ms(first_s))));
     Ok(jobs)
 }
 
@@ -242,7 +240,7 @@ mod tests {
         let csv = "submitted_s,duration_s,workers,min_workers,max_workers,priority,tenant,deadline_s,name\n5,1,4,2,8,-1,a,30,n\n";
         let job = &parse(csv, Format::Csv).unwrap()[0];
         assert_eq!((job.min, job.max, job.priority, job.name.as_str()), (Some(2), Some(8), -1, "n"));
-        assert_eq!((job.tenant.as_deref(), job.deadline_ms), (Some("a"), Some(35_000)));
+        assert_eq!((job.tenant.as_deref(), job.deadline_ms), (Some("a"), Some(30_000)));
     }
 
     #[test]
