@@ -6,6 +6,9 @@ use crate::torch::{TRAIN, document, python};
 use gateway_client::Events;
 use serde_json::Value;
 
+/// While they are slow, of ten seconds each on one executor: longer than any wait of a test.
+const UNHURRIED_STEPS: u64 = 40;
+
 /// How executors ended, in order: what is said of it, and the status if it is one.
 async fn ends(system: &System) -> Vec<(String, Option<i64>)> {
     let all = system.client().all_events(&Events::all()).await.unwrap();
@@ -26,7 +29,7 @@ async fn who_has_to_go_does_not_wait_for_the_end_of_a_long_step() {
         &format!("images, labels = batch\n        import os, time; os.path.exists({seen:?}) or time.sleep(0.3)"),
     );
     let of = async |code: &str| {
-        let mut document = document(&system, code, 12).await;
+        let mut document = document(&system, code, UNHURRIED_STEPS).await;
         document["workers"]["max"] = 32.into();
         document
     };
