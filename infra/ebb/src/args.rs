@@ -34,11 +34,8 @@ A first job, in three commands (each in its own terminal or one after the other)
   ebb model get ID -o model.safetensors
 
 Short forms:
-  ebb job …    ebb submit, jobs, watch, wait, explain, logs, cancel, suspend, resume, checkpoints
-  ebb fleet …  ebb fleets, demand, offer, reclaim   ebb job verify  ebb verify
-  ebb slot …   ebb slots, take-back           ebb event list  ebb events
-  ebb tenant … ebb tenants
-
+  ebb job …    ebb submit, jobs, watch, wait, explain, logs, cancel, suspend, resume, checkpoints, verify
+  the others   ebb fleets, demand, offer, reclaim; ebb slots, take-back; ebb tenants; ebb events
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 no service, 4 refused, 10 not found, 130 interrupted;
 of what was waited for: 5 failed, 6 cancelled, 7 suspended, 8 time over; 9 `load`; 11, 12 `verify`.";
 
@@ -60,7 +57,7 @@ pub struct Cli {
     /// File with settings, which `ebb config show` lists
     #[arg(long, global = true, value_name = "FILE", env = "EBB_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// How results are printed.
+    /// Output format.
     #[arg(short, long, global = true, value_enum, default_value = "table")]
     pub output: Output,
     /// How log lines on standard error look: text or json
