@@ -3,7 +3,7 @@
 
 use crate::member::Member;
 use std::time::Duration;
-use workers_session::{Input, Tag};
+use workers_session::Input;
 
 /// A boundary that comes later is not waited for, however late the kill would be: whoever wants the slot waits too.
 pub const BOUNDARY_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -16,8 +16,6 @@ const SETTLED_PART: u32 = 5;
 pub(crate) struct Leave {
     /// When the others may be asked, and until when the boundary is waited for.
     wait: Option<(Duration, Duration)>,
-    /// The membership in which they were asked.
-    asked: Option<Tag>,
     /// How long the last unit took: a gradient, or a part of an evaluation.
     pub unit: Duration,
 }
@@ -40,13 +38,11 @@ impl Leave {
 }
 
 impl<P> Member<P> {
-    /// Asks to go, once in each membership, if the boundary comes too late.
+    /// Has the session ask to go if the boundary comes too late. It asks once in each membership, however often it is told.
     pub(crate) fn leave_early(&mut self) {
-        let (Some((from, until)), Some(membership)) = (self.leave.wait, &self.membership) else { return };
-        let tag = membership.tag;
-        let too_late = self.now + self.leave.unit.saturating_mul(self.flow.units_left()) >= until;
-        if self.now >= from && too_late && self.leave.asked != Some(tag) {
-            self.leave.asked = Some(tag);
+        let Some((from, until)) = self.leave.wait else { return };
+        let parts = self.config.evaluation.map_or(1, |evaluation| evaluation.parts);
+        if self.now >= from && self.now + self.leave.unit.saturating_mul(self.flow.units_left(parts)) >= until {
             self.inputs.push_back(Input::LeaveEarly);
         }
     }

@@ -60,11 +60,12 @@ impl<P> Default for Flow<P> {
 }
 
 impl<P> Flow<P> {
-    /// Gradients of the step in flight that are still to be computed, and parts of an evaluation before them.
-    pub(crate) fn units_left(&self) -> u32 {
-        let work = self.work.as_ref().map_or(0, Work::left);
-        let ranks = self.evaluating.as_ref().map_or(0, |evaluating| evaluating.ranks.len());
-        u32::try_from(work + ranks).unwrap_or(u32::MAX)
+    /// Gradients of the step in flight that are still to be computed, and parts of an evaluation before them, of which each rank has so many.
+    pub(crate) fn units_left(&self, parts: u64) -> u32 {
+        let work = self.work.as_ref().map_or(0, Work::left) as u64;
+        let left = |of: &Evaluating| (of.ranks.len() as u64).saturating_mul(parts).saturating_sub(of.part);
+        let evaluation = self.evaluating.as_ref().map_or(0, left);
+        u32::try_from(work.saturating_add(evaluation)).unwrap_or(u32::MAX)
     }
 }
 

@@ -27,7 +27,7 @@ impl Session {
         let (me, step, membership) = (self.config.me, running.step, &running.membership);
         let let_go = self.candidate.as_ref().is_some_and(|candidate| !candidate.membership.has(me));
         let still = matches!(running.stage, Stage::Still { .. });
-        let leaves = self.leave || self.park || let_go || still || running.leaves.contains(&me);
+        let leaves = self.leave || self.park || let_go || still;
         if membership.has(from) && !leaves && self.holds(step) {
             Self::send(from, membership.tag, Message::Stays, out);
         }
