@@ -89,8 +89,11 @@ fn replace_stragglers(draft: &mut Draft<'_>) {
     if due.is_empty() {
         return;
     }
-    let mut idle = idle(&draft.state);
-    for id in due.into_iter().take(EXCHANGED_AT_ONCE_MAX) {
+    let (mut idle, mut done) = (idle(&draft.state), 0);
+    for id in due {
+        if done == EXCHANGED_AT_ONCE_MAX {
+            return;
+        }
         let Some(job) = draft.state.job(&id) else { continue };
         let Some(slot) = straggles(&draft.state, &id, job) else { continue };
         let Some(of_kind) = draft.state.kind(&slot).and_then(|kind| idle.get_mut(&kind)) else { continue };
@@ -100,6 +103,7 @@ fn replace_stragglers(draft: &mut Draft<'_>) {
         of_kind.remove(&other);
         generations::avoid_slot(draft, &id, slot.clone(), AvoidCause::Slow, SLOW_AVOID_MS_MIN);
         put(draft, &id, &slot, other, None);
+        done += 1;
     }
 }
 
