@@ -83,6 +83,10 @@ pub async fn replay(client: &Client, output: Output, args: &ReplayArgs) -> Resul
             "the service plans by `{policy}`, which this build does not know, so it cannot be simulated"
         ))
     })?;
+    let quotas = client.tenants(None).await;
+    if known.knows_quotas() && quotas.is_ok_and(|all| all.iter().any(|tenant| tenant.quota_slots.is_some())) {
+        run.observer.note(format!("{policy} went by tenants' quotas, which the simulated run has none of"));
+    }
     let (mut live, told) = run.observer.finish(|moves| moves.told(&replay.setup));
     let mut simulated = run_with_sizes(&told, known.as_ref(), &mut || 0);
     (live.outcome.policy, simulated.policy) = ("live", "simulated");
