@@ -56,6 +56,9 @@ struct Generations {
     missed: BTreeSet<ExecutorId>,
     /// Words that came soon after the healing about executors that are gone: that it is, and before that that a member misses it.
     lost: u64,
+    /// Whether new executors were held back at the healing, because others had failed just before. They come by themselves then, after those
+    /// that were being built already.
+    held_back: bool,
 }
 
 impl Generations {
@@ -138,8 +141,11 @@ impl World {
         let (claims, rivals) = (self.log.claims, self.processes.iter().filter(is_rival).count() as u64);
         let truth = &self.log.truth;
         let slots = |id: &JobId| truth.job(id).map(|job| job.slots().clone()).unwrap_or_default();
-        let jobs =
-            self.people.jobs.iter().map(|id| (id.clone(), Generations { slots: slots(id), ..Generations::default() }));
+        let wall = self.controller.map_or(truth.at(), |pid| self.clock(pid).wall(self.now()));
+        let held_back = |id: &JobId| truth.job(id).is_some_and(|job| wall < job.faults.backoff_until());
+        let generations =
+            |id: &JobId| Generations { slots: slots(id), held_back: held_back(id), ..Generations::default() };
+        let jobs = self.people.jobs.iter().map(|id| (id.clone(), generations(id)));
         self.checks.calm = Calm { claims, rivals, jobs: jobs.collect(), ..Calm::default() };
     }
 
@@ -221,9 +227,9 @@ impl World {
             let other = if by_plan { " on other slots" } else { "" };
             known.proposed.push(format!("{} {:?} at {since_ms} ms{other}", proposal.generation, proposal.entry));
         }
-        let Generations { failed, lost, held_up, again, .. } = *known;
+        let Generations { failed, lost, held_up, held_back, again, .. } = *known;
         let hung = held_up + HUNG_GENERATIONS * hung;
-        let most = outside(setup) + GENERATIONS_MAX + lost + FAILED_GENERATIONS * (failed + flaps) + hung;
+        let most = outside(setup) + GENERATIONS_MAX + lost + u64::from(held_back) + FAILED_GENERATIONS * (failed + flaps) + hung;
         if again > most && since_ms <= patience_ms(setup) {
             let detail =
                 format!("{id}, {again} that come from no new plan, more than {most}: {}", known.proposed.join(", "));
