@@ -251,7 +251,7 @@ mod tests {
         };
         for (short, full) in [
             ("ebb submit f --wait", "ebb job submit f --wait"),
-            ("ebb jobs", "ebb job list"),
+            ("ebb jobs --tenant labs", "ebb job list --tenant labs"),
             ("ebb wait j --for state=running", "ebb job wait j --for state=running"),
             ("ebb watch", "ebb job watch"),
             ("ebb explain j", "ebb job explain j"),

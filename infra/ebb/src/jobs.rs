@@ -1,6 +1,6 @@
 //! Commands about jobs: submit, list, show, cancel, suspend, resume, checkpoints, model. Watching is in `watch.rs`.
 
-use crate::args::{CheckpointsArgs, SubmitArgs};
+use crate::args::{CheckpointsArgs, JobsArgs, SubmitArgs};
 use crate::begin_with::InitialFile;
 use crate::failure::Failure;
 use crate::find;
@@ -160,8 +160,9 @@ async fn job_of(client: &Client, digest: &str) -> Result<String, Failure> {
 }
 
 /// `ebb jobs`.
-pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let jobs = client.jobs(&WantedJobs::default()).await?;
+pub async fn list(client: &Client, output: Output, args: &JobsArgs) -> Result<(), Failure> {
+    let tenant = args.tenant.as_ref().map(ToString::to_string);
+    let jobs = client.jobs(&WantedJobs { tenant, ..WantedJobs::default() }).await?;
     match output {
         Output::Json => {
             json(&json!({ "jobs": jobs }));
@@ -174,7 +175,10 @@ pub async fn list(client: &Client, output: Output) -> Result<(), Failure> {
         Output::Table => {}
     }
     if jobs.is_empty() {
-        line("no jobs yet; next: ebb submit FILE");
+        match &args.tenant {
+            Some(tenant) => line(format!("tenant {tenant} has no jobs; all of them: ebb jobs")),
+            None => line("no jobs yet; next: ebb submit FILE"),
+        }
         return Ok(());
     }
     let mut columns = vec!["ID", "NAME", "PHASE", "SLOTS", "STEP", "LOSS", "SUBMITTED", "WAITS FOR"];

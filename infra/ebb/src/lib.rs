@@ -240,7 +240,7 @@ async fn job(client: &Client, output: Output, args: &JobArgs) -> Result<(), Fail
     };
     match command {
         JobCommand::Submit(args) => jobs::submit(client, output, args).await,
-        JobCommand::List => jobs::list(client, output).await,
+        JobCommand::List(args) => jobs::list(client, output, args).await,
         JobCommand::Show(job) => jobs::show(client, output, &job.id).await,
         JobCommand::Watch(args) => watch::watch(client, output, args.id.as_deref()).await,
         JobCommand::Wait(args) => watch::wait(client, output, args).await,

@@ -9,7 +9,8 @@ use crate::roles::signals::Signals;
 use crate::sentences::time_ms;
 use crate::simulate_report::{prepare, write_files};
 use controller_core::policy_by_name;
-use gateway_api::{Fleet, JobPhase, ProblemKind, PublishDemand};
+use events_schema::TenantId;
+use gateway_api::{Fleet, JobPhase, ProblemKind, PublishDemand, SetQuota};
 use gateway_client::{Answer, Body, Client, ClientError, Events, Follower, WantedJobs, fresh_key};
 use loadtest_simulate::live::{Moves, Observed, Observer, compared, gradient_ms, table};
 use loadtest_simulate::outcome::options;
@@ -44,7 +45,7 @@ Examples:
 Each job of the file becomes a synthetic one, which holds its slots and takes its time on them, but no processor. When all have ended
 the simulator runs the same jobs and demand on the same slots under the same policy, with starts, moves and steps as long as they were
 here, and both are put beside each other. Fleets without --demand lend what they lend now. Afterwards each fleet needs again what it
-said before; Ctrl-C cancels the jobs. docs/simulator.md says what the figures mean.";
+said before, and each tenant has its quota of before; Ctrl-C cancels the jobs. docs/simulator.md says what the figures mean.";
 
 /// A request of the replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,10 @@ pub async fn replay(client: &Client, output: Output, args: &ReplayArgs) -> Resul
     let trace = recording(args)?;
     let fleets: Vec<Fleet> = client.fleets(None).await?.into_iter().map(Answer::into_typed).collect();
     ensure_free(client, &args.dataset).await?;
-    let replay = of_service(args, &trace, &fleets)?;
+    let mut replay = of_service(args, &trace, &fleets)?;
+    let quotas_before = quotas(client).await?;
+    replay.setup.quotas = quotas_before.clone();
+    replay.setup.quotas.extend(args.quota.iter().cloned());
     args.report.as_deref().map(prepare).transpose()?;
     let mut signals = Signals::listen()?;
     let mut run = Run::begin(client, args, &replay).await?;
@@ -73,7 +77,7 @@ pub async fn replay(client: &Client, output: Output, args: &ReplayArgs) -> Resul
         () = signals.next() => Err(Failure::Interrupted),
     };
     // However it ended: nobody else would end its jobs, or say what fleets need.
-    if tokio::time::timeout(END_WAIT, run.tidy(&fleets)).await.is_err() {
+    if tokio::time::timeout(END_WAIT, run.tidy(&fleets, &quotas_before)).await.is_err() {
         advise(format!("ebb replay: the service did not answer in {END_WAIT:?}; its jobs may go on (`ebb jobs`)"));
     }
     ended?;
@@ -83,9 +87,8 @@ pub async fn replay(client: &Client, output: Output, args: &ReplayArgs) -> Resul
             "the service plans by `{policy}`, which this build does not know, so it cannot be simulated"
         ))
     })?;
-    let quotas = client.tenants(None).await;
-    if known.knows_quotas() && quotas.is_ok_and(|all| all.iter().any(|tenant| tenant.quota_slots.is_some())) {
-        run.observer.note(format!("{policy} went by tenants' quotas, which the simulated run has none of"));
+    if !args.quota.is_empty() && !known.knows_quotas() {
+        run.observer.note(format!("{policy} knows of no quotas, so --quota changed nothing"));
     }
     let (mut live, told) = run.observer.finish(|moves| moves.told(&replay.setup));
     let mut simulated = run_with_sizes(&told, known.as_ref(), &mut || 0);
@@ -116,6 +119,13 @@ async fn ensure_free(client: &Client, dataset: &str) -> Result<(), Failure> {
         return Err(failure.advise("register it, or name another one with --dataset"));
     }
     Ok(())
+}
+
+/// What tenants have guaranteed.
+async fn quotas(client: &Client) -> Result<BTreeMap<TenantId, u32>, Failure> {
+    let tenants = client.tenants(None).await?.into_iter().map(Answer::into_typed);
+    let quota = |tenant: gateway_api::Tenant| Some((tenant.name.parse().ok()?, tenant.quota_slots?));
+    Ok(tenants.filter_map(quota).collect())
 }
 
 struct Run<'a> {
@@ -188,6 +198,9 @@ impl<'a> Run<'a> {
 
     /// Sends everything at its moment, until all jobs have ended or were waited for long enough.
     async fn play(&mut self) -> Result<(), Failure> {
+        for (tenant, slots) in &self.args.quota {
+            self.client.set_quota(tenant.as_str(), &SetQuota { quota_slots: *slots }).await?;
+        }
         let count = self.replay.setup.jobs.len();
         let last_ms = self.replay.setup.jobs.last().map_or(0, |job| job.submitted_ms);
         let until = self.began + Duration::from_millis(last_ms) + self.args.wait;
@@ -214,6 +227,9 @@ impl<'a> Run<'a> {
             }
         }
         self.say_progress();
+        if quotas(&self.client).await? != self.replay.setup.quotas {
+            self.observer.note("tenants' quotas were changed meanwhile".to_owned());
+        }
         if self.latest > LATE {
             self.observer
                 .note(format!("requests were sent up to {:.1} s after they were due", self.latest.as_secs_f64()));
@@ -296,8 +312,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends what has not ended, and has each fleet need what it said before.
-    async fn tidy(&mut self, fleets: &[Fleet]) {
+    /// Ends what has not ended, and has each fleet need, and each tenant have, what it said before.
+    async fn tidy(&mut self, fleets: &[Fleet], quotas_before: &BTreeMap<TenantId, u32>) {
         // What is still on its way is a job that nobody would know of.
         while let Some(answered) = self.answers.join_next().await {
             drop(answered);
@@ -319,6 +335,16 @@ impl<'a> Run<'a> {
                 asked.spawn(async move { client.cancel(&job.id).await.err().map(|failure| failure.to_string()) });
             }
         }
+        for (tenant, _) in &self.args.quota {
+            let (client, tenant, before) = (self.client.clone(), tenant.clone(), quotas_before.get(tenant).copied());
+            asked.spawn(async move {
+                let restored = match before {
+                    Some(quota_slots) => client.set_quota(tenant.as_str(), &SetQuota { quota_slots }).await.map(drop),
+                    None => client.remove_quota(tenant.as_str()).await,
+                };
+                restored.err().map(|failure| failure.to_string())
+            });
+        }
         let before: BTreeMap<&str, u32> =
             fleets.iter().map(|fleet| (fleet.name.as_str(), fleet.needed.unwrap_or(0))).collect();
         for fleet in self.replay.fleets.iter().filter(|fleet| fleet.serves) {
@@ -338,7 +364,7 @@ impl<'a> Run<'a> {
 fn spec(args: &ReplayArgs, job: &Job, name: &str) -> Value {
     let workers = job.spec.workers;
     json!({
-        "name": name, "dataset": args.dataset, "batch_size": 1, "tail": "drop", "steps": job.total() as u64,
+        "name": name, "tenant": job.tenant, "dataset": args.dataset, "batch_size": 1, "tail": "drop", "steps": job.total() as u64,
         "model": {"kind": "synthetic", "gradient_ms": gradient_ms(job), "parameters": args.parameters},
         "workers": {"min": workers.min, "max": workers.max}, "priority": job.spec.priority,
         "checkpoint": {"every_steps": 1_000_000, "keep": 1},
@@ -362,7 +388,7 @@ fn print(
         "jobs": {"file": args.jobs, "format": args.jobs_format, "count": setup.jobs.len()}, "policy": policy,
         "speed_up": args.speed_up, "step_ms": args.step_ms, "min_share": args.min_share, "parameters": args.parameters,
         "cluster": setup.cluster.groups, "inference": setup.inference.groups, "demand": args.demand,
-        "fleets": replay.fleets.iter().map(|fleet| &fleet.name).collect::<Vec<_>>(),
+        "quotas": setup.quotas, "fleets": replay.fleets.iter().map(|fleet| &fleet.name).collect::<Vec<_>>(),
         "information": told.information, "reclaim_deadline_ms": told.reclaim_deadline_ms,
         "measured_costs": told.costs, "measured_step_overhead": moves.step_overhead(&setup.jobs),
     });

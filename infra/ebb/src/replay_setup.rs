@@ -1,9 +1,10 @@
 //! What `ebb replay` replays: its arguments, the recording, compressed in time, and the service as a setup of the simulator.
 
 use crate::failure::Failure;
-use crate::simulate_setup::{DemandCurve, text};
+use crate::roles::LOCAL_TENANT;
+use crate::simulate_setup::{DemandCurve, quota, text};
 use clap::{Args, ValueHint};
-use events_schema::SlotId;
+use events_schema::{SlotId, TenantId};
 use gateway_api::{Fleet, Offers, Slot, SlotState};
 use loadtest_simulate::live::LiveFleet;
 use loadtest_simulate::setup::{Shape, jobs};
@@ -26,6 +27,9 @@ pub struct ReplayArgs {
     /// What a fleet needs: a curve, whose maximum needs all its slots. `FLEET=` may be left out where there is one fleet; one for each fleet.
     #[arg(long, value_name = "[FLEET=]FILE:COLUMN")]
     pub demand: Vec<String>,
+    /// Slots that a tenant of the recording has guaranteed meanwhile, under a policy that knows of quotas; afterwards it has what it had before.
+    #[arg(long, value_name = "TENANT=SLOTS", value_delimiter = ',', value_parser = quota)]
+    pub quota: Vec<(TenantId, u32)>,
     /// Jobs come, jobs run and demand changes so many times faster than they did.
     #[arg(long, value_name = "X", default_value_t = 60.0)]
     pub speed_up: f64,
@@ -99,6 +103,11 @@ pub(crate) fn recording(args: &ReplayArgs) -> Result<Vec<TraceJob>, Failure> {
                 "job {} names a type of slots, and jobs of Ebb cannot; leave `slot_type` out",
                 job.name
             )));
+        }
+        // As the service has it, so that the simulated run knows whose it is, too.
+        let tenant = job.tenant.get_or_insert_with(|| LOCAL_TENANT.to_owned());
+        if let Err(error) = tenant.parse::<TenantId>() {
+            return Err(unusable(&format!("`tenant` of job {}: {error}", job.name)));
         }
         job.work = Work::Seconds(seconds / args.speed_up);
         (job.submitted_ms, job.deadline_ms) = (faster(job.submitted_ms), job.deadline_ms.map(faster));

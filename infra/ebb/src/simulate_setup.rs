@@ -125,7 +125,8 @@ pub struct SetupArgs {
     pub repair_minutes: u64,
 }
 
-fn quota(text: &str) -> Result<(TenantId, u32), String> {
+/// Reads `TENANT=SLOTS`.
+pub(crate) fn quota(text: &str) -> Result<(TenantId, u32), String> {
     let parsed = text.rsplit_once('=').and_then(|(tenant, slots)| Some((tenant.parse().ok()?, slots.parse().ok()?)));
     parsed.ok_or_else(|| format!("`{text}` is no quota; expected TENANT=SLOTS, as in research=32"))
 }

@@ -3,6 +3,7 @@
 use super::{Since, duration};
 use crate::output::Output;
 use clap::{Args, Subcommand, ValueHint};
+use events_schema::TenantId;
 use gateway_api::JobPhase;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,13 +20,21 @@ pub struct JobArgs {
     pub command: Option<JobCommand>,
 }
 
+/// `ebb jobs`, `ebb job list`
+#[derive(Debug, Clone, Args)]
+pub struct JobsArgs {
+    /// Only those of this tenant.
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<TenantId>,
+}
+
 /// What can be done with jobs.
 #[derive(Debug, Clone, Subcommand)]
 pub enum JobCommand {
     /// Submit a job from a YAML or JSON file
     Submit(SubmitArgs),
     /// List jobs, newest first
-    List,
+    List(JobsArgs),
     /// Show one job
     Show(JobArg),
     /// Watch a job, or all unfinished ones

@@ -2,7 +2,7 @@
 
 use super::{
     CheckpointsArgs, Command, DemandArgs, EventCommand, EventsArgs, ExplainArgs, FleetCommand, JobArg, JobArgs,
-    JobCommand, LogsArgs, SlotCommand, TenantCommand,
+    JobCommand, JobsArgs, LogsArgs, SlotCommand, TenantCommand,
 };
 use super::{SlotsArgs, SubmitArgs, TakeBackArgs, VerifyArgs, WaitArgs, WatchArgs};
 use clap::Subcommand;
@@ -15,7 +15,7 @@ pub enum Short {
     Submit(SubmitArgs),
     /// List jobs, newest first (`ebb job list`)
     #[command(hide = true)]
-    Jobs,
+    Jobs(JobsArgs),
     /// End a job; its last checkpoint stays (`ebb job cancel`)
     #[command(hide = true)]
     Cancel(JobArg),
@@ -77,7 +77,7 @@ impl Short {
         let fleet = |command| Command::Fleet { command };
         match self {
             Self::Submit(args) => job(JobCommand::Submit(args)),
-            Self::Jobs => job(JobCommand::List),
+            Self::Jobs(args) => job(JobCommand::List(args)),
             Self::Cancel(args) => job(JobCommand::Cancel(args)),
             Self::Suspend(args) => job(JobCommand::Suspend(args)),
             Self::Resume(args) => job(JobCommand::Resume(args)),

@@ -67,6 +67,38 @@ async fn recorded_jobs_run_to_their_end_and_the_simulator_is_beside_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_their_tenants_within_quotas_that_the_simulated_run_has_too() {
+    let system = System::start_with(4, &["--speeds", "assumed", "--policy", "antman"]).await;
+    // A long one of whoever has no quota is on all slots when those of the tenant that has one come.
+    let jobs = "name,submitted_s,duration_s,workers,tenant\nidle,0,1800,4,\nfirst,300,300,3,labs\nsecond,360,300,3,labs\n";
+    std::fs::write(system.path("jobs.csv"), jobs).unwrap();
+    system.ebb_json(&["tenant", "set", "labs", "--quota", "1"]).await;
+    let replay =
+        ["replay", "--jobs", "jobs.csv", "--speed-up", "150", "--step-ms", "20", "--quota", "labs=3", "--report", "to"];
+    let document: Value = system.ebb_json(&replay).await;
+    assert_eq!(document["options"]["quotas"], json!({"labs": 3}), "{document:#}");
+    let rows = std::fs::read_to_string(system.path("to/jobs.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = rows.lines().map(|row| row.split(',').collect()).collect();
+    let column = |name: &str| rows[0].iter().position(|known| *known == name).unwrap();
+    let (policy, tenant, queueing) = (column("policy"), column("tenant"), column("queueing_s"));
+    for run in ["live", "simulated"] {
+        assert_eq!(document[run]["finished"], 3, "{document:#}");
+        let of_run: Vec<_> = rows.iter().filter(|row| row[policy] == run).collect();
+        let tenants: Vec<&str> = of_run.iter().map(|row| row[tenant]).collect();
+        assert_eq!(tenants, ["\"local\"", "\"labs\"", "\"labs\""], "{rows:?}");
+        // The quota is enough for one of its jobs: the other waits until that has ended, though slots that hold the idle one are there.
+        let waited: Vec<f64> = of_run.iter().map(|row| row[queueing].parse().unwrap()).collect();
+        assert!(waited[2] > 2.0 * waited[1], "{rows:?}");
+    }
+    let labs = system.ebb_json(&["tenant", "show", "labs"]).await;
+    assert_eq!(labs["quota_slots"], 1, "it has again what it had before");
+    let listed = system.ebb_json(&["jobs", "--tenant", "labs"]).await;
+    assert_eq!(listed["jobs"].as_array().unwrap().len(), 2, "{listed:#}");
+    let nobodys = system.ebb(&["jobs", "--tenant", "nobody", "-o", "table"]).await;
+    assert!(String::from_utf8_lossy(&nobodys.stdout).contains("tenant nobody has no jobs"), "{nobodys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_other_jobs_is_not_replayed_on() {
     let system = System::start(1).await;
     let (jobs, _) = recording();
